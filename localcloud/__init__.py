@@ -1,0 +1,1 @@
+"""The embedded cloud: an AWS API, real hosts and real networks on one Linux machine."""

@@ -1,0 +1,106 @@
+"""What the API says should exist, as plain values: the one thing that passes from the API to the hosts and networks."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One permission of a security group, towards networks, other groups, or both."""
+
+    protocol: str
+    """`tcp`, `udp`, `icmp`, or `-1` for all."""
+    from_port: int
+    """First port, or 0 for all protocols; ICMP type for `icmp` (-1: all)."""
+    to_port: int
+    """Last port, or 65535 for all protocols."""
+    cidrs: tuple[str, ...] = ()
+    group_ids: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SecurityGroup:
+    """Hold one group's rules; traffic that answers an allowed connection is always allowed."""
+
+    id: str
+    vpc_id: str
+    ingress: tuple[Rule, ...]
+    egress: tuple[Rule, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Vpc:
+    id: str
+    cidr: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Subnet:
+    id: str
+    vpc_id: str
+    cidr: str
+    zone: str
+    default_route: str
+    """Target of the route to 0.0.0.0/0: the id of an internet gateway or of a NAT gateway, or empty."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NatGateway:
+    id: str
+    vpc_id: str
+    subnet_id: str
+    private_ip: str
+    public_ip: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MountTarget:
+    """An EFS file system's address in one subnet (NFS, port 2049)."""
+
+    id: str
+    file_system_id: str
+    vpc_id: str
+    subnet_id: str
+    ip: str
+    group_ids: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Instance:
+    """One instance that should be running."""
+
+    id: str
+    vpc_id: str
+    subnet_id: str
+    zone: str
+    private_ip: str
+    public_ip: str
+    """Empty where it has none."""
+    group_ids: tuple[str, ...]
+    image_id: str
+    instance_type: str
+    user_data: bytes
+    """As given at launch, decoded."""
+    public_key: str
+    """Public half of its key pair, OpenSSH format; empty without a key pair."""
+    key_name: str
+    profile_arn: str
+    """ARN of its instance profile; empty without one."""
+    role_name: str
+    """Name of the profile's role; empty without one."""
+    metadata_tokens_required: bool
+    """Whether its metadata service demands a session token (IMDSv2)."""
+    tags: tuple[tuple[str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """All networks, groups and instances of the account and region, at one moment."""
+
+    vpcs: tuple[Vpc, ...] = ()
+    subnets: tuple[Subnet, ...] = ()
+    security_groups: tuple[SecurityGroup, ...] = ()
+    nat_gateways: tuple[NatGateway, ...] = ()
+    mount_targets: tuple[MountTarget, ...] = ()
+    instances: tuple[Instance, ...] = ()

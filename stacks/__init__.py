@@ -1,0 +1,1 @@
+"""The infrastructure: one configuration, and the CDK stacks made from it."""
