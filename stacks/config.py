@@ -98,12 +98,12 @@ class ClusterConfig:
     """Minutes that CloudFormation waits for the nodes to report success."""
 
     def __post_init__(self) -> None:
-        _matches(self, "name", r"[a-z](?:[a-z0-9-]{0,30}[a-z0-9])?", "1 to 32 of a-z, 0-9 and -, a letter first, no - last")
+        _matches(self, "name", r"[a-z](?:[a-z0-9-]{0,30}[a-z0-9])?", "1 to 32 of a-z 0-9 -, a letter first, no - last")
         _matches(self, "key_name", r"[ -~]{1,255}", "1 to 255 printable ASCII characters")
-        _matches(self, "worker_instance_type", r"[a-z][a-z0-9-]*\.[a-z0-9-]+", "an EC2 instance type such as c5.2xlarge")
-        _matches(self, "master_instance_type", r"[a-z][a-z0-9-]*\.[a-z0-9-]+", "an EC2 instance type such as t3.medium")
-        _matches(self, "worker_image_parameter", r"/[\w./-]+", "the name of an SSM parameter, which starts with /")
-        _matches(self, "master_image_parameter", r"/[\w./-]+", "the name of an SSM parameter, which starts with /")
+        for key in ("worker_instance_type", "master_instance_type"):
+            _matches(self, key, r"[a-z][a-z0-9-]*\.[a-z0-9-]+", "an EC2 instance type such as c5.2xlarge")
+        for key in ("worker_image_parameter", "master_image_parameter"):
+            _matches(self, key, r"/[\w./-]+", "the name of an SSM parameter, which starts with /")
         _matches(self, "login_user", r"[a-z_][a-z0-9_-]{0,31}", "a Linux user name")
         _matches(self, "efs_mount", r"(?:/[A-Za-z0-9][A-Za-z0-9_-]*)+", "an absolute path of letters, digits, - and _")
         _matches(self, "file_system_id", r"(?:fs-[0-9a-f]{8,40})?", "fs- and hexadecimal digits, or empty")
@@ -115,7 +115,9 @@ class ClusterConfig:
         _within(self, "ready_timeout_min", 1, 720)
         vpc = _network(self, "vpc_cidr")
         if not 16 <= vpc.prefixlen <= 24:
-            raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a /16 to /24: a VPC's own limit, and room for the subnets")
+            raise ConfigError(
+                "vpc_cidr", self.vpc_cidr, "must be a /16 to /24: a VPC's own limit, and room for the subnets"
+            )
         if not vpc.is_private:
             raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a private network, such as 10.0.0.0/16")
         source = _network(self, "ssh_cidr")
@@ -123,7 +125,8 @@ class ClusterConfig:
             raise ConfigError(
                 "ssh_cidr",
                 self.ssh_cidr,
-                "opens the master to the whole internet; give your own address as a /32, or say it twice with ssh_from_anywhere = true",
+                "opens the master to the whole internet; give your own address as a /32, "
+                "or say it twice with ssh_from_anywhere = true",
             )
 
     @property
@@ -138,7 +141,7 @@ class ClusterConfig:
         `context["cluster"]` holds the values; a key of the same name beside it (`cdk deploy -c workers=4`) wins. Such
         values arrive as strings and are coerced strictly. Keys of the CDK itself contain a colon or a slash.
 
-        Raises ConfigError for an unknown key (with the nearest known one), a missing one, or a value that breaks a rule.
+        Raises ConfigError for an unknown key (with the nearest known one), a missing one, or a value against a rule.
         """
         cluster = context.get("cluster", {})
         if not isinstance(cluster, Mapping):
@@ -149,10 +152,14 @@ class ClusterConfig:
         for key, value in given.items():
             if key not in fields:
                 near = difflib.get_close_matches(key, fields, n=1, cutoff=0)
-                raise ConfigError(key, value, f"unknown key; did you mean {near[0]}? Known: {', '.join(sorted(fields))}")
+                raise ConfigError(
+                    key, value, f"unknown key; did you mean {near[0]}? Known: {', '.join(sorted(fields))}"
+                )
         if "ssh_cidr" not in given:
             raise ConfigError(
-                "ssh_cidr", None, "missing; set the network from which you connect in cdk.json, or give -c ssh_cidr=ADDRESS/32"
+                "ssh_cidr",
+                None,
+                "missing; set the network from which you connect in cdk.json, or give -c ssh_cidr=ADDRESS/32",
             )
         return cls(**{key: _coerce(key, value, str(fields[key].type)) for key, value in given.items()})
 

@@ -1,0 +1,39 @@
+"""What the machine can run: a test that needs more is skipped with the reason, or fails where all must run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+
+import pytest
+
+REQUIRE_ALL = "DEEPCDK_REQUIRE_ALL"
+"""Set to 1 (as CI does) to make a missing tool a failure instead of a skip."""
+
+ROOT_TOOLS = ("ip", "nft", "sshd", "unshare", "nsenter", "ssh-keygen", "curl")
+
+
+def missing_for(markers: set[str]) -> list[str]:
+    """List what the tests under these markers need and this machine lacks."""
+    missing: list[str] = []
+    if markers & {"root", "e2e"}:
+        if os.geteuid() != 0:
+            missing.append("root")
+        path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+        missing += [tool for tool in ROOT_TOOLS if shutil.which(tool, path=path) is None]
+    packages = {"tensorflow": ["tensorflow"], "horovod": ["tensorflow", "horovod"], "e2e": ["moto", "aws_cdk"]}
+    for marker in sorted(markers & packages.keys()):
+        missing += [name for name in packages[marker] if importlib.util.find_spec(name) is None]
+    return missing
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        missing = missing_for({marker.name for marker in item.iter_markers()})
+        if not missing:
+            continue
+        reason = f"needs {', '.join(dict.fromkeys(missing))}"
+        if os.environ.get(REQUIRE_ALL) == "1":
+            pytest.exit(f"{item.nodeid} {reason}; {REQUIRE_ALL}=1 says that every test must run. Try `make setup`.", 1)
+        item.add_marker(pytest.mark.skip(reason=reason))
