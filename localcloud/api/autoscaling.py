@@ -1,0 +1,213 @@
+"""Auto Scaling groups that keep their instances and spread them over their subnets.
+
+AWS balances a group over its zones, launches from the version of the launch template that the group names, and takes away
+by its default policy: from the fullest zone, oldest template first. moto launches all instances into the first subnet,
+ignores most of the template, takes away the first ones, does not replace an instance that was terminated behind its back,
+and counts one that is replaced before it is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from moto.autoscaling import models
+from moto.autoscaling.exceptions import AutoscalingClientError
+from moto.core.exceptions import ServiceException
+
+from localcloud.api import instances
+
+log = logging.getLogger("localcloud.api")
+
+# After so many hosts that could not be started a group stops trying (AWS backs off, and gives up after days).
+_FAILURES_ALLOWED = 3
+
+
+def apply() -> None:
+    """Correct moto."""
+    group = models.FakeAutoScalingGroup
+    group.replace_autoscaling_group_instances = _launch  # type: ignore[method-assign]
+    group.set_desired_capacity = _set_desired_capacity  # type: ignore[method-assign]
+    models.AutoScalingBackend.terminate_instance = _terminate_instance  # type: ignore[method-assign]
+    original_state_template = models.InstanceState.launch_template
+
+    def launch_template(self: Any) -> Any:
+        """Name the version that the instance was launched from, not the template's default."""
+        shown = original_state_template.fget(self)  # type: ignore[attr-defined]
+        version = getattr(self.instance, "_launched_version", None)
+        return {**shown, "Version": version} if shown and version else shown
+
+    models.InstanceState.launch_template = property(launch_template)  # type: ignore[assignment, method-assign]
+    _correct_limits()
+
+
+def _correct_limits() -> None:
+    """Refuse a size outside the group's bounds, as AWS does; moto takes any."""
+    original = models.AutoScalingBackend.set_desired_capacity
+
+    def set_desired_capacity(self: Any, group_name: str, desired_capacity: int | None) -> None:
+        group = self.autoscaling_groups.get(group_name)
+        if group is None:
+            raise AutoscalingClientError("ValidationError", "AutoScalingGroup name not found - null")
+        original(self, group_name, desired_capacity)
+
+    models.AutoScalingBackend.set_desired_capacity = set_desired_capacity  # type: ignore[method-assign]
+    original_update = models.AutoScalingBackend.update_auto_scaling_group
+
+    def update_auto_scaling_group(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        group = self.autoscaling_groups.get(name)
+        named = dict(zip(("availability_zones", "desired_capacity", "max_size", "min_size"), args, strict=False)) | kwargs
+        if group is not None:
+            low = _given(named.get("min_size"), group.min_size)
+            high = _given(named.get("max_size"), group.max_size)
+            wanted = named.get("desired_capacity")
+            if low is not None and high is not None and low > high:
+                raise AutoscalingClientError("ValidationError", f"Max bound, {high}, must be greater than or equal to min bound, {low}")
+            if wanted is not None:
+                check_bounds(int(wanted), low, high)
+        return original_update(self, name, *args, **kwargs)
+
+    models.AutoScalingBackend.update_auto_scaling_group = update_auto_scaling_group  # type: ignore[method-assign]
+
+
+def _given(value: Any, otherwise: int | None) -> int | None:
+    return int(value) if value is not None else otherwise
+
+
+def check_bounds(wanted: int, low: int | None, high: int | None) -> None:
+    """Raise the error of Auto Scaling for a desired capacity out of bounds."""
+    if high is not None and wanted > high:
+        raise AutoscalingClientError(
+            "ValidationError", f"New SetDesiredCapacity value {wanted} is above max value {high} for the AutoScalingGroup."
+        )
+    if low is not None and wanted < low:
+        raise AutoscalingClientError(
+            "ValidationError", f"New SetDesiredCapacity value {wanted} is below min value {low} for the AutoScalingGroup."
+        )
+
+
+def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> None:
+    """Launch instances, each into the subnet of the group that has the fewest."""
+    if self.ec2_launch_template is None:
+        raise AutoscalingClientError(
+            "ValidationError", "The embedded cloud launches groups from a launch template only; give the group one."
+        )
+    ec2 = self.autoscaling_backend.ec2_backend
+    template = self.ec2_launch_template
+    version = template.get_version(self.launch_template_version)
+    what = instances.Launch(
+        template_id=template.id,
+        version=str(version.number),
+        # The group's tags win over the template's of the same key.
+        tags={**propagated_tags, models.ASG_NAME_TAG: self.name},
+    )
+    subnets = str(self.vpc_zone_identifier or "").split(",")
+    load = dict.fromkeys(subnets, 0)
+    for state in self.instance_states:
+        if state.instance.subnet_id in load:
+            load[state.instance.subnet_id] += 1
+    for _ in range(count_needed):
+        emptiest = min(subnets, key=lambda subnet: load[subnet])
+        load[emptiest] += 1
+        for instance in instances.launch(ec2, what, emptiest, 1):
+            instance.autoscaling_group = self  # type: ignore[attr-defined]
+            instance._launched_version = str(version.number)  # type: ignore[attr-defined]
+            self.instance_states.append(
+                models.InstanceState(instance, protected_from_scale_in=self.new_instances_protected_from_scale_in)
+            )
+
+
+def _set_desired_capacity(self: Any, new_capacity: int | None) -> None:
+    """Set the group's size and launch or terminate at once what it takes."""
+    self.desired_capacity = self.min_size if new_capacity is None else int(new_capacity)
+    settle(self)
+
+
+def settle(group: Any) -> None:
+    """Make a group's instances as many as it desires, after forgetting those that are terminated."""
+    group.instance_states = [state for state in group.instance_states if state.instance._state.name != "terminated"]
+    wanted = int(group.desired_capacity or 0)
+    active = group.active_instances()
+    if wanted > len(active) and "Launch" not in group._suspended_processes:
+        group.replace_autoscaling_group_instances(wanted - len(active), group.get_propagated_tags())
+    elif wanted < len(active):
+        gone = _surplus(active, len(active) - wanted)
+        if gone:
+            ec2 = group.autoscaling_backend.ec2_backend
+            ec2.terminate_instances([state.instance.id for state in gone])
+            group.instance_states = [state for state in group.instance_states if state not in gone]
+
+
+def _surplus(active: list[Any], count: int) -> list[Any]:
+    """Choose instances to take away: from the fullest zone, oldest template version first, then the newest instance.
+
+    Last, AWS takes the one whose billing hour ends first, which is as good as any; the newest keeps the others' names.
+    """
+    left = list(active)
+    order = {id(state): number for number, state in enumerate(active)}
+    chosen: list[Any] = []
+    while len(chosen) < count:
+        candidates = [state for state in left if not state.protected_from_scale_in]
+        if not candidates:
+            break
+        zones = [state.availability_zone for state in left]
+        fullest = max(zones.count(state.availability_zone) for state in candidates)
+        candidates = [state for state in candidates if zones.count(state.availability_zone) == fullest]
+        choice = min(
+            candidates, key=lambda state: (int(getattr(state.instance, "_launched_version", 0)), -order[id(state)])
+        )
+        left.remove(choice)
+        chosen.append(choice)
+    return chosen
+
+
+def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> Any:
+    """Terminate one instance of a group, with or without replacement."""
+    for group in self.autoscaling_groups.values():
+        for state in group.instance_states:
+            if state.instance.id == instance_id:
+                original_size = group.desired_capacity
+                if should_decrement:
+                    if original_size - 1 < (group.min_size or 0):
+                        raise AutoscalingClientError(
+                            "ValidationError",
+                            "Currently, desiredSize equals minSize "
+                            f"({group.min_size}). Terminating instance without replacement will violate group's min size "
+                            "constraint. Either set shouldDecrementDesiredCapacity flag to false or lower group's min size.",
+                        )
+                    group.desired_capacity = original_size - 1
+                self.ec2_backend.terminate_instances([instance_id])
+                settle(group)
+                return models.TerminateInstanceActivity(state.instance, original_size)
+    raise AutoscalingClientError("ValidationError", f"Instance Id not found - No managed instance found for instance ID: {instance_id}")
+
+
+def keep(backend: Any) -> bool:
+    """Replace what is missing in the groups of an account and region; return whether anything changed.
+
+    On AWS a health check finds an instance that was terminated or set unhealthy; this is that check.
+    """
+    changed = False
+    for group in list(backend.autoscaling_groups.values()):
+        if {"HealthCheck", "ReplaceUnhealthy"} & set(group._suspended_processes):
+            continue
+        before = [state.instance.id for state in group.instance_states]
+        failures = getattr(group, "_hosts_failed", 0)
+        sick = [state.instance.id for state in group.instance_states if state.health_status.lower() == "unhealthy"]
+        if sick:
+            group.autoscaling_backend.ec2_backend.terminate_instances(sick)
+        if failures < _FAILURES_ALLOWED:
+            try:
+                settle(group)
+            except ServiceException as error:
+                # On AWS this is a failed scaling activity; the group tries again later.
+                log.warning("group %s could not launch: %s", group.name, error)
+        changed = changed or before != [state.instance.id for state in group.instance_states]
+    return changed
+
+
+def count_failure(instance: Any) -> None:
+    """Note that the host of a group's instance could not be started."""
+    group = getattr(instance, "autoscaling_group", None)
+    if group is not None:
+        group._hosts_failed = getattr(group, "_hosts_failed", 0) + 1

@@ -1,0 +1,154 @@
+"""The AWS API of one account and region, in this process: what the hosts and networks are made after."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from typing import Any, Final, cast
+
+from werkzeug.serving import BaseWSGIServer, make_server
+
+from localcloud.api import autoscaling, corrections, observation
+from localcloud.api.instances import Console
+from localcloud.snapshot import Snapshot
+
+log = logging.getLogger("localcloud.api")
+
+ACCOUNT: Final = "123456789012"
+"""The account that every request belongs to."""
+REGION: Final = "us-east-1"
+"""The only region."""
+
+
+class Cloud:
+    """Hold the state of the embedded cloud and serve its API. One at a time in a process."""
+
+    def __init__(self) -> None:
+        self.console = cast(Console, corrections.apply())
+        # moto and its WSGI application are imported here: importing this module costs nothing.
+        from localcloud.api.loopback import Loopback
+        from localcloud.api.server import Application
+
+        _reset_moto()
+        self.lock = threading.RLock()
+        self._changes = threading.Condition()
+        self._version = 0
+        self._seen = 0
+        self._application = Application(self.lock, self.announce)
+        self.loopback = Loopback(self._application, REGION)
+        self._server: BaseWSGIServer | None = None
+
+    def serve(self, listener: socket.socket) -> threading.Thread:
+        """Serve the API on a listening socket, each connection in a thread; return the (daemon) thread that accepts.
+
+        The socket may belong to another network namespace. `close()` ends it.
+        """
+        from moto.moto_server.werkzeug_app import MotoRequestHandler
+
+        class QuietHandler(MotoRequestHandler):
+            """Keep connections open, and leave the log to the application."""
+
+            protocol_version = "HTTP/1.1"
+
+            def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+                del code, size
+
+        host, port = listener.getsockname()[:2]
+        self._server = make_server(
+            host, port, self._application, threaded=True, request_handler=QuietHandler, fd=listener.fileno()
+        )
+        self._server.daemon_threads = True  # type: ignore[attr-defined]
+        thread = threading.Thread(target=self._server.serve_forever, name="aws-api", daemon=True)
+        thread.start()
+        return thread
+
+    def close(self) -> None:
+        """Stop serving."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def announce(self) -> None:
+        """Tell whoever waits that something changed."""
+        with self._changes:
+            self._version += 1
+            self._changes.notify_all()
+
+    def wait_for_change(self, timeout_s: float) -> bool:
+        """Wait until a request changed something since the last call; False after `timeout_s`.
+
+        Before it returns, Auto Scaling groups have replaced what they miss.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._changes:
+            while self._version == self._seen:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                self._changes.wait(left)
+            changed = self._version != self._seen
+            self._seen = self._version
+        with self.lock:
+            return autoscaling.keep(self._backend("autoscaling")) or changed
+
+    def snapshot(self) -> Snapshot:
+        """Return all that should exist at this moment."""
+        with self.lock:
+            return observation.observe(self._backend("ec2"), self._backend("efs"), self._backend("iam"))
+
+    def set_console_output(self, instance_id: str, text: str) -> None:
+        """Set what GetConsoleOutput returns for an instance."""
+        with self.lock:
+            self.console.write(instance_id, text)
+
+    def role_credentials(self, role_name: str) -> dict[str, Any]:
+        """Return fresh credentials of a role: AccessKeyId, SecretAccessKey, Token, Expiration (ISO 8601, UTC).
+
+        Raises botocore's ClientError (NoSuchEntity) for an unknown role.
+        """
+        arn = self.loopback.client("iam").get_role(RoleName=role_name)["Role"]["Arn"]
+        given = self.loopback.client("sts").assume_role(RoleArn=arn, RoleSessionName="instance", DurationSeconds=21600)
+        credentials = given["Credentials"]
+        return {
+            "AccessKeyId": credentials["AccessKeyId"],
+            "SecretAccessKey": credentials["SecretAccessKey"],
+            "Token": credentials["SessionToken"],
+            "Expiration": credentials["Expiration"].strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+
+    def instance_failed(self, instance_id: str, reason: str) -> None:
+        """Report that an instance's host could not be started or has died: the instance is terminated.
+
+        Its group replaces it, at most three times.
+        """
+        with self.lock:
+            ec2 = self._backend("ec2")
+            instance = ec2.get_instance(instance_id)
+            log.warning("host of %s failed: %s", instance_id, reason)
+            autoscaling.count_failure(instance)
+            ec2.terminate_instances([instance_id])
+            instance.state_reason.code = "Server.InternalError"
+            instance.state_reason.message = f"Server.InternalError: {reason}"
+        self.announce()
+
+    def _backend(self, service: str) -> Any:
+        from moto.autoscaling.models import autoscaling_backends
+        from moto.ec2.models import ec2_backends
+        from moto.efs.models import efs_backends
+        from moto.iam.models import iam_backends
+
+        if service == "iam":
+            return iam_backends[ACCOUNT]["aws"]
+        return {"ec2": ec2_backends, "efs": efs_backends, "autoscaling": autoscaling_backends}[service][ACCOUNT][REGION]
+
+
+def _reset_moto() -> None:
+    """Empty moto's backends, which belong to the process and not to a Cloud."""
+    from moto.core.base_backend import BackendDict
+
+    for services in list(BackendDict._instances):
+        for regions in list(services.values()):
+            regions.reset()

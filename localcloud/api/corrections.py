@@ -1,0 +1,32 @@
+"""All corrections of moto, applied once and by name."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Final
+
+from localcloud.api import failures
+
+MOTO_VERSION: Final = "5.2.5"
+"""The only version whose insides these corrections know."""
+
+_applied: list[object] = []
+
+
+def apply() -> object:
+    """Correct moto in this process, once; return the console that instances print to.
+
+    Raises WrongMotoError where another version is installed.
+    """
+    found = importlib.metadata.version("moto")
+    if found != MOTO_VERSION:
+        raise failures.WrongMotoError(found, MOTO_VERSION)
+    if not _applied:
+        from localcloud.api import addresses, autoscaling, instances
+
+        console = instances.Console()
+        addresses.apply()
+        instances.apply(console)
+        autoscaling.apply()
+        _applied.append(console)
+    return _applied[0]

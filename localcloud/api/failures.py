@@ -1,0 +1,51 @@
+"""Turn an exception in a handler into a reply that the SDKs do not retry."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+from xml.sax.saxutils import escape
+
+# `Credential=KEY/20261120/us-east-1/ec2/aws4_request`
+_SCOPE = re.compile(r"Credential=[^/\s]+/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request")
+
+Reply = tuple[int, list[tuple[str, str]], bytes]
+
+
+class WrongMotoError(RuntimeError):
+    """Report that another version of moto is installed than the one that is corrected here.
+
+    Carries `found` and `wanted`.
+    """
+
+    def __init__(self, found: str, wanted: str) -> None:
+        self.found, self.wanted = found, wanted
+        super().__init__(
+            f"moto {found} is installed, but the embedded cloud corrects moto {wanted} by name; "
+            f"install moto[server]=={wanted}, or adapt localcloud/api and run its tests"
+        )
+
+
+def service_of(environ: Mapping[str, Any]) -> tuple[str, str]:
+    """Return service and region from a request's signature; empty strings where it is not signed."""
+    match = _SCOPE.search(str(environ.get("HTTP_AUTHORIZATION", "")))
+    return (match["service"], match["region"]) if match else ("", "")
+
+
+def reply(environ: Mapping[str, Any], code: str, message: str, status: int = 400) -> Reply:
+    """Build an error reply in the protocol of the request's service."""
+    service, _ = service_of(environ)
+    content_type = str(environ.get("CONTENT_TYPE", ""))
+    if environ.get("HTTP_X_AMZ_TARGET") or "json" in content_type or service in ("elasticfilesystem", "lambda"):
+        body = json.dumps({"__type": code, "message": message, "Message": message})
+        return status, [("Content-Type", "application/x-amz-json-1.1"), ("x-amzn-ErrorType", code)], body.encode()
+    text = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
+    if service == "ec2":
+        body = f"<Response><Errors><Error>{text}</Error></Errors><RequestID>embedded</RequestID></Response>"
+    elif service in ("s3", ""):
+        body = f"<Error>{text}<RequestId>embedded</RequestId></Error>"
+    else:
+        body = f"<ErrorResponse><Error><Type>Sender</Type>{text}</Error><RequestId>embedded</RequestId></ErrorResponse>"
+    return status, [("Content-Type", "text/xml")], b'<?xml version="1.0" encoding="UTF-8"?>\n' + body.encode()

@@ -1,0 +1,141 @@
+"""Instances as their launch template says, and what their console printed.
+
+AWS takes from a launch template whatever a launch does not say itself. moto takes the image, the type, the user data, the
+key pair and the security groups, and leaves out the network interface, the instance profile, the metadata options, the
+market options and `$Latest`; its console output is always that of one machine of 2006.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from moto.core.responses import ActionResult
+from moto.core.types import Base64EncodedString
+from moto.core.utils import utcnow
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models.instances import Instance, InstanceBackend
+from moto.ec2.responses.general import General
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Say what all instances of one launch share."""
+
+    template_id: str
+    version: str
+    """A number, `$Latest` or `$Default`."""
+    tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Instance]:
+    """Launch instances of a template into a subnet.
+
+    Raises the errors of EC2 for an unknown key pair, group or profile, as RunInstances does.
+    """
+    version = ec2.get_launch_template(what.template_id).get_version(what.version)
+    data: Mapping[str, Any] = version.data
+    interface: Mapping[str, Any] = next(iter(data.get("NetworkInterfaces") or ()), {})
+    groups = list(interface.get("Groups") or data.get("SecurityGroupIds") or data.get("SecurityGroups") or ())
+    public = interface.get("AssociatePublicIpAddress")
+    if public is None:
+        public = ec2.get_subnet(subnet_id).map_public_ip_on_launch
+    key_name = data.get("KeyName")
+    if key_name and key_name not in ec2.key_pairs:
+        raise EC2ClientError("InvalidKeyPair.NotFound", f"The key pair '{key_name}' does not exist")
+    market = (data.get("InstanceMarketOptions") or {}).get("MarketType")
+    reservation = ec2.run_instances(
+        data.get("ImageId", ""),
+        count,
+        data.get("UserData"),
+        groups,
+        instance_type=data.get("InstanceType") or "m1.small",
+        is_instance_type_default=False,
+        key_name=key_name,
+        subnet_id=subnet_id,
+        region_name=ec2.region_name,
+        associate_public_ip=_truth(public),
+        launch_template={"LaunchTemplateId": what.template_id, "Version": str(version.number)},
+        metadata_options=_with_text(data.get("MetadataOptions") or {}),
+        tags={"instance": dict(what.tags), "volume": _tags_of(data, "volume")},
+        **({"instance_market_options": market} if market else {}),
+    )
+    profile = data.get("IamInstanceProfile") or {}
+    for instance in reservation.instances:
+        if profile:
+            ec2.associate_iam_instance_profile(
+                instance.id,
+                iam_instance_profile_name=profile.get("Name"),
+                iam_instance_profile_arn=profile.get("Arn"),
+            )
+    found: list[Instance] = list(reservation.instances)
+    return found
+
+
+def _truth(value: Any) -> bool:
+    return value is True or str(value).lower() == "true"
+
+
+def _with_text(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def _tags_of(data: Mapping[str, Any], kind: str) -> dict[str, str]:
+    return {
+        tag["Key"]: tag["Value"]
+        for specification in data.get("TagSpecifications") or ()
+        if specification.get("ResourceType") == kind
+        for tag in specification.get("Tags") or specification.get("Tag") or ()
+    }
+
+
+class Console:
+    """Keep what the instances printed on their consoles."""
+
+    def __init__(self) -> None:
+        self._text: dict[str, str] = {}
+
+    def write(self, instance_id: str, text: str) -> None:
+        """Set the whole output of an instance's console."""
+        self._text[instance_id] = text
+
+    def read(self, instance_id: str) -> str | None:
+        """Return the output; None before the instance printed anything."""
+        return self._text.get(instance_id)
+
+    def forget(self, instance_id: str) -> None:
+        """Drop the output of an instance that is gone."""
+        self._text.pop(instance_id, None)
+
+
+def apply(console: Console) -> None:
+    """Correct moto; DescribeInstances and GetConsoleOutput then answer as on AWS."""
+
+    def get_console_output(self: General) -> ActionResult:
+        instance = self.ec2_backend.get_instance(self._get_param("InstanceId"))
+        text = console.read(instance.id)
+        # Before a console has output, AWS answers without any.
+        result = {"InstanceId": instance.id, "Timestamp": utcnow()}
+        if text:
+            result["Output"] = Base64EncodedString.from_raw_string(text)
+        return ActionResult(result)
+
+    General.get_console_output = get_console_output  # type: ignore[method-assign]
+    _correct_root_volume()
+
+
+def _correct_root_volume() -> None:
+    """Keep one root volume: moto adds an 8 GiB one beside that of the launch template."""
+    original = InstanceBackend.run_instances
+
+    def run_instances(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = kwargs.get("launch_template")
+        if given and "block_device_mappings" not in kwargs:
+            mappings = self._get_template_from_args(given).data.get("BlockDeviceMappings")
+            usable = [mapping for mapping in mappings or () if mapping.get("Ebs")]
+            if usable:
+                kwargs["block_device_mappings"] = usable
+        return original(self, *args, **kwargs)
+
+    InstanceBackend.run_instances = run_instances  # type: ignore[method-assign]

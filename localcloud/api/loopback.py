@@ -1,0 +1,63 @@
+"""boto3 clients whose requests never leave the process: how this package itself uses the API that it serves."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import botocore.session
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.config import Config
+from werkzeug.test import EnvironBuilder, run_wsgi_app
+
+WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+# Nothing listens there; the handler below answers before a connection is made.
+_ENDPOINT = "http://loopback.invalid"
+
+
+class _Raw(io.BytesIO):
+    """Give botocore the body in the way of urllib3."""
+
+    def stream(self, **_: Any) -> Iterator[bytes]:
+        yield self.read()
+
+
+class Loopback:
+    """Make clients for one region and keep them."""
+
+    def __init__(self, application: WsgiApp, region: str) -> None:
+        self._application = application
+        self._region = region
+        self._session = botocore.session.Session()
+        self._session.set_credentials("AKIAEMBEDDEDCLOUD000", "embedded")
+        self._clients: dict[str, Any] = {}
+
+    def client(self, service: str) -> Any:
+        """Return the client of a service (`ec2`, `autoscaling`, ...)."""
+        if service not in self._clients:
+            client = self._session.create_client(
+                service,
+                region_name=self._region,
+                endpoint_url=_ENDPOINT,
+                config=Config(
+                    retries={"max_attempts": 0}, s3={"addressing_style": "path"}, parameter_validation=True
+                ),
+            )
+            client.meta.events.register("before-send", self._send)
+            self._clients[service] = client
+        return self._clients[service]
+
+    def _send(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+        body = request.body or b""
+        data = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else body.read()
+        headers = [(k, v.decode() if isinstance(v, bytes) else str(v)) for k, v in request.headers.items()]
+        path, _, query = request.url[len(_ENDPOINT) :].partition("?")
+        builder = EnvironBuilder(
+            path=path or "/", query_string=query, method=request.method, headers=headers, data=data
+        )
+        environ = builder.get_environ()
+        environ["RAW_URI"] = request.url[len(_ENDPOINT) :] or "/"
+        content, status, reply_headers = run_wsgi_app(self._application, environ)
+        return AWSResponse(request.url, int(status.split(" ", 1)[0]), dict(reply_headers), _Raw(b"".join(content)))

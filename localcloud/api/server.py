@@ -1,0 +1,123 @@
+"""The WSGI application: one request at a time, never a 5xx, and a word to whoever waits for changes."""
+
+from __future__ import annotations
+
+import io
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.wrappers import Request
+
+from localcloud.api import failures
+
+log = logging.getLogger("localcloud.api")
+
+WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+# Prefixes of the actions that change nothing.
+_READING = ("Describe", "Get", "List", "Head", "Validate", "Lookup", "Search", "AssumeRole", "BatchGet")
+# Services whose changes matter to the hosts and networks.
+_WATCHED = ("ec2", "autoscaling", "elasticfilesystem", "iam")
+
+
+class Application:
+    """Serve moto and this package's CloudFormation, under one lock."""
+
+    def __init__(self, lock: threading.RLock, changed: Callable[[], None]) -> None:
+        self.lock = lock
+        self.changed = changed
+        self.requests = 0
+        self.own: dict[str, WsgiApp] = {}
+        """Applications for services that moto does not serve here, by signing name."""
+        self._moto = DomainDispatcherApplication(create_backend_app)
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer one request (WSGI)."""
+        _read_body(environ)
+        service, _ = failures.service_of(environ)
+        action = _action(environ)
+        started = time.monotonic()
+        with self.lock:
+            self.requests += 1
+            status, headers, body = self._answer(environ, service, action)
+            if status < 400 and service in _WATCHED and not action.startswith(_READING):
+                self.changed()
+        elapsed_ms = (time.monotonic() - started) * 1000
+        log.info("%s %s %d %.0f ms", service or "-", action or environ.get("PATH_INFO"), status, elapsed_ms)
+        if status >= 400:
+            log.info("  %s", body[:500].decode("utf-8", "replace"))
+        start_response(f"{status} {'OK' if status < 400 else 'Error'}", headers)
+        return [body]
+
+    def _answer(self, environ: dict[str, Any], service: str, action: str) -> failures.Reply:
+        # moto's own control interface (`/moto-api/reset`) and its fixed instance metadata are no part of AWS's API.
+        if str(environ.get("PATH_INFO", "")).startswith(("/moto-api", "/latest/")):
+            return failures.reply(environ, "NoSuchPath", "the embedded cloud has no such path", 404)
+        try:
+            reply = _run(self.own.get(service, self._moto), environ)
+        except NotImplementedError as error:
+            named = f"{service or 'this service'}:{action}" if action else service
+            message = f"The embedded cloud does not implement {named} ({error})"
+            return failures.reply(environ, "InvalidAction", message)
+        except Exception as error:
+            # The one place where any failure is caught: a 5xx would be retried by every SDK for most of a minute.
+            log.error("%s %s failed\n%s", service, action, traceback.format_exc())
+            return failures.reply(environ, "InternalFailure", f"{type(error).__name__}: {error}")
+        if reply[0] >= 500:
+            log.error("%s %s answered %d: %r", service, action, reply[0], reply[2][:2000])
+            return failures.reply(environ, "InternalFailure", reply[2][:500].decode("utf-8", "replace"))
+        return reply
+
+
+def _read_body(environ: dict[str, Any]) -> None:
+    """Read the body before the lock is taken: a slow client must not hold up the others."""
+    try:
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+    except ValueError:
+        return
+    if length > 0:
+        environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(length))
+
+
+def _action(environ: Mapping[str, Any]) -> str:
+    """Return the name of the action; the HTTP method in AWS's words for REST services."""
+    target = str(environ.get("HTTP_X_AMZ_TARGET", ""))
+    if target:
+        return target.rsplit(".", 1)[-1]
+    if str(environ.get("CONTENT_TYPE", "")).startswith("application/x-www-form-urlencoded"):
+        stream = environ["wsgi.input"]
+        if isinstance(stream, io.BytesIO):
+            values = parse_qs(stream.getvalue().decode("utf-8", "replace"))
+            if "Action" in values:
+                return values["Action"][0]
+    query = parse_qs(str(environ.get("QUERY_STRING", "")))
+    if "Action" in query:
+        return query["Action"][0]
+    method = str(environ.get("REQUEST_METHOD", ""))
+    return {"GET": "Get", "HEAD": "Head", "PUT": "Put", "POST": "Post", "DELETE": "Delete"}.get(method, method)
+
+
+def _run(application: WsgiApp, environ: dict[str, Any]) -> failures.Reply:
+    answer: list[Any] = []
+
+    def start(status: str, headers: list[tuple[str, str]], error: Any = None) -> Callable[[bytes], None]:
+        del error
+        answer[:] = [int(status.split(" ", 1)[0]), headers]
+        return lambda data: None
+
+    body = b"".join(application(environ, start))
+    return answer[0], answer[1], body
+
+
+def as_request(environ: dict[str, Any]) -> Request:
+    """Return moto's request object for a WSGI environment."""
+    from moto.moto_server.werkzeug_app import BackendRequest
+
+    request: Request = BackendRequest(environ)
+    return request
