@@ -20,6 +20,9 @@ NFS_PORT: Final = 2049
 # Horovod's launcher listens for its ranks on a port of its own choice (horovod/runner/util/network.py, find_port).
 RENDEZVOUS_PORTS: Final = (1024, 65535)
 
+# Addresses of a subnet that no instance gets: five that AWS keeps, one of the mount target.
+RESERVED_ADDRESSES: Final = 6
+
 # Tags on every instance, by which the tasks find them.
 CLUSTER_TAG: Final = "deepcdk:cluster"
 ROLE_TAG: Final = "deepcdk:role"
@@ -120,6 +123,9 @@ class ClusterConfig:
             )
         if not vpc.is_private:
             raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a private network, such as 10.0.0.0/16")
+        room = self.availability_zones * (2 ** (32 - self.private_prefix) - RESERVED_ADDRESSES)
+        if self.max_workers > room:
+            raise ConfigError("max_workers", self.max_workers, f"the private subnets of vpc_cidr {vpc} hold {room} at most")
         source = _network(self, "ssh_cidr")
         if source.prefixlen == 0 and not self.ssh_from_anywhere:
             raise ConfigError(
@@ -128,6 +134,16 @@ class ClusterConfig:
                 "opens the master to the whole internet; give your own address as a /32, "
                 "or say it twice with ssh_from_anywhere = true",
             )
+
+    @property
+    def public_prefix(self) -> int:
+        """Return the prefix length of a public subnet, which holds the master and the NAT gateway (/16 gives /24, as in deepcfn)."""
+        return min(28, _network(self, "vpc_cidr").prefixlen + 8)
+
+    @property
+    def private_prefix(self) -> int:
+        """Return the prefix length of a private subnet: a quarter of the VPC, so that two zones fit."""
+        return _network(self, "vpc_cidr").prefixlen + 2
 
     @property
     def stack_name(self) -> str:
@@ -191,7 +207,7 @@ def _coerce(key: str, value: Any, kind: str) -> Any:
     if kind == "int":
         if isinstance(value, int) and not isinstance(value, bool):
             return value
-        if isinstance(value, str) and re.fullmatch(r"-?[0-9]+", value):
+        if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value):
             return int(value)
         raise ConfigError(key, value, "must be a whole number")
     raise ConfigError(key, value, "must be a string")
@@ -212,6 +228,9 @@ def _within(config: ClusterConfig, key: str, low: int, high: int) -> None:
 def _network(config: ClusterConfig, key: str) -> ipaddress.IPv4Network:
     value = getattr(config, key)
     try:
-        return ipaddress.IPv4Network(value)
+        network = ipaddress.IPv4Network(value)
     except ValueError as error:
         raise ConfigError(key, value, f"must be an IPv4 network such as 198.18.0.7/32 ({error})") from None
+    if str(network) != value:
+        raise ConfigError(key, value, f"must be written as {network}")
+    return network

@@ -1,0 +1,25 @@
+"""Describe the cluster of cdk.json to the AWS CDK."""
+
+from __future__ import annotations
+
+import sys
+
+from aws_cdk import App
+
+from stacks.cluster import ClusterStack
+from stacks.config import ClusterConfig, ConfigError
+
+
+def main() -> None:
+    """Read the context, compose the stack, write the templates."""
+    app = App(analytics_reporting=False)
+    try:
+        config = ClusterConfig.from_context(app.node.get_all_context())
+    except ConfigError as error:
+        sys.exit(f"deepcdk: {error}")
+    ClusterStack(app, config)
+    app.synth()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""User data of the nodes: settings, the registry script, the boot script, as one text."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from pathlib import Path
+from typing import Final
+
+SCRIPTS: Final = Path(__file__).parent / "scripts"
+# EC2's limit on user data, bytes before base64.
+USER_DATA_LIMIT: Final = 16384
+# Families with NVIDIA GPUs. Elsewhere nobody looks for any, whatever device files the image shows.
+_GPU_FAMILY: Final = re.compile(r"(?:p|g|gr)[0-9]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BootSettings:
+    """What a node must be told; everything else it finds out itself. Texts may be CDK tokens."""
+
+    role: str
+    """`master` or `worker`."""
+    stack: str
+    """Name of the stack that waits for the node's signal."""
+    group: str
+    """Logical id of the Auto Scaling group, to which the signal belongs."""
+    region: str
+    file_system: str
+    """DNS name of the shared file system."""
+    efs_mount: str
+    login_user: str
+    instance_type: str
+
+
+def user_data(settings: BootSettings) -> str:
+    """Return the shell program that makes an instance a node of the cluster."""
+    registry = compact((SCRIPTS / "registry.sh").read_text(encoding="utf-8"))
+    node = compact((SCRIPTS / "node.sh").read_text(encoding="utf-8"))
+    exports = [f"export {key}={shlex.quote(value)}" for key, value in _environment(settings).items()]
+    install = [
+        'mkdir -p "${DEEPCDK_ROOT:-}/opt/deepcdk/bin"',
+        'cat >"${DEEPCDK_ROOT:-}/opt/deepcdk/bin/registry.new" <<\'REGISTRY\'',
+        registry + "REGISTRY",
+        'chmod 755 "${DEEPCDK_ROOT:-}/opt/deepcdk/bin/registry.new"',
+        'mv -f "${DEEPCDK_ROOT:-}/opt/deepcdk/bin/registry.new" "${DEEPCDK_ROOT:-}/opt/deepcdk/bin/registry"',
+    ]
+    return "\n".join(["#!/bin/bash", *exports, *install, node])
+
+
+def may_have_gpus(instance_type: str) -> bool:
+    """Say whether an EC2 instance type belongs to a family with GPUs."""
+    return _GPU_FAMILY.match(instance_type) is not None
+
+
+def compact(script: str) -> str:
+    """Drop a script's blank and comment lines, which count against the limit on user data; the `#!` line stays."""
+    lines = script.splitlines()
+    kept = [line for line in lines if line.strip() and (line.startswith("#!") or not line.lstrip().startswith("#"))]
+    return "\n".join(kept) + "\n"
+
+
+def _environment(settings: BootSettings) -> dict[str, str]:
+    return {
+        "DEEPCDK_ROLE": settings.role,
+        "DEEPCDK_STACK": settings.stack,
+        "DEEPCDK_GROUP": settings.group,
+        "DEEPCDK_REGION": settings.region,
+        "DEEPCDK_FILE_SYSTEM": settings.file_system,
+        "DEEPCDK_EFS_MOUNT": settings.efs_mount,
+        "DEEPCDK_LOGIN_USER": settings.login_user,
+        "DEEPCDK_GPUS": "true" if may_have_gpus(settings.instance_type) else "false",
+    }

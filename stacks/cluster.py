@@ -1,0 +1,130 @@
+"""The stack of one cluster: network, firewall, storage, roles, master, workers, outputs."""
+
+from __future__ import annotations
+
+from aws_cdk import Aws, CfnOutput, Duration, Stack, Tags
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct
+
+from stacks.boot import BootSettings, user_data
+from stacks.compute import NodeGroup, NodeGroupProps
+from stacks.config import CLUSTER_TAG, MASTER, WORKER, ClusterConfig, Output
+from stacks.network import Network, NetworkProps
+from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
+from stacks.storage import Storage, StorageProps
+
+MASTER_GROUP = "MasterGroup"
+WORKER_GROUP = "WorkerGroup"
+
+
+class ClusterStack(Stack):
+    """Compose the cluster that a ClusterConfig describes, in whatever account and region the CLI is set to."""
+
+    def __init__(self, scope: Construct, config: ClusterConfig) -> None:
+        super().__init__(scope, config.stack_name, description="deepcdk: a cluster for distributed deep learning")
+        self.config = config
+        self.network = Network(self, "Network", NetworkProps(config=config))
+        self.firewall = Firewall(self, "Firewall", FirewallProps(config=config, vpc=self.network.vpc))
+        self.storage = Storage(
+            self,
+            "Storage",
+            StorageProps(
+                config=config,
+                vpc=self.network.vpc,
+                subnets=self.network.private,
+                security_group=self.firewall.files,
+            ),
+        )
+        self.roles = NodeRoles(self, "Roles", NodeRolesProps(bucket=self.storage.bucket))
+        self.key_pair = ec2.KeyPair.from_key_pair_name(self, "KeyPair", config.key_name)
+        self.master = self._create_master()
+        self.workers = self._create_workers()
+        Tags.of(self).add(CLUSTER_TAG, config.name)
+        self._emit_outputs()
+
+    def _create_master(self) -> NodeGroup:
+        config = self.config
+        master = NodeGroup(
+            self,
+            "Master",
+            NodeGroupProps(
+                role=MASTER,
+                name=f"{config.name}-master",
+                vpc=self.network.vpc,
+                subnets=self.network.public,
+                security_group=self.firewall.master,
+                instance_role=self.roles.master,
+                instance_type=config.master_instance_type,
+                image_parameter=config.master_image_parameter,
+                key_pair=self.key_pair,
+                volume_gib=config.master_volume_gib,
+                public_address=True,
+                minimum=1,
+                desired=1,
+                maximum=1,
+                ready_timeout=Duration.minutes(config.ready_timeout_min),
+                user_data=self._boot(MASTER, MASTER_GROUP, config.master_instance_type),
+                logical_id=MASTER_GROUP,
+            ),
+        )
+        ways_out = [subnet.internet_connectivity_established for subnet in self.network.vpc.public_subnets]
+        master.wait_for(*ways_out, *self.storage.mount_targets)
+        return master
+
+    def _create_workers(self) -> NodeGroup:
+        config = self.config
+        workers = NodeGroup(
+            self,
+            "Workers",
+            NodeGroupProps(
+                role=WORKER,
+                name=f"{config.name}-worker",
+                vpc=self.network.vpc,
+                subnets=self.network.private,
+                security_group=self.firewall.workers,
+                instance_role=self.roles.workers,
+                instance_type=config.worker_instance_type,
+                image_parameter=config.worker_image_parameter,
+                key_pair=self.key_pair,
+                volume_gib=config.worker_volume_gib,
+                public_address=False,
+                minimum=0,
+                desired=config.workers,
+                maximum=config.max_workers,
+                ready_timeout=Duration.minutes(config.ready_timeout_min),
+                user_data=self._boot(WORKER, WORKER_GROUP, config.worker_instance_type),
+                logical_id=WORKER_GROUP,
+            ),
+        )
+        ways_out = [subnet.internet_connectivity_established for subnet in self.network.vpc.private_subnets]
+        workers.wait_for(*ways_out, *self.storage.mount_targets)
+        return workers
+
+    def _boot(self, role: str, group: str, instance_type: str) -> str:
+        return user_data(
+            BootSettings(
+                role=role,
+                stack=Aws.STACK_NAME,
+                group=group,
+                region=Aws.REGION,
+                file_system=self.storage.file_system_host,
+                efs_mount=self.config.efs_mount,
+                login_user=self.config.login_user,
+                instance_type=instance_type,
+            )
+        )
+
+    def _emit_outputs(self) -> None:
+        """Emit the outputs here: inside a construct their keys would get a hash."""
+        values = {
+            Output.VPC_ID: self.network.vpc.vpc_id,
+            Output.MASTER_GROUP: self.master.group.auto_scaling_group_name,
+            Output.WORKER_GROUP: self.workers.group.auto_scaling_group_name,
+            Output.FILE_SYSTEM_ID: self.storage.file_system_id,
+            Output.EFS_MOUNT: self.config.efs_mount,
+            Output.BUCKET: self.storage.bucket.bucket_name,
+            Output.LOGIN_USER: self.config.login_user,
+            Output.MAX_WORKERS: str(self.config.max_workers),
+        }
+        for key, value in values.items():
+            CfnOutput(self, key, value=value)

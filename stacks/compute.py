@@ -1,0 +1,115 @@
+"""The nodes: a launch template and an Auto Scaling group for the master, and for the workers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from aws_cdk import Acknowledgment, Duration, Tags, Validations
+from aws_cdk import aws_autoscaling as autoscaling
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from constructs import Construct, IDependable
+
+from stacks.config import ROLE_TAG
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeGroupProps:
+    role: str
+    """Value of ROLE_TAG: `master` or `worker`."""
+    name: str
+    """Value of the instances' Name tag."""
+    vpc: ec2.IVpc
+    subnets: ec2.SubnetSelection
+    security_group: ec2.ISecurityGroup
+    instance_role: iam.IRole
+    instance_type: str
+    image_parameter: str
+    """SSM parameter that names the AMI."""
+    key_pair: ec2.IKeyPair
+    volume_gib: int
+    public_address: bool
+    minimum: int
+    desired: int
+    maximum: int
+    ready_timeout: Duration
+    """How long CloudFormation waits for one signal from each desired node."""
+    user_data: str
+    logical_id: str
+    """The group's logical id, to which user data addresses its signals."""
+
+
+class NodeGroup(Construct):
+    """Own one kind of node."""
+
+    def __init__(self, scope: Construct, id: str, props: NodeGroupProps) -> None:
+        super().__init__(scope, id)
+        template = self._create_template(props)
+        self.group = self._create_group(template, props)
+        for key, value in ((ROLE_TAG, props.role), ("Name", props.name)):
+            Tags.of(self).add(key, value)
+
+    def wait_for(self, *dependencies: IDependable) -> None:
+        """Launch no node before these exist, and remove them only after the last node."""
+        self.group.node.add_dependency(*dependencies)
+
+    def _create_template(self, props: NodeGroupProps) -> ec2.LaunchTemplate:
+        return ec2.LaunchTemplate(
+            self,
+            "Template",
+            instance_type=ec2.InstanceType(props.instance_type),
+            machine_image=ec2.MachineImage.from_ssm_parameter(props.image_parameter),
+            key_pair=props.key_pair,
+            role=props.instance_role,
+            security_group=props.security_group,
+            associate_public_ip_address=props.public_address,
+            http_tokens=ec2.LaunchTemplateHttpTokens.REQUIRED,
+            http_endpoint=True,
+            http_put_response_hop_limit=1,
+            user_data=ec2.UserData.custom(props.user_data),
+            block_devices=[
+                ec2.BlockDevice(
+                    device_name=root_device(props.image_parameter),
+                    volume=ec2.BlockDeviceVolume.ebs(
+                        props.volume_gib,
+                        encrypted=True,
+                        volume_type=ec2.EbsDeviceVolumeType.GP3,
+                        delete_on_termination=True,
+                    ),
+                )
+            ],
+        )
+
+    def _create_group(self, template: ec2.LaunchTemplate, props: NodeGroupProps) -> autoscaling.AutoScalingGroup:
+        ready = autoscaling.Signals.wait_for_count(props.desired, timeout=props.ready_timeout) if props.desired else None
+        group = autoscaling.AutoScalingGroup(
+            self,
+            "Group",
+            vpc=props.vpc,
+            vpc_subnets=props.subnets,
+            launch_template=template,
+            min_capacity=props.minimum,
+            desired_capacity=props.desired,
+            max_capacity=props.maximum,
+            signals=ready,
+            ignore_unmodified_size_properties=False,
+        )
+        resource = group.node.default_child
+        if isinstance(resource, autoscaling.CfnAutoScalingGroup):
+            resource.override_logical_id(props.logical_id)
+        Validations.of(group).acknowledge(
+            Acknowledgment(
+                id="@aws-cdk/aws-autoscaling:desiredCapacitySet",
+                reason="A deployment is meant to set the number of nodes that cdk.json asks for.",
+            ),
+            Acknowledgment(
+                id="AwsSolutions-AS3",
+                reason="The registry on the shared file system and the stack's signals tell who came and went; nobody reads SNS.",
+            ),
+        )
+        return group
+
+
+def root_device(image_parameter: str) -> str:
+    """Return the device of an image's root volume: Ubuntu's images have their own, most others share Amazon's."""
+    return "/dev/sda1" if "ubuntu" in image_parameter else "/dev/xvda"

@@ -1,0 +1,202 @@
+# Make an instance a node of the cluster: mount the shared file system, take a name, learn the other nodes, keep watch.
+#
+# Runs as root at first boot, after the settings DEEPCDK_* that user data puts in front and after the registry script.
+# A second run changes nothing that is already right. Every path hangs on DEEPCDK_ROOT, which is empty but in tests.
+set -euo pipefail
+umask 022
+export PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+root=${DEEPCDK_ROOT:-}
+efs=$root$DEEPCDK_EFS_MOUNT
+instance_id=
+step='start'
+
+log() { printf 'deepcdk: %s\n' "$*" >&2; }
+
+# Tell CloudFormation: $1 true or false, $2 the reason. A stack that is complete no longer listens, which is no error.
+signal() {
+  local try answer status=SUCCESS
+  if [[ $1 == false ]]; then status=FAILURE; fi
+  for try in 1 2 3; do
+    if [[ -x $root/opt/aws/bin/cfn-signal ]]; then
+      answer=$("$root/opt/aws/bin/cfn-signal" --success "$1" --reason "$2" --stack "$DEEPCDK_STACK" \
+        --resource "$DEEPCDK_GROUP" --region "$DEEPCDK_REGION" 2>&1) && return
+    else
+      answer=$(aws cloudformation signal-resource --stack-name "$DEEPCDK_STACK" --logical-resource-id "$DEEPCDK_GROUP" \
+        --unique-id "$instance_id" --status "$status" --region "$DEEPCDK_REGION" 2>&1) && return
+    fi
+    if [[ $answer == *ValidationError* ]]; then break; fi
+    sleep "$try"
+  done
+  log "CloudFormation did not take the signal ($2): $answer"
+}
+
+finish() {
+  local status=$?
+  trap - EXIT
+  if ((status == 0)); then
+    signal true "$step"
+  else
+    log "failed: $step (exit status $status)"
+    signal false "$step failed with exit status $status"
+  fi
+  exit "$status"
+}
+trap finish EXIT
+
+# Install the package of a command that is missing: $1 command, $2 dnf package, $3 apt package.
+need() {
+  if command -v "$1" >/dev/null; then return; fi
+  if command -v dnf >/dev/null; then
+    dnf install -y -q "$2"
+  elif command -v apt-get >/dev/null; then
+    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$3"
+  else
+    log "the command $1 is missing, and so are dnf and apt-get" && return 1
+  fi
+}
+
+step='installing missing commands'
+need curl curl curl
+need flock util-linux util-linux
+need ssh-keygen openssh openssh-client
+need mount.nfs4 nfs-utils nfs-common
+
+step='finding the login user'
+login_home=
+while IFS=: read -r user _ login_uid login_gid _ login_home _; do
+  if [[ $user == "$DEEPCDK_LOGIN_USER" ]]; then break; fi
+  login_home=
+done <"$root/etc/passwd"
+if [[ -z $login_home ]]; then log "this image has no user $DEEPCDK_LOGIN_USER (login_user in cdk.json)" && exit 1; fi
+
+step='asking the instance metadata service'
+metadata=${DEEPCDK_METADATA:-http://169.254.169.254}/latest
+token=$(curl -fsS --retry 5 --retry-connrefused --max-time 20 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$metadata/api/token")
+facts=$(curl -fsS --retry 5 --retry-connrefused --max-time 20 -H "X-aws-ec2-metadata-token: $token" -w '\n' \
+  "$metadata/meta-data/instance-id" "$metadata/meta-data/local-ipv4" "$metadata/meta-data/placement/availability-zone")
+{ read -r instance_id && read -r ip && read -r zone; } <<<"$facts"
+
+step="mounting the shared file system $DEEPCDK_FILE_SYSTEM"
+options=nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport
+mkdir -p "$efs"
+deadline=$((SECONDS + ${DEEPCDK_MOUNT_TIMEOUT_S:-300}))
+# The name of a new mount target takes up to two minutes to resolve.
+until mountpoint -q "$efs" || mount -t nfs4 -o "$options" "$DEEPCDK_FILE_SYSTEM:/" "$efs"; do
+  if ((SECONDS >= deadline)); then exit 1; fi
+  sleep 2
+done
+IFS= read -r -d '' fstab 2>/dev/null <"$root/etc/fstab" || true
+entry="$DEEPCDK_FILE_SYSTEM:/ $DEEPCDK_EFS_MOUNT nfs4 $options,_netdev 0 0"
+if [[ ${fstab:-} != *"$entry"* ]]; then printf '%s\n' "$entry" >>"$root/etc/fstab"; fi
+
+step='finding a Python'
+find_python() {
+  local version
+  for version in 3.13 3.12 3.11; do
+    if python=$(command -v "python$version"); then return; fi
+  done
+  return 1
+}
+if ! find_python; then
+  need python3.12 python3.12 python3.12-venv
+  find_python
+fi
+mkdir -p "$root/opt/deepcdk/bin" "$root/opt/deeplearning" "$root/etc/profile.d"
+ln -sfn "$python" "$root/opt/deepcdk/bin/python3"
+
+step='making directories'
+runtime=$root/opt/deepcdk/runtime
+if [[ ! -d $runtime ]]; then
+  mkdir "$runtime"
+  chown "$login_uid:$login_gid" "$runtime"
+fi
+# Building Horovod needs a compiler; an image that brings the runtime does not.
+if [[ -z $(compgen -G "$runtime/*") ]]; then
+  need g++ gcc-c++ g++
+  need make make make
+fi
+if [[ ! -d $root$login_home/.ssh ]]; then install -d -m 700 -o "$login_uid" -g "$login_gid" "$root$login_home/.ssh"; fi
+if [[ $DEEPCDK_ROLE == master ]]; then
+  for work in payloads runs; do
+    if [[ ! -d $efs/$work ]]; then install -d -o "$login_uid" -g "$login_gid" "$efs/$work"; fi
+  done
+fi
+
+step='reading host keys'
+if [[ ! -e $root/etc/ssh/ssh_host_ed25519_key.pub ]]; then ssh-keygen -q -A ${root:+-f "$root"}; fi
+host_keys=
+for file in "$root"/etc/ssh/ssh_host_*_key.pub; do
+  read -r line <"$file"
+  host_keys+=$line$'\n'
+done
+# The console's output is how others learn these keys without trusting the network, as with cloud-init.
+{ printf -- '-----BEGIN SSH HOST KEY KEYS-----\n%s-----END SSH HOST KEY KEYS-----\n' "$host_keys" \
+  >"$root/dev/console"; } 2>/dev/null || log 'no console to print the host keys to'
+
+if [[ $DEEPCDK_ROLE == master ]]; then
+  step="making the cluster's key"
+  key=$root$login_home/.ssh/id_ed25519
+  if [[ ! -e $key ]]; then
+    ssh-keygen -q -t ed25519 -N '' -C deepcdk-master -f "$key"
+    chown "$login_uid:$login_gid" "$key" "$key.pub"
+  fi
+  mkdir -p "$efs/.cluster"
+  read -r line <"$key.pub"
+  printf '%s\n' "$line" >"$efs/.cluster/master.pub.$instance_id"
+  mv -f "$efs/.cluster/master.pub.$instance_id" "$efs/.cluster/master.pub"
+fi
+
+step='counting what ranks can use'
+gpus=0
+if [[ $DEEPCDK_GPUS == true ]]; then
+  if command -v nvidia-smi >/dev/null; then nvidia-smi -L >/dev/null || true; fi # makes the device files
+  for file in "$root"/dev/nvidia[0-9]*; do
+    if [[ -e $file ]]; then gpus=$((gpus + 1)); fi
+  done
+fi
+interface=eth0
+while read -r device destination _; do
+  if [[ $destination == 00000000 ]]; then interface=$device && break; fi
+done <"$root/proc/net/route"
+
+step='taking a name among the nodes'
+cat >"$root/opt/deepcdk/node.conf" <<SETTINGS
+role=$DEEPCDK_ROLE
+instance_id=$instance_id
+ip=$ip
+zone=$zone
+slots=$((gpus > 0 ? gpus : 1))
+gpus=$gpus
+interface=$interface
+login_uid=$login_uid
+login_gid=$login_gid
+login_home=$login_home
+efs_mount=$DEEPCDK_EFS_MOUNT
+SETTINGS
+"$root/opt/deepcdk/bin/registry" refresh
+
+step='starting the watcher'
+if [[ -d $root/run/systemd/system ]]; then
+  cat >"$root/etc/systemd/system/deepcdk-registry.service" <<UNIT
+[Unit]
+Description=Registry of the deepcdk cluster's nodes
+RequiresMountsFor=$DEEPCDK_EFS_MOUNT
+After=network-online.target remote-fs.target
+
+[Service]
+ExecStart=/opt/deepcdk/bin/registry watch
+Restart=always
+RestartSec=5
+
+[Install]
+WantedBy=multi-user.target
+UNIT
+  systemctl daemon-reload
+  systemctl enable --now deepcdk-registry.service
+else
+  # shellcheck disable=SC2016 # expanded by the inner shell
+  setsid bash -c 'until "$0" watch; do sleep 5; done' "$root/opt/deepcdk/bin/registry" \
+    </dev/null >>"$root/var/log/deepcdk-registry.log" 2>&1 &
+fi
+step='ready'

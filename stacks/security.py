@@ -1,0 +1,95 @@
+"""Who may talk to whom, and what the nodes may ask of AWS."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from aws_cdk import Acknowledgment, Aws, Validations
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from stacks.config import NFS_PORT, RENDEZVOUS_PORTS, SSH_PORT, ClusterConfig
+
+# The one prefix of the run bucket that the master reads and writes.
+RUNS_PREFIX = "runs/"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FirewallProps:
+    config: ClusterConfig
+    vpc: ec2.IVpc
+
+
+class Firewall(Construct):
+    """Own the security groups of the master, the workers and the shared file system, with every rule between them."""
+
+    def __init__(self, scope: Construct, id: str, props: FirewallProps) -> None:
+        super().__init__(scope, id)
+        self.master = ec2.SecurityGroup(self, "Master", vpc=props.vpc, description="Master: SSH from ssh_cidr")
+        self.workers = ec2.SecurityGroup(self, "Workers", vpc=props.vpc, description="Workers: each other and the master")
+        self.files = ec2.SecurityGroup(
+            self, "Files", vpc=props.vpc, description="Shared file system: NFS from all nodes", allow_all_outbound=False
+        )
+        self._admit_ssh(props.config.ssh_cidr)
+        self._admit_ranks()
+        self._admit_nfs()
+
+    def _admit_ssh(self, ssh_cidr: str) -> None:
+        ssh = ec2.Port.tcp(SSH_PORT)
+        self.master.add_ingress_rule(ec2.Peer.ipv4(ssh_cidr), ssh, "SSH from ssh_cidr")
+        self.workers.add_ingress_rule(self.master, ssh, "SSH from the master")
+
+    def _admit_ranks(self) -> None:
+        ports = ec2.Port.tcp_range(*RENDEZVOUS_PORTS)
+        self.master.add_ingress_rule(self.workers, ports, "Ranks to Horovod's launcher")
+        self.workers.add_ingress_rule(self.workers, ec2.Port.all_traffic(), "Ranks among themselves")
+        # EFA wants a rule out to the group itself too: one to 0.0.0.0/0 does not count for its traffic.
+        ec2.CfnSecurityGroupEgress(
+            self,
+            "WorkersToWorkers",
+            group_id=self.workers.security_group_id,
+            destination_security_group_id=self.workers.security_group_id,
+            ip_protocol="-1",
+            description="Ranks among themselves (EFA)",
+        )
+
+    def _admit_nfs(self) -> None:
+        nfs = ec2.Port.tcp(NFS_PORT)
+        self.files.add_ingress_rule(self.master, nfs, "NFS from the master")
+        self.files.add_ingress_rule(self.workers, nfs, "NFS from the workers")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeRolesProps:
+    bucket: s3.IBucket
+
+
+class NodeRoles(Construct):
+    """Own the instance roles, which allow no more than the boot and the runs use."""
+
+    def __init__(self, scope: Construct, id: str, props: NodeRolesProps) -> None:
+        super().__init__(scope, id)
+        self.master = iam.Role(self, "Master", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+        self.workers = iam.Role(self, "Workers", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+        for role in (self.master, self.workers):
+            # cfn-signal needs no permission; images without it signal through the AWS CLI, which does.
+            role.add_to_policy(iam.PolicyStatement(actions=["cloudformation:SignalResource"], resources=[Aws.STACK_ID]))
+        self._share_runs(props.bucket)
+
+    def _share_runs(self, bucket: s3.IBucket) -> None:
+        objects = bucket.arn_for_objects(f"{RUNS_PREFIX}*")
+        self.master.add_to_policy(
+            iam.PolicyStatement(actions=["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], resources=[objects])
+        )
+        self.master.add_to_policy(
+            iam.PolicyStatement(
+                actions=["s3:ListBucket"],
+                resources=[bucket.bucket_arn],
+                conditions={"StringLike": {"s3:prefix": f"{RUNS_PREFIX}*"}},
+            )
+        )
+        Validations.of(self.master).acknowledge(
+            Acknowledgment(id="AwsSolutions-IAM5", reason="The wildcard is every object under runs/ of the run bucket, no more.")
+        )
