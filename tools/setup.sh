@@ -1,0 +1,115 @@
+#!/bin/sh
+# Set up a developer's machine: the system's packages here, then everything else in tools/setup.py. `make setup` runs it.
+#
+# A package is installed only when what it brings is missing: apt, as root or through `sudo -n`. Without either, or without
+# apt, the missing ones are listed and nothing is done. PYTHON=/path/to/python3.12 chooses another Python.
+set -eu
+cd "$(dirname "$0")/.."
+
+# What must be there, and the Debian and Ubuntu package that brings it.
+needed='
+c++:g++
+make:make
+git:git
+ssh-keygen:openssh-client
+sshd:openssh-server
+nft:nftables
+ip:iproute2
+ps:procps
+mount:mount
+nsenter:util-linux
+setsid:util-linux
+curl:curl
+'
+PATH=$PATH:/usr/sbin:/sbin
+
+# The nodes of the embedded cloud see this machine's files but not its homes: a Python must not lie in one.
+find_python() {
+    fits='import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
+    for candidate in ${PYTHON:-} /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13 \
+        /usr/local/bin/python3.11 /usr/local/bin/python3.12 /usr/local/bin/python3.13; do
+        if [ -x "$candidate" ] && "$candidate" -c "$fits" 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+}
+
+missing_packages() {
+    for pair in $needed; do
+        command -v "${pair%%:*}" >/dev/null || echo "${pair#*:}"
+    done | sort -u
+}
+
+# The newest of the Pythons known to work that the distribution has; none where it has none.
+python_packages() {
+    for version in 3.13 3.12 3.11; do
+        if apt-cache show "python$version-venv" >/dev/null 2>&1; then
+            echo "python$version python$version-venv"
+            return
+        fi
+    done
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+install() {
+    # Only the program sshd is wanted, for the nodes of the embedded cloud, never the system's own SSH service. Debian starts
+    # a service when its package is installed unless this policy says no (101), and enables it for the next start.
+    policy=/usr/sbin/policy-rc.d
+    if [ -e "$policy" ]; then policy=; fi
+    had_sshd=$(command -v sshd || true)
+    if [ -n "$policy" ]; then
+        trap 'as_root rm -f "$policy"' EXIT
+        trap 'exit 130' INT TERM
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+        as_root chmod 755 "$policy"
+    fi
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends "$@"
+    if [ -z "$had_sshd" ] && [ -d /run/systemd/system ]; then
+        as_root systemctl disable --quiet ssh.service ssh.socket 2>/dev/null || true
+    fi
+    if [ -n "$policy" ]; then
+        as_root rm -f "$policy"
+        trap - EXIT INT TERM
+    fi
+}
+
+packages=$(missing_packages)
+python=$(find_python)
+if [ -n "$packages" ] || [ -z "$python" ]; then
+    started=$(date +%s)
+    # No line breaks, so that the lists below can be pasted.
+    packages=$(echo $packages)
+    lacking=
+    if [ -z "$python" ]; then lacking=' python3 python3-venv'; fi
+    if ! command -v apt-get >/dev/null; then
+        echo "Missing: $packages$lacking (Debian's names; Python 3.11, 3.12 or 3.13)." >&2
+        echo "There is no apt here. Install them with the system's package manager and run 'make setup' again." >&2
+        exit 1
+    fi
+    if [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; then
+        echo "Missing system packages, and neither root nor sudo without a password is at hand. Install them:" >&2
+        echo "    sudo apt-get update && sudo apt-get install $packages$lacking" >&2
+        echo "and run 'make setup' again." >&2
+        exit 1
+    fi
+    echo "system packages: apt-get update"
+    as_root apt-get update --quiet
+    if [ -z "$python" ]; then
+        packages="$packages $(python_packages)"
+    fi
+    echo "system packages: installing $packages"
+    # shellcheck disable=SC2086 # a list of words
+    install $packages
+    python=$(find_python)
+    if [ -z "$python" ]; then
+        echo "This distribution has no Python 3.11, 3.12 or 3.13. Install one outside your home, and name it:" >&2
+        echo "    make setup PYTHON=/usr/local/bin/python3.12" >&2
+        exit 1
+    fi
+    echo "system packages: installed in $(($(date +%s) - started)) s"
+fi
+exec "$python" -m tools.setup "$@"

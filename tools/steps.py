@@ -1,0 +1,90 @@
+"""Run the steps of a set-up: each once for its inputs, with its time, its output in a log. Standard library only."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+SHOWN_LINES: Final = 20
+
+
+class StepError(RuntimeError):
+    """Report a step that failed: the `step`, the command and its last lines."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """Describe one step of the set-up."""
+
+    name: str
+    # The hash of all that the step is made from: a stamp with it means that the step is done.
+    key: str
+    present: Callable[[], bool]  # whether its result is there, were it removed by hand
+    run: Callable[[Log], None]
+    note: str = ""  # what to expect of the time
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Log:
+    """Run a step's commands with their output in a file."""
+
+    step: str
+    path: Path
+    environ: Mapping[str, str]
+
+    def run(self, command: Sequence[str], cwd: Path) -> str:
+        """Run `command` and return its standard output; raise StepError, with its last lines, when it fails."""
+        with self.path.open("a") as log:
+            log.write(f"$ {' '.join(command)}\n")
+            log.flush()
+            finished = subprocess.run(
+                command, cwd=cwd, env=dict(self.environ), stdout=subprocess.PIPE, stderr=log, text=True, check=False
+            )
+            log.write(finished.stdout)
+        if finished.returncode != 0:
+            last = self.path.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
+            told = "\n".join(f"    {line}" for line in last)
+            raise StepError(f"{self.step}: {command[0]} ended with status {finished.returncode}\n{told}\n{self.path}")
+        return finished.stdout
+
+
+def key_of(*parts: str | Path) -> str:
+    """Return one hash of texts and of files' contents."""
+    total = hashlib.sha256()
+    for part in parts:
+        data = part.read_bytes() if isinstance(part, Path) else part.encode()
+        total.update(hashlib.sha256(data).digest())
+    return total.hexdigest()
+
+
+def carry_out(steps: Sequence[Step], state: Path, environ: Mapping[str, str], *, out: Callable[[str], None]) -> None:
+    """Run those of `steps` that are not done, in order; `state` holds their stamps and logs."""
+    (state / "logs").mkdir(parents=True, exist_ok=True)
+    for step in steps:
+        stamp = state / f"{step.name.replace(' ', '-')}.stamp"
+        if stamp.is_file() and stamp.read_text() == step.key and step.present():
+            out(f"{step.name:<18} up to date")
+            continue
+        stamp.unlink(missing_ok=True)
+        out(f"{step.name:<18} ... {step.note}".rstrip())
+        path = state / "logs" / f"{stamp.stem}.log"
+        path.unlink(missing_ok=True)
+        started = time.monotonic()
+        step.run(Log(step=step.name, path=path, environ=environ))
+        partial = stamp.with_suffix(f".{os.getpid()}")
+        partial.write_text(step.key)
+        partial.rename(stamp)
+        out(f"{step.name:<18} {time.monotonic() - started:.1f} s")
+
+
+def print_line(line: str) -> None:
+    """Print a line at once, also into a pipe."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
