@@ -67,8 +67,7 @@ class ClusterStack(Stack):
                 logical_id=MASTER_GROUP,
             ),
         )
-        ways_out = [subnet.internet_connectivity_established for subnet in self.network.vpc.public_subnets]
-        master.wait_for(*ways_out, *self.storage.mount_targets)
+        master.wait_for(*self.network.public_ways_out, *self.storage.mount_targets, self.firewall, self.roles)
         return master
 
     def _create_workers(self) -> NodeGroup:
@@ -96,8 +95,7 @@ class ClusterStack(Stack):
                 logical_id=WORKER_GROUP,
             ),
         )
-        ways_out = [subnet.internet_connectivity_established for subnet in self.network.vpc.private_subnets]
-        workers.wait_for(*ways_out, *self.storage.mount_targets)
+        workers.wait_for(*self.network.private_ways_out, *self.storage.mount_targets, self.firewall, self.roles)
         return workers
 
     def _boot(self, role: str, group: str, instance_type: str) -> str:

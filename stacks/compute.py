@@ -46,8 +46,9 @@ class NodeGroup(Construct):
         super().__init__(scope, id)
         template = self._create_template(props)
         self.group = self._create_group(template, props)
-        for key, value in ((ROLE_TAG, props.role), ("Name", props.name)):
-            Tags.of(self).add(key, value)
+        for tagged in (template, self.group):
+            Tags.of(tagged).add(ROLE_TAG, props.role)
+            Tags.of(tagged).add("Name", props.name)
 
     def wait_for(self, *dependencies: IDependable) -> None:
         """Launch no node before these exist, and remove them only after the last node."""

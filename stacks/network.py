@@ -6,7 +6,7 @@ import dataclasses
 
 from aws_cdk import Acknowledgment, Validations
 from aws_cdk import aws_ec2 as ec2
-from constructs import Construct
+from constructs import Construct, IDependable
 
 from stacks.config import ClusterConfig
 
@@ -55,3 +55,13 @@ class Network(Construct):
                 reason="Flow logs of gradient traffic cost more than they tell: a cluster lives for hours and admits one CIDR.",
             )
         )
+
+    @property
+    def public_ways_out(self) -> list[IDependable]:
+        """Return what a node in a public subnet needs before it reaches the internet."""
+        return [subnet.internet_connectivity_established for subnet in self.vpc.public_subnets]
+
+    @property
+    def private_ways_out(self) -> list[IDependable]:
+        """Return what a node in a private subnet needs before it reaches the internet."""
+        return [subnet.internet_connectivity_established for subnet in self.vpc.private_subnets]
