@@ -1,0 +1,93 @@
+"""Remove what a cloud leaves behind when it ends, in order or not.
+
+The kernel does most of it: namespaces, links, rules, mounts and hosts end with the daemon. What stays is whoever was
+put into the laptop's namespace, and files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from localcloud.layout import Layout
+
+MARKER: Final = "LOCALCLOUD_NAME"
+"""Environment variable of every process that was started on the laptop: the cloud's name."""
+_PATIENCE_S: Final = 5.0
+
+
+def remove(layout: Layout) -> None:
+    """End the laptop's processes and remove the cloud's directories. Safe to repeat."""
+    end(visitors(layout.name, namespace_inodes(layout)))
+    for directory in (layout.run, layout.data):
+        if directory.exists():
+            shutil.rmtree(directory)
+    for root in (layout.run_root, layout.data_root):
+        with contextlib.suppress(OSError):  # another cloud's files are there
+            root.rmdir()
+
+
+def namespace_inodes(layout: Layout) -> frozenset[int]:
+    """Return the numbers of the namespaces into which people are let."""
+    try:
+        document = json.loads(layout.state.read_text(encoding="utf-8"))
+        return frozenset(int(space["inode"]) for space in document["namespaces"].values())
+    except (FileNotFoundError, json.JSONDecodeError, KeyError):
+        return frozenset()
+
+
+def visitors(name: str, inodes: frozenset[int], proc: Path = Path("/proc")) -> list[int]:
+    """Return the pids of the processes in these namespaces that were started for the cloud `name`.
+
+    Both must fit: a number alone may belong to somebody else's namespace once the cloud's own is gone.
+    """
+    marker = f"{MARKER}={name}".encode()
+    spared = {os.getpid(), *_ancestors(os.getpid(), proc)}
+    found = []
+    for entry in proc.iterdir():
+        if not entry.name.isdigit() or int(entry.name) in spared:
+            continue
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            inside = (entry / "ns/net").stat().st_ino in inodes
+            if inside and marker in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def end(pids: Iterable[int]) -> None:
+    """Ask processes to end, and kill those that have not after some seconds."""
+    left = list(pids)
+    for number, patience_s in ((signal.SIGTERM, _PATIENCE_S), (signal.SIGKILL, _PATIENCE_S)):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + patience_s
+        while left and time.monotonic() < deadline:
+            left = [pid for pid in left if _is_alive(pid)]
+            if left:
+                time.sleep(0.02)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _ancestors(pid: int, proc: Path) -> list[int]:
+    found = []
+    while pid > 1:
+        try:
+            pid = int((proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+        except FileNotFoundError:
+            break
+        found.append(pid)
+    return found

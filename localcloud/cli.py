@@ -1,0 +1,226 @@
+"""The command line: start, stop and look at a cloud, and run commands on its laptop and in its hosts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from localcloud import laptop, lifecycle
+from localcloud.daemon import Options, log_tail
+from localcloud.daemon import main as run_daemon
+from localcloud.errors import LocalCloudError, UnknownInstanceError
+from localcloud.image import Bind
+from localcloud.layout import Layout
+
+_COLUMNS: Final = ("instance_id", "name", "private_ip", "public_ip", "pid", "network", "user_data")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; return the exit code: 0, 1 for a failure, 2 for wrong arguments."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+        return code
+    except LocalCloudError as error:
+        print(f"localcloud: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("localcloud: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m localcloud", description="An AWS of one machine: an API, real hosts, real networks. Needs root."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, help: str, run: Any) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=help, description=help)
+        command.add_argument("--name", default="lc0", help="name of the cloud (default: lc0)")
+        command.set_defaults(run=run)
+        return command
+
+    for role, run in (("start", _start), ("guard", _guard), ("daemon", _daemon)):
+        command = add(role, "start a cloud and return when it answers" if role == "start" else argparse.SUPPRESS, run)
+        command.add_argument("--mount", action="append", default=[], metavar="SRC:DST", help="show SRC in all hosts as DST")
+        command.add_argument("--efs-size", default="", metavar="SIZE", help="bound the shared file systems (e.g. 64m)")
+        command.add_argument("--lock", type=int, default=-1, help=argparse.SUPPRESS)
+    add("stop", "stop a cloud and remove everything of it", _stop)
+    for name in ("status", "show"):
+        add(name, "show a cloud and its hosts", _status).add_argument("--json", action="store_true")
+    for name, help in (("run", "run a command on the laptop"), ("outside", "run a command on a host of the internet")):
+        command = add(name, help, _enter)
+        command.set_defaults(place="laptop" if name == "run" else "outside")
+        command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    add("shell", "open a shell on the laptop", _shell)
+    command = add("exec", "run a command in a host as root, past its network", _exec)
+    command.add_argument("instance")
+    command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    for name, help in (("kill", "kill every process of a host, as a crash"), ("logs", "print a host's console")):
+        add(name, help, _kill if name == "kill" else _logs).add_argument("instance", nargs="?" if name == "logs" else None)
+    for name, help in (("cut", "let a host's packets vanish"), ("mend", "end a cut")):
+        command = add(name, help, _cut)
+        command.set_defaults(do=name)
+        command.add_argument("instance")
+    return parser
+
+
+def _options(arguments: argparse.Namespace) -> Options:
+    if arguments.efs_size and not re.fullmatch(r"[1-9][0-9]*[kmg]", arguments.efs_size):
+        raise LocalCloudError(f"--efs-size {arguments.efs_size!r}: must be a number and k, m or g, such as 64m")
+    return Options(name=arguments.name, binds=tuple(map(Bind.parse, arguments.mount)), efs_size=arguments.efs_size)
+
+
+def _start(arguments: argparse.Namespace) -> int:
+    started = time.monotonic()
+    state = lifecycle.start(_options(arguments))
+    layout = Layout(name=arguments.name)
+    name = "" if arguments.name == "lc0" else f" --name {arguments.name}"
+    print(f"embedded cloud {arguments.name} is up after {time.monotonic() - started:.1f} s")
+    print(f"  AWS API   {state['endpoint']} (on the laptop and on the hosts)")
+    print(f"  laptop    python -m localcloud run{name} -- COMMAND, or shell; home: {layout.laptop}")
+    print(f"  state     {layout.run}; shared file systems: {layout.efs}")
+    print(f"  stop      python -m localcloud stop{name}")
+    return 0
+
+
+def _guard(arguments: argparse.Namespace) -> int:
+    return lifecycle.guard(_options(arguments), arguments.lock)
+
+
+def _daemon(arguments: argparse.Namespace) -> int:
+    lifecycle.die_with_parent()
+    run_daemon(_options(arguments))
+    return 0
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    started = time.monotonic()
+    if lifecycle.stop(arguments.name):
+        print(f"embedded cloud {arguments.name} stopped after {time.monotonic() - started:.1f} s; nothing is left of it")
+    else:
+        print(f"embedded cloud {arguments.name} was not running; nothing is left of it")
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    status = ask(Layout(name=arguments.name), {"do": "status"})
+    if arguments.json:
+        print(json.dumps(status, indent=2))
+        return 0
+    print(f"embedded cloud {status['name']}: {status['endpoint']}, pid {status['pid']}, state in {status['state_directory']}")
+    if status["error"]:
+        print(f"error: {status['error']}")
+    rows = [[str(host[column]) or "-" for column in _COLUMNS] for host in status["hosts"]]
+    print(table([[column.replace("_", " ") for column in _COLUMNS], *rows]) if rows else "no hosts")
+    return 0
+
+
+def _enter(arguments: argparse.Namespace) -> int:
+    return _become(arguments.name, arguments.place, _command(arguments))
+
+
+def _shell(arguments: argparse.Namespace) -> int:
+    return _become(arguments.name, "laptop", [os.environ.get("SHELL", "/bin/bash")])
+
+
+def _become(name: str, place: str, command: Sequence[str]) -> int:
+    layout = Layout(name=name)
+    state = lifecycle.read_state(layout)
+    if os.geteuid() != 0:
+        raise LocalCloudError("only root can enter the laptop's namespace; run it with sudo")
+    variables = laptop.environment(os.environ, layout=layout, endpoint=state["endpoint"], region=state["region"])
+    sys.stdout.flush()
+    return _execute(lambda: laptop.replace_process(state, place, command, variables), command[0])
+
+
+def _exec(arguments: argparse.Namespace) -> int:
+    host = _host(arguments)
+    argv = ["nsenter", "--target", str(host["pid"]), "--all", "--wd=/", "--", *_command(arguments)]
+    return _execute(lambda: os.execvp(argv[0], argv), argv[0])
+
+
+def _execute(execute: Any, command: str) -> int:
+    try:
+        execute()
+    except FileNotFoundError:
+        print(f"localcloud: {command}: command not found", file=sys.stderr)
+        return 127
+    except PermissionError:
+        print(f"localcloud: {command}: not executable", file=sys.stderr)
+    return 126
+
+
+def _kill(arguments: argparse.Namespace) -> int:
+    host = _host(arguments)
+    if host["pid"]:
+        os.kill(host["pid"], signal.SIGKILL)
+    print(f"killed {host['instance_id']} ({host['private_ip']})")
+    return 0
+
+
+def _cut(arguments: argparse.Namespace) -> int:
+    status = ask(Layout(name=arguments.name), {"do": arguments.do, "instance": arguments.instance})
+    if status["error"]:
+        raise LocalCloudError(status["error"])
+    print(f"{arguments.instance}: network {'cut' if arguments.do == 'cut' else 'mended'}")
+    return 0
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    layout = Layout(name=arguments.name)
+    lifecycle.read_state(layout)
+    path = layout.console(arguments.instance) if arguments.instance else layout.log
+    if not path.exists():
+        raise UnknownInstanceError(arguments.instance, sorted(p.stem for p in path.parent.glob("*.log")))
+    print(log_tail(path, lines=2000))
+    return 0
+
+
+def _host(arguments: argparse.Namespace) -> dict[str, Any]:
+    hosts = ask(Layout(name=arguments.name), {"do": "status"})["hosts"]
+    for host in hosts:
+        if arguments.instance in (host["instance_id"], host["hostname"], host["private_ip"]):
+            return dict(host)
+    raise UnknownInstanceError(arguments.instance, [host["instance_id"] for host in hosts])
+
+
+def _command(arguments: argparse.Namespace) -> list[str]:
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else list(arguments.command)
+    if not command:
+        raise LocalCloudError(f"give a command, such as: -- {shlex.join(['aws', 'sts', 'get-caller-identity'])}")
+    return command
+
+
+def ask(layout: Layout, request: dict[str, str]) -> dict[str, Any]:
+    """Send one request to the daemon; raise NotRunningError where there is none."""
+    lifecycle.read_state(layout)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(90)
+        connection.connect(str(layout.control))
+        with connection.makefile("rw", encoding="utf-8") as stream:
+            stream.write(json.dumps(request) + "\n")
+            stream.flush()
+            answer: dict[str, Any] = json.loads(stream.readline())
+    if "unknown" in answer:
+        raise UnknownInstanceError(answer["unknown"], answer["known"])
+    return answer
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Lay rows out in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join(lines)

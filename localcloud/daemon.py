@@ -1,0 +1,233 @@
+"""The process that holds one cloud: API, networks, hosts. Started by the guardian, never by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from localcloud import image, kernel
+from localcloud.errors import LocalCloudError, UnknownInstanceError
+from localcloud.host import hostname
+from localcloud.internet import Internet
+from localcloud.layout import Layout
+from localcloud.network import API_ADDRESS
+from localcloud.reconciler import Reconciler
+
+log = logging.getLogger("localcloud.daemon")
+
+ENDPOINT: Final = f"http://{API_ADDRESS}"
+_TICK_S: Final = 0.2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """What `start` was asked for."""
+
+    name: str
+    binds: tuple[image.Bind, ...] = ()
+    efs_size: str = ""
+    """Size of a memory file system for all shared file systems, such as 64m; empty: on disk, bounded by the disk."""
+
+    def to_argv(self) -> list[str]:
+        """Return the daemon's command line."""
+        binds = [part for bind in self.binds for part in ("--mount", f"{bind.source}:{bind.target}")]
+        return ["--name", self.name, "--efs-size", self.efs_size, *binds]
+
+
+def guest_environment(region: str) -> dict[str, str]:
+    """Return the variables by which programs on the hosts find the cloud's API."""
+    return {"AWS_ENDPOINT_URL": ENDPOINT, "AWS_DEFAULT_REGION": region, "AWS_REGION": region}
+
+
+class Daemon:
+    """Put the parts together, and serve until told to stop."""
+
+    def __init__(self, options: Options) -> None:
+        from localcloud.api.cloud import ACCOUNT, REGION, Cloud
+
+        self.options = options
+        self.layout = Layout(name=options.name)
+        self.region = REGION
+        self._stop = threading.Event()
+        self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._error = ""
+        binds = (*image.interpreter_binds(), *options.binds)
+        environment = guest_environment(REGION)
+        self._mount_layers(binds, environment)
+        self.cloud = Cloud()
+        self.internet = Internet()
+        self.reconciler = Reconciler(
+            cloud=self.cloud,
+            layout=self.layout,
+            internet=self.internet,
+            binds=binds,
+            environment=environment,
+            region=REGION,
+            account=ACCOUNT,
+        )
+        self.cloud.serve(self.internet.listen())
+        self._control = self._open_control()
+
+    def run(self) -> None:
+        """Serve until `stop`; then remove everything."""
+        self._write_state()
+        again = True
+        while not self._stop.is_set():
+            changed = self.cloud.wait_for_change(_TICK_S)
+            while not self._requests.empty():
+                self._requests.get()()
+                again = True
+            if changed or again or self.reconciler.dead:
+                again = not self._reconcile()
+            self.reconciler.consoles.publish()
+        self._control.close()
+        self.reconciler.close()
+        self.cloud.close()
+        self.internet.close()
+
+    def stop(self, *_: object) -> None:
+        """End `run` soon."""
+        self._stop.set()
+
+    def _reconcile(self) -> bool:
+        try:
+            self.reconciler.reconcile()
+        except (LocalCloudError, OSError) as error:
+            # Shown by `status`, and tried again at the next tick: the API goes on serving.
+            if self._error != str(error):
+                log.exception("hosts and networks could not be made as the API says")
+            self._error = str(error)
+            return False
+        self._error = ""
+        return True
+
+    def _mount_layers(self, binds: tuple[image.Bind, ...], environment: dict[str, str]) -> None:
+        kernel.leave_mount_namespace()
+        layout = self.layout
+        layout.layers.mkdir(parents=True)
+        layout.efs.mkdir(parents=True)
+        kernel.mount_tmpfs(layout.layers, "mode=755")
+        if self.options.efs_size:
+            kernel.mount_tmpfs(layout.efs, f"mode=755,size={self.options.efs_size}")
+        layer = layout.layers / "image"
+        layer.mkdir()
+        image.build(layer, binds, environment)
+
+    def _write_state(self) -> None:
+        spaces = {"laptop": self.internet.laptop, "outside": self.internet.namespace}
+        document = {
+            "name": self.options.name,
+            "pid": os.getpid(),
+            "guardian_pid": os.getppid(),
+            "endpoint": ENDPOINT,
+            "region": self.region,
+            "started": time.time(),
+            "namespaces": {name: {"path": space.path, "inode": space.inode} for name, space in spaces.items()},
+        }
+        temporary = self.layout.state.with_suffix(".new")
+        temporary.write_text(json.dumps(document, indent=2), encoding="utf-8")
+        temporary.rename(self.layout.state)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what `status` shows."""
+        hosts = [self._describe_host(id) for id in sorted(self.reconciler.hosts)]
+        return {
+            "name": self.options.name,
+            "pid": os.getpid(),
+            "endpoint": ENDPOINT,
+            "state_directory": str(self.layout.run),
+            "laptop_home": str(self.layout.laptop),
+            "file_systems": str(self.layout.efs),
+            "error": self._error,
+            "vpcs": sorted(self.reconciler.routers),
+            "hosts": hosts,
+        }
+
+    def _describe_host(self, instance_id: str) -> dict[str, Any]:
+        host = self.reconciler.hosts[instance_id]
+        instance = host.instance
+        code = self.reconciler.consoles.result(instance_id) if instance.user_data else 0
+        return {
+            "instance_id": instance_id,
+            "name": dict(instance.tags).get("Name", ""),
+            "hostname": hostname(instance.private_ip),
+            "private_ip": instance.private_ip,
+            "public_ip": instance.public_ip,
+            "zone": instance.zone,
+            "type": instance.instance_type,
+            "pid": host.init_pid,
+            "network": "cut" if instance_id in self.reconciler.cut else "up",
+            "user_data": "running" if code is None else "done" if code == 0 else f"failed ({code})",
+            "console": str(self.layout.console(instance_id)),
+        }
+
+    def _open_control(self) -> socket.socket:
+        control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        control.bind(str(self.layout.control))
+        self.layout.control.chmod(0o600)
+        control.listen(16)
+        threading.Thread(target=self._serve_control, args=(control,), name="control", daemon=True).start()
+        return control
+
+    def _serve_control(self, control: socket.socket) -> None:
+        while not self._stop.is_set():
+            try:
+                connection, _ = control.accept()
+            except OSError:
+                return  # closed: the daemon stops
+            with connection, connection.makefile("rw", encoding="utf-8") as stream:
+                request = json.loads(stream.readline())
+                stream.write(json.dumps(self._in_main_thread(request)) + "\n")
+
+    def _in_main_thread(self, request: dict[str, str]) -> dict[str, Any]:
+        answer: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+
+        def act() -> None:
+            try:
+                answer.put(self._act(request))
+            except UnknownInstanceError as error:
+                answer.put({"unknown": error.instance_id, "known": error.known})
+
+        self._requests.put(act)
+        self.cloud.announce()
+        try:
+            return answer.get(timeout=60)
+        except queue.Empty:
+            return {"error": "the daemon is busy"}
+
+    def _act(self, request: dict[str, str]) -> dict[str, Any]:
+        if request["do"] in ("cut", "mend"):
+            self.reconciler.set_cut(request["instance"], request["do"] == "cut")
+            self._reconcile()
+        return self.describe()
+
+
+def main(options: Options) -> None:
+    """Run the daemon in this process, with its log on standard error."""
+    os.umask(0o022)
+    level = logging.INFO
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    daemon = Daemon(options)
+    signal.signal(signal.SIGTERM, daemon.stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    daemon.run()
+
+
+def log_tail(path: Path, lines: int = 15) -> str:
+    """Return the last lines of a log, or nothing."""
+    try:
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return ""

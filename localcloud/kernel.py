@@ -1,0 +1,158 @@
+"""Network namespaces held by file descriptors, and the few system calls that Python 3.11 does not wrap.
+
+A namespace that only a descriptor holds needs no mount and no name under /run: when the daemon dies, however it dies,
+the kernel takes the namespace, its links and its rules away.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from localcloud.errors import CommandError
+
+T = TypeVar("T")
+
+CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWNET: Final = 0x40000000
+MS_REC: Final = 0x4000
+MS_SLAVE: Final = 0x80000
+_SIOCGIFFLAGS: Final = 0x8913
+_SIOCSIFFLAGS: Final = 0x8914
+_IFF_UP: Final = 0x1
+
+# Families differ from the machine's own settings in any of these, so all are set.
+_SYSCTLS: Final = {
+    "ipv4/conf/all/rp_filter": "0",
+    "ipv4/conf/default/rp_filter": "0",
+    "ipv6/conf/default/disable_ipv6": "1",  # the cloud is IPv4 only; address detection of 64 links costs seconds
+    "ipv4/neigh/default/proxy_delay": "0",  # by default a proxied ARP answer waits up to 0.8 s
+}
+ROUTER_SYSCTLS: Final = {"ipv4/ip_forward": "1", "ipv4/conf/default/proxy_arp": "1", "ipv4/conf/default/send_redirects": "0"}
+
+
+def _call(name: str, *arguments: object) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*arguments) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{name}: {os.strerror(error)}")
+
+
+def set_namespace(fd: int) -> None:
+    """Move the calling thread into the namespace that `fd` refers to."""
+    _call("setns", fd, 0)
+
+
+def leave_mount_namespace() -> None:
+    """Give the calling process its own mount namespace: it sees the machine's mounts, the machine never sees its own."""
+    _call("unshare", CLONE_NEWNS)
+    _call("mount", b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_SLAVE), None)
+
+
+def mount_tmpfs(path: Path, options: str) -> None:
+    """Mount an empty memory file system at `path`."""
+    _call("mount", b"localcloud", os.fsencode(path), b"tmpfs", ctypes.c_ulong(0), options.encode())
+
+
+def _in_thread(action: Callable[[], T]) -> T:
+    """Run `action` in a thread that is thrown away, so that its namespaces change nobody else's."""
+    result: list[T] = []
+    failure: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            result.append(action())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=target, name="namespace")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return result[0]
+
+
+def run(command: Sequence[str], text: str = "") -> str:
+    """Run a system command with `text` as its input and return its output; raise CommandError when it fails."""
+    done = subprocess.run(command, input=text, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if done.returncode != 0:
+        raise CommandError(command, done.returncode, done.stdout)
+    return done.stdout
+
+
+class NetworkNamespace:
+    """Hold one network namespace; it lives until `close` and until the last process in it is gone."""
+
+    def __init__(self, sysctls: Mapping[str, str] | None = None) -> None:
+        self.fd = _in_thread(lambda: _create({**_SYSCTLS, **(sysctls or {})}))
+
+    @property
+    def path(self) -> str:
+        """Return a path that names the namespace to `ip` and `nsenter` while this process lives."""
+        return f"/proc/{os.getpid()}/fd/{self.fd}"
+
+    @property
+    def inode(self) -> int:
+        """Return the namespace's number, as in `readlink /proc/PID/ns/net`."""
+        return os.fstat(self.fd).st_ino
+
+    def enter(self, action: Callable[[], T]) -> T:
+        """Run `action` inside, in a thread of its own; sockets and processes that it makes belong to the namespace."""
+
+        def inside() -> T:
+            set_namespace(self.fd)
+            return action()
+
+        return _in_thread(inside)
+
+    def ip(self, commands: Sequence[str]) -> None:
+        """Run a batch of `ip` commands inside."""
+        if commands:
+            self.enter(lambda: run(["ip", "-batch", "-"], "\n".join(commands) + "\n"))
+
+    def nft(self, ruleset: str) -> None:
+        """Load an nftables ruleset inside, all of it or nothing."""
+        self.enter(lambda: run(["nft", "-f", "-"], ruleset))
+
+    def listen(self, address: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
+        """Open a socket inside: bound, and listening where it is of the stream kind."""
+        return self.enter(lambda: _listen(address, port, kind))
+
+    def close(self) -> None:
+        """Let go of the namespace."""
+        os.close(self.fd)
+
+
+def _create(sysctls: Mapping[str, str]) -> int:
+    _call("unshare", CLONE_NEWNET)
+    for key, value in sysctls.items():
+        path = Path("/proc/sys/net") / key
+        if path.exists():  # a kernel without IPv6 has no switch for it
+            path.write_text(value)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sH14x", b"lo", 0)
+        flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _listen(address: str, port: int, kind: socket.SocketKind) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, kind)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        if kind == socket.SOCK_STREAM:
+            listener.listen(1024)
+    except OSError:
+        listener.close()
+        raise
+    return listener

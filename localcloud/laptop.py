@@ -1,0 +1,52 @@
+"""The engineer's machine on the cloud's internet: what a command finds there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from localcloud.cleanup import MARKER
+from localcloud.kernel import set_namespace
+from localcloud.layout import Layout
+
+ACCESS_KEY_ID: Final = "LOCALCLOUD0000000000"
+"""Of the cloud alone: the CDK remembers accounts by access key."""
+SECRET_ACCESS_KEY: Final = "embedded-cloud-without-secrets"
+_DROPPED_PREFIXES: Final = ("AWS_", "CDK_")
+_DROPPED_SUFFIXES: Final = ("_proxy", "_PROXY")
+
+
+def environment(caller: Mapping[str, str], *, layout: Layout, endpoint: str, region: str) -> dict[str, str]:
+    """Return the variables of a command on the laptop: the caller's, with the cloud in place of AWS and of proxies."""
+    kept = {
+        key: value
+        for key, value in caller.items()
+        if not key.startswith(_DROPPED_PREFIXES) and not key.endswith(_DROPPED_SUFFIXES)
+    }
+    home = Path(caller.get("HOME", "/root"))
+    # The jsii library unpacks the CDK once for each home; a new home each time would cost seconds each time.
+    kept.setdefault("JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(home / ".cache/aws/jsii/package-cache"))
+    return kept | {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID,
+        "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
+        "AWS_REGION": region,
+        "AWS_DEFAULT_REGION": region,
+        "AWS_EC2_METADATA_DISABLED": "true",  # the laptop is no instance: do not wait for one's metadata
+        "CDK_HOME": str(layout.laptop / ".cdk"),
+        "CDK_DISABLE_CLI_TELEMETRY": "true",
+        "HOME": str(layout.laptop),
+        MARKER: layout.name,
+    }
+
+
+def replace_process(state: Mapping[str, Any], place: str, command: Sequence[str], variables: Mapping[str, str]) -> None:
+    """Become `command` on the `laptop` or `outside`: exit code, signals and terminal are the command's own.
+
+    Raises FileNotFoundError or PermissionError when the command cannot be executed; otherwise it does not return.
+    """
+    fd = os.open(state["namespaces"][place]["path"], os.O_RDONLY | os.O_CLOEXEC)
+    set_namespace(fd)
+    os.execvpe(command[0], list(command), dict(variables))

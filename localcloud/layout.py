@@ -1,0 +1,82 @@
+"""Where one cloud keeps its files, as a pure function of its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Final
+
+from localcloud.errors import LocalCloudError
+
+RUN_ROOT: Final = Path("/run/localcloud")
+DATA_ROOT: Final = Path("/var/lib/localcloud")
+
+
+class BadNameError(LocalCloudError, ValueError):
+    """Report a name that no cloud can have."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Name the files of one cloud. Everything under both directories goes when the cloud stops."""
+
+    name: str
+    """1 to 32 of a-z, 0-9 and -, a letter first."""
+    run_root: Path = RUN_ROOT
+    """Small files that are written often; a memory file system on most machines."""
+    data_root: Path = DATA_ROOT
+    """Large files: shared file systems and the laptop's home, on disk, so that they do not fill the memory."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", self.name, flags=re.ASCII):
+            raise BadNameError(f"cloud name {self.name!r}: must be 1 to 32 of a-z, 0-9 and -, a letter first")
+
+    @property
+    def run(self) -> Path:
+        """Return the state directory."""
+        return self.run_root / self.name
+
+    @property
+    def data(self) -> Path:
+        """Return the directory of large files."""
+        return self.data_root / self.name
+
+    @property
+    def lock(self) -> Path:
+        """Return the file that guardian and daemon hold locked while they live."""
+        return self.run_root / f"{self.name}.lock"
+
+    @property
+    def state(self) -> Path:
+        """Return the file with which the daemon says that it is ready, and how it is reached."""
+        return self.run / "state.json"
+
+    @property
+    def control(self) -> Path:
+        """Return the daemon's control socket."""
+        return self.run / "control.sock"
+
+    @property
+    def log(self) -> Path:
+        """Return the log of daemon and guardian."""
+        return self.run / "daemon.log"
+
+    @property
+    def layers(self) -> Path:
+        """Return the mount point of the hosts' layers; mounted in the daemon's mount namespace only."""
+        return self.run / "layers"
+
+    @property
+    def efs(self) -> Path:
+        """Return the directory that holds one directory per shared file system."""
+        return self.data / "efs"
+
+    @property
+    def laptop(self) -> Path:
+        """Return the laptop's home directory."""
+        return self.data / "laptop"
+
+    def console(self, instance_id: str) -> Path:
+        """Return the file that holds what a host wrote to its console."""
+        return self.run / "consoles" / f"{instance_id}.log"

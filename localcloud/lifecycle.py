@@ -1,0 +1,212 @@
+"""Start and stop a cloud: the lock that makes it one of its name, the guardian that cleans up after the daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from localcloud import cleanup, requirements
+from localcloud.daemon import Options, log_tail
+from localcloud.errors import LocalCloudError, NotRunningError
+from localcloud.layout import Layout
+
+log = logging.getLogger("localcloud.guardian")
+
+_START_PATIENCE_S: Final = 60.0
+_STOP_PATIENCE_S: Final = 30.0
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+class AlreadyRunningError(LocalCloudError):
+    """Report that a cloud of this name is up."""
+
+
+class StartError(LocalCloudError, ChildProcessError):
+    """Report that the daemon ended before it was ready; the message ends with its last log lines."""
+
+
+def start(options: Options) -> dict[str, Any]:
+    """Start a cloud; return its state once it answers. What a crash left of a former one is removed first."""
+    layout = Layout(name=options.name)
+    requirements.check()
+    lock = acquire(layout)
+    if lock < 0:
+        raise AlreadyRunningError(
+            f"an embedded cloud named {options.name} is already running; "
+            f"stop it with: python -m localcloud stop --name {options.name}"
+        )
+    cleanup.remove(layout)
+    layout.run.mkdir(parents=True)
+    layout.run.chmod(0o755)
+    layout.data.mkdir(parents=True)
+    (layout.laptop / ".ssh").mkdir(parents=True, mode=0o700)
+    with layout.log.open("ab") as output:
+        guardian = _spawn("guard", options, lock, output.fileno())
+    os.close(lock)
+    deadline = time.monotonic() + _START_PATIENCE_S
+    try:
+        while not layout.state.exists():
+            if guardian.poll() is not None:
+                raise StartError(f"the embedded cloud {options.name} did not start:\n{_last_words(layout)}")
+            if time.monotonic() > deadline:
+                raise StartError(f"the embedded cloud {options.name} was not ready within {_START_PATIENCE_S:.0f} s")
+            time.sleep(0.01)
+    except BaseException:
+        # Ctrl-C included: half a cloud is none.
+        if guardian.poll() is None:
+            guardian.terminate()
+            guardian.wait()
+        raise
+    return read_state(layout)
+
+
+def stop(name: str) -> bool:
+    """Stop a cloud and remove everything of it; tell whether one was running. Safe to repeat, also after a crash."""
+    layout = Layout(name=name)
+    if os.geteuid() != 0:
+        raise LocalCloudError("only root can stop an embedded cloud; run it with sudo")
+    lock = acquire(layout)
+    was_running = lock < 0
+    if was_running:
+        _signal_holders(layout, signal.SIGTERM)
+        lock = _await_lock(layout, _STOP_PATIENCE_S)
+        if lock < 0:
+            _signal_holders(layout, signal.SIGKILL)
+            lock = _await_lock(layout, _STOP_PATIENCE_S)
+        if lock < 0:
+            raise LocalCloudError(f"the embedded cloud {name} does not end; see {layout.log}")
+    cleanup.remove(layout)
+    _release(layout, lock)
+    return was_running
+
+
+def read_state(layout: Layout) -> dict[str, Any]:
+    """Return what the daemon wrote when it was ready; raise NotRunningError where none runs."""
+    try:
+        document: dict[str, Any] = json.loads(layout.state.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotRunningError(layout.name) from None
+    if not Path(f"/proc/{document['pid']}/fd").exists() or not _is_ours(int(document["pid"])):
+        raise NotRunningError(layout.name)
+    return document
+
+
+def guard(options: Options, lock: int) -> int:
+    """Run the daemon and clean up when it ends, however it ends. Return its exit code."""
+    layout = Layout(name=options.name)
+    os.truncate(lock, 0)
+    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    daemon = _spawn("daemon", options, lock, sys.stderr.fileno())
+
+    def forward(number: int, _: object) -> None:
+        daemon.send_signal(number)
+
+    signal.signal(signal.SIGTERM, forward)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    code = daemon.wait()
+    _reap_orphans()
+    if not layout.state.exists():  # it never was ready: leave its last words to `start`
+        (layout.run_root / f"{layout.name}.failed").write_text(log_tail(layout.log), encoding="utf-8")
+    cleanup.remove(layout)
+    _release(layout, lock)
+    return code
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process in order when its parent dies."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def acquire(layout: Layout) -> int:
+    """Return a descriptor that holds the cloud's lock, or -1 while somebody else does."""
+    layout.run_root.mkdir(parents=True, exist_ok=True)
+    while True:
+        fd = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return -1
+        # The former holder removes the file: only the one that is still there counts.
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(fd).st_ino == layout.lock.stat().st_ino:
+                return fd
+        os.close(fd)
+
+
+def _release(layout: Layout, lock: int) -> None:
+    layout.lock.unlink(missing_ok=True)
+    os.close(lock)
+    with contextlib.suppress(OSError):  # other clouds' files are there
+        layout.run_root.rmdir()
+
+
+def _await_lock(layout: Layout, patience_s: float) -> int:
+    deadline = time.monotonic() + patience_s
+    while (lock := acquire(layout)) < 0 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return lock
+
+
+def _signal_holders(layout: Layout, number: signal.Signals) -> None:
+    pids = set()
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        pids.add(int(layout.lock.read_text()))
+    with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
+        pids.add(int(json.loads(layout.state.read_text(encoding="utf-8"))["pid"]))
+    for pid in pids:
+        if _is_ours(pid):
+            os.kill(pid, number)
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        return b"localcloud" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _spawn(role: str, options: Options, lock: int, log_fd: int) -> subprocess.Popen[bytes]:
+    package = Path(__file__).resolve().parent.parent
+    return subprocess.Popen(
+        [sys.executable, "-m", "localcloud", role, "--lock", str(lock), *options.to_argv()],
+        env={**os.environ, "PYTHONPATH": str(package)},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=log_fd,
+        stderr=log_fd,
+        pass_fds=(lock,),
+        start_new_session=True,
+    )
+
+
+def _reap_orphans() -> None:
+    """Wait for the hosts' first processes, which fall to the guardian when the daemon dies."""
+    deadline = time.monotonic() + _STOP_PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.01)
+        except ChildProcessError:
+            return
+    log.warning("some processes of the hosts did not end")
+
+
+def _last_words(layout: Layout) -> str:
+    path = layout.run_root / f"{layout.name}.failed"
+    text = log_tail(path)
+    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        layout.run_root.rmdir()
+    return text

@@ -1,0 +1,185 @@
+"""Keep networks and hosts equal to what the API says should exist."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from localcloud import network
+from localcloud.console import Consoles
+from localcloud.errors import UnknownInstanceError
+from localcloud.host import Host
+from localcloud.image import Bind
+from localcloud.internet import Internet
+from localcloud.layout import Layout
+from localcloud.router import Router
+from localcloud.snapshot import Instance, Snapshot
+from localcloud.switchboard import Switchboard
+
+log = logging.getLogger("localcloud.reconciler")
+
+
+class CloudState(Protocol):
+    """What the reconciler needs of the API."""
+
+    def snapshot(self) -> Snapshot:
+        """Return all that should exist."""
+
+    def set_console_output(self, instance_id: str, text: str) -> None:
+        """Tell the API what a host wrote to its console."""
+
+    def instance_failed(self, instance_id: str, reason: str) -> None:
+        """Tell the API that a host died."""
+
+    def role_credentials(self, role_name: str) -> dict[str, Any]:
+        """Return fresh credentials of a role."""
+
+
+class Reconciler:
+    """Own routers and hosts. Call `reconcile` from one thread only, which must live as long as the hosts may."""
+
+    def __init__(
+        self,
+        *,
+        cloud: CloudState,
+        layout: Layout,
+        internet: Internet,
+        binds: Sequence[Bind],
+        environment: dict[str, str],
+        region: str,
+        account: str,
+    ) -> None:
+        self.cloud, self.layout, self.internet = cloud, layout, internet
+        self.binds, self.environment, self.region, self.account = tuple(binds), environment, region, account
+        self.switchboard = Switchboard()
+        self.routers: dict[str, Router] = {}
+        self.hosts: dict[str, Host] = {}
+        self.cut: set[str] = set()
+        """Ids of the instances whose network is cut."""
+        self._given_up: set[str] = set()
+        self.consoles = Consoles(layout, cloud.set_console_output)
+
+    def reconcile(self) -> None:
+        """Compare once, and do what is missing."""
+        self._report_deaths()
+        snapshot = self.cloud.snapshot()
+        wanted = {instance.id: instance for instance in snapshot.instances}
+        self._given_up &= wanted.keys()
+        self.cut &= wanted.keys()
+        self._remove([self.hosts[id] for id in self.hosts.keys() - wanted.keys()])
+        self._route(snapshot)
+        self._share(snapshot)
+        self._launch(snapshot, [i for i in snapshot.instances if i.id not in self.hosts and i.id not in self._given_up])
+        for host in self.hosts.values():
+            host.instance = wanted[host.instance.id]
+
+    @property
+    def dead(self) -> bool:
+        """Tell whether a host ended without being asked to."""
+        return any(host.exit_code is not None for host in self.hosts.values())
+
+    def set_cut(self, instance_id: str, is_cut: bool) -> None:
+        """Choose whether an instance's packets vanish; in force at the next `reconcile`."""
+        if instance_id not in self.hosts:
+            raise UnknownInstanceError(instance_id, sorted(self.hosts))
+        if is_cut:
+            self.cut.add(instance_id)
+        else:
+            self.cut.discard(instance_id)
+
+    def close(self) -> None:
+        """Remove everything."""
+        self._remove(list(self.hosts.values()))
+        for router in self.routers.values():
+            router.close()
+        self.routers.clear()
+        self.switchboard.close()
+
+    def _report_deaths(self) -> None:
+        for host in list(self.hosts.values()):
+            code = host.exit_code
+            if code is not None:
+                self._remove([host])
+                self._give_up(host.instance.id, f"its host ended unexpectedly (exit code {code})")
+
+    def _give_up(self, instance_id: str, reason: str) -> None:
+        log.error("%s: %s", instance_id, reason)
+        self._given_up.add(instance_id)
+        self.cloud.instance_failed(instance_id, reason)
+
+    def _route(self, snapshot: Snapshot) -> None:
+        vpcs = {vpc.id for vpc in snapshot.vpcs if _is_used(snapshot, vpc.id)}
+        for vpc_id in self.routers.keys() - vpcs:
+            router = self.routers.pop(vpc_id)
+            self.internet.detach(router.index)
+            router.close()
+        for vpc_id in sorted(vpcs - self.routers.keys()):
+            index = min(set(range(len(self.routers) + 1)) - {router.index for router in self.routers.values()})
+            router = Router(
+                vpc_id=vpc_id,
+                index=index,
+                switchboard=self.switchboard,
+                credentials=self.cloud.role_credentials,
+                region=self.region,
+                account=self.account,
+            )
+            self.internet.attach(index, router.namespace)
+            self.routers[vpc_id] = router
+        cut = {instance.private_ip for instance in snapshot.instances if instance.id in self.cut}
+        routes: dict[str, int] = {}
+        for vpc_id, router in self.routers.items():
+            router.apply(snapshot, cut)
+            routes.update(dict.fromkeys(network.public_addresses(snapshot, vpc_id), router.index))
+        self.internet.route(routes)
+
+    def _share(self, snapshot: Snapshot) -> None:
+        for target in snapshot.mount_targets:
+            (self.layout.efs / target.file_system_id).mkdir(parents=True, exist_ok=True)
+
+    def _launch(self, snapshot: Snapshot, instances: Sequence[Instance]) -> None:
+        if not instances:
+            return
+        started = time.monotonic()
+        subnets = {subnet.id: subnet for subnet in snapshot.subnets}
+        hosts = []
+        for instance in instances:
+            directory = self.layout.layers / "hosts" / instance.id
+            try:
+                hosts.append(
+                    Host(instance=instance, subnet=subnets[instance.subnet_id], directory=directory, region=self.region)
+                )
+            except (OSError, KeyError) as error:
+                shutil.rmtree(directory, ignore_errors=True)
+                self._give_up(instance.id, f"its host could not be made: {error!r}")
+        for vpc_id, router in self.routers.items():
+            router.connect([(h.instance, h.network.path) for h in hosts if h.instance.vpc_id == vpc_id])
+        for host in hosts:
+            self.hosts[host.instance.id] = host
+            self.consoles.open(host)
+            self.switchboard.watch(host.console, self.consoles.reader(host))
+            image, shared = self.layout.layers / "image", self.layout.efs
+            host.boot(image=image, shared=shared, binds=self.binds, environment=self.environment)
+        log.info("started %d hosts in %.2f s", len(hosts), time.monotonic() - started)
+
+    def _remove(self, hosts: Iterable[Host]) -> None:
+        hosts = list(hosts)
+        for host in hosts:
+            host.kill()
+        for vpc_id, router in self.routers.items():
+            router.disconnect(host.instance for host in hosts if host.instance.vpc_id == vpc_id)
+        for host in hosts:
+            self.consoles.reader(host)()
+            self.switchboard.forget(host.console)
+            host.remove()
+            del self.hosts[host.instance.id]
+            self.consoles.close(host.instance.id)
+
+
+def _is_used(snapshot: Snapshot, vpc_id: str) -> bool:
+    """Tell whether a VPC needs a router: an account's default VPC has subnets, and nothing in them."""
+    things = (*snapshot.instances, *snapshot.mount_targets, *snapshot.nat_gateways)
+    return any(thing.vpc_id == vpc_id for thing in things)
+

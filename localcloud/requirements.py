@@ -1,0 +1,71 @@
+"""What a machine must have to carry the cloud: looked up all at once, each with what to do about it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from localcloud.errors import CommandError, MissingRequirementsError
+from localcloud.kernel import ROUTER_SYSCTLS, NetworkNamespace
+from localcloud.network import ruleset
+from localcloud.snapshot import Snapshot
+
+_SEARCH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Command to Debian and Ubuntu package.
+_COMMANDS: Final = {
+    "bash": "bash",
+    "curl": "curl",
+    "getent": "libc-bin",
+    "ip": "iproute2",
+    "mount": "mount",
+    "nft": "nftables",
+    "nsenter": "util-linux",
+    "pivot_root": "util-linux",
+    "setpriv": "util-linux",
+    "ssh-keygen": "openssh-client",
+    "sshd": "openssh-server",
+    "unshare": "util-linux",
+}
+
+
+def missing_commands(find: Callable[[str], str | None]) -> list[str]:
+    """Return one line for each command that `find` does not know."""
+    absent = [command for command in _COMMANDS if find(command) is None]
+    return [
+        f"command {command} not found; on Debian or Ubuntu: apt-get install {_COMMANDS[command]}" for command in absent
+    ]
+
+
+def check() -> None:
+    """Raise MissingRequirementsError, which lists everything that this machine lacks."""
+    missing = missing_commands(lambda command: shutil.which(command, path=_SEARCH))
+    if os.geteuid() != 0:
+        missing.append("not run as root, which namespaces and mounts need; run it with sudo, or in a privileged container")
+    else:
+        missing += _missing_abilities(network=not missing)
+    if missing:
+        raise MissingRequirementsError(missing)
+
+
+def _missing_abilities(*, network: bool) -> list[str]:
+    missing = []
+    known = {line.split()[-1] for line in Path("/proc/filesystems").read_text().splitlines()}
+    if "overlay" not in known and not Path("/sys/module/overlay").exists():
+        missing.append("the kernel has no overlay file system; load it with: modprobe overlay")
+    try:
+        namespace = NetworkNamespace(ROUTER_SYSCTLS)
+    except OSError as error:
+        missing.append(f"network namespaces cannot be made ({error}); in a container, run it with --privileged")
+        return missing
+    try:
+        if network:
+            namespace.ip(["link add name probe0 type veth peer name probe1"])
+            namespace.nft(ruleset(Snapshot(), "vpc-0"))
+    except CommandError as error:
+        missing.append(f"the kernel lacks veth links or nf_tables with NAT ({error}); load them with: modprobe -a veth nft_nat")
+    finally:
+        namespace.close()
+    return missing

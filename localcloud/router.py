@@ -1,0 +1,108 @@
+"""A VPC's router at work: its namespace, its rules, and the services that it answers itself."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Sequence
+
+from localcloud import network, resolver
+from localcloud.internet import new_router
+from localcloud.metadata import Credentials, MetadataServer
+from localcloud.snapshot import Instance, Snapshot
+from localcloud.switchboard import Switchboard
+
+
+class Router:
+    """Enforce one VPC's routes and security groups, and serve metadata, names and mount targets to its instances."""
+
+    def __init__(
+        self, *, vpc_id: str, index: int, switchboard: Switchboard, credentials: Credentials, region: str, account: str
+    ) -> None:
+        self.vpc_id, self.index, self.region = vpc_id, index, region
+        self._switchboard = switchboard
+        self._snapshot = Snapshot()
+        self._instances: dict[str, Instance] = {}
+        self._addresses: set[str] = set()
+        self._ruleset = ""
+        self._targets: dict[str, socket.socket] = {}
+        self.namespace = new_router()
+        # No packet passes before there are rules.
+        self._load(network.ruleset(Snapshot(), vpc_id))
+        self._answer_at([network.METADATA_ADDRESS, network.RESOLVER_ADDRESS])
+        self._metadata = MetadataServer(
+            self.namespace.listen(network.METADATA_ADDRESS, 80),
+            find=lambda address: self._instances.get(address),
+            credentials=credentials,
+            region=region,
+            account=account,
+        )
+        self._names = self.namespace.listen(network.RESOLVER_ADDRESS, 53, socket.SOCK_DGRAM)
+        self._names.setblocking(False)
+        switchboard.watch(self._names.fileno(), self._resolve)
+
+    def apply(self, snapshot: Snapshot, cut: Iterable[str]) -> None:
+        """Make rules, addresses and services those of the snapshot."""
+        self._snapshot = snapshot
+        self._instances = {i.private_ip: i for i in snapshot.instances if i.vpc_id == self.vpc_id}
+        self._load(network.ruleset(snapshot, self.vpc_id, cut))
+        self._answer_at(network.router_addresses(snapshot, self.vpc_id))
+        wanted = {target.ip: target.file_system_id for target in snapshot.mount_targets if target.vpc_id == self.vpc_id}
+        for ip in self._targets.keys() - wanted.keys():
+            self._close_target(ip)
+        for ip in wanted.keys() - self._targets.keys():
+            listener = self.namespace.listen(ip, network.NFS_PORT)
+            listener.setblocking(False)
+            self._targets[ip] = listener
+            self._switchboard.watch(listener.fileno(), self._greeter(listener, wanted[ip]))
+
+    def connect(self, links: Sequence[tuple[Instance, str]]) -> None:
+        """Hang instances, each given with the path of its namespace, on the router."""
+        self.namespace.ip([line for instance, path in links for line in network.link_commands(instance, path)])
+
+    def disconnect(self, instances: Iterable[Instance]) -> None:
+        """Take instances' links away."""
+        self.namespace.ip([f"link delete {network.interface(instance.id)}" for instance in instances])
+
+    def close(self) -> None:
+        """End the services and let go of the namespace."""
+        for ip in list(self._targets):
+            self._close_target(ip)
+        self._switchboard.forget(self._names.fileno())
+        self._names.close()
+        self._metadata.close()
+        self.namespace.close()
+
+    def _load(self, ruleset: str) -> None:
+        if ruleset != self._ruleset:
+            self.namespace.nft(ruleset)
+            self._ruleset = ruleset
+
+    def _answer_at(self, addresses: Iterable[str]) -> None:
+        wanted = set(addresses)
+        commands = [f"addr delete {address}/32 dev lo" for address in sorted(self._addresses - wanted)]
+        commands += [f"addr add {address}/32 dev lo" for address in sorted(wanted - self._addresses)]
+        self.namespace.ip(commands)
+        self._addresses = wanted
+
+    def _close_target(self, ip: str) -> None:
+        listener = self._targets.pop(ip)
+        self._switchboard.forget(listener.fileno())
+        listener.close()
+
+    def _greeter(self, listener: socket.socket, file_system_id: str) -> Callable[[], None]:
+        def greet() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.send(f"{file_system_id}\n".encode())
+
+        return greet
+
+    def _resolve(self) -> None:
+        query, asker = self._names.recvfrom(4096)
+
+        def find(name: str) -> str:
+            return resolver.lookup(self._snapshot, self.vpc_id, self.region, name, asker[0])
+
+        answer = resolver.respond(query, find)
+        if answer:
+            self._names.sendto(answer, asker)
