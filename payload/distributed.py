@@ -1,0 +1,140 @@
+"""Every call of Horovod's, and nothing else: what the ranks do together.
+
+Each function marked "collective" must be called by all ranks, in the same order; a rank that leaves one out makes the
+others wait for it.
+
+Keras 3 and Horovod 0.28: `hvd.DistributedOptimizer` with `fit` averages nothing and says nothing, and Horovod knows
+TensorFlow's variables but not Keras's. So gradients are taken with respect to TensorFlow's variables, summed here
+inside the graph, and `require_agreement` compares the weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import horovod
+import horovod.tensorflow as hvd
+import numpy.typing as npt
+import tensorflow as tf
+
+from payload.errors import PayloadError
+
+T = TypeVar("T")
+
+
+class RanksDisagreeError(PayloadError, RuntimeError):
+    """Report that ranks hold different weights or data. Carries `what` and `ranks`, those outside the majority."""
+
+    def __init__(self, what: str, ranks: Sequence[int], message: str) -> None:
+        self.what, self.ranks = what, tuple(ranks)
+        super().__init__(message)
+
+
+class RankFailedError(PayloadError, RuntimeError):
+    """Report, on the ranks that were well, that others failed. Carries `messages` by rank."""
+
+    def __init__(self, messages: dict[int, str]) -> None:
+        self.messages = messages
+        super().__init__("; ".join(messages.values()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """Say who this process is among the ranks."""
+
+    rank: int
+    size: int
+    local_rank: int
+    """Number among the ranks of this host."""
+    local_size: int
+    """Ranks on this host."""
+    hosts: tuple[str, ...] = ()
+    """Name of each rank's host, by rank."""
+
+    @property
+    def is_root(self) -> bool:
+        """Tell whether this is the rank that writes, prints and is copied from."""
+        return self.rank == 0
+
+
+def join() -> Ranks:
+    """Join the other ranks (collective). Without horovodrun there is one rank."""
+    hvd.init()
+    return Ranks(rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank(), local_size=hvd.local_size())
+
+
+def leave() -> None:
+    """Leave the other ranks in good order."""
+    hvd.shutdown()
+
+
+def version() -> str:
+    """Return Horovod's version."""
+    return str(horovod.__version__)
+
+
+def with_hosts(ranks: Ranks, host: str | None) -> Ranks:
+    """Add the names of all ranks' hosts (collective). `host`: this one's name; None: as the system has it."""
+    names = hvd.allgather_object(host or socket.gethostname(), name="hosts")
+    return dataclasses.replace(ranks, hosts=tuple(names))
+
+
+def broadcast_variables(variables: Sequence[Any]) -> None:
+    """Copy TensorFlow variables from rank 0 to all (collective)."""
+    hvd.broadcast_variables(list(variables), root_rank=0)
+
+
+def broadcast_value(value: T, *, name: str) -> T:
+    """Return rank 0's value on all ranks (collective)."""
+    received: T = hvd.broadcast_object(value, root_rank=0, name=name)
+    return received
+
+
+def sum_in_graph(tensors: Sequence[Any]) -> list[Any]:
+    """Sum tensors over all ranks within a tf.function (collective), all as one group: one negotiation a step."""
+    return list(hvd.grouped_allreduce(list(tensors), op=hvd.Sum))
+
+
+def sum_values(values: npt.NDArray[Any], *, name: str) -> npt.NDArray[Any]:
+    """Sum an array over all ranks in its own precision (collective)."""
+    summed: npt.NDArray[Any] = hvd.allreduce(tf.constant(values), op=hvd.Sum, name=name).numpy()
+    return summed
+
+
+def require_agreement(ranks: Ranks, digest: bytes, *, what: str, when: str, advice: str) -> None:
+    """Compare a 32-byte digest over all ranks (collective); raise RanksDisagreeError on all when one differs."""
+    gathered = hvd.allgather(tf.constant([list(digest)], tf.uint8), name=f"agree.{what}").numpy()
+    digests = [bytes(row) for row in gathered]
+    majority, _ = Counter(digests).most_common(1)[0]
+    outside = [rank for rank, found in enumerate(digests) if found != majority]
+    if outside:
+        lines = ", ".join(f"rank {r} ({_host(ranks, r)}) {digests[r].hex()[:12]}" for r in range(len(digests)))
+        raise RanksDisagreeError(what, outside, f"the ranks' {what} differ {when}: {lines}. {advice}")
+
+
+def attempt(ranks: Ranks, action: Callable[[], T]) -> T:
+    """Run an action on this rank, and fail on all ranks when it failed on one (collective).
+
+    A rank that failed raises its own error, the others RankFailedError; so nobody waits for a rank that is gone.
+    """
+    error: PayloadError | None = None
+    result: T | None = None
+    try:
+        result = action()
+    except PayloadError as caught:
+        error = caught
+    failed = hvd.allgather(tf.constant([error is not None]), name="failed").numpy()
+    if failed.any():
+        said = hvd.allgather_object(None if error is None else str(error), name="failures")
+        if error is not None:
+            raise error
+        raise RankFailedError({r: f"rank {r} ({_host(ranks, r)}): {text}" for r, text in enumerate(said) if text})
+    return result  # type: ignore[return-value]  # None only where the action's own type allows it
+
+
+def _host(ranks: Ranks, rank: int) -> str:
+    return ranks.hosts[rank] if rank < len(ranks.hosts) else "host unknown"

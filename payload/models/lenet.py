@@ -1,0 +1,37 @@
+"""LeNet as in "Scalable Deep Learning Using MXNet" (Smola 2016), after LeCun et al. 1998 by way of Caffe.
+
+Two 5 x 5 convolutions of 20 and 50 filters without padding, each with tanh and a 2 x 2 maximum; 500 tanh units; a
+linear layer. At 28 x 28 x 1 and 10 classes: 431,080 weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import keras
+
+MIN_SIZE: Final = 16
+"""Smallest side, pixels: below it nothing is left after the second maximum."""
+
+
+def lenet(image_shape: tuple[int, int, int], classes: int) -> Any:
+    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
+
+    The last layer is linear; its softmax belongs to the loss, where it is computed without overflow.
+    """
+    height, width, _ = image_shape
+    if min(height, width) < MIN_SIZE:
+        raise ValueError(f"images of {height} x {width}: LeNet needs at least {MIN_SIZE} x {MIN_SIZE}")
+    return keras.Sequential(
+        [
+            keras.layers.Input(image_shape),
+            keras.layers.Conv2D(20, 5, activation="tanh", name="conv1"),
+            keras.layers.MaxPooling2D(2, name="pool1"),
+            keras.layers.Conv2D(50, 5, activation="tanh", name="conv2"),
+            keras.layers.MaxPooling2D(2, name="pool2"),
+            keras.layers.Flatten(name="flatten"),
+            keras.layers.Dense(500, activation="tanh", name="fc1"),
+            keras.layers.Dense(classes, name="fc2"),
+        ],
+        name="lenet",
+    )

@@ -1,0 +1,173 @@
+"""What a run says while it goes: one line an epoch, metrics, TensorBoard events, and its speed. Only rank 0 says it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from payload.checkpoints import Progress
+from payload.events import Events
+from payload.records import Metrics, Result
+
+if TYPE_CHECKING:
+    from payload.trainer import Run
+
+
+class Reporter:
+    """Report on rank 0, and keep silent elsewhere; measure the time of the training steps everywhere."""
+
+    def __init__(self, run_dir: Path, *, active: bool, started: float) -> None:
+        """Open metrics and events where active. Raises StorageError."""
+        self._metrics = Metrics(run_dir, started=started) if active else None
+        self._events = Events(run_dir) if active else None
+        self.training_seconds = 0.0
+        self.images = 0
+
+    @property
+    def images_per_s(self) -> float:
+        """Return training images over all ranks per second of training steps."""
+        return self.images / self.training_seconds if self.training_seconds else 0.0
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._metrics:
+            self._metrics.close()
+        if self._events:
+            self._events.close()
+
+    def clock(self) -> Clock:
+        """Start to measure the steps of an epoch."""
+        return Clock(self)
+
+    def start(self, run: Run, resumed_from: str | None) -> None:
+        """Say what is about to run."""
+        if not self._metrics:
+            return
+        self._metrics.event(
+            "start",
+            recipe=run.config.recipe.name,
+            epochs=run.config.epochs,
+            steps_per_epoch=run.steps_per_epoch,
+            ranks=run.ranks.size,
+            global_batch=run.global_batch,
+            train_images=len(run.data.train_labels),
+            test_images=len(run.data.test_labels),
+            peak_learning_rate=run.schedule.peak,
+            resumed_from=resumed_from,
+        )
+        hosts = ", ".join(dict.fromkeys(run.ranks.hosts))
+        resumed = f", resumed from {resumed_from}" if resumed_from else ""
+        print(
+            f"{run.config.recipe.name}: {run.config.epochs} epochs of {run.steps_per_epoch} steps, global batch "
+            f"{run.global_batch} on {run.ranks.size} ranks ({hosts}){resumed}",
+            flush=True,
+        )
+
+    def step(self, run: Run, progress: Progress, values: StepFigures) -> None:
+        """Report a step, at most twice a second."""
+        if not self._metrics or not self._metrics.step_due():
+            return
+        left = run.config.epochs * run.steps_per_epoch - progress.total_steps
+        self._metrics.event(
+            "step",
+            epoch=progress.epoch + 1,
+            step=progress.step,
+            steps_per_epoch=run.steps_per_epoch,
+            images_per_s=values.images_per_s,
+            loss=values.loss,
+            accuracy=values.accuracy,
+            learning_rate=values.learning_rate,
+            eta_s=left * run.global_batch / values.images_per_s,
+        )
+
+    def epoch(self, run: Run, progress: Progress, figures: tuple[float, float, float, float], seconds: float) -> None:
+        """Report a completed epoch. `figures`: training loss and accuracy, test loss and accuracy."""
+        if not self._metrics or not self._events:
+            return
+        train_loss, train_accuracy, test_loss, test_accuracy = figures
+        speed = self.images_per_s
+        self._metrics.event(
+            "epoch",
+            epoch=progress.epoch,
+            train_loss=train_loss,
+            train_accuracy=train_accuracy,
+            test_loss=test_loss,
+            test_accuracy=test_accuracy,
+            images_per_s=speed,
+            seconds=seconds,
+            weights_agree=True,
+        )
+        self._events.scalars(
+            progress.epoch,
+            {
+                "loss/train": train_loss,
+                "loss/test": test_loss,
+                "accuracy/train": train_accuracy,
+                "accuracy/test": test_accuracy,
+                "images_per_s": speed,
+                "learning_rate": run.schedule.rate(progress.total_steps - 1),
+            },
+        )
+        print(
+            f"epoch {progress.epoch}/{run.config.epochs}: loss {train_loss:.4f}, accuracy {train_accuracy:.2%}; "
+            f"test loss {test_loss:.4f}, accuracy {test_accuracy:.2%}; {speed:,.0f} images/s, {seconds:.1f} s",
+            flush=True,
+        )
+
+    def stopped(self, progress: Progress, checkpoint: str | None) -> None:
+        """Report a run that was asked to stop."""
+        if not self._metrics:
+            return
+        self._metrics.event("stopped", epoch=progress.epoch + 1, step=progress.step, checkpoint=checkpoint)
+        print(
+            f"stopped at epoch {progress.epoch + 1}, step {progress.step}; go on from {checkpoint} with --resume",
+            flush=True,
+        )
+
+    def end(self, result: Result) -> None:
+        """Report the end of a completed run."""
+        if not self._metrics:
+            return
+        self._metrics.event("end", test_accuracy=result.test_accuracy, seconds=result.seconds)
+        print(
+            f"done: test accuracy {result.test_accuracy:.2%} in {result.seconds:.1f} s "
+            f"({result.training_seconds:.1f} s of training, {result.images_per_s:,.0f} images/s)",
+            flush=True,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepFigures:
+    """Hold what one step showed, over all ranks."""
+
+    images_per_s: float
+    loss: float
+    accuracy: float
+    learning_rate: float
+
+
+class Clock:
+    """Measure the steps of one epoch, and nothing between epochs."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        """Start."""
+        self._reporter = reporter
+        self._last = time.monotonic()
+
+    def step(
+        self, run: Run, progress: Progress, size: int, loss_sum: float, correct: float, learning_rate: float
+    ) -> None:
+        """Count a step of `size` images over all ranks, and report it when a report is due."""
+        now = time.monotonic()
+        seconds, self._last = now - self._last, now
+        self._reporter.training_seconds += seconds
+        self._reporter.images += size
+        figures = StepFigures(
+            images_per_s=size / max(seconds, 1e-9),
+            loss=loss_sum / size,
+            accuracy=correct / size,
+            learning_rate=learning_rate,
+        )
+        self._reporter.step(run, progress, figures)

@@ -1,0 +1,81 @@
+"""The state of a run: model, optimizer and position, and its way into a checkpoint and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from payload.checkpoints import Checkpoint, DamagedCheckpointError, Progress
+from payload.config import TrainConfig, TrainConfigError
+from payload.data.dataset import Dataset
+from payload.models.lenet import lenet
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainState:
+    """Hold model and optimizer. Their variables change in place."""
+
+    model: Any
+    optimizer: Any
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """Map a lasting name to each TensorFlow variable of model and optimizer."""
+        named = {f"model/{variable.path}": variable.value for variable in self.model.variables}
+        named.update({f"optimizer/{variable.path}": variable.value for variable in self.optimizer.variables})
+        return named
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Copy all variables."""
+        return {name: variable.numpy() for name, variable in self.variables.items()}
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Set all variables from a checkpoint. Raises DamagedCheckpointError where names or shapes do not fit."""
+        variables = self.variables
+        if variables.keys() != checkpoint.arrays.keys():
+            different = sorted(variables.keys() ^ checkpoint.arrays.keys())
+            raise DamagedCheckpointError(checkpoint.path, f"not of this network: {', '.join(different[:4])}")
+        for name, variable in variables.items():
+            array = checkpoint.arrays[name]
+            if array.shape != tuple(variable.shape):
+                raise DamagedCheckpointError(checkpoint.path, f"{name} is {array.shape}, not {tuple(variable.shape)}")
+            variable.assign(array)
+
+    def digest(self) -> bytes:
+        """Return the SHA-256 of all weights, bit for bit, those of the optimizer included."""
+        return digest_of(self.arrays())
+
+
+def new_state(config: TrainConfig, data: Dataset) -> TrainState:
+    """Build model and optimizer, with initial weights from the seed."""
+    keras.utils.set_random_seed(config.seed)
+    model = lenet(data.image_shape, data.classes)
+    optimizer = keras.optimizers.SGD(learning_rate=config.learning_rate, momentum=config.momentum)
+    optimizer.build(model.trainable_variables)
+    return TrainState(model=model, optimizer=optimizer)
+
+
+def digest_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Return the SHA-256 of named arrays: names, types, shapes and every bit."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype} {array.shape};".encode())
+        digest.update(array.tobytes())
+    return digest.digest()
+
+
+def require_same_run(found: Progress, wanted: Progress) -> None:
+    """Refuse to go on from a checkpoint of another run, whose steps would not be this one's."""
+    for field in ("recipe", "seed", "global_batch"):
+        before, now = getattr(found, field), getattr(wanted, field)
+        if before != now:
+            flag = "--" + field.replace("_", "-")
+            rule = f"the run to resume had {before}; give {flag} {before}, or a new --run-dir"
+            raise TrainConfigError(flag, now, rule)
