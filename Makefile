@@ -4,6 +4,8 @@
 .PHONY: help setup demo test test-unit lint bench lock clean
 
 python := .venv/bin/python
+# Tests that need no root, no hosts and no TensorFlow.
+unit := not root and not tensorflow and not horovod and not e2e
 # The locked node, npm and cdk before the machine's own; jsii takes its Node from the path too.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
@@ -17,11 +19,11 @@ demo: setup ## start the embedded cloud, deploy, train on two hosts, fetch the r
 	@$(python) tools/demo.py
 
 test: setup lint ## run every test; those that cannot run here say why
-	$(python) -m pytest -m "not root and not tensorflow and not horovod" -n auto
-	$(python) -m pytest -m "root or tensorflow or horovod" -ra
+	$(python) -m pytest -m "$(unit)" -n auto
+	$(python) -m pytest -m "not ($(unit))"
 
 test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow (under a minute)
-	$(python) -m pytest -m "not root and not tensorflow and not horovod" -n auto
+	$(python) -m pytest -m "$(unit)" -n auto
 
 lint: setup ## check style, types and who imports whom
 	$(python) -m ruff check

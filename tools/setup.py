@@ -1,6 +1,6 @@
 """Make all that this project needs outside its sources, once: tools/setup.sh runs it after the system's packages.
 
-.venv          the developer's Python: all that requirements/dev.txt locks, and Horovod, built here and kept in the cache
+.venv          the developer's Python: all that requirements/dev.txt locks, and Horovod, built here and cached
 .venv/bin      also node, npm and cdk, in the versions that are locked: one Node for jsii and for the CDK CLI
 node_modules   the CDK CLI
 <cache>/runtime/<fingerprint>   the Python of the embedded cloud's nodes, made by payload.runtime as on a real node

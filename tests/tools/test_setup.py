@@ -1,0 +1,116 @@
+"""Facts about the set-up of a developer's machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.setup import all_steps, command_file, node_runtime, same_python, uv_program
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "tools" / "setup.sh"
+VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def test_a_venv_of_the_chosen_python_is_kept() -> None:
+    assert same_python(
+        f"home = /usr/bin\nimplementation = CPython\nversion_info = {VERSION}.2\n", Path("/usr/bin/python3")
+    )
+    assert same_python(f"home = /usr/bin\nversion = {VERSION}.9\n", Path("/usr/bin/python3"))
+
+
+@pytest.mark.parametrize(
+    "config", ["", "home = /usr/bin\nversion = 3.10.1\n", f"home = /opt/bin\nversion = {VERSION}.1\n"]
+)
+def test_a_venv_of_another_python_is_not(config: str) -> None:
+    assert not same_python(config, Path("/usr/bin/python3"))
+
+
+def test_a_command_runs_with_the_node_beside_it_wherever_it_is_called_from(tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "node").symlink_to("/bin/sh")
+    (tmp_path / "cdk.js").write_text("echo locked $1\n")
+    script = folder / "cdk"
+    script.write_text(command_file("node", "../cdk.js"))
+    script.chmod(0o755)
+    (tmp_path / "link").symlink_to(script)
+    for called in (script, tmp_path / "link"):
+        finished = subprocess.run([called, "deploy it"], cwd="/", capture_output=True, text=True, check=True)
+        assert finished.stdout == "locked deploy it\n"
+
+
+def test_what_all_clones_share_lies_in_the_cache(tmp_path: Path) -> None:
+    assert uv_program(tmp_path).is_relative_to(tmp_path)
+    assert node_runtime(tmp_path).directory.parent == tmp_path / "runtime"
+
+
+def test_the_steps_are_keyed_without_running_anything(tmp_path: Path) -> None:
+    steps = all_steps({"XDG_CACHE_HOME": str(tmp_path)})
+    assert [step.name for step in steps] == ["uv", "python packages", "horovod", "cdk", "node runtime"]
+    assert len({step.key for step in steps}) == len(steps)
+    assert list(tmp_path.iterdir()) == []
+
+
+def machine(tmp_path: Path, **commands: str) -> dict[str, str]:
+    """Return the environment of a machine that has sh, coreutils' commands and these scripts alone."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("dirname", "sort", "date", "sh", "tee", "chmod", "rm", "env"):
+        (folder / name).symlink_to(f"/usr/bin/{name}")
+    for name, text in commands.items():
+        path = folder / name.replace("_", "-")
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+    return {"PATH": str(folder), "PYTHON": sys.executable}
+
+
+def only(tmp_path: Path) -> Path:
+    """Return a copy of the script that looks for nothing in the machine's own folders of system programs."""
+    copy = tmp_path / "clone" / "tools" / "setup.sh"
+    copy.parent.mkdir(parents=True)
+    copy.write_text(SCRIPT.read_text().replace("PATH=$PATH:/usr/sbin:/sbin", "").replace("/usr/sbin", str(tmp_path)))
+    return copy
+
+
+def test_without_root_and_sudo_the_missing_packages_are_listed_and_nothing_is_done(tmp_path: Path) -> None:
+    environ = machine(tmp_path, id="echo 1000", sudo="exit 1", apt_get="echo called; exit 1", git="", make="")
+    finished = subprocess.run(["sh", only(tmp_path)], env=environ, capture_output=True, text=True, check=False)
+    assert finished.returncode == 1
+    listed = next(line for line in finished.stderr.splitlines() if "apt-get install" in line).split()
+    assert {"g++", "openssh-server", "nftables", "iproute2"} < set(listed)
+    assert not {"git", "make"} & set(listed)
+    assert finished.stdout == ""
+
+
+def test_without_apt_the_missing_packages_are_listed(tmp_path: Path) -> None:
+    finished = subprocess.run(
+        ["sh", only(tmp_path)], env=machine(tmp_path, id="echo 0"), capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 1
+    assert "There is no apt here" in finished.stderr
+
+
+def test_as_root_only_missing_packages_are_installed_after_an_update(tmp_path: Path) -> None:
+    record = 'echo "apt-get $*" >> "$(dirname "$0")/../calls"; case "$*" in *install*) exit 100;; esac'
+    environ = machine(tmp_path, id="echo 0", apt_get=record, git="", make="")
+    finished = subprocess.run(["sh", only(tmp_path)], env=environ, capture_output=True, text=True, check=False)
+    assert finished.returncode == 100, finished.stderr
+    update, install = (tmp_path / "calls").read_text().splitlines()
+    assert update.startswith("apt-get update")
+    assert "nftables" in install
+    assert "git" not in install.split()
+    # The policy against starting services is gone again, although the installation failed.
+    assert not (tmp_path / "policy-rc.d").exists()
+
+
+def test_each_command_of_the_list_is_told_by_help() -> None:
+    finished = subprocess.run(
+        ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    for name in ("setup", "demo", "test", "test-unit", "lint", "bench", "lock", "clean"):
+        assert f"make {name} " in finished.stdout
