@@ -40,7 +40,7 @@ def user_data(settings: BootSettings) -> str:
     exports = [f"export {key}={shlex.quote(value)}" for key, value in _environment(settings).items()]
     install = [
         'mkdir -p "${DEEPCDK_ROOT:-}/opt/deepcdk/bin"',
-        'cat >"${DEEPCDK_ROOT:-}/opt/deepcdk/bin/registry.new" <<\'REGISTRY\'',
+        "cat >\"${DEEPCDK_ROOT:-}/opt/deepcdk/bin/registry.new\" <<'REGISTRY'",
         registry + "REGISTRY",
         'chmod 755 "${DEEPCDK_ROOT:-}/opt/deepcdk/bin/registry.new"',
         'mv -f "${DEEPCDK_ROOT:-}/opt/deepcdk/bin/registry.new" "${DEEPCDK_ROOT:-}/opt/deepcdk/bin/registry"',

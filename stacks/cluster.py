@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aws_cdk import Aws, CfnOutput, Duration, Stack, Tags
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
@@ -13,8 +15,9 @@ from stacks.network import Network, NetworkProps
 from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
 from stacks.storage import Storage, StorageProps
 
-MASTER_GROUP = "MasterGroup"
-WORKER_GROUP = "WorkerGroup"
+# Logical ids of the groups, to which the nodes' user data addresses its signals.
+MASTER_GROUP: Final = "MasterGroup"
+WORKER_GROUP: Final = "WorkerGroup"
 
 
 class ClusterStack(Stack):

@@ -125,7 +125,9 @@ class ClusterConfig:
             raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a private network, such as 10.0.0.0/16")
         room = self.availability_zones * (2 ** (32 - self.private_prefix) - RESERVED_ADDRESSES)
         if self.max_workers > room:
-            raise ConfigError("max_workers", self.max_workers, f"the private subnets of vpc_cidr {vpc} hold {room} at most")
+            raise ConfigError(
+                "max_workers", self.max_workers, f"the private subnets of vpc_cidr {vpc} hold {room} at most"
+            )
         source = _network(self, "ssh_cidr")
         if source.prefixlen == 0 and not self.ssh_from_anywhere:
             raise ConfigError(
@@ -137,7 +139,7 @@ class ClusterConfig:
 
     @property
     def public_prefix(self) -> int:
-        """Return the prefix length of a public subnet, which holds the master and the NAT gateway (/16 gives /24, as in deepcfn)."""
+        """Return the prefix length of a public subnet, for master and NAT gateway (/24 in a /16, as in deepcfn)."""
         return min(28, _network(self, "vpc_cidr").prefixlen + 8)
 
     @property

@@ -52,7 +52,7 @@ class Network(Construct):
         Validations.of(self.vpc).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-VPC7",
-                reason="Flow logs of gradient traffic cost more than they tell: a cluster lives for hours and admits one CIDR.",
+                reason="Flow logs of gradient traffic cost more than they tell in a cluster that lives for hours.",
             )
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
 from aws_cdk import Acknowledgment, Aws, RemovalPolicy, Validations
 from aws_cdk import aws_ec2 as ec2
@@ -11,6 +12,10 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from stacks.config import ClusterConfig
+
+# Logical ids that stay when this code is rearranged: a new id would leave the old data behind and start empty.
+FILE_SYSTEM: Final = "FileSystem"
+RUN_BUCKET: Final = "RunBucket"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,10 +51,12 @@ class Storage(Construct):
             throughput_mode="bursting",  # costs nothing beyond the storage; `elastic` bills every byte of every epoch
             file_system_tags=[efs.CfnFileSystem.ElasticFileSystemTagProperty(key="Name", value=name)],
         )
+        file_system.override_logical_id(FILE_SYSTEM)
         file_system.apply_removal_policy(removal)
         return file_system.ref
 
     def _create_mount_targets(self, props: StorageProps) -> list[efs.CfnMountTarget]:
+        subnets = props.vpc.select_subnets(subnet_type=props.subnets.subnet_type).subnets
         return [
             efs.CfnMountTarget(
                 self,
@@ -58,7 +65,7 @@ class Storage(Construct):
                 subnet_id=subnet.subnet_id,
                 security_groups=[props.security_group.security_group_id],
             )
-            for index, subnet in enumerate(props.vpc.select_subnets(subnet_type=props.subnets.subnet_type).subnets, start=1)
+            for index, subnet in enumerate(subnets, start=1)
         ]
 
     def _create_bucket(self, removal: RemovalPolicy) -> s3.Bucket:
@@ -71,10 +78,13 @@ class Storage(Construct):
             minimum_tls_version=1.2,
             removal_policy=removal,  # never auto_delete_objects: it takes a Lambda
         )
+        resource = bucket.node.default_child
+        if isinstance(resource, s3.CfnBucket):
+            resource.override_logical_id(RUN_BUCKET)
         Validations.of(bucket).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-S1",
-                reason="Access logs want a second bucket that outlives the cluster; only the master and the account's own users can read this one.",
+                reason="Access logs want a second bucket that outlives the cluster; the master alone uses this one.",
             )
         )
         return bucket

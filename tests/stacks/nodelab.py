@@ -1,4 +1,4 @@
-"""Nodes without machines: the real boot and registry scripts under a root directory each, with stand-ins for the cloud."""
+"""Nodes without machines: the real scripts under a root directory each, with stand-ins for the cloud."""
 
 from __future__ import annotations
 
