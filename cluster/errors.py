@@ -1,0 +1,84 @@
+"""The errors of the tasks: what was wrong, where, and what to do now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class DeepcdkError(Exception):
+    """Report something that ends a task. Only the tasks turn it into a message and an exit status."""
+
+    exit_status = 1
+
+    def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
+        self.what, self.where, self.remedy = what, where, remedy
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        """Return the message: one line each for what, where and what to do."""
+        lines = [
+            self.what,
+            f"  where: {self.where}" if self.where else "",
+            f"  do: {self.remedy}" if self.remedy else "",
+        ]
+        return "\n".join(line for line in lines if line)
+
+
+class UsageError(DeepcdkError, ValueError):
+    """Report an argument of a task that breaks a rule."""
+
+    def __init__(self, name: str, value: object, rule: str) -> None:
+        self.name, self.value, self.rule = name, value, rule
+        super().__init__(f"{name} = {value!r}: {rule}")
+
+
+class AwsError(DeepcdkError, OSError):
+    """Report that AWS could not be asked, or refused."""
+
+
+class NoStackError(DeepcdkError, LookupError):
+    """Report that the cluster is not deployed in this account and region."""
+
+    def __init__(self, name: str, region: str) -> None:
+        self.name, self.region = name, region
+        super().__init__(
+            f"no stack {name} is deployed",
+            where=f"region {region}",
+            remedy="deploy it with `fab up`; "
+            "if it lives elsewhere, set AWS_REGION or AWS_PROFILE, or give --set name=NAME",
+        )
+
+
+class ConnectionFailedError(DeepcdkError, ConnectionError):
+    """Report that the master could not be reached or did not prove who it is."""
+
+
+class RemoteError(DeepcdkError, RuntimeError):
+    """Report a command that failed on the master; carries its status and output."""
+
+    def __init__(self, what: str, *, status: int, output: str, where: str = "", remedy: str = "") -> None:
+        self.status, self.output = status, output
+        super().__init__(f"{what}\n{output.strip()}" if output.strip() else what, where=where, remedy=remedy)
+
+
+class NotReadyError(DeepcdkError, TimeoutError):
+    """Report nodes that did not become ready; `consoles` holds the last lines of each one's console."""
+
+    def __init__(self, what: str, consoles: Mapping[str, str], *, remedy: str) -> None:
+        self.consoles = dict(consoles)
+        tails = [
+            f"  {node}:\n" + "\n".join(f"    {line}" for line in text.splitlines())
+            for node, text in self.consoles.items()
+        ]
+        super().__init__("\n".join([what, *tails]), remedy=remedy)
+
+
+class LiveRunError(DeepcdkError):
+    """Report that another run is live."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"run {run_id} is live, and the cluster takes one run at a time",
+            remedy=f"watch it with `fab attach --run {run_id}`, or stop it with `fab stop --run {run_id}`",
+        )

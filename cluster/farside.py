@@ -1,0 +1,69 @@
+"""What the laptop has the master's Python run with `-c` before anything is pushed: receive a tree, send a directory.
+
+Standard library only. `has DIR`; `receive DIR SHA256`, a tar on standard input; `send DIR EXCLUDE...`, a tar on
+standard output.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+
+def has(directory: str) -> int:
+    """Print yes or no: whether the pushed tree is there."""
+    print("yes" if Path(directory).is_dir() else "no")
+    return 0
+
+
+def receive(directory: str, sha256: str) -> int:
+    """Unpack the tar on standard input as `directory`, whole or not at all, once its hash is the one that was sent."""
+    target = Path(directory)
+    partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
+    try:
+        data = sys.stdin.buffer.read()
+        if hashlib.sha256(data).hexdigest() != sha256:
+            print(
+                f"{len(data)} bytes arrived, and their hash is not the one that was sent: repeat the push",
+                file=sys.stderr,
+            )
+            return 1
+        partial.mkdir(parents=True)
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+            archive.extractall(partial, filter="data")
+        os.sync()
+        try:
+            partial.rename(target)
+        except OSError:
+            if not target.is_dir():  # Somebody else pushed the same tree meanwhile: theirs is as good.
+                raise
+    except OSError as error:
+        print(f"{target}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return 0
+
+
+def send(directory: str, *excluded: str) -> int:
+    """Write a directory's files to standard output as a tar, without the top-level entries named in `excluded`."""
+    root = Path(directory)
+    if not root.is_dir():
+        print(f"no directory {directory}", file=sys.stderr)
+        return 4
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
+        for entry in sorted(root.iterdir()):
+            if entry.name not in excluded and not entry.name.endswith(".partial"):
+                archive.add(entry, arcname=entry.name)
+    return 0
+
+
+if __name__ == "__main__":
+    COMMANDS: dict[str, Callable[..., int]] = {"has": has, "receive": receive, "send": send}
+    sys.exit(COMMANDS[sys.argv[1]](*sys.argv[2:]))

@@ -1,0 +1,96 @@
+"""Bring a run's results home: whole or not at all, and without harm to what lies there already."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster.errors import DeepcdkError, RemoteError
+from cluster.push import farside_command
+
+if TYPE_CHECKING:
+    from cluster.connection import Master
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fetched:
+    """Say what came and where it lies."""
+
+    directory: Path
+    files: int
+    size_bytes: int
+
+
+class BlockReader(io.RawIOBase):
+    """Present an iterator of blocks as a readable file."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        super().__init__()
+        self._blocks, self._rest = blocks, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # narrower than the stub, as the docs allow
+        if not self._rest:
+            self._rest = next(self._blocks, b"")
+        taken = self._rest[: len(buffer)]
+        self._rest = self._rest[len(taken) :]
+        buffer[: len(taken)] = taken
+        return len(taken)
+
+
+def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
+    """Unpack a tar stream as `into/run_id`. Files appear only once all have come; others that lie there stay."""
+    into.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{run_id}.", suffix=".partial", dir=into))
+    target = into / run_id
+    try:
+        with tarfile.open(fileobj=io.BufferedReader(BlockReader(blocks), 1 << 20), mode="r|") as archive:
+            archive.extractall(partial, filter="data")
+        # The end of the tar is not the end of the stream: its last block tells whether the sender was well.
+        for _ in blocks:
+            pass
+        files = [path for path in partial.rglob("*") if path.is_file()]
+        size_bytes = sum(path.stat().st_size for path in files)
+        if not target.exists():
+            partial.chmod(0o755)
+            partial.rename(target)
+        else:
+            for path in files:
+                place = target / path.relative_to(partial)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(place)
+    except tarfile.TarError as error:
+        raise DeepcdkError(
+            f"the results of {run_id} did not arrive whole: {error}", remedy="repeat `fab fetch`"
+        ) from None
+    except OSError as error:
+        if isinstance(error, DeepcdkError):
+            raise
+        raise DeepcdkError(
+            f"{error.strerror or error}",
+            where=str(error.filename or into),
+            remedy="make room there, then repeat `fab fetch`",
+        ) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return Fetched(directory=target, files=len(files), size_bytes=size_bytes)
+
+
+def fetch(master: Master, runs_root: str, run_id: str, into: Path, *, checkpoints: bool = False) -> Fetched:
+    """Fetch a run's directory, its checkpoints only on request: they are by far the largest part."""
+    excluded = () if checkpoints else ("checkpoints",)
+    blocks = master.blocks(farside_command("send", f"{runs_root}/{run_id}", *excluded))
+    try:
+        return unpack(blocks, into, run_id)
+    except RemoteError as error:
+        raise RemoteError(
+            f"fetching run {run_id} failed", status=error.status, output=error.output, where=error.where
+        ) from None

@@ -1,0 +1,167 @@
+"""From a task's arguments to the commands that the master gets. Pure, but for reading the commit."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from cluster.errors import UsageError
+from cluster.inventory import Stack
+from payload.launch import (
+    NODE_PYTHON,
+    WORKER_PREFIX,
+    Launch,
+    Node,
+    choose_hosts,
+    common_interface,
+    horovodrun,
+    make_run_id,
+    workers,
+)
+
+RUNTIME_PYTHON = "RUNTIME/bin/python"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """Hold what `fab train` asks of payload.train; empty values are the recipe's own."""
+
+    recipe: str = "digits"
+    epochs: str = ""
+    batch_per_rank: str = ""
+    learning_rate: str = ""
+    seed: str = ""
+    data_dir: str = ""
+    """On the nodes, for recipes whose data does not ship with a library."""
+    further: tuple[str, ...] = ()
+    """Any other arguments of payload.train."""
+
+    def __post_init__(self) -> None:
+        for name, value, lowest in (
+            ("--epochs", self.epochs, 1),
+            ("--batch-per-rank", self.batch_per_rank, 1),
+            ("--seed", self.seed, 0),
+        ):
+            if value:
+                parse_whole(name, value, lowest=lowest)
+        if self.learning_rate and not _is_positive(self.learning_rate):
+            raise UsageError("--learning-rate", self.learning_rate, "must be a number above 0")
+
+    def command(self, run_directory: str) -> tuple[str, ...]:
+        """Build what each rank runs after its interpreter."""
+        given = (
+            ("--epochs", self.epochs),
+            ("--batch-per-rank", self.batch_per_rank),
+            ("--learning-rate", self.learning_rate),
+            ("--seed", self.seed),
+            ("--data-dir", self.data_dir),
+        )
+        flags = [word for flag, value in given if value for word in (flag, value)]
+        return ("-m", "payload.train", "--recipe", self.recipe, "--run-dir", run_directory, *flags, *self.further)
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < float("inf")
+    except ValueError:
+        return False
+
+
+def parse_nodes_argument(text: str, max_workers: int) -> int:
+    """Parse --nodes. Raises UsageError that names the rule."""
+    rule = f"must be a whole number from 1 to {max_workers} (max_workers)"
+    try:
+        nodes = int(text)
+    except ValueError:
+        raise UsageError("--nodes", text, rule) from None
+    if not 1 <= nodes <= max_workers:
+        raise UsageError("--nodes", nodes, rule)
+    return nodes
+
+
+def parse_whole(name: str, text: str, *, lowest: int) -> int:
+    """Parse a whole number of a flag. Raises UsageError that names the rule."""
+    if not (text.isascii() and text.isdecimal() and int(text) >= lowest):
+        raise UsageError(name, text, f"must be a whole number, at least {lowest}")
+    return int(text)
+
+
+def split_further(text: str) -> tuple[str, ...]:
+    """Split --args as a shell would, without ever giving it to one. Raises UsageError for an open quote."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError("--args", text, f"cannot be split into words: {error}") from None
+
+
+def build(
+    stack: Stack,
+    training: Training,
+    nodes: Sequence[Node],
+    count: int,
+    *,
+    payload: str,
+    now: datetime.datetime,
+    token: str,
+    git_commit: str,
+) -> Launch:
+    """Build the spec of a run on the first `count` workers."""
+    hosts = choose_hosts(nodes, count)
+    run_id = make_run_id(now, training.recipe, token)
+    masters = [node for node in nodes if node.worker_index is None]
+    return Launch(
+        run_id=run_id,
+        efs_mount=stack.efs_mount,
+        payload=payload,
+        command=training.command(f"{stack.runs_root}/{run_id}"),
+        hosts=hosts,
+        interface=common_interface([*masters, *hosts]),
+        recipe=training.recipe,
+        git_commit=git_commit,
+        environment=(("DEEPCDK_GIT_COMMIT", git_commit), ("DEEPCDK_PAYLOAD", payload)),
+    )
+
+
+def dry_run_lines(nodes: Sequence[Node], count: int, specify: Callable[[Sequence[Node]], Launch]) -> Iterator[str]:
+    """Yield what a launch on `count` workers would do: the growth, and horovodrun's command.
+
+    Nodes that are not there yet are taken for copies of the ones that are, under the names that they will have.
+    """
+    there = workers(nodes)
+    names = {node.name for node in there}
+    like = there[0] if there else Node(name="", address="", instance_id="", slots=1, interface="", zone="")
+    absent = [f"{WORKER_PREFIX}{index}" for index in range(1, count + 1) if f"{WORKER_PREFIX}{index}" not in names]
+    added = [dataclasses.replace(like, name=name) for name in absent[: max(0, count - len(there))]]
+    if added:
+        yield f"# {len(there)} nodes are ready; these would be added first: {', '.join(node.name for node in added)}"
+    spec = specify([*nodes, *added])
+    yield f"# in {spec.payload_directory} on the master, once RUNTIME is the same on all nodes:"
+    yield shlex.join(horovodrun(spec, RUNTIME_PYTHON))
+
+
+def supervisor(stack: Stack, *arguments: str) -> list[str]:
+    """Build a command line of the master's supervisor; it runs in a pushed tree."""
+    return [NODE_PYTHON, "-m", "payload.supervisor", "--root", stack.runs_root, *arguments]
+
+
+def git_commit(project: Path) -> str:
+    """Return the project's commit, with a `+` where files differ from it; empty without git."""
+    try:
+        head = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=project, capture_output=True, text=True, timeout=10, check=True
+        )
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"],
+            cwd=project,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")

@@ -1,0 +1,135 @@
+"""Push a tree of code to the shared file system: once per content, verified by its hash, whole or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cluster import farside
+from cluster.errors import DeepcdkError
+from payload.launch import NODE_PYTHON
+
+if TYPE_CHECKING:
+    from cluster.connection import Master
+
+# What the supervisor's command line needs. Pushed on its own, so that a run can be watched and stopped while the
+# payload at hand is broken.
+CONTROL_MODULES: Final = ("__init__", "launch", "reaper", "runs", "supervision", "supervisor", "watch")
+CONTROL_FILES: Final = (*(f"{name}.py" for name in CONTROL_MODULES), "bin/ssh")
+
+
+class PayloadError(DeepcdkError, SyntaxError):
+    """Report a payload that cannot run: a syntax error, or a file that cannot be read."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tree:
+    """Hold a packed tree: the same files make the same bytes, on any machine."""
+
+    archive: bytes
+    """An uncompressed tar whose entries lie under payload/."""
+    files: int
+
+    @property
+    def sha256(self) -> str:
+        """Return the archive's hash, 64 hexadecimal digits."""
+        return hashlib.sha256(self.archive).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """Return the tree's name on the shared file system."""
+        return self.sha256[:16]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pushed:
+    """Say where a tree lies and what it took to bring it there."""
+
+    name: str
+    directory: str
+    uploaded_bytes: int
+    """0 where it was there already."""
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        return f"payload {self.name}, " + (
+            f"{self.uploaded_bytes:,} bytes uploaded" if self.uploaded_bytes else "unchanged: nothing uploaded"
+        )
+
+
+def payload_files(root: Path) -> list[Path]:
+    """List the files of a payload, relative and sorted: no caches, nothing hidden, no links out of it."""
+    found = []
+    for path in sorted(root.rglob("*")):
+        relative = path.relative_to(root)
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
+        if not hidden and path.suffix != ".pyc" and path.is_file() and not path.is_symlink():
+            found.append(relative)
+    return found
+
+
+def check_syntax(root: Path, files: Iterable[Path]) -> None:
+    """Compile every Python file. Raises PayloadError with the file and the line of the first error."""
+    for relative in files:
+        if relative.suffix != ".py":
+            continue
+        path = root / relative
+        try:
+            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        except SyntaxError as error:
+            raise PayloadError(
+                f"{path}:{error.lineno}: {error.msg}", remedy="correct it; nothing was uploaded"
+            ) from None
+        except (ValueError, OSError) as error:
+            raise PayloadError(f"{path}: {error}", remedy="correct it; nothing was uploaded") from None
+
+
+def pack(root: Path, files: Iterable[Path]) -> Tree:
+    """Pack the files of `root` under payload/, with times, owners and modes that depend on nothing but the content."""
+    buffer = io.BytesIO()
+    count = 0
+    with tarfile.open(fileobj=buffer, mode="w:", format=tarfile.PAX_FORMAT) as archive:
+        for relative in files:
+            path = root / relative
+            data = path.read_bytes()
+            entry = tarfile.TarInfo(f"payload/{relative.as_posix()}")
+            entry.size = len(data)
+            entry.mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
+            archive.addfile(entry, io.BytesIO(data))
+            count += 1
+    return Tree(archive=buffer.getvalue(), files=count)
+
+
+def payload_tree(root: Path) -> Tree:
+    """Check and pack a whole payload."""
+    files = payload_files(root)
+    if not files:
+        raise PayloadError(f"no payload at {root}", remedy="run from the project's root")
+    check_syntax(root, files)
+    return pack(root, files)
+
+
+def control_tree(root: Path) -> Tree:
+    """Pack the supervisor alone."""
+    return pack(root, [Path(name) for name in CONTROL_FILES])
+
+
+def farside_command(*arguments: str) -> list[str]:
+    """Build the command that runs `cluster.farside` on the master, which has no file of ours yet."""
+    return [NODE_PYTHON, "-c", Path(farside.__file__).read_text(encoding="utf-8"), *arguments]
+
+
+def push(master: Master, payloads_root: str, tree: Tree) -> Pushed:
+    """Bring a tree to the shared file system, unless it is there. Raises RemoteError, such as for a full disk."""
+    directory = f"{payloads_root}/{tree.name}"
+    there = master.check(farside_command("has", directory), doing="looking for the payload").text.strip() == "yes"
+    if not there:
+        master.check(
+            farside_command("receive", directory, tree.sha256), stdin=tree.archive, doing="pushing the payload"
+        )
+    return Pushed(name=tree.name, directory=directory, uploaded_bytes=0 if there else len(tree.archive))

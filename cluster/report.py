@@ -1,0 +1,163 @@
+"""Tables and JSON for what the tasks found. The rows are pure; rich is imported to print them."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster.display import duration
+from cluster.inventory import Inventory
+from cluster.price import Prices, shown, total_per_hour
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """Hold a table before it is printed."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    footer: tuple[str, ...] = ()
+
+
+def status_table(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> Table:
+    """Build the table of a cluster's nodes."""
+    rows = tuple(
+        (
+            i.role,
+            i.id,
+            i.type,
+            i.state if i.lifecycle == "InService" else f"{i.state} ({i.lifecycle})",
+            i.private_ip,
+            i.public_ip or "-",
+            i.zone,
+            duration((now - i.launched).total_seconds()),
+            shown(prices.get(i.type)),
+        )
+        for i in inventory.instances
+    )
+    total = total_per_hour([i.type for i in inventory.instances], prices)
+    workers = len(inventory.workers)
+    return Table(
+        title=f"stack {inventory.stack.name}: {inventory.stack.status}",
+        columns=("role", "instance", "type", "state", "private", "public", "zone", "age", "price"),
+        rows=rows,
+        footer=(
+            f"workers: {workers} of {inventory.desired_workers} wanted, {inventory.stack.max_workers} at most",
+            f"instances together: {shown(total)}",
+        ),
+    )
+
+
+def status_document(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> dict[str, Any]:
+    """Build the same as JSON values. Ages in seconds, prices in USD per hour, null where unknown."""
+    nodes = [
+        {
+            **{key: value for key, value in dataclasses.asdict(i).items() if key != "launched"},
+            "launched": i.launched.isoformat(),
+            "age_s": round((now - i.launched).total_seconds()),
+            "usd_per_hour": prices.get(i.type),
+        }
+        for i in inventory.instances
+    ]
+    return {
+        "stack": dataclasses.asdict(inventory.stack),
+        "desired_workers": inventory.desired_workers,
+        "nodes": nodes,
+        "usd_per_hour": total_per_hour([i.type for i in inventory.instances], prices),
+    }
+
+
+def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
+    """Build the table of runs, newest first, from the supervisor's `status --list`."""
+    rows = []
+    for run in reversed(runs):
+        epoch = run.get("epoch") or {}
+        accuracy = epoch.get("test_accuracy")
+        rows.append(
+            (
+                str(run["run_id"]),
+                str(run["state"]),
+                str(len(run.get("hosts", ()))),
+                str(epoch.get("epoch", "-")),
+                f"{accuracy:.2%}" if isinstance(accuracy, int | float) else "-",
+                duration(float(run["updated"]) - float(run["started"])),
+                str(run.get("reason", "")).splitlines()[0] if run.get("reason") else "",
+            )
+        )
+    return Table(
+        title="runs", columns=("run", "state", "nodes", "epochs", "test accuracy", "time", "reason"), rows=tuple(rows)
+    )
+
+
+def result_table(directory: Path) -> Table:
+    """Build the table of a fetched run's result.json: its plain values, in the order written."""
+    path = directory / "result.json"
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return Table(title="result", columns=("", ""), rows=(("result.json", "none: the run did not end well"),))
+    rows = [(key.replace("_", " "), _plain(key, value)) for key, value in result.items() if _is_plain(value)]
+    return Table(title=f"result of {directory.name}", columns=("", ""), rows=tuple(rows))
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, list):
+        return len(value) <= 16 and all(isinstance(item, str | int | float) for item in value)
+    return isinstance(value, str | int | float)
+
+
+def _plain(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.2%}" if "accuracy" in key else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def plain_lines(table: Table) -> Iterable[str]:
+    """Write a table as aligned text, for a pipe: no box, no colour, nothing cut off."""
+    rows = [table.columns, *table.rows] if any(table.columns) else list(table.rows)
+    widths = [max((len(row[n]) for row in rows), default=0) for n in range(len(table.columns))]
+    yield table.title
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from table.footer
+
+
+def print_status(found: Inventory, prices: Prices, *, wait_s: float, as_json: bool = False) -> None:
+    """Print a cluster's nodes, with the prices that are known within `wait_s` seconds."""
+    known = prices.per_hour([i.type for i in found.instances], wait_s)
+    now = datetime.datetime.now(datetime.UTC)
+    if as_json:
+        print(json.dumps(status_document(found, known, now), indent=1))
+    else:
+        print_table(status_table(found, known, now))
+
+
+def print_table(table: Table) -> None:
+    """Print a table: with rich on a terminal, as plain lines elsewhere."""
+    if not sys.stdout.isatty():
+        for line in plain_lines(table):
+            print(line)
+        return
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    console = Console()
+    shown_table = RichTable(title=Text(table.title), title_justify="left", show_header=any(table.columns))
+    for column in table.columns:
+        shown_table.add_column(column, overflow="fold")
+    for row in table.rows:
+        shown_table.add_row(*(Text(cell) for cell in row))
+    console.print(shown_table)
+    for line in table.footer:
+        console.print(Text(line))

@@ -1,0 +1,227 @@
+"""One task's way to the cluster: configuration, AWS, the master, and the supervisor on it."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster import capacity, launch
+from cluster import inventory as stock
+from cluster.aws import Aws
+from cluster.connection import Interruptible, Master, connect
+from cluster.errors import DeepcdkError, LiveRunError, RemoteError, UsageError
+from cluster.price import Prices, cache_file, shown, total_per_hour
+from cluster.push import Pushed, Tree, control_tree, push
+from payload.launch import Launch, LaunchError, Node, workers
+from stacks.config import ClusterConfig, ConfigError
+
+_LIVE_RUN_STATUS = 3
+_NO_SUCH_RUN_STATUS = 4
+_NOWHERE = "127.0.0.1/32"
+
+
+def parse_overrides(given: Iterable[str]) -> dict[str, str]:
+    """Parse --set key=value arguments. Raises UsageError for one without `=`."""
+    overrides = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise UsageError("--set", text, "must be key=value, with a key of context.cluster in cdk.json")
+        overrides[key] = value
+    return overrides
+
+
+def read_config(project: Path, overrides: dict[str, str], *, deploying: bool) -> tuple[ClusterConfig, dict[str, str]]:
+    """Read cdk.json with the overrides; return the configuration and the overrides that the CDK needs as well.
+
+    Only a deployment needs ssh_cidr; for all else a missing one is set to an address that is nowhere.
+    """
+    try:
+        return ClusterConfig.from_file(project / "cdk.json", overrides), overrides
+    except ConfigError as error:
+        if not deploying and error.key == "ssh_cidr" and error.value is None:
+            completed = {**overrides, "ssh_cidr": _NOWHERE}
+            return ClusterConfig.from_file(project / "cdk.json", completed), completed
+        raise
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something that costs or destroys. Raises DeepcdkError unless the answer is yes."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise DeepcdkError(f"{question} Nobody is there to answer", remedy="say it with --yes")
+    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+        raise DeepcdkError("not done, as you said")
+
+
+class Session:
+    """Resolve what a task needs, each thing once and only when it is asked for."""
+
+    def __init__(self, project: Path, overrides: Iterable[str], *, key: str = "", deploying: bool = False) -> None:
+        self.project, self.key = project, key
+        self.config, self.overrides = read_config(project, parse_overrides(overrides), deploying=deploying)
+        self.aws = Aws()
+        self.prices = Prices(self.aws, cache_file(Path.home()))
+
+    @functools.cached_property
+    def inventory(self) -> stock.Inventory:
+        """Return the deployed cluster."""
+        return stock.find(self.aws, self.config.stack_name)
+
+    @property
+    def stack(self) -> stock.Stack:
+        """Return the deployed stack."""
+        return self.inventory.stack
+
+    def connect(self) -> Master:
+        """Open a connection to the master."""
+        return connect(self.aws, self.inventory.master, self.stack.login_user, self.key)
+
+    def push(self, master: Master, tree: Tree) -> Pushed:
+        """Push a tree."""
+        return push(master, self.stack.payloads_root, tree)
+
+    def supervisor(self, master: Master) -> Supervisor:
+        """Return the supervisor's command line on the master, pushed if need be."""
+        pushed = self.push(master, control_tree(self.project / "payload"))
+        return Supervisor(master, self.stack, pushed.directory)
+
+    @property
+    def deployed_stack(self) -> stock.Stack:
+        """Return the stack even where it failed half-way and lacks outputs: enough to destroy it."""
+        return stock.find_stack(self.aws, self.config.stack_name)
+
+    def nodes(self, master: Master) -> tuple[Node, ...]:
+        """Return the nodes that the master lists as live."""
+        return capacity.read_nodes(master)
+
+    @property
+    def instance_types(self) -> list[str]:
+        """Return the type of each running instance."""
+        return [i.type for i in self.inventory.instances]
+
+    def usd_per_hour(self, wait_s: float) -> float | None:
+        """Return what the running instances cost together, None where a price is unknown after `wait_s`."""
+        kinds = self.instance_types
+        return total_per_hour(kinds, self.prices.per_hour(kinds, wait_s))
+
+
+class Supervisor:
+    """Call the master's supervisor, in the pushed tree `directory`."""
+
+    def __init__(self, master: Master, stack: stock.Stack, directory: str) -> None:
+        self.master, self.stack, self.directory = master, stack, directory
+
+    def _call(self, *arguments: str, stdin: bytes = b"") -> Any:
+        done = self.master.run(launch.supervisor(self.stack, *arguments), directory=self.directory, stdin=stdin)
+        if done.status == _LIVE_RUN_STATUS:
+            raise LiveRunError(json.loads(done.text)["live"])
+        if done.status == _NO_SUCH_RUN_STATUS:
+            raise DeepcdkError(done.stderr.strip(), remedy="`fab runs` lists them")
+        if done.status != 0:
+            raise RemoteError(
+                f"the supervisor's `{arguments[0]}` failed",
+                status=done.status,
+                output=done.stderr,
+                where=self.master.where,
+            )
+        try:
+            return json.loads(done.text)
+        except ValueError:
+            raise RemoteError(
+                f"the supervisor's `{arguments[0]}` did not answer in JSON",
+                status=0,
+                output=done.text,
+                where=self.master.where,
+            ) from None
+
+    def start(self, spec: Launch) -> None:
+        """Start a run that goes on without us. Raises LiveRunError while another one is live."""
+        self._call("start", stdin=spec.to_json().encode())
+
+    def live(self) -> str:
+        """Return the id of the live run, "" without one."""
+        answer = self._call("status", "--live")
+        return str(answer["run_id"]) if answer else ""
+
+    def status(self, run_id: str = "") -> dict[str, Any]:
+        """Return a run's state; of the live or newest one by default."""
+        answer: dict[str, Any] = self._call("status", *([run_id] if run_id else []))
+        return answer
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return the state of all runs, oldest first."""
+        answer: list[dict[str, Any]] = self._call("status", "--list")
+        return answer
+
+    def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
+        """Stop a run and return its final state."""
+        answer: dict[str, Any] = self._call("stop", *([run_id] if run_id else []), "--grace", f"{grace_s:g}")
+        return answer
+
+    def log_lines(self, run_id: str, *, following: bool, rank: int | None) -> Iterator[str]:
+        """Yield the lines of a run's log."""
+        flags = [*(["--follow"] if following else []), *(["--rank", str(rank)] if rank is not None else [])]
+        command = launch.supervisor(self.stack, "logs", *([run_id] if run_id else []), *flags)
+        # A quiet run is no dead connection: SSH's own keep-alive finds that one.
+        stream = Interruptible(self.master.lines(command, directory=self.directory, silence_s=7 * 24 * 3600.0))
+        while (line := stream.next(timeout_s=7 * 24 * 3600.0)) is not None:
+            yield line
+
+
+def provide_nodes(
+    session: Session, master: Master, wanted: int, *, yes: bool, tell: Callable[[str], None]
+) -> tuple[Node, ...]:
+    """Return the live nodes once at least `wanted` workers are among them, growing the group after asking."""
+    nodes = capacity.read_nodes(master)
+    if len(workers(nodes)) >= wanted:
+        return nodes
+    have = session.inventory.desired_workers
+    if have < wanted:
+        kind = session.inventory.workers[0].type if session.inventory.workers else session.config.worker_instance_type
+        each = session.prices.per_hour([kind], wait_s=3.0)[kind]
+        more = None if each is None else each * (wanted - have)
+        confirm(
+            f"grow the worker group from {have} to {wanted} nodes: {wanted - have} more {kind}, price {shown(more)}"
+            + (" more." if more is not None else "."),
+            yes=yes,
+        )
+        tell(f"growing the worker group from {have} to {wanted} nodes ({kind}, price {shown(more)})")
+        capacity.grow(session.aws, session.stack, wanted)
+    last: list[tuple[int, int]] = []
+
+    def show(progress: capacity.Progress) -> None:
+        if last[-1:] != [(progress.ready, progress.instances)]:
+            last.append((progress.ready, progress.instances))
+            started = f"{progress.instances} instances, {progress.waited_s:.0f} s"
+            tell(f"nodes ready: {progress.ready} of {progress.wanted} ({started})")
+
+    timeout_s = session.config.ready_timeout_min * 60.0
+    found = capacity.wait_ready(session.aws, master, session.stack, wanted, timeout_s=timeout_s, tell=show)
+    if last:
+        tell(f"nodes ready: {len(workers(found))} of {wanted}")
+    return found
+
+
+def specify(session: Session, training: launch.Training, nodes: Sequence[Node], count: int, payload: str) -> Launch:
+    """Build the spec of a new run. Raises DeepcdkError for one that cannot be."""
+    try:
+        return launch.build(
+            session.stack,
+            training,
+            nodes,
+            count,
+            payload=payload,
+            now=datetime.datetime.now(datetime.UTC),
+            token=secrets.token_hex(2),
+            git_commit=launch.git_commit(session.project),
+        )
+    except LaunchError as error:
+        raise DeepcdkError(str(error), remedy="`fab status` shows the nodes") from None

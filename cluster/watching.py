@@ -1,0 +1,55 @@
+"""Watch a run on a terminal or in a pipe, over new connections where the first one breaks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+
+from cluster import display, launch
+from cluster.connection import Master
+from cluster.follow import Picture, follow
+from cluster.session import Session, Supervisor
+
+PRICE_WAIT_S = 0.5
+
+
+def watch(session: Session, supervisor: Supervisor, run_id: str) -> Picture:
+    """Show a run from its start to its end; return the last picture."""
+    opened: list[Master] = []
+
+    def open_stream(from_line: int) -> Iterator[str]:
+        master = session.connect() if opened else supervisor.master
+        opened.append(master)
+        command = launch.supervisor(session.stack, "follow", run_id, "--from-line", str(from_line))
+        return master.lines(command, directory=supervisor.directory)
+
+    shown_on = display.make(
+        terminal=sys.stdout.isatty(),
+        write=lambda text: print(text, flush=True),
+        usd_per_hour=session.usd_per_hour(PRICE_WAIT_S),
+    )
+    try:
+        with shown_on:
+            return follow(open_stream, shown_on, wait=time.sleep)
+    finally:
+        for master in opened[1:]:
+            master.close()
+
+
+def describe_end(picture: Picture, usd_per_hour: float | None) -> tuple[str, bool]:
+    """Return what to say of a run that has ended, and whether it failed."""
+    took = ""
+    if picture.started is not None and picture.updated is not None:
+        took = f" after {display.duration(picture.updated - picture.started)}"
+    cost = display.cost_so_far(picture, usd_per_hour)
+    price = f", about ${cost:.2f} for its instances" if cost is not None else ""
+    if picture.state != "failed":
+        accuracy = f", test accuracy {picture.test_accuracy:.2%}" if picture.test_accuracy is not None else ""
+        return (
+            f"run {picture.run_id} {picture.state}{took}{accuracy}{price}; results: `fab fetch --run {picture.run_id}`",
+            False,
+        )
+    lines = "\n".join(f"    {line}" for line in picture.last_lines)
+    remedy = f"  do: read `fab logs --run {picture.run_id}`"
+    return f"deepcdk: run {picture.run_id} failed{took}: {picture.reason}\n{lines}\n{remedy}", True

@@ -1,0 +1,229 @@
+"""The launch of a run as plain values: which hosts, which command, which environment.
+
+Pure, and of the standard library only: the laptop builds it, the master's supervisor carries it out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+NODES_PATH: Final = "/opt/deeplearning/nodes"
+NODE_PYTHON: Final = "/opt/deepcdk/bin/python3"
+MASTER_NAME: Final = "deeplearning-master"
+WORKER_PREFIX: Final = "deeplearning-worker"
+RUN_VARIABLE: Final = "DEEPCDK_RUN"
+RUNS_VARIABLE: Final = "DEEPCDK_RUNS"
+
+
+class LaunchError(ValueError):
+    """Report a launch that cannot be: a malformed nodes file or spec, or too few nodes."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Node:
+    """Hold one live node, as the cluster's registry lists it."""
+
+    name: str
+    """Name within the cluster, such as deeplearning-worker3; in /etc/hosts on every node."""
+    address: str
+    """Private IPv4 address."""
+    instance_id: str
+    slots: int
+    """Ranks that it takes: one per GPU, at least one."""
+    interface: str
+    """Network interface that carries the address, such as ens5."""
+    zone: str
+    """Availability zone."""
+
+    @property
+    def worker_index(self) -> int | None:
+        """Return N of deeplearning-workerN, or None for a node that is no worker."""
+        found = re.fullmatch(rf"{WORKER_PREFIX}([0-9]+)", self.name)
+        return int(found[1]) if found else None
+
+
+def parse_nodes(text: str) -> tuple[Node, ...]:
+    """Parse the nodes file: one line per live node, `NAME IP INSTANCE_ID SLOTS INTERFACE ZONE`.
+
+    Raises LaunchError with the number and the text of a malformed line.
+    """
+    nodes = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if not words:
+            continue
+        if len(words) != 6 or not words[3].isdecimal() or not 1 <= int(words[3]) <= 1024:
+            rule = "NAME IP INSTANCE_ID SLOTS INTERFACE ZONE with 1 to 1024 slots"
+            raise LaunchError(f"line {number} of {NODES_PATH} is {line!r}, not {rule}")
+        name, address, instance_id, slots, interface, zone = words
+        nodes.append(
+            Node(name=name, address=address, instance_id=instance_id, slots=int(slots), interface=interface, zone=zone)
+        )
+    return tuple(nodes)
+
+
+def workers(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the workers among the nodes, by index."""
+    indexed = [(node.worker_index, node) for node in nodes]
+    return tuple(node for _, node in sorted(((i, n) for i, n in indexed if i is not None), key=lambda pair: pair[0]))
+
+
+def choose_hosts(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
+    """Return the first `count` workers by index: ranks fill host by host in this order.
+
+    Raises LaunchError when fewer are there.
+    """
+    found = workers(nodes)
+    if count < 1:
+        raise LaunchError(f"{count} nodes wanted; a run needs at least 1")
+    if len(found) < count:
+        listed = ", ".join(node.name for node in found) or "none"
+        raise LaunchError(f"{count} nodes wanted, {len(found)} ready ({listed})")
+    return found[:count]
+
+
+def common_interface(nodes: Sequence[Node]) -> str:
+    """Return the interface on which all nodes agree, or "" where they differ and Horovod has to find out.
+
+    Give the master too: its address on this interface is where the ranks meet.
+    """
+    names = {node.interface for node in nodes}
+    return names.pop() if len(names) == 1 else ""
+
+
+def make_run_id(now: datetime.datetime, recipe: str, token: str) -> str:
+    """Return a run's id, sortable by time: `20261120-121314-digits-ab12`."""
+    word = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-") or "run"
+    return f"{now:%Y%m%d-%H%M%S}-{word}-{token}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Specify one run: all that the supervisor needs, and all that the record keeps."""
+
+    run_id: str
+    efs_mount: str
+    """Directory of the shared file system, the same on all nodes."""
+    payload: str
+    """Name of the pushed tree under payloads/: the first 16 hexadecimal digits of its SHA-256."""
+    command: tuple[str, ...]
+    """What each rank runs after its Python interpreter, such as `-m payload.train --recipe digits`."""
+    hosts: tuple[Node, ...]
+    """In rank order."""
+    interface: str = ""
+    """Network interface for Gloo and NCCL; empty: Horovod probes all hosts, which is slow."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Further variables for the ranks. Horovod puts them on command lines, which `ps` shows: no secrets."""
+    cycle_time_ms: float = 5.0
+    """How often Horovod's background thread gathers gradients. Horovod's own 1 ms takes the cores of the compute."""
+    recipe: str = ""
+    git_commit: str = ""
+    """Commit of the laptop's project at launch; ends with `+` where files differed from it; empty without git."""
+    launcher: tuple[str, ...] = ()
+    """A command for the master to run instead of horovodrun; empty: horovodrun."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,127}", self.run_id):
+            raise LaunchError(f"run_id = {self.run_id!r}: must be 1 to 128 of a-z, 0-9, . and -")
+        if not re.fullmatch(r"[0-9a-f]{16}", self.payload):
+            raise LaunchError(f"payload = {self.payload!r}: must be 16 hexadecimal digits")
+        if not re.fullmatch(r"(?:/[A-Za-z0-9][\w.-]*)+", self.efs_mount, flags=re.ASCII):
+            # Horovod puts its working directory on a shell's command line without quotes.
+            raise LaunchError(f"efs_mount = {self.efs_mount!r}: must be an absolute path without spaces or quotes")
+        if not self.hosts and not self.launcher:
+            raise LaunchError("hosts is empty: a run needs at least one")
+        for name, value in self.environment:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
+                raise LaunchError(f"environment {name!r}: not a variable's name, or a value with a NUL")
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of ranks: every slot of every host."""
+        return sum(host.slots for host in self.hosts)
+
+    @property
+    def runs_root(self) -> str:
+        """Return the directory that holds all runs."""
+        return f"{self.efs_mount}/runs"
+
+    @property
+    def run_directory(self) -> str:
+        """Return the directory of this run."""
+        return f"{self.runs_root}/{self.run_id}"
+
+    @property
+    def payload_directory(self) -> str:
+        """Return the directory of the pushed tree, in which launcher and ranks run."""
+        return f"{self.efs_mount}/payloads/{self.payload}"
+
+    def to_json(self) -> str:
+        """Return the spec as JSON, which `from_json` reads back unchanged."""
+        return json.dumps(dataclasses.asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Launch:
+        """Build the spec from JSON. Raises LaunchError for anything that is not one."""
+        try:
+            document = json.loads(text)
+            if not isinstance(document, dict):
+                raise TypeError("not an object")
+            return cls(**{key: _restore(key, value) for key, value in document.items()})
+        except (TypeError, KeyError, json.JSONDecodeError) as error:
+            raise LaunchError(f"not the spec of a run: {error}") from None
+
+
+def _restore(key: str, value: Any) -> Any:
+    if key == "hosts":
+        return tuple(Node(**host) for host in value)
+    if key == "environment":
+        return tuple((str(name), str(content)) for name, content in value)
+    return tuple(str(word) for word in value) if isinstance(value, list) else value
+
+
+def start_timeout_s(hosts: int) -> int:
+    """Return how long horovodrun may take to reach all hosts, s. Its own 30 s are too few for 16 nodes."""
+    return 60 + 5 * hosts
+
+
+def gloo_timeout_s(ranks: int) -> int:
+    """Return how long a rank waits for another, s: the slowest one's import of TensorFlow fits in it."""
+    return 120 + 5 * ranks
+
+
+def horovodrun(launch: Launch, python: str) -> list[str]:
+    """Build the command that starts all ranks; `python` is the runtime's interpreter, at one path on all nodes."""
+    interface = ["--network-interfaces", launch.interface] if launch.interface else []
+    return [
+        *(python, "-m", "horovod.runner.launch"),
+        *("-np", str(launch.ranks)),
+        *("-H", ",".join(f"{host.name}:{host.slots}" for host in launch.hosts)),
+        "--gloo",
+        *interface,
+        *("--start-timeout", str(start_timeout_s(len(launch.hosts)))),
+        *(python, *launch.command),
+    ]
+
+
+def launcher_environment(launch: Launch, login: Mapping[str, str]) -> dict[str, str]:
+    """Build the whole environment of horovodrun, which it passes on to the ranks over SSH command lines.
+
+    Nothing is inherited but `HOME` and `USER` of `login`, so that no secret of the master's shell travels. The
+    payload's own `ssh`, which verifies host keys, comes first in PATH.
+    """
+    return {
+        "PATH": f"{launch.payload_directory}/payload/bin:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+        "HOME": login.get("HOME", "/"),
+        "USER": login.get("USER", ""),
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOROVOD_CYCLE_TIME": f"{launch.cycle_time_ms:g}",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(gloo_timeout_s(launch.ranks)),
+        **dict(launch.environment),
+        RUN_VARIABLE: launch.run_id,
+        RUNS_VARIABLE: launch.runs_root,
+    }

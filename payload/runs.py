@@ -1,0 +1,249 @@
+"""Run directories on the shared file system: the state of a run, and the lock that keeps runs one at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+LIVE_STATES: Final = ("starting", "running")
+FINAL_STATES: Final = ("succeeded", "failed", "stopped")
+SUPERVISOR_DIED: Final = "supervisor died"
+
+
+class LiveRunError(RuntimeError):
+    """Report that another run is live; `run_id` names it."""
+
+    def __init__(self, run_id: str, state: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id} is {state}; one run at a time: wait for it, or stop it")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace the file in one step, so that a reader sees the old text or the new, never a part."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Owner:
+    """Identify one process beyond the reuse of its pid, a reboot, or a replaced master."""
+
+    pid: int
+    start_ticks: int
+    """Start time in clock ticks since boot, from /proc/PID/stat."""
+    boot_id: str
+    host: str
+
+    @classmethod
+    def of(cls, pid: int) -> Owner:
+        """Read the identity of a live process on this host."""
+        return cls(pid=pid, start_ticks=_start_ticks(pid), boot_id=_boot_id(), host=socket.gethostname())
+
+    def is_alive(self) -> bool:
+        """Tell whether this very process still runs on this host."""
+        if self.boot_id != _boot_id() or self.host != socket.gethostname():
+            return False
+        try:
+            return _start_ticks(self.pid) == self.start_ticks
+        except (OSError, ValueError, IndexError):
+            return False
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _start_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    if fields[0] == "Z":
+        raise ValueError(f"process {pid} has ended")
+    return int(fields[19])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class State:
+    """Say where a run stands, as state.json holds it. Times are in seconds since 1970."""
+
+    run_id: str
+    state: str
+    """starting, running, succeeded, failed or stopped."""
+    owner: Owner
+    """The supervisor."""
+    started: float
+    updated: float
+    """Heartbeat of the supervisor."""
+    reason: str = ""
+    """Why it failed or stopped; what it is doing while it starts."""
+    exit_code: int | None = None
+    """Of the launcher, once it ended."""
+    hosts: tuple[str, ...] = ()
+    recipe: str = ""
+    last_lines: tuple[str, ...] = ()
+    """Last lines of launcher.log, once the run failed."""
+
+    @property
+    def is_live(self) -> bool:
+        """Tell whether the run has not ended, as far as is written."""
+        return self.state in LIVE_STATES
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the state as JSON values, the supervisor's pid also at the top."""
+        return {**dataclasses.asdict(self), "pid": self.owner.pid}
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> State:
+        """Build the state from JSON values."""
+        values = {key: value for key, value in document.items() if key != "pid"}
+        for key in ("hosts", "last_lines"):
+            values[key] = tuple(values.get(key, ()))
+        return cls(**{**values, "owner": Owner(**values["owner"])})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunDirectory:
+    """Name the files of one run."""
+
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def spec(self) -> Path:
+        return self.path / "spec.json"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "launcher.log"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def stop_request(self) -> Path:
+        return self.path / "stop.json"
+
+    def write_state(self, state: State) -> None:
+        """Write state.json atomically."""
+        write_atomically(self.path / "state.json", json.dumps(state.to_document(), indent=1))
+
+    def read_state(self) -> State:
+        """Read state.json; a live state whose supervisor is gone is told as failed.
+
+        Raises FileNotFoundError where there is none, ValueError where it is malformed.
+        """
+        try:
+            state = State.from_document(json.loads((self.path / "state.json").read_text(encoding="utf-8")))
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"{self.path / 'state.json'} is not the state of a run: {error}") from None
+        if state.is_live and not state.owner.is_alive():
+            return dataclasses.replace(
+                state, state="failed", reason=SUPERVISOR_DIED, last_lines=tuple(self.last_lines())
+            )
+        return state
+
+    def last_lines(self, count: int = 20) -> list[str]:
+        """Return the last lines of launcher.log, at most 8 KiB."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(0, os.SEEK_END)
+                file.seek(max(0, file.tell() - 8192))
+                return file.read().decode("utf-8", errors="replace").splitlines()[-count:]
+        except FileNotFoundError:
+            return []
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runs:
+    """All runs under one directory of the shared file system, of which one may be live."""
+
+    root: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.root / ".live"
+
+    def __getitem__(self, run_id: str) -> RunDirectory:
+        return RunDirectory(path=self.root / run_id)
+
+    def ids(self) -> list[str]:
+        """Return the ids of all runs, oldest first."""
+        if not self.root.is_dir():
+            return []
+        return sorted(entry.parent.name for entry in self.root.glob("[!.]*/state.json"))
+
+    def live(self) -> str | None:
+        """Return the id of the live run, if there is one whose supervisor is alive."""
+        holder = self._holder()
+        return holder[0] if holder and holder[1].is_alive() else None
+
+    def claim(self, run_id: str, owner: Owner) -> str | None:
+        """Take the lock for `run_id`. Return the id of a dead run whose lock was taken over, marking that run failed.
+
+        Raises LiveRunError while another run is live.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        with self._guard():
+            holder = self._holder()
+            if holder and holder[1].is_alive():
+                raise LiveRunError(holder[0], "live")
+            dead = holder[0] if holder else None
+            if dead and dead != run_id:
+                self._bury(dead)
+            self.lock.unlink(missing_ok=True)
+            content = json.dumps({"run_id": run_id, "owner": dataclasses.asdict(owner)})
+            handle = os.open(self.lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(content)
+        return dead if dead != run_id else None
+
+    def hand_over(self, run_id: str, owner: Owner) -> None:
+        """Name another process as the holder of this run's lock."""
+        write_atomically(self.lock, json.dumps({"run_id": run_id, "owner": dataclasses.asdict(owner)}))
+
+    def release(self, run_id: str) -> None:
+        """Drop the lock if it is this run's."""
+        with self._guard():
+            holder = self._holder()
+            if holder and holder[0] == run_id:
+                self.lock.unlink(missing_ok=True)
+
+    def _bury(self, run_id: str) -> None:
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            state = self[run_id].read_state()
+            if state.reason == SUPERVISOR_DIED:
+                self[run_id].write_state(dataclasses.replace(state, updated=time.time()))
+
+    def _holder(self) -> tuple[str, Owner] | None:
+        try:
+            document = json.loads(self.lock.read_text(encoding="utf-8"))
+            return str(document["run_id"]), Owner(**document["owner"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError):
+            return "", Owner(pid=0, start_ticks=0, boot_id="", host="")  # Cut short by a crash: as good as stale.
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        """Keep two takers of the lock apart while each looks and then acts."""
+        with (self.root / ".guard").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield

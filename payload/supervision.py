@@ -1,0 +1,270 @@
+"""Carry out one run on the master: prepare the nodes, launch, watch, stop, clean up, and write state.json."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import json
+import os
+import pwd
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Final
+
+from payload import reaper
+from payload.launch import NODE_PYTHON, Launch, Node, horovodrun, launcher_environment
+from payload.runs import Owner, RunDirectory, Runs, State
+
+POLL_S: Final = 0.2
+HEARTBEAT_S: Final = 5.0
+PREPARE_TIMEOUT_S: Final = 1800.0
+"""Building Horovod on a node of a new type takes minutes; done once for each node and kept."""
+DEFAULT_GRACE_S: Final = 30.0
+
+
+class PreparationError(RuntimeError):
+    """Report hosts on which the runtime could not be made; `failures` holds each host's last lines."""
+
+    def __init__(self, failures: Mapping[str, str]) -> None:
+        self.failures = dict(failures)
+        super().__init__("; ".join(f"{host}: {lines}" for host, lines in self.failures.items()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Completed:
+    """Hold what a command on one host left."""
+
+    status: int
+    output: str
+    """Standard output and error, mixed."""
+
+
+def remote_command(ssh: str, host: Node | None, directory: str, argv: Sequence[str]) -> list[str]:
+    """Build the command that runs `argv` in `directory` on a host, or here when it is None."""
+    script = f"cd {shlex.quote(directory)} && exec {shlex.join(argv)}"
+    return ["/bin/sh", "-c", script] if host is None else [ssh, host.name, script]
+
+
+def execute(command: Sequence[str], timeout_s: float) -> Completed:
+    """Run a command without input and keep its output; a time-out is status 124, a missing program 127."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        return Completed(
+            status=124, output=f"{(error.stdout or b'').decode(errors='replace')}\nno end after {timeout_s:g} s"
+        )
+    except FileNotFoundError as error:
+        return Completed(status=127, output=str(error))
+    return Completed(status=done.returncode, output=done.stdout.decode(errors="replace"))
+
+
+class Supervisor:
+    """Oversee one run from its preparation to its final state. Lives in a process of its own, which the lock names."""
+
+    def __init__(
+        self, runs: Runs, launch: Launch, log: IO[bytes], run: Callable[[Sequence[str], float], Completed] = execute
+    ) -> None:
+        self.runs, self.launch, self.log, self._run = runs, launch, log, run
+        self.directory: RunDirectory = runs[launch.run_id]
+        self.ssh = f"{launch.payload_directory}/payload/bin/ssh"
+        now = time.time()
+        self.state = State(
+            run_id=launch.run_id,
+            state="starting",
+            owner=Owner.of(os.getpid()),
+            started=now,
+            updated=now,
+            hosts=tuple(host.name for host in launch.hosts),
+            recipe=launch.recipe,
+        )
+        self._stop_requested = False
+
+    def request_stop(self, *_: object) -> None:
+        """Ask for a graceful end; the handler of SIGTERM."""
+        self._stop_requested = True
+
+    def oversee(self) -> State:
+        """Carry the run through to its final state, and write that whatever happens."""
+        self._update(reason="preparing the nodes")
+        try:
+            python = self._prepare()
+            if self._stop_requested:
+                self._update(state="stopped", reason="stopped before it was launched")
+            else:
+                self._launch(python)
+        except Exception as error:  # The state must be told, whatever went wrong; the traceback is in the log.
+            self._fail(f"{type(error).__name__}: {error}" if not isinstance(error, PreparationError) else str(error))
+            if not isinstance(error, PreparationError | OSError):
+                raise
+        finally:
+            if self.state.state != "succeeded":
+                self._reap(signal.SIGKILL, wait_s=5.0)
+            self.runs.release(self.launch.run_id)
+        return self.state
+
+    def _prepare(self) -> str:
+        """Clear what earlier runs left, make the runtime on every host at once; return its interpreter's path."""
+        if self.launch.launcher:
+            return NODE_PYTHON
+        hosts = [None, *self.launch.hosts]
+        clear = reaper.command(
+            NODE_PYTHON,
+            str(self.runs.root),
+            run_id=self.launch.run_id,
+            others=True,
+            ranks_only=False,
+            number=signal.SIGKILL,
+            wait_s=10.0,
+        )
+        wheelhouse = f"{self.launch.efs_mount}/wheelhouse"
+        ensure = [
+            NODE_PYTHON,
+            "payload/runtime.py",
+            "ensure",
+            "--root",
+            "/opt/deepcdk/runtime",
+            "--wheelhouse",
+            wheelhouse,
+        ]
+        both = ["/bin/sh", "-c", f"{shlex.join(clear)} && exec {shlex.join(ensure)}"]
+        results = self._everywhere(hosts, both, PREPARE_TIMEOUT_S)
+        if self._stop_requested:
+            return ""
+        failures = {name: _tail(done.output) for name, done in results.items() if done.status != 0}
+        if failures:
+            raise PreparationError(failures)
+        paths = {name: done.output.strip().splitlines()[-1] for name, done in results.items()}
+        if len(set(paths.values())) != 1:
+            raise PreparationError({name: f"runtime at {path}" for name, path in paths.items()})
+        return next(iter(paths.values()))
+
+    def _everywhere(self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float) -> dict[str, Completed]:
+        """Run one command on all hosts at once, each in the payload's directory; keep every host's result."""
+        directory = self.launch.payload_directory
+        pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(hosts))))
+        try:
+            futures = {
+                pool.submit(self._run, remote_command(self.ssh, host, directory, argv), timeout_s): host.name
+                if host
+                else "this master"
+                for host in hosts
+            }
+            waiting = set(futures)
+            while waiting and not (self._stop_requested and self.state.state == "starting"):
+                _, waiting = concurrent.futures.wait(waiting, timeout=POLL_S)
+                self._heartbeat()
+            return {name: future.result() for future, name in futures.items() if future.done()}
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _launch(self, python: str) -> None:
+        command = list(self.launch.launcher) or horovodrun(self.launch, python)
+        login = {"HOME": pwd.getpwuid(os.getuid()).pw_dir, "USER": pwd.getpwuid(os.getuid()).pw_name}
+        self._say(f"$ {shlex.join(command)}")
+        launcher = subprocess.Popen(
+            command,
+            cwd=self.launch.payload_directory,
+            env=launcher_environment(self.launch, login),
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._update(state="running", reason="")
+        stopped_by_us = False
+        while launcher.poll() is None:
+            if self._stop_requested:
+                stopped_by_us = True
+                self._end(launcher)
+                break
+            time.sleep(POLL_S)
+            self._heartbeat()
+        status = launcher.wait()
+        if stopped_by_us:
+            self._update(state="stopped", reason="stopped on request", exit_code=status)
+        elif status == 0:
+            self._update(state="succeeded", reason="", exit_code=0)
+        else:
+            how = f"signal {-status}" if status < 0 else f"status {status}"
+            self._fail(f"the launcher ended with {how}", exit_code=status)
+
+    def _end(self, launcher: subprocess.Popen[bytes]) -> None:
+        """End the ranks gracefully, then hard.
+
+        SIGTERM goes to the ranks themselves: horovodrun would kill its SSH clients after 5 s, and leave the ranks.
+        """
+        grace_s = self._grace_s()
+        self._say(f"stop requested: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
+        self._update(reason=f"stopping, {grace_s:g} s of grace")
+        if grace_s > 0:
+            self._reap(signal.SIGTERM, wait_s=0.0)
+            if self.launch.launcher:
+                launcher.terminate()
+            self._wait_for(launcher, grace_s)
+        if launcher.poll() is None:
+            self._say("grace is over: SIGKILL to the ranks")
+            self._reap(signal.SIGKILL, wait_s=5.0)
+            launcher.terminate()
+            self._wait_for(launcher, 10.0)
+        if launcher.poll() is None:
+            os.killpg(launcher.pid, signal.SIGKILL)
+
+    def _wait_for(self, launcher: subprocess.Popen[bytes], timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while launcher.poll() is None and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            self._heartbeat()
+
+    def _reap(self, number: signal.Signals, wait_s: float) -> None:
+        """Signal this run's ranks on every host; with SIGKILL also its launcher's remains on the master."""
+        hosts: list[Node | None] = [None, *self.launch.hosts]
+        final = number == signal.SIGKILL and not self.state.is_live
+        argv = reaper.command(
+            sys.executable if self.launch.launcher else NODE_PYTHON,
+            str(self.runs.root),
+            run_id=self.launch.run_id,
+            others=False,
+            ranks_only=not final,
+            number=number,
+            wait_s=wait_s,
+        )
+        for name, done in self._everywhere(hosts, argv, 30.0 + wait_s).items():
+            if done.status != 0:
+                self._say(f"{name}: {_tail(done.output)}")
+
+    def _grace_s(self) -> float:
+        try:
+            return float(json.loads(self.directory.stop_request.read_text(encoding="utf-8"))["grace_s"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return DEFAULT_GRACE_S
+
+    def _fail(self, reason: str, exit_code: int | None = None) -> None:
+        self._say(f"failed: {reason}")
+        self._update(state="failed", reason=reason, exit_code=exit_code, last_lines=tuple(self.directory.last_lines()))
+
+    def _say(self, line: str) -> None:
+        self.log.write(f"[supervisor] {line}\n".encode())
+        self.log.flush()
+
+    def _heartbeat(self) -> None:
+        if time.time() - self.state.updated >= HEARTBEAT_S:
+            self._update()
+
+    def _update(self, **changes: object) -> None:
+        self.state = dataclasses.replace(self.state, updated=time.time(), **changes)  # type: ignore[arg-type]  # checked by callers
+        self.directory.write_state(self.state)
+
+
+def _tail(output: str, lines: int = 5) -> str:
+    return " | ".join(output.strip().splitlines()[-lines:]) or "no output"

@@ -1,0 +1,252 @@
+"""Start, watch and stop runs on the master: the one command line that the laptop calls there.
+
+`python3 -m payload.supervisor --root /mnt/efs/runs start|status|follow|logs|stop ...`, in a pushed payload's directory.
+Exit status: 0 well, 1 failed, 2 bad arguments, 3 another run is live, 4 no such run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from payload import reaper, watch
+from payload.launch import NODE_PYTHON, Launch, LaunchError
+from payload.runs import LiveRunError, Owner, RunDirectory, Runs, State, write_atomically
+from payload.supervision import DEFAULT_GRACE_S, Supervisor, execute, remote_command
+
+FAILED: Final = 1
+BAD_ARGUMENTS: Final = 2
+LIVE_RUN: Final = 3
+NO_SUCH_RUN: Final = 4
+READY_TIMEOUT_S: Final = 20.0
+
+
+class NoSuchRunError(LookupError):
+    """Report a run that the shared file system does not hold."""
+
+
+def start(runs: Runs, launch: Launch) -> RunDirectory:
+    """Make the run's directory, take the lock and leave a supervisor behind that outlives this process.
+
+    Raises LiveRunError, FileExistsError for a run id that is taken, or RuntimeError when the supervisor does not start.
+    """
+    directory = runs[launch.run_id]
+    if directory.path.exists():
+        raise FileExistsError(f"{directory.path} exists already")
+    _claim(runs, launch.run_id)
+    partial = runs.root / f".{launch.run_id}.{secrets.token_hex(4)}"
+    try:
+        partial.mkdir()
+        (partial / "spec.json").write_text(launch.to_json(), encoding="utf-8")
+        now = time.time()
+        first = State(
+            run_id=launch.run_id,
+            state="starting",
+            owner=Owner.of(os.getpid()),
+            started=now,
+            updated=now,
+            hosts=tuple(host.name for host in launch.hosts),
+            recipe=launch.recipe,
+        )
+        RunDirectory(path=partial).write_state(first)
+        partial.rename(directory.path)
+        _detach(runs, directory)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        runs.release(launch.run_id)
+        raise
+    return directory
+
+
+def _claim(runs: Runs, run_id: str) -> None:
+    """Take the lock, waiting for a run that has just ended and still clears its nodes."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        try:
+            runs.claim(run_id, Owner.of(os.getpid()))
+            return
+        except LiveRunError as error:
+            try:
+                ending = not runs[error.run_id].read_state().is_live
+            except (OSError, ValueError):
+                ending = False
+            if not ending or time.monotonic() > deadline:
+                raise
+        time.sleep(watch.POLL_S)
+
+
+def _detach(runs: Runs, directory: RunDirectory) -> None:
+    """Start the supervisor in a session of its own, with no descriptor of ours, and wait until it holds the lock."""
+    ready, tell = os.pipe()
+    with directory.log.open("ab") as log:
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "payload.supervisor",
+                "--root",
+                str(runs.root),
+                "oversee",
+                directory.run_id,
+                str(tell),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            pass_fds=[tell],
+            start_new_session=True,
+        )
+    os.close(tell)
+    with os.fdopen(ready, "rb") as pipe:
+        if pipe.read() != b"ready":
+            raise RuntimeError("the supervisor did not start:\n" + "\n".join(directory.last_lines()))
+
+
+def oversee(runs: Runs, run_id: str, tell: int) -> int:
+    """Be the supervisor of a run: the process that `start` leaves behind."""
+    launch = Launch.from_json(runs[run_id].spec.read_text(encoding="utf-8"))
+    with runs[run_id].log.open("ab", buffering=0) as log:
+        supervisor = Supervisor(runs, launch, log)
+        signal.signal(signal.SIGTERM, supervisor.request_stop)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        runs.hand_over(run_id, Owner.of(os.getpid()))
+        runs[run_id].write_state(supervisor.state)
+        os.write(tell, b"ready")
+        os.close(tell)
+        final = supervisor.oversee()
+    return 0 if final.state == "succeeded" else FAILED
+
+
+def resolve(runs: Runs, run_id: str) -> RunDirectory:
+    """Return the named run's directory; for "" the live run's, else the newest one's. Raises NoSuchRunError."""
+    ids = runs.ids()
+    chosen = run_id or runs.live() or (ids[-1] if ids else "")
+    if not chosen:
+        raise NoSuchRunError(f"no run under {runs.root} yet")
+    if chosen not in ids:
+        raise NoSuchRunError(f"no run {chosen} under {runs.root}; the last ones: {', '.join(ids[-5:]) or 'none'}")
+    return runs[chosen]
+
+
+def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
+    """Stop a run: its ranks get SIGTERM and `grace_s` seconds, then SIGKILL. Return its final state.
+
+    A run whose supervisor is dead has its left-over processes killed on all its hosts.
+    """
+    state = directory.read_state()
+    if state.is_live:
+        write_atomically(directory.stop_request, json.dumps({"grace_s": grace_s, "time": time.time()}))
+        os.kill(state.owner.pid, signal.SIGTERM)
+        while (state := directory.read_state()).is_live:
+            time.sleep(watch.POLL_S)
+        return state
+    if state.state == "failed" and json.loads((directory.path / "state.json").read_text())["state"] != "failed":
+        _kill_leftovers(runs, directory)
+        directory.write_state(state)
+        runs.release(directory.run_id)
+    return state
+
+
+def _kill_leftovers(runs: Runs, directory: RunDirectory) -> None:
+    launch = Launch.from_json(directory.spec.read_text(encoding="utf-8"))
+    python = sys.executable if launch.launcher else NODE_PYTHON
+    argv = reaper.command(
+        python, str(runs.root), run_id=launch.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0
+    )
+    for host in (None, *launch.hosts):
+        execute(
+            remote_command(f"{launch.payload_directory}/payload/bin/ssh", host, launch.payload_directory, argv), 30.0
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line."""
+    options = _parser().parse_args(argv)
+    runs = Runs(root=Path(options.root))
+    try:
+        return _dispatch(runs, options)
+    except LiveRunError as error:
+        print(error, file=sys.stderr)
+        print(json.dumps({"live": error.run_id}))
+        return LIVE_RUN
+    except NoSuchRunError as error:
+        print(error, file=sys.stderr)
+        return NO_SUCH_RUN
+    except LaunchError as error:
+        print(error, file=sys.stderr)
+        return BAD_ARGUMENTS
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # The reader has gone: nothing to tell it.
+        return FAILED
+    except (OSError, RuntimeError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return FAILED
+
+
+def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
+    match options.command:
+        case "start":
+            directory = start(runs, Launch.from_json(sys.stdin.read()))
+            print(json.dumps({"run_id": directory.run_id, "directory": str(directory.path)}))
+        case "oversee":
+            return oversee(runs, options.run, options.tell)
+        case "status" if options.list:
+            print(json.dumps([watch.summary(runs[run_id].read_state(), runs[run_id]) for run_id in runs.ids()]))
+        case "status":
+            if options.live and runs.live() is None:
+                print("null")
+            else:
+                directory = resolve(runs, options.run)
+                print(json.dumps(watch.summary(directory.read_state(), directory)))
+        case "follow":
+            for message in watch.follow(resolve(runs, options.run), options.from_line):
+                print(json.dumps(message), flush=True)
+        case "logs":
+            for line in watch.log_lines(resolve(runs, options.run), following=options.follow, rank=options.rank):
+                print(line, flush=options.follow)
+        case "stop":
+            directory = resolve(runs, options.run)
+            was_live = directory.read_state().is_live
+            state = stop(runs, directory, options.grace)
+            print(json.dumps({**state.to_document(), "was_live": was_live}))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="payload.supervisor", description="Start, watch and stop runs on the master.")
+    parser.add_argument("--root", required=True, help="directory of all runs, on the shared file system")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("start", help="start the run whose spec comes on standard input, and leave it running")
+    overseer = commands.add_parser("oversee", help="be the supervisor of a run; `start` calls this")
+    overseer.add_argument("run")
+    overseer.add_argument("tell", type=int)
+    status = commands.add_parser("status", help="print a run's state as JSON")
+    status.add_argument("run", nargs="?", default="", help="default: the live run, else the newest")
+    status.add_argument("--live", action="store_true", help="the live run, or null")
+    status.add_argument("--list", action="store_true", help="all runs, oldest first")
+    follow = commands.add_parser("follow", help="stream metrics and state as JSON lines until the run ends")
+    follow.add_argument("run", nargs="?", default="")
+    follow.add_argument("--from-line", type=int, default=0, help="first line of metrics.jsonl to send")
+    logs = commands.add_parser("logs", help="print the launcher's log")
+    logs.add_argument("run", nargs="?", default="")
+    logs.add_argument("-f", "--follow", action="store_true", help="until the run ends")
+    logs.add_argument("--rank", type=int, default=None)
+    end = commands.add_parser("stop", help="stop a run")
+    end.add_argument("run", nargs="?", default="")
+    end.add_argument("--grace", type=float, default=DEFAULT_GRACE_S, help="seconds from SIGTERM to SIGKILL")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

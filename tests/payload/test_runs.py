@@ -1,0 +1,118 @@
+"""Facts about run directories: states that tell the truth, and a lock that one run holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from payload.runs import LiveRunError, Owner, Runs, State, write_atomically
+
+
+def dead_owner() -> Owner:
+    """Return the identity of a process that has ended."""
+    process = subprocess.Popen(["sleep", "60"])
+    owner = Owner.of(process.pid)
+    process.kill()
+    process.wait()
+    return owner
+
+
+def make_state(owner: Owner, state: str = "running") -> State:
+    return State(run_id="one", state=state, owner=owner, started=1.0, updated=2.0, hosts=("deeplearning-worker1",))
+
+
+def test_a_state_comes_back_from_its_file_unchanged(tmp_path: Path) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    state = make_state(Owner.of(os.getpid()))
+    directory.write_state(state)
+    assert directory.read_state() == state
+    assert json.loads((directory.path / "state.json").read_text())["pid"] == os.getpid()
+
+
+def test_a_live_state_without_its_supervisor_is_told_as_failed(tmp_path: Path) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    directory.log.write_text("a\nb\n")
+    directory.write_state(make_state(dead_owner()))
+    told = directory.read_state()
+    assert (told.state, told.reason, told.last_lines) == ("failed", "supervisor died", ("a", "b"))
+
+
+def test_an_ended_state_needs_no_supervisor(tmp_path: Path) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    directory.write_state(make_state(dead_owner(), "succeeded"))
+    assert directory.read_state().state == "succeeded"
+
+
+def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    (directory.path / "state.json").write_text('{"state": "running"}')
+    with pytest.raises(ValueError, match="not the state of a run"):
+        directory.read_state()
+
+
+def test_a_reused_pid_is_not_the_owner() -> None:
+    owner = Owner.of(os.getpid())
+    assert owner.is_alive()
+    assert not dataclasses.replace(owner, start_ticks=owner.start_ticks + 1).is_alive()
+    assert not dataclasses.replace(owner, boot_id="another").is_alive()
+    assert not dataclasses.replace(owner, host="another").is_alive()
+
+
+def test_the_lock_is_held_until_released_and_names_its_run(tmp_path: Path) -> None:
+    runs, me = Runs(root=tmp_path / "runs"), Owner.of(os.getpid())
+    assert runs.live() is None
+    assert runs.claim("one", me) is None
+    assert runs.live() == "one"
+    with pytest.raises(LiveRunError, match="run one is live"):
+        runs.claim("two", me)
+    runs.release("two")
+    assert runs.live() == "one"
+    runs.release("one")
+    assert runs.claim("two", me) is None
+
+
+def test_a_stale_lock_is_taken_over_and_its_run_marked(tmp_path: Path) -> None:
+    runs = Runs(root=tmp_path)
+    runs["one"].path.mkdir()
+    dead = dead_owner()
+    runs["one"].write_state(make_state(dead))
+    runs.claim("one", dead)
+    assert runs.claim("two", Owner.of(os.getpid())) == "one"
+    assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "failed"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"run_id": "one"}'])
+def test_a_lock_that_was_cut_short_is_stale(tmp_path: Path, content: str) -> None:
+    runs = Runs(root=tmp_path)
+    runs.lock.write_text(content)
+    assert runs.live() is None
+    runs.claim("two", Owner.of(os.getpid()))
+    assert runs.live() == "two"
+
+
+def test_a_file_that_cannot_be_written_keeps_its_old_text(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    write_atomically(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "new \udcff")
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    directory.log.write_text("".join(f"line {n}\n" for n in range(100_000)))
+    began = time.monotonic()
+    assert directory.last_lines(2) == ["line 99998", "line 99999"]
+    assert time.monotonic() - began < 1

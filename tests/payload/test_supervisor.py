@@ -1,0 +1,238 @@
+"""Facts about runs on the master, with real processes and a launcher of the tests' own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from payload.launch import Launch
+from payload.runs import Runs
+
+PROJECT = Path(__file__).resolve().parents[2]
+PAYLOAD = "0123456789abcdef"
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def efs(tmp_path: Path) -> Iterator[Path]:
+    """Lay out a shared file system whose pushed payload is this project's; at the end kill what still runs."""
+    directory = tmp_path / "payloads" / PAYLOAD
+    directory.mkdir(parents=True)
+    (directory / "payload").symlink_to(PROJECT / "payload")
+    yield tmp_path
+    for state in (tmp_path / "runs").glob("*/state.json"):
+        for pid in [*run_processes(tmp_path), json.loads(state.read_text())["pid"]]:
+            try:
+                if b"payload.supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes() or pid in run_processes(tmp_path):
+                    os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, FileNotFoundError):
+                continue
+
+
+@pytest.fixture
+def supervisor(efs: Path) -> Call:
+    """Return a caller of the supervisor's command line."""
+
+    def call(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "payload.supervisor", "--root", str(efs / "runs"), *arguments],
+            cwd=efs / "payloads" / PAYLOAD,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return call
+
+
+def spec(efs: Path, run_id: str, script: str) -> str:
+    """Write the spec of a run whose launcher is a shell script; $RUN is its directory."""
+    launcher = ("/bin/sh", "-c", f"RUN={efs}/runs/{run_id}; {script}")
+    return Launch(
+        run_id=run_id, efs_mount=str(efs), payload=PAYLOAD, command=(), hosts=(), launcher=launcher, recipe="digits"
+    ).to_json()
+
+
+def run_processes(efs: Path) -> list[int]:
+    """Return the pids of every process of any run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and f"DEEPCDK_RUNS={efs}/runs".encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+    """Return the condition's value once it is true."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError("the condition never came true")
+        time.sleep(0.05)
+    return value
+
+
+def final_state(efs: Path, run_id: str) -> dict[str, Any]:
+    path = efs / "runs" / run_id / "state.json"
+    return wait_until(  # type: ignore[no-any-return]
+        lambda: state if (state := json.loads(path.read_text()))["state"] not in ("starting", "running") else None
+    )
+
+
+def live_state(efs: Path, run_id: str) -> dict[str, Any]:
+    path = efs / "runs" / run_id / "state.json"
+    return wait_until(  # type: ignore[no-any-return]
+        lambda: state if (state := json.loads(path.read_text()))["state"] == "running" else None
+    )
+
+
+def test_a_run_outlives_the_process_that_started_it_and_succeeds(efs: Path, supervisor: Call) -> None:
+    started = supervisor(
+        "start", stdin=spec(efs, "one", 'echo hello; sleep 0.5; echo \'{"event":"end"}\' > $RUN/metrics.jsonl')
+    )
+    assert (started.returncode, json.loads(started.stdout)["run_id"]) == (0, "one")
+    state = final_state(efs, "one")
+    assert (state["state"], state["exit_code"], state["recipe"]) == ("succeeded", 0, "digits")
+    assert "hello" in (efs / "runs" / "one" / "launcher.log").read_text()
+    wait_until(lambda: not (efs / "runs" / ".live").exists())
+
+
+def test_a_failed_run_tells_its_status_and_last_lines(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "echo the disk is full >&2; exit 7"))
+    state = final_state(efs, "one")
+    assert (state["state"], state["exit_code"]) == ("failed", 7)
+    assert "status 7" in state["reason"]
+    assert "the disk is full" in state["last_lines"]
+
+
+def test_a_second_run_is_refused_by_the_name_of_the_live_one(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 30"))
+    second = supervisor("start", stdin=spec(efs, "two", "true"))
+    assert second.returncode == 3
+    assert json.loads(second.stdout) == {"live": "one"}
+    assert "run one is live" in second.stderr
+    assert not (efs / "runs" / "two").exists()
+    assert json.loads(supervisor("status", "--live").stdout)["run_id"] == "one"
+    supervisor("stop", "one", "--grace", "0")
+
+
+def test_of_many_starts_at_once_exactly_one_wins(efs: Path) -> None:
+    command = [sys.executable, "-m", "payload.supervisor", "--root", str(efs / "runs"), "start"]
+    starts = []
+    for number in range(6):
+        process = subprocess.Popen(
+            command, cwd=efs / "payloads" / PAYLOAD, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        starts.append((process, spec(efs, f"run{number}", "sleep 30")))
+    for process, text in starts:
+        if process.stdin is None:
+            raise AssertionError("no pipe")
+        process.stdin.write(text)
+        process.stdin.close()
+    codes = sorted(process.wait(timeout=60) for process, _ in starts)
+    for process, _ in starts:
+        if process.stdout is not None:
+            process.stdout.close()
+    assert codes == [0, 3, 3, 3, 3, 3]
+    assert len(Runs(root=efs / "runs").ids()) == 1
+
+
+def test_a_stop_lets_the_launcher_end_gracefully(efs: Path, supervisor: Call) -> None:
+    supervisor(
+        "start", stdin=spec(efs, "one", "trap 'echo checkpoint written; exit 0' TERM; while :; do sleep 0.1; done")
+    )
+    live_state(efs, "one")
+    time.sleep(0.3)
+    stopped = json.loads(supervisor("stop").stdout)
+    assert (stopped["state"], stopped["was_live"]) == ("stopped", True)
+    assert "checkpoint written" in (efs / "runs" / "one" / "launcher.log").read_text()
+    assert json.loads(supervisor("stop", "one").stdout)["was_live"] is False
+
+
+def test_a_rank_gets_sigterm_first_and_is_killed_after_the_grace(efs: Path, supervisor: Call) -> None:
+    rank = "trap 'echo rank heard' TERM; while :; do sleep 0.1; done"
+    supervisor("start", stdin=spec(efs, "one", f'trap "" TERM; HOROVOD_RANK=0 sh -c "{rank}"; exit 1'))
+    live_state(efs, "one")
+    time.sleep(0.5)
+    began = time.monotonic()
+    stopped = json.loads(supervisor("stop", "--grace", "1").stdout)
+    assert stopped["state"] == "stopped"
+    assert 1.0 <= time.monotonic() - began < 30
+    assert "rank heard" in (efs / "runs" / "one" / "launcher.log").read_text()
+    wait_until(lambda: not run_processes(efs))
+
+
+def test_a_run_whose_supervisor_was_killed_is_told_as_failed_and_taken_over(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 60"))
+    os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
+    wait_until(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
+    assert json.loads(supervisor("status", "one").stdout)["reason"] == "supervisor died"
+    assert json.loads(supervisor("status", "--live").stdout) is None
+    assert supervisor("start", stdin=spec(efs, "two", "sleep 0.1")).returncode == 0
+    assert json.loads((efs / "runs" / "one" / "state.json").read_text())["reason"] == "supervisor died"
+    assert final_state(efs, "two")["state"] == "succeeded"
+
+
+def test_what_a_dead_supervisor_left_running_is_killed_by_stop(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 60"))
+    os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
+    wait_until(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
+    assert run_processes(efs)
+    assert json.loads(supervisor("stop", "one").stdout)["state"] == "failed"
+    assert not run_processes(efs)
+
+
+def test_following_tells_state_then_metrics_then_the_end(efs: Path, supervisor: Call) -> None:
+    script = 'for n in 0 1 2; do echo "{\\"event\\":\\"step\\",\\"step\\":$n}" >> $RUN/metrics.jsonl; sleep 0.2; done'
+    supervisor("start", stdin=spec(efs, "one", script))
+    messages = [json.loads(line) for line in supervisor("follow", "one", "--from-line", "1").stdout.splitlines()]
+    assert [m["line"] for m in messages if m["type"] == "metric"] == [1, 2]
+    assert (messages[-1]["type"], messages[-1]["state"]) == ("state", "succeeded")
+
+
+def test_the_log_of_one_rank_is_told_apart(efs: Path, supervisor: Call) -> None:
+    supervisor(
+        "start", stdin=spec(efs, "one", "echo '[0]<stdout>:zero'; echo '[10]<stderr>:ten'; printf '[0]<stderr>:last'")
+    )
+    final_state(efs, "one")
+    assert supervisor("logs", "one", "--rank", "0").stdout.splitlines() == ["[0]<stdout>:zero", "[0]<stderr>:last"]
+    assert supervisor("logs", "one", "-f", "--rank", "10").stdout.splitlines() == ["[10]<stderr>:ten"]
+    assert "ten" in supervisor("logs").stdout
+
+
+def test_a_run_id_is_used_once_and_an_unknown_one_is_named(efs: Path, supervisor: Call) -> None:
+    assert supervisor("status").returncode == 4
+    supervisor("start", stdin=spec(efs, "one", "true"))
+    final_state(efs, "one")
+    again = supervisor("start", stdin=spec(efs, "one", "true"))
+    assert (again.returncode, "exists already" in again.stderr) == (1, True)
+    unknown = supervisor("status", "two")
+    assert (unknown.returncode, "no run two" in unknown.stderr) == (4, True)
+
+
+def test_what_is_no_spec_leaves_nothing_behind(efs: Path, supervisor: Call) -> None:
+    refused = supervisor("start", stdin='{"run_id": "x"}')
+    assert refused.returncode == 2
+    assert not (efs / "runs").exists()
+
+
+def test_all_runs_are_listed_oldest_first(efs: Path, supervisor: Call) -> None:
+    for run_id in ("20261120-1", "20261120-2"):
+        supervisor("start", stdin=spec(efs, run_id, "exit 0"))
+        final_state(efs, run_id)
+    assert [run["run_id"] for run in json.loads(supervisor("status", "--list").stdout)] == ["20261120-1", "20261120-2"]
