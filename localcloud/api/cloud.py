@@ -28,6 +28,8 @@ class Cloud:
     def __init__(self) -> None:
         self.console = cast(Console, corrections.apply())
         # moto and its WSGI application are imported here: importing this module costs nothing.
+        from localcloud.api.formation.account import Account
+        from localcloud.api.formation.application import Application as Formation
         from localcloud.api.loopback import Loopback
         from localcloud.api.server import Application
 
@@ -38,6 +40,8 @@ class Cloud:
         self._seen = 0
         self._application = Application(self.lock, self.announce)
         self.loopback = Loopback(self._application, REGION)
+        self.formation = Account(self.loopback, ACCOUNT, REGION)
+        self._application.own["cloudformation"] = Formation(self.formation)
         self._server: BaseWSGIServer | None = None
 
     def serve(self, listener: socket.socket) -> threading.Thread:

@@ -10,6 +10,7 @@ from localcloud.snapshot import Instance, MountTarget, NatGateway, Rule, Securit
 # States in which an instance should have a host.
 _UP = ("pending", "running")
 _ANYWHERE = "0.0.0.0/0"
+_NOWHERE = "255.255.255.255/32"
 
 
 def observe(ec2: Any, efs: Any, iam: Any) -> Snapshot:
@@ -28,7 +29,7 @@ def observe(ec2: Any, efs: Any, iam: Any) -> Snapshot:
     subnets = {subnet.id: subnet for zone in ec2.subnets.values() for subnet in zone.values()}
     inhabited = {subnets[instance.nics[0].subnet.id].vpc_id for instance in instances if instance.nics}
     inhabited |= {gateway.vpc_id for gateway in gateways} | {target.vpc_id for target in targets}
-    vpcs = [vpc for vpc in ec2.vpcs.values() if vpc.is_default != "true" or vpc.id in inhabited]
+    vpcs = [vpc for vpc in ec2.vpcs.values() if not vpc.is_default or vpc.id in inhabited]
     kept = {vpc.id for vpc in vpcs}
     routes = _default_routes(ec2)
     return Snapshot(
@@ -106,8 +107,11 @@ def _default_group(ec2: Any, vpc_id: str) -> list[str]:
 
 
 def _is_carried_out(rule: Any) -> bool:
-    """Leave out IPv6, which the embedded networks do not have, and prefix lists."""
-    return bool(rule.ip_range.get("CidrIp") or rule.source_group)
+    """Leave out IPv6, which the embedded networks do not have, and rules that can match nothing.
+
+    255.255.255.255/32 is how the CDK writes "no traffic at all", because AWS takes an empty list for "all traffic".
+    """
+    return bool(rule.ip_range.get("CidrIp") not in (None, _NOWHERE) or rule.source_group)
 
 
 def _rule(rule: Any) -> Rule:
@@ -142,7 +146,7 @@ def _instance(ec2: Any, iam: Any, instance: Any) -> Instance:
         profile_arn=profile_arn,
         role_name=_role_name(iam, profile_arn),
         metadata_tokens_required=instance.metadata_options.http_tokens == "required",
-        tags=tuple((tag["key"], tag["value"]) for tag in instance.get_tags()),
+        tags=tuple(ec2.tags[instance.id].items()) if instance.id in ec2.tags else (),
     )
 
 

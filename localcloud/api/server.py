@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import threading
@@ -12,7 +13,6 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.wrappers import Request
 
 from localcloud.api import failures
 
@@ -43,7 +43,8 @@ class Application:
         service, _ = failures.service_of(environ)
         action = _action(environ)
         started = time.monotonic()
-        with self.lock:
+        # CloudFormation has a lock of its own: its requests may wait for a stack, and its work goes through this API.
+        with contextlib.nullcontext() if service in self.own else self.lock:
             self.requests += 1
             status, headers, body = self._answer(environ, service, action)
             if status < 400 and service in _WATCHED and not action.startswith(_READING):
@@ -55,12 +56,15 @@ class Application:
         start_response(f"{status} {'OK' if status < 400 else 'Error'}", headers)
         return [body]
 
+    def _application(self, service: str) -> WsgiApp:
+        return self.own.get(service, self._moto)
+
     def _answer(self, environ: dict[str, Any], service: str, action: str) -> failures.Reply:
         # moto's own control interface (`/moto-api/reset`) and its fixed instance metadata are no part of AWS's API.
         if str(environ.get("PATH_INFO", "")).startswith(("/moto-api", "/latest/")):
             return failures.reply(environ, "NoSuchPath", "the embedded cloud has no such path", 404)
         try:
-            reply = _run(self.own.get(service, self._moto), environ)
+            reply = _run(self._application(service), environ)
         except NotImplementedError as error:
             named = f"{service or 'this service'}:{action}" if action else service
             message = f"The embedded cloud does not implement {named} ({error})"
@@ -114,10 +118,3 @@ def _run(application: WsgiApp, environ: dict[str, Any]) -> failures.Reply:
     body = b"".join(application(environ, start))
     return answer[0], answer[1], body
 
-
-def as_request(environ: dict[str, Any]) -> Request:
-    """Return moto's request object for a WSGI environment."""
-    from moto.moto_server.werkzeug_app import BackendRequest
-
-    request: Request = BackendRequest(environ)
-    return request
