@@ -127,6 +127,7 @@ def push(c: Context, set_: list[str], key: str = "") -> None:
 
 @task(
     iterable=["set_"],
+    auto_shortflags=False,  # one letter for each of so many would mean nothing
     help={
         "nodes": "worker nodes to train on; the group grows to it, after asking",
         "recipe": "digits or fashion-mnist",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cluster.errors import UsageError
 from cluster.inventory import Stack
+from payload.config import TrainConfig, TrainConfigError
 from payload.launch import (
     NODE_PYTHON,
     WORKER_PREFIX,
@@ -41,15 +42,11 @@ class Training:
     """Any other arguments of payload.train."""
 
     def __post_init__(self) -> None:
-        for name, value, lowest in (
-            ("--epochs", self.epochs, 1),
-            ("--batch-per-rank", self.batch_per_rank, 1),
-            ("--seed", self.seed, 0),
-        ):
-            if value:
-                parse_whole(name, value, lowest=lowest)
-        if self.learning_rate and not _is_positive(self.learning_rate):
-            raise UsageError("--learning-rate", self.learning_rate, "must be a number above 0")
+        # The ranks' own reader says here, before anything is asked or spent, what it would say there.
+        try:
+            TrainConfig.from_argv(self.command("/run")[2:])
+        except TrainConfigError as error:
+            raise UsageError(error.flag, error.value, error.rule) from None
 
     def command(self, run_directory: str) -> tuple[str, ...]:
         """Build what each rank runs after its interpreter."""
@@ -62,13 +59,6 @@ class Training:
         )
         flags = [word for flag, value in given if value for word in (flag, value)]
         return ("-m", "payload.train", "--recipe", self.recipe, "--run-dir", run_directory, *flags, *self.further)
-
-
-def _is_positive(text: str) -> bool:
-    try:
-        return 0 < float(text) < float("inf")
-    except ValueError:
-        return False
 
 
 def parse_nodes_argument(text: str, max_workers: int) -> int:
@@ -122,7 +112,7 @@ def build(
         interface=common_interface([*masters, *hosts]),
         recipe=training.recipe,
         git_commit=git_commit,
-        environment=(("DEEPCDK_GIT_COMMIT", git_commit), ("DEEPCDK_PAYLOAD", payload)),
+        environment=(("DEEPCDK_GIT_COMMIT", git_commit), ("DEEPCDK_PAYLOAD_HASH", payload)),
     )
 
 

@@ -23,7 +23,7 @@ CONTROL_MODULES: Final = ("__init__", "launch", "reaper", "runs", "supervision",
 CONTROL_FILES: Final = (*(f"{name}.py" for name in CONTROL_MODULES), "bin/ssh")
 
 
-class PayloadError(DeepcdkError, SyntaxError):
+class BrokenPayloadError(DeepcdkError, SyntaxError):
     """Report a payload that cannot run: a syntax error, or a file that cannot be read."""
 
 
@@ -74,7 +74,7 @@ def payload_files(root: Path) -> list[Path]:
 
 
 def check_syntax(root: Path, files: Iterable[Path]) -> None:
-    """Compile every Python file. Raises PayloadError with the file and the line of the first error."""
+    """Compile every Python file. Raises BrokenPayloadError with the file and the line of the first error."""
     for relative in files:
         if relative.suffix != ".py":
             continue
@@ -82,11 +82,11 @@ def check_syntax(root: Path, files: Iterable[Path]) -> None:
         try:
             compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
         except SyntaxError as error:
-            raise PayloadError(
+            raise BrokenPayloadError(
                 f"{path}:{error.lineno}: {error.msg}", remedy="correct it; nothing was uploaded"
             ) from None
         except (ValueError, OSError) as error:
-            raise PayloadError(f"{path}: {error}", remedy="correct it; nothing was uploaded") from None
+            raise BrokenPayloadError(f"{path}: {error}", remedy="correct it; nothing was uploaded") from None
 
 
 def pack(root: Path, files: Iterable[Path]) -> Tree:
@@ -109,7 +109,7 @@ def payload_tree(root: Path) -> Tree:
     """Check and pack a whole payload."""
     files = payload_files(root)
     if not files:
-        raise PayloadError(f"no payload at {root}", remedy="run from the project's root")
+        raise BrokenPayloadError(f"no payload at {root}", remedy="run from the project's root")
     check_syntax(root, files)
     return pack(root, files)
 

@@ -128,15 +128,7 @@ class Supervisor:
             wait_s=10.0,
         )
         wheelhouse = f"{self.launch.efs_mount}/wheelhouse"
-        ensure = [
-            NODE_PYTHON,
-            "payload/runtime.py",
-            "ensure",
-            "--root",
-            "/opt/deepcdk/runtime",
-            "--wheelhouse",
-            wheelhouse,
-        ]
+        ensure = [NODE_PYTHON, "-m", "payload.runtime", "ensure", "--wheelhouse", wheelhouse]
         both = ["/bin/sh", "-c", f"{shlex.join(clear)} && exec {shlex.join(ensure)}"]
         results = self._everywhere(hosts, both, PREPARE_TIMEOUT_S)
         if self._stop_requested:
