@@ -192,7 +192,7 @@ class ClusterConfig:
             context = dict(document.get("context", {}))
         except FileNotFoundError:
             raise ConfigError("", str(path), "no such file; run from the project's root") from None
-        except (json.JSONDecodeError, AttributeError) as error:
+        except (ValueError, AttributeError, TypeError) as error:
             raise ConfigError("", str(path), f"not a JSON object: {error}") from None
         return cls.from_context({**context, **(overrides or {})})
 

@@ -1,0 +1,102 @@
+"""Questions to a CloudFormation template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+# A rule of a security group: (direction, group, peer, protocol, first port, last port). Groups by logical id.
+Rule = tuple[str, str, str, str, int, int]
+
+
+class Template:
+    """Answer what the tests ask of a synthesised template, given as CloudFormation's JSON."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.document = document
+        self.resources: dict[str, dict[str, Any]] = document["Resources"]
+
+    def of(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Return the properties of every resource of a type, by logical id."""
+        return {id: item.get("Properties", {}) for id, item in self.resources.items() if item["Type"] == kind}
+
+    def only(self, kind: str) -> str:
+        """Return the logical id of the one resource of a type."""
+        (id,) = self.of(kind)
+        return id
+
+    def template_of(self, group: str) -> dict[str, Any]:
+        """Return the launch template data behind an Auto Scaling group."""
+        reference = self.resources[group]["Properties"]["LaunchTemplate"]["LaunchTemplateId"]["Ref"]
+        data: dict[str, Any] = self.of("AWS::EC2::LaunchTemplate")[reference]["LaunchTemplateData"]
+        return data
+
+    def default_route(self, subnet: str) -> str:
+        """Return the logical id of what a subnet's route to 0.0.0.0/0 leads to."""
+        tables = [
+            item["RouteTableId"]["Ref"]
+            for item in self.of("AWS::EC2::SubnetRouteTableAssociation").values()
+            if item["SubnetId"] == {"Ref": subnet}
+        ]
+        targets = [
+            (route.get("GatewayId") or route["NatGatewayId"])["Ref"]
+            for route in self.of("AWS::EC2::Route").values()
+            if route["RouteTableId"]["Ref"] in tables
+        ]
+        (target,) = targets
+        return str(target)
+
+    def subnets_of(self, group: str) -> list[str]:
+        """Return the logical ids of the subnets of an Auto Scaling group."""
+        return [item["Ref"] for item in self.resources[group]["Properties"]["VPCZoneIdentifier"]]
+
+    def rules(self) -> set[Rule]:
+        """Return every permission of every security group, those written inside a group included."""
+        found: set[Rule] = set()
+        for id, group in self.of("AWS::EC2::SecurityGroup").items():
+            found |= {_rule("in", id, item) for item in group.get("SecurityGroupIngress", [])}
+            found |= {_rule("out", id, item) for item in group.get("SecurityGroupEgress", [])}
+        for item in self.of("AWS::EC2::SecurityGroupIngress").values():
+            found.add(_rule("in", _group(item["GroupId"]), item))
+        for item in self.of("AWS::EC2::SecurityGroupEgress").values():
+            found.add(_rule("out", _group(item["GroupId"]), item))
+        return found
+
+    def group_behind(self, description: str) -> str:
+        """Return the logical id of the security group with a description."""
+        (id,) = (
+            id for id, item in self.of("AWS::EC2::SecurityGroup").items() if item["GroupDescription"] == description
+        )
+        return id
+
+    def statements(self) -> Iterator[dict[str, Any]]:
+        """Yield every statement that allows an identity something."""
+        for policy in self.of("AWS::IAM::Policy").values():
+            yield from policy["PolicyDocument"]["Statement"]
+        for role in self.of("AWS::IAM::Role").values():
+            for inline in role.get("Policies", []):
+                yield from inline["PolicyDocument"]["Statement"]
+
+    def user_data(self, group: str) -> str:
+        """Return the user data of a group's nodes, with references written as ${NAME}."""
+        joined = self.template_of(group)["UserData"]["Fn::Base64"]["Fn::Join"]
+        return str(joined[0]).join(part if isinstance(part, str) else f"${{{part['Ref']}}}" for part in joined[1])
+
+    def text(self) -> str:
+        """Return the whole template as text."""
+        return json.dumps(self.document)
+
+
+def _group(reference: dict[str, Any]) -> str:
+    return str(reference["Fn::GetAtt"][0])
+
+
+def _rule(direction: str, group: str, item: dict[str, Any]) -> Rule:
+    for key in ("SourceSecurityGroupId", "DestinationSecurityGroupId"):
+        if key in item:
+            peer = _group(item[key])
+            break
+    else:
+        peer = item["CidrIp"]
+    return direction, group, peer, item["IpProtocol"], item.get("FromPort", -1), item.get("ToPort", -1)

@@ -1,0 +1,121 @@
+"""Launch templates and Auto Scaling groups as properties of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from stacks.compute import root_device
+from stacks.config import CLUSTER_TAG, ROLE_TAG
+from tests.stacks.template import Template
+
+GROUPS = ("MasterGroup", "WorkerGroup")
+
+
+def test_every_launch_template_belongs_to_a_group(template: Template) -> None:
+    assert set(template.of("AWS::AutoScaling::AutoScalingGroup")) == set(GROUPS)
+    assert len(template.of("AWS::EC2::LaunchTemplate")) == len(GROUPS)
+    assert not template.of("AWS::AutoScaling::LaunchConfiguration")
+    assert not template.of("AWS::EC2::Instance")
+
+
+def test_the_metadata_service_demands_a_session_token_everywhere(template: Template) -> None:
+    for item in template.of("AWS::EC2::LaunchTemplate").values():
+        options = item["LaunchTemplateData"]["MetadataOptions"]
+        assert options == {"HttpEndpoint": "enabled", "HttpPutResponseHopLimit": 1, "HttpTokens": "required"}
+
+
+def test_every_volume_is_encrypted_gp3_and_goes_with_its_instance(template: Template) -> None:
+    volumes = [
+        mapping["Ebs"]
+        for item in template.of("AWS::EC2::LaunchTemplate").values()
+        for mapping in item["LaunchTemplateData"]["BlockDeviceMappings"]
+    ]
+    assert len(volumes) == len(GROUPS)
+    for volume in volumes:
+        assert (volume["Encrypted"], volume["VolumeType"], volume["DeleteOnTermination"]) == (True, "gp3", True)
+
+
+def test_no_worker_has_a_public_address_and_the_master_has_one(template: Template) -> None:
+    addresses = {
+        group: [item["AssociatePublicIpAddress"] for item in template.template_of(group)["NetworkInterfaces"]]
+        for group in GROUPS
+    }
+    assert addresses == {"MasterGroup": [True], "WorkerGroup": [False]}
+
+
+def test_images_come_from_ssm_parameters(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(worker_image_parameter="/my/worker/image")
+    for group, expected in (
+        ("WorkerGroup", "/my/worker/image"),
+        ("MasterGroup", "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"),
+    ):
+        parameter = template.document["Parameters"][template.template_of(group)["ImageId"]["Ref"]]
+        assert parameter["Type"] == "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
+        assert parameter["Default"] == expected
+
+
+def test_there_is_one_master_and_as_many_workers_as_asked(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(workers=3, max_workers=5)
+    sizes = {
+        id: tuple(int(item[key]) for key in ("MinSize", "DesiredCapacity", "MaxSize"))
+        for id, item in template.of("AWS::AutoScaling::AutoScalingGroup").items()
+    }
+    assert sizes == {"MasterGroup": (1, 1, 1), "WorkerGroup": (0, 3, 5)}
+
+
+def test_the_stack_waits_for_a_signal_from_each_node(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(workers=3, max_workers=5)
+    for group, count in (("MasterGroup", 1), ("WorkerGroup", 3)):
+        signals = template.resources[group]["CreationPolicy"]["ResourceSignal"]
+        assert signals == {"Count": count, "Timeout": "PT15M"}
+
+
+def test_without_workers_there_is_nothing_to_wait_for(synthesise: Callable[..., Template]) -> None:
+    group = synthesise(workers=0).resources["WorkerGroup"]
+    assert "CreationPolicy" not in group
+    assert group["Properties"]["DesiredCapacity"] == "0"
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_instances_are_found_by_their_tags(template: Template, group: str) -> None:
+    tags = {item["Key"]: item for item in template.resources[group]["Properties"]["Tags"]}
+    assert all(item["PropagateAtLaunch"] for item in tags.values())
+    role = "master" if group == "MasterGroup" else "worker"
+    assert {key: item["Value"] for key, item in tags.items()} == {
+        CLUSTER_TAG: "deepcdk",
+        ROLE_TAG: role,
+        "Name": f"deepcdk-{role}",
+    }
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_no_node_starts_before_its_way_out_its_rules_and_the_mount_target(template: Template, group: str) -> None:
+    needed = {template.resources[id]["Type"] for id in template.resources[group]["DependsOn"]}
+    assert needed >= {
+        "AWS::EC2::Route",
+        "AWS::EC2::SecurityGroupIngress",
+        "AWS::EFS::MountTarget",
+        "AWS::IAM::Policy",
+    }
+
+
+def test_user_data_signals_the_group_that_it_belongs_to(template: Template) -> None:
+    for group, role in (("MasterGroup", "master"), ("WorkerGroup", "worker")):
+        settings = template.user_data(group).split("mkdir", 1)[0]
+        assert f"export DEEPCDK_GROUP={group}\n" in settings
+        assert f"export DEEPCDK_ROLE={role}\n" in settings
+        assert "export DEEPCDK_STACK='${AWS::StackName}'\n" in settings
+        assert "${FileSystem}.efs.${AWS::Region}.${AWS::URLSuffix}" in settings
+
+
+@pytest.mark.parametrize(
+    ("parameter", "device"),
+    [
+        ("/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64", "/dev/xvda"),
+        ("/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id", "/dev/sda1"),
+    ],
+)
+def test_the_encrypted_volume_is_the_root_volume(parameter: str, device: str) -> None:
+    assert root_device(parameter) == device

@@ -1,0 +1,208 @@
+"""The configuration: every value either builds or is refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stacks.config import ANYWHERE, ClusterConfig, ConfigError
+
+SSH_CIDR = "198.18.0.7/32"
+FIELDS = [field.name for field in dataclasses.fields(ClusterConfig)]
+keys = st.sampled_from(FIELDS)
+
+
+def build(**values: Any) -> ClusterConfig:
+    return ClusterConfig.from_context({"cluster": {"ssh_cidr": SSH_CIDR, **values}})
+
+
+@given(key=keys, value=st.text())
+def test_any_text_builds_or_is_refused_under_its_own_key(key: str, value: str) -> None:
+    try:
+        config = build(**{key: value})
+    except ConfigError as error:
+        assert error.value == value or error.key != key
+        assert isinstance(error, ValueError)
+        assert error.key in str(error)
+        assert error.key in {key, "workers", "max_workers"}  # a bound may be named by its other end
+    else:
+        assert str(getattr(config, key)).lower() in {
+            value.lower(),
+            str(int(value)) if value.strip("-").isdigit() else "",
+        }
+
+
+@given(key=keys, value=st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.lists(st.text()), st.text()))
+def test_any_json_value_builds_or_is_refused(key: str, value: object) -> None:
+    try:
+        config = build(**{key: value})
+    except ConfigError:
+        return
+    assert type(getattr(config, key)).__name__ == {f.name: f.type for f in dataclasses.fields(config)}[key]
+
+
+@given(number=st.integers(min_value=-(10**12), max_value=10**12))
+def test_a_number_means_the_same_as_text_as_with_dash_c(number: int) -> None:
+    def outcome(value: object) -> object:
+        try:
+            return build(max_workers=value, workers=0)
+        except ConfigError as error:
+            return error.key
+
+    assert outcome(number) == outcome(str(number))
+
+
+@given(address=st.ip_addresses(v=4), prefix=st.integers(min_value=1, max_value=32))
+def test_any_network_but_the_whole_internet_may_be_the_source_of_ssh(
+    address: ipaddress.IPv4Address, prefix: int
+) -> None:
+    network = ipaddress.IPv4Network((int(address), prefix), strict=False)
+    assert build(ssh_cidr=str(network)).ssh_cidr == str(network)
+
+
+@given(key=st.text(min_size=1).filter(lambda key: key not in FIELDS))
+def test_unknown_keys_are_refused_with_the_nearest_known_one(key: str) -> None:
+    with pytest.raises(ConfigError, match="unknown key; did you mean ") as caught:
+        build(**{key: 1})
+    assert caught.value.key == key
+
+
+@given(
+    prefix=st.integers(min_value=16, max_value=24),
+    zones=st.integers(min_value=1, max_value=2),
+    max_workers=st.integers(min_value=1, max_value=1000),
+)
+@settings(max_examples=200)
+def test_the_private_subnets_always_hold_the_most_workers(prefix: int, zones: int, max_workers: int) -> None:
+    try:
+        config = build(vpc_cidr=f"10.0.0.0/{prefix}", availability_zones=zones, max_workers=max_workers, workers=0)
+    except ConfigError as error:
+        assert error.key == "max_workers"
+        return
+    assert zones * (2 ** (32 - config.private_prefix) - 6) >= max_workers
+    taken = zones * (2 ** (32 - config.private_prefix) + 2 ** (32 - config.public_prefix))
+    assert taken <= 2 ** (32 - prefix)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("worker", "workers"), ("ssh_cdir", "ssh_cidr"), ("max_worker", "max_workers")]
+)
+def test_a_slip_of_the_pen_is_answered_with_what_was_meant(typed: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"did you mean {meant}\\?"):
+        build(**{typed: "x"})
+
+
+def test_a_missing_ssh_cidr_is_asked_for() -> None:
+    with pytest.raises(ConfigError, match="-c ssh_cidr=ADDRESS/32") as caught:
+        ClusterConfig.from_context({"cluster": {}})
+    assert caught.value.key == "ssh_cidr"
+
+
+def test_the_whole_internet_must_be_said_twice() -> None:
+    with pytest.raises(ConfigError, match="ssh_from_anywhere"):
+        build(ssh_cidr=ANYWHERE)
+    assert build(ssh_cidr=ANYWHERE, ssh_from_anywhere=True).ssh_cidr == ANYWHERE
+    assert build(ssh_cidr=ANYWHERE, ssh_from_anywhere="true").ssh_from_anywhere
+
+
+@pytest.mark.parametrize(
+    "value", ["198.18.0.7", "198.18.0.0/255.255.0.0", "198.18.0.7/24", "::/0", "198.18.0.0/33", ""]
+)
+def test_networks_are_written_as_cloudformation_wants_them(value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build(ssh_cidr=value)
+    assert caught.value.key == "ssh_cidr"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("vpc_cidr", "10.0.0.0/15"),
+        ("vpc_cidr", "10.0.0.0/25"),
+        ("vpc_cidr", "8.0.0.0/16"),
+        ("availability_zones", 0),
+        ("availability_zones", 3),
+        ("workers", -1),
+        ("workers", 17),
+        ("workers", "4.0"),
+        ("workers", "four"),
+        ("workers", True),
+        ("workers", "9" * 5000),
+        ("max_workers", 0),
+        ("worker_volume_gib", 7),
+        ("master_volume_gib", 16385),
+        ("ready_timeout_min", 0),
+        ("name", "Upper"),
+        ("name", "ends-"),
+        ("name", "a" * 33),
+        ("key_name", ""),
+        ("worker_instance_type", "c5"),
+        ("worker_image_parameter", "ami-0123"),
+        ("login_user", "root; rm"),
+        ("efs_mount", "relative"),
+        ("efs_mount", "/"),
+        ("efs_mount", "/a/../b"),
+        ("efs_mount", "/a b"),
+        ("file_system_id", "fs-xyz"),
+        ("retain_data", "yes"),
+        ("retain_data", 1),
+        ("name", None),
+    ],
+)
+def test_values_that_break_a_rule_are_refused_with_key_value_and_rule(key: str, value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build(**{key: value})
+    assert (caught.value.key, caught.value.value) == (key, value)
+    assert caught.value.rule in str(caught.value)
+
+
+def test_a_value_beside_the_object_wins_as_dash_c_should() -> None:
+    config = ClusterConfig.from_context({"cluster": {"ssh_cidr": SSH_CIDR, "workers": 2}, "workers": "4"})
+    assert config.workers == 4
+
+
+def test_the_cdks_own_keys_are_passed_over() -> None:
+    context = {"cluster": {"ssh_cidr": SSH_CIDR}, "@aws-cdk/core:flag": True, "aws:cdk:bundling-stacks": ["**"]}
+    assert ClusterConfig.from_context(context) == ClusterConfig(ssh_cidr=SSH_CIDR)
+
+
+def test_a_cluster_that_is_no_object_is_refused() -> None:
+    with pytest.raises(ConfigError, match="must be an object"):
+        ClusterConfig.from_context({"cluster": [1]})
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        build().workers = 3  # type: ignore[misc]  # that this is an error is the point
+
+
+def test_a_file_says_the_same_as_a_context(tmp_path: Path) -> None:
+    file = tmp_path / "cdk.json"
+    file.write_text(json.dumps({"app": "x", "context": {"cluster": {"workers": 3}}}))
+    assert ClusterConfig.from_file(file, {"ssh_cidr": SSH_CIDR}) == build(workers=3)
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{", '{"context": 3}'])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "cdk.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigError, match=r"cdk\.json"):
+        ClusterConfig.from_file(file)
+
+
+def test_reading_the_configuration_costs_no_third_party_import() -> None:
+    program = (
+        "import sys, stacks.config; print([n for n in ('aws_cdk', 'jsii', 'boto3', 'fabric') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,96 @@
+"""Security groups as the whole set of their rules, and roles as the whole set of their statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from stacks.config import NFS_PORT, RENDEZVOUS_PORTS, SSH_PORT
+from tests.stacks.conftest import SSH_CIDR
+from tests.stacks.template import Template
+
+
+@pytest.fixture
+def groups(template: Template) -> dict[str, str]:
+    return {
+        "master": template.group_behind("SSH from ssh_cidr"),
+        "workers": template.group_behind("Each other and the master"),
+        "files": template.group_behind("NFS from all nodes"),
+    }
+
+
+def test_nothing_is_admitted_but_what_the_cluster_needs(template: Template, groups: dict[str, str]) -> None:
+    master, workers, files = groups["master"], groups["workers"], groups["files"]
+    assert {rule[1:] for rule in template.rules() if rule[0] == "in"} == {
+        (master, SSH_CIDR, "tcp", SSH_PORT, SSH_PORT),
+        (master, workers, "tcp", *RENDEZVOUS_PORTS),
+        (workers, master, "tcp", SSH_PORT, SSH_PORT),
+        (workers, workers, "-1", -1, -1),
+        (files, master, "tcp", NFS_PORT, NFS_PORT),
+        (files, workers, "tcp", NFS_PORT, NFS_PORT),
+    }
+
+
+def test_ssh_from_networks_comes_from_the_given_cidr_only(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(ssh_cidr="198.18.4.0/24")
+    networks = {rule[2] for rule in template.rules() if rule[0] == "in" and "/" in rule[2]}
+    assert networks == {"198.18.4.0/24"}
+
+
+def test_workers_may_send_anything_to_their_own_group_as_efa_wants(template: Template, groups: dict[str, str]) -> None:
+    workers = groups["workers"]
+    assert ("out", workers, workers, "-1", -1, -1) in template.rules()
+    assert ("in", workers, workers, "-1", -1, -1) in template.rules()
+
+
+def test_nodes_reach_out_and_the_file_system_does_not(template: Template, groups: dict[str, str]) -> None:
+    everywhere = {rule[1] for rule in template.rules() if rule[0] == "out" and rule[2] == "0.0.0.0/0"}
+    assert everywhere == {groups["master"], groups["workers"]}
+
+
+def test_nodes_and_mount_targets_are_in_their_own_groups_alone(template: Template, groups: dict[str, str]) -> None:
+    for group, expected in (("MasterGroup", groups["master"]), ("WorkerGroup", groups["workers"])):
+        (interface,) = template.template_of(group)["NetworkInterfaces"]
+        assert [item["Fn::GetAtt"][0] for item in interface["Groups"]] == [expected]
+    for target in template.of("AWS::EFS::MountTarget").values():
+        assert [item["Fn::GetAtt"][0] for item in target["SecurityGroups"]] == [groups["files"]]
+
+
+def test_no_statement_allows_a_wildcard_action_or_every_resource(template: Template) -> None:
+    for statement in template.statements():
+        actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
+        assert statement["Effect"] == "Allow"
+        assert not any("*" in action for action in actions)
+        assert statement["Resource"] != "*"
+
+
+def test_workers_may_signal_their_own_stack_and_no_more(template: Template) -> None:
+    profile = template.of("AWS::IAM::InstanceProfile")[
+        template.template_of("WorkerGroup")["IamInstanceProfile"]["Arn"]["Fn::GetAtt"][0]
+    ]
+    (role,) = profile["Roles"]
+    policies = [item["PolicyDocument"] for item in template.of("AWS::IAM::Policy").values() if role in item["Roles"]]
+    assert [policy["Statement"] for policy in policies] == [
+        [{"Action": "cloudformation:SignalResource", "Effect": "Allow", "Resource": {"Ref": "AWS::StackId"}}]
+    ]
+
+
+def test_the_master_reads_and_writes_runs_in_the_run_bucket_only(template: Template) -> None:
+    bucket = {"Fn::GetAtt": ["RunBucket", "Arn"]}
+    allowed = [item for item in template.statements() if "s3:" in str(item["Action"])]
+    assert [(item["Action"], item["Resource"], item.get("Condition")) for item in allowed] == [
+        (
+            ["s3:DeleteObject", "s3:GetObject", "s3:PutObject"],
+            {"Fn::Join": ["", [bucket, "/runs/*"]]},
+            None,
+        ),
+        ("s3:ListBucket", bucket, {"StringLike": {"s3:prefix": "runs/*"}}),
+    ]
+
+
+def test_roles_carry_no_managed_policy_and_trust_ec2_alone(template: Template) -> None:
+    for role in template.of("AWS::IAM::Role").values():
+        assert "ManagedPolicyArns" not in role
+        trusted = [statement["Principal"] for statement in role["AssumeRolePolicyDocument"]["Statement"]]
+        assert trusted == [{"Service": "ec2.amazonaws.com"}]

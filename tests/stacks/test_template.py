@@ -1,0 +1,104 @@
+"""The template before the field's own inspectors: cfn-lint, cdk-nag's AwsSolutions, the CDK's rules."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stacks.config import ClusterConfig
+from tests.stacks.conftest import PROJECT, SSH_CIDR
+from tests.stacks.template import Template
+
+# What cdk-nag finds in the default cluster, and is acknowledged where it arises, with the reason.
+ACKNOWLEDGED = {
+    "AwsSolutions-AS3",
+    "AwsSolutions-IAM5[Resource::<RunBucket.Arn>/runs/*]",
+    "AwsSolutions-S1",
+    "AwsSolutions-VPC7",
+}
+
+
+@pytest.mark.parametrize("values", [{}, {"availability_zones": 2}, {"file_system_id": "fs-0123456789abcdef0"}])
+def test_cfn_lint_finds_nothing(synthesise: Callable[..., Template], values: dict[str, object]) -> None:
+    from cfnlint.api import ManualArgs, lint
+
+    matches = lint(synthesise(**values).text(), config=ManualArgs(regions=["us-east-1", "eu-central-1"]))
+    assert [str(match) for match in matches] == []
+
+
+def inspect_with_nag(outdir: Path) -> None:
+    """Synthesise the default cluster under AwsSolutions; the CDK raises where a finding is not acknowledged."""
+    from aws_cdk import App, Validations
+    from cdk_nag import AwsSolutionsChecks
+
+    from stacks.cluster import ClusterStack
+
+    app = App(analytics_reporting=False, outdir=str(outdir))
+    ClusterStack(app, ClusterConfig(ssh_cidr=SSH_CIDR))
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    app.synth()
+
+
+def test_cdk_nag_finds_nothing_that_is_not_acknowledged(synthesise: object, tmp_path: Path) -> None:
+    inspect_with_nag(tmp_path)
+
+
+def test_each_acknowledgment_answers_a_real_finding(
+    synthesise: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aws_cdk import Validations
+
+    monkeypatch.setattr(Validations, "acknowledge", lambda self, *rules: None)
+    with pytest.raises(RuntimeError, match="ValidationFailed"):
+        inspect_with_nag(tmp_path)
+    report = json.loads((tmp_path / "validation-report.json").read_text(encoding="utf-8"))
+    found = {
+        violation["ruleName"]
+        for plugin in report["pluginReports"]
+        if plugin["pluginName"] == "AwsSolutions"
+        for violation in plugin["violations"]
+    }
+    assert found == ACKNOWLEDGED
+
+
+def run_app(outdir: Path, **context: object) -> subprocess.CompletedProcess[str]:
+    """Run app.py as the CDK CLI does, with cdk.json's context and more."""
+    flags = json.loads((PROJECT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    environment = {key: value for key, value in os.environ.items() if key != "CDK_VALIDATION"}
+    return subprocess.run(
+        [sys.executable, "app.py"],
+        cwd=PROJECT,
+        env={**environment, "CDK_CONTEXT_JSON": json.dumps({**flags, **context}), "CDK_OUTDIR": str(outdir)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_app_writes_a_template_that_passes_the_cdks_own_rules(tmp_path: Path) -> None:
+    result = run_app(tmp_path, ssh_cidr=SSH_CIDR, workers="3")
+    assert result.returncode == 0, result.stderr
+    document = json.loads((tmp_path / "deepcdk.template.json").read_text(encoding="utf-8"))
+    assert document["Resources"]["WorkerGroup"]["Properties"]["DesiredCapacity"] == "3"
+
+
+def test_a_wrong_configuration_ends_in_one_line_and_a_failure(tmp_path: Path) -> None:
+    result = run_app(tmp_path, ssh_cidr=SSH_CIDR, worker="3")
+    said = [line for line in result.stderr.splitlines() if not line.startswith("b'!!")]  # jsii's word on old Node
+    assert result.returncode == 1
+    assert len(said) == 1
+    assert said[0].startswith("deepcdk: cluster.worker = '3': unknown key; did you mean workers?")
+    assert not list(tmp_path.iterdir())
+
+
+def test_cdk_json_leaves_ssh_cidr_to_the_user_and_states_true_defaults() -> None:
+    cluster = json.loads((PROJECT / "cdk.json").read_text(encoding="utf-8"))["context"]["cluster"]
+    assert "ssh_cidr" not in cluster
+    assert ClusterConfig(ssh_cidr=SSH_CIDR, **cluster) == ClusterConfig(ssh_cidr=SSH_CIDR)
