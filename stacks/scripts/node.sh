@@ -132,7 +132,7 @@ for file in "$root"/etc/ssh/ssh_host_*_key.pub; do
 done
 # The console's output is how others learn these keys without trusting the network, as with cloud-init.
 { printf -- '-----BEGIN SSH HOST KEY KEYS-----\n%s-----END SSH HOST KEY KEYS-----\n' "$host_keys" \
-  >"$root/dev/console"; } 2>/dev/null || log 'no console to print the host keys to'
+  >>"$root/dev/console"; } 2>/dev/null || log 'no console to print the host keys to'
 
 if [[ $DEEPCDK_ROLE == master ]]; then
   step="making the cluster's key"

@@ -227,9 +227,10 @@ def test_the_master_knows_every_nodes_host_key_by_name_and_address(lab: Lab) -> 
 
 def test_host_keys_are_printed_to_the_console_between_cloud_inits_marks(lab: Lab) -> None:
     node = lab.node("worker", 5)
-    (node.root / "dev/console").touch()
+    (node.root / "dev/console").write_text("booting\n")
     booted(node)
     assert node.text("dev/console") == (
+        "booting\n"
         "-----BEGIN SSH HOST KEY KEYS-----\n"
         f"ssh-ed25519 HOST5 root@{node.instance_id}\n"
         "-----END SSH HOST KEY KEYS-----\n"
