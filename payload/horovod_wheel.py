@@ -115,34 +115,42 @@ def build(
             f"building Horovod {VERSION} for TensorFlow {toolchain.tensorflow}, {toolchain.platform.python_tag}, "
             f"{settings.operations}: 2 to 5 minutes on two cores"
         )
-        log = directory.with_suffix(".log")
-        with tempfile.TemporaryDirectory(prefix="deepcdk-horovod-") as scratch_name, log.open("w") as output:
-            scratch = Path(scratch_name)
+        for left in directory.parent.glob(f"{name}-*"):  # by a build that was killed; this one has the lock
+            shutil.rmtree(left)
+        # Not in /tmp, which many systems keep in memory: the objects take some 300 MiB.
+        with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=directory.parent) as scratch:
             if settings.gpu:
-                nccl = linkable_nccl(settings.nccl_home or packaged_nccl(sys.path), scratch)
+                nccl = linkable_nccl(settings.nccl_home or packaged_nccl(sys.path), Path(scratch))
                 settings = dataclasses.replace(settings, nccl_home=nccl)
             lacks_header = not (toolchain.tensorflow_include / XLA_BUILDER).exists()
             env = environment(settings, toolchain, base=base, jobs=jobs, lacks_header=lacks_header)
-
-            def run(step: str, command: Sequence[str], cwd: Path, extra: Mapping[str, str]) -> None:
-                """Run one command of the build with its output in the log."""
-                finished = subprocess.run(
-                    command, cwd=cwd, env=env | dict(extra), stdout=output, stderr=subprocess.STDOUT, check=False
-                )
-                if finished.returncode != 0:
-                    raise BuildError(step, log, telling_lines(log.read_text(errors="replace")))
-
-            pip, pip_environment = _pip(scratch)
-            run("Downloading Horovod", [*pip, *_download_arguments(scratch)], scratch, pip_environment)
-            source = _unpack(scratch / "sdist" / f"horovod-{VERSION}.tar.gz", scratch)
-            run("Building Horovod", [sys.executable, "setup.py", "bdist_wheel", "--dist-dir", str(scratch)], source, {})
-            built = cached_wheel(scratch)
-            if built is None:
-                raise BuildError("Building Horovod", log, ["no wheel was made"])
+            built = _build_in(Path(scratch), env, directory.with_suffix(".log"))
             directory.mkdir(exist_ok=True)
             partial = directory / f"{built.name}.part"
             shutil.copyfile(built, partial)
             return partial.rename(directory / built.name)
+
+
+def _build_in(scratch: Path, env: Mapping[str, str], log: Path) -> Path:
+    """Download, unpack and build Horovod in the folder `scratch`, and return its wheel there."""
+    with log.open("w") as output:
+
+        def run(step: str, command: Sequence[str], cwd: Path, extra: Mapping[str, str]) -> None:
+            """Run one command of the build with its output in the log."""
+            finished = subprocess.run(
+                command, cwd=cwd, env=dict(env) | dict(extra), stdout=output, stderr=subprocess.STDOUT, check=False
+            )
+            if finished.returncode != 0:
+                raise BuildError(step, log, telling_lines(log.read_text(errors="replace")))
+
+        pip, pip_environment = _pip(scratch)
+        run("Downloading Horovod", [*pip, *_download_arguments(scratch)], scratch, pip_environment)
+        source = _unpack(scratch / "sdist" / f"horovod-{VERSION}.tar.gz", scratch)
+        run("Building Horovod", [sys.executable, "setup.py", "bdist_wheel", "--dist-dir", str(scratch)], source, {})
+    built = cached_wheel(scratch)
+    if built is None:
+        raise BuildError("Building Horovod", log, ["no wheel was made"])
+    return built
 
 
 def _download_arguments(scratch: Path) -> list[str]:

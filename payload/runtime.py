@@ -251,7 +251,7 @@ def main(argv: Sequence[str]) -> int:
             uv=shutil.which("uv", path=os.environ.get("PATH", os.defpath)),
             wheelhouse=arguments.wheelhouse,
             cache=arguments.cache or default_cache(os.environ),
-            environ=os.environ,
+            environ=dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "2"},  # no greetings between the lines of progress
             report=lambda line: print(line, file=sys.stderr, flush=True),
         )
         print(maker.ensure())
