@@ -363,9 +363,9 @@ class Responses(BaseResponse):
         """Return the template that a stack was made from, as it was sent."""
         name = self._text("StackName")
         target = self._find_change_set().target if self._text("ChangeSetName") else self._account.get(name).target
-        if target is None:
-            raise ValidationError(f"Stack with id {name} does not exist")
-        return ActionResult({"TemplateBody": target.body, "StagesAvailable": ["Original", "Processed"]})
+        # A stack that only has a change set has no template yet, which is no error.
+        body = target.body if target is not None else ""
+        return ActionResult({"TemplateBody": body, "StagesAvailable": ["Original", "Processed"]})
 
     def get_template_summary(self) -> ActionResult:
         """Return a template's parameters, types and capabilities."""

@@ -107,6 +107,8 @@ class Stack:
         self._record(resource.logical_id, resource.physical_id, resource.type, status, reason)
 
     def _record(self, logical_id: str, physical_id: str, type_name: str, status: str, reason: str) -> None:
+        # The CLI orders events by their time, in milliseconds.
+        earliest = self.events[-1].timestamp + datetime.timedelta(milliseconds=1) if self.events else now()
         self.events.append(
             Event(
                 event_id=str(uuid.uuid4()),
@@ -115,7 +117,7 @@ class Stack:
                 type=type_name,
                 status=status,
                 reason=reason,
-                timestamp=now(),
+                timestamp=max(now(), earliest),
                 token=self.token,
             )
         )

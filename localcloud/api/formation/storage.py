@@ -102,7 +102,12 @@ def _set_up_bucket(s3: Any, name: str, place: Place, properties: Properties) -> 
     if "PublicAccessBlockConfiguration" in properties:
         block = {"PublicAccessBlockConfiguration": properties["PublicAccessBlockConfiguration"]}
         s3.put_public_access_block(Bucket=name, **shaped(s3, "PutPublicAccessBlock", block))
-    s3.put_bucket_tagging(Bucket=name, Tagging={"TagSet": place.tags(properties.get("Tags"))})
+    # Only CloudFormation itself may set tags that begin with `aws:`, and moto takes its calls for anybody's.
+    tags = [tag for tag in place.tags(properties.get("Tags")) if not tag["Key"].startswith("aws:")]
+    if tags:
+        s3.put_bucket_tagging(Bucket=name, Tagging={"TagSet": tags})
+    else:
+        s3.delete_bucket_tagging(Bucket=name)
 
 
 def _update_bucket(place: Place, made: Made, old: Properties, new: Properties) -> Made:
