@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -71,10 +72,10 @@ def bootstrap_command(cli: Path, account: str, region: str) -> list[str]:
     return [str(cli), "bootstrap", f"aws://{account}/{region}"]
 
 
-def run(command: Sequence[str], project: Path, what: str) -> None:
+def run(command: Sequence[str], directory: Path, what: str) -> None:
     """Run the CLI with its output passed through. Raises CdkError when it fails, KeyboardInterrupt on Ctrl-C."""
     sys.stdout.flush()
-    process = subprocess.Popen(command, cwd=project, env=environment(find_node(), os.environ))
+    process = subprocess.Popen(command, cwd=directory, env=environment(find_node(), os.environ))
     try:
         status = process.wait()
     except KeyboardInterrupt:
@@ -95,12 +96,18 @@ def run(command: Sequence[str], project: Path, what: str) -> None:
 
 def bootstrap_if_missing(aws: Aws, project: Path, tell: Callable[[str], None]) -> None:
     """Bootstrap the account and region unless the CDK's own stack is there."""
-    if inventory.describe_stack(aws, TOOLKIT) is not None:
+    toolkit = inventory.describe_stack(aws, TOOLKIT)
+    if toolkit is not None and toolkit["StackStatus"] in (
+        "CREATE_COMPLETE",
+        "UPDATE_COMPLETE",
+        "UPDATE_ROLLBACK_COMPLETE",
+    ):
         return
     with aws_errors("asking who I am"):
         account = aws.client("sts").get_caller_identity()["Account"]
     tell(f"bootstrapping account {account} in {aws.region} for the CDK (once)")
-    run(bootstrap_command(find_cli(project), account, aws.region), project, "the bootstrap")
+    with tempfile.TemporaryDirectory(prefix="deepcdk-") as empty:
+        run(bootstrap_command(find_cli(project), account, aws.region), Path(empty), "the bootstrap")
 
 
 def up(aws: Aws, project: Path, stack: str, overrides: Mapping[str, str], tell: Callable[[str], None]) -> None:

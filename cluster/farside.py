@@ -13,13 +13,36 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 
 def has(directory: str) -> int:
     """Print yes or no: whether the pushed tree is there."""
     print("yes" if Path(directory).is_dir() else "no")
     return 0
+
+
+def unpack(archive: tarfile.TarFile, directory: Path) -> int:
+    """Unpack plain files and directories below `directory`; return how many files. Raises TarError for anything else.
+
+    The library's own `filter="data"` came with Python 3.11.4; nodes may have an older 3.11.
+    """
+    files = 0
+    for entry in archive:
+        name = PurePosixPath(entry.name)
+        source = archive.extractfile(entry) if entry.isreg() else None
+        if name.is_absolute() or ".." in name.parts or not (source or entry.isdir()):
+            raise tarfile.TarError(f"{entry.name!r} is not a plain file below its directory")
+        target = directory / name
+        if source is None:
+            target.mkdir(parents=True, exist_ok=True)
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with source, target.open("wb") as file:
+            shutil.copyfileobj(source, file)
+        target.chmod(entry.mode & 0o755 | 0o600)
+        files += 1
+    return files
 
 
 def receive(directory: str, sha256: str) -> int:
@@ -36,15 +59,15 @@ def receive(directory: str, sha256: str) -> int:
             return 1
         partial.mkdir(parents=True)
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-            archive.extractall(partial, filter="data")
+            unpack(archive, partial)
         os.sync()
         try:
             partial.rename(target)
         except OSError:
             if not target.is_dir():  # Somebody else pushed the same tree meanwhile: theirs is as good.
                 raise
-    except OSError as error:
-        print(f"{target}: {error.strerror or error}", file=sys.stderr)
+    except (OSError, tarfile.TarError) as error:
+        print(f"{target}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
         return 1
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -60,7 +83,7 @@ def send(directory: str, *excluded: str) -> int:
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
         for entry in sorted(root.iterdir()):
             if entry.name not in excluded and not entry.name.endswith(".partial"):
-                archive.add(entry, arcname=entry.name)
+                archive.add(entry, arcname=entry.name, filter=lambda e: e if e.isreg() or e.isdir() else None)
     return 0
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cluster import farside
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.push import farside_command
 
@@ -53,7 +54,7 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
     target = into / run_id
     try:
         with tarfile.open(fileobj=io.BufferedReader(BlockReader(blocks), 1 << 20), mode="r|") as archive:
-            archive.extractall(partial, filter="data")
+            farside.unpack(archive, partial)
         # The end of the tar is not the end of the stream: its last block tells whether the sender was well.
         for _ in blocks:
             pass

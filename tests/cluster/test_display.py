@@ -1,0 +1,61 @@
+"""Facts about the display of progress: one line holds what is known, and nothing that is not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from cluster.display import LiveDisplay, PlainDisplay, cost_so_far, describe, duration
+from cluster.follow import Picture
+
+PICTURE = Picture(
+    run_id="one", state="running", started=0.0, updated=1800.0, epochs=4, epoch=2, step=5, steps_per_epoch=10,
+    images_per_s=1234.5, loss=0.5, accuracy=0.9, test_accuracy=0.95, eta_s=61.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(-1, "0 s"), (42.4, "42 s"), (185, "3:05"), (7384, "2:03:04")])
+def test_a_duration_is_written_for_people(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_line_holds_all_that_is_known() -> None:
+    assert describe(PICTURE, 3.0) == (
+        "epoch 2/4, step 5/10, 1,234 images/s, loss 0.5000, accuracy 90.00%, test 95.00%, 1:01 left, $1.50 so far"
+    )
+
+
+def test_an_unknown_price_is_not_shown() -> None:
+    assert "$" not in describe(PICTURE, None)
+    assert cost_so_far(Picture(), 3.0) is None
+
+
+def test_without_numbers_the_reason_is_shown() -> None:
+    assert describe(Picture(reason="preparing the nodes"), None) == "preparing the nodes"
+
+
+def test_plain_lines_come_for_states_and_epochs_and_now_and_then_for_a_step() -> None:
+    written: list[str] = []
+    now = [0.0]
+    display = PlainDisplay(written.append, clock=lambda: now[0])
+    state = {"type": "state"}
+    step = {"type": "metric", "record": {"event": "step"}}
+    with display:
+        display.show(PICTURE, state)
+        display.show(PICTURE, state)
+        display.show(PICTURE, step)
+        now[0] = 1.0
+        display.show(PICTURE, step)
+        display.show(PICTURE, {"type": "metric", "record": {"event": "epoch"}})
+        now[0] = 7.0
+        display.show(PICTURE, step)
+        display.show(PICTURE, {"type": "heartbeat"})
+    assert [line.split(",")[0] for line in written] == ["one: running", "epoch 2/4", "epoch 2/4", "epoch 2/4"]
+
+
+def test_a_live_display_takes_text_that_looks_like_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    with LiveDisplay(None) as display:
+        display.show(dataclasses.replace(PICTURE, reason="[/red] [bold"), {"type": "state"})
+        display.note("[/nothing]")
+    assert "[/nothing]" in capsys.readouterr().out

@@ -1,0 +1,40 @@
+"""Facts about errors: each says what, where and what to do, and inherits the fitting builtin."""
+
+from __future__ import annotations
+
+from cluster.errors import (
+    AwsError,
+    ConnectionFailedError,
+    DeepcdkError,
+    LiveRunError,
+    NoStackError,
+    NotReadyError,
+    RemoteError,
+    UsageError,
+)
+
+
+def test_a_message_has_a_line_each_for_what_where_and_what_to_do() -> None:
+    assert str(DeepcdkError("it broke", where="here", remedy="mend it")) == "it broke\n  where: here\n  do: mend it"
+    assert str(DeepcdkError("it broke")) == "it broke"
+
+
+def test_errors_inherit_the_fitting_builtin() -> None:
+    assert isinstance(UsageError("--nodes", "x", "must be a number"), ValueError)
+    assert isinstance(AwsError("no"), OSError)
+    assert isinstance(NoStackError("deepcdk", "us-east-1"), LookupError)
+    assert isinstance(ConnectionFailedError("no"), ConnectionError)
+    assert isinstance(NotReadyError("no", {}, remedy=""), TimeoutError)
+
+
+def test_errors_carry_their_data() -> None:
+    assert UsageError("--nodes", 0, "must be 1 or more").value == 0
+    assert RemoteError("failed", status=28, output="no space left\n").status == 28
+    assert str(RemoteError("failed", status=28, output="no space left\n")) == "failed\nno space left"
+    assert LiveRunError("one").run_id == "one"
+    assert "fab stop --run one" in str(LiveRunError("one"))
+
+
+def test_each_node_that_is_not_ready_shows_its_console() -> None:
+    text = str(NotReadyError("1 of 2 nodes are ready", {"i-0aa": "booting\nmount failed"}, remedy="wait"))
+    assert text.splitlines() == ["1 of 2 nodes are ready", "  i-0aa:", "    booting", "    mount failed", "  do: wait"]

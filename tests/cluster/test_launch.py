@@ -1,0 +1,138 @@
+"""Facts about building a launch from a task's arguments: bad ones are refused here, good ones arrive unchanged."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.connection import remote_line
+from cluster.errors import UsageError
+from cluster.inventory import Stack
+from cluster.launch import (
+    Training,
+    build,
+    dry_run_lines,
+    git_commit,
+    parse_nodes_argument,
+    parse_whole,
+    split_further,
+    supervisor,
+)
+from payload.launch import Launch, Node, parse_nodes
+
+STACK = Stack(
+    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
+    login_user="ec2-user", max_workers=16,
+)  # fmt: skip
+NODES = parse_nodes(
+    "deeplearning-master 10.0.0.12 i-0aa 1 ens5 us-east-1a\n"
+    "deeplearning-worker1 10.0.1.11 i-0bb 4 ens5 us-east-1a\n"
+    "deeplearning-worker2 10.0.1.12 i-0cc 4 ens5 us-east-1a\n"
+)
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+
+
+def make_launch(nodes: tuple[Node, ...] = NODES, count: int = 2, training: Training | None = None) -> Launch:
+    return build(
+        STACK, training or Training(), nodes, count, payload="0123456789abcdef",
+        now=datetime.datetime(2026, 11, 20, 12, 13, 14), token="ab12", git_commit="c0ffee+",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "17", "two", "", "1.5"])
+def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--nodes.*from 1 to 16 \(max_workers\)"):
+        parse_nodes_argument(text, 16)
+
+
+def test_a_number_of_nodes_within_bounds_is_taken() -> None:
+    assert [parse_nodes_argument(text, 16) for text in ("1", "16")] == [1, 16]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("epochs", "0", "--epochs"),
+        ("epochs", "many", "epochs"),
+        ("batch_per_rank", "-4", "--batch-per-rank"),
+        ("learning_rate", "nan", "learning-rate"),
+        ("seed", "x", "seed"),
+        ("recipe", "digit", "did you mean digits"),
+    ],
+)
+def test_the_ranks_refusals_come_before_anything_is_asked(field: str, value: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        Training(**{field: value})  # type: ignore[arg-type]  # all of these fields are text
+
+
+def test_only_what_was_given_reaches_the_ranks() -> None:
+    assert Training().command("/mnt/efs/runs/x") == (
+        "-m", "payload.train", "--recipe", "digits", "--run-dir", "/mnt/efs/runs/x",
+    )  # fmt: skip
+    assert Training(epochs="3", seed="7", further=("--momentum", "0.8")).command("/r")[6:] == (
+        "--epochs", "3", "--seed", "7", "--momentum", "0.8",
+    )  # fmt: skip
+
+
+def test_a_launch_knows_where_it_writes_and_what_it_came_from() -> None:
+    launch = make_launch()
+    assert launch.run_directory == "/mnt/efs/runs/20261120-121314-digits-ab12"
+    assert launch.run_directory in launch.command
+    assert launch.interface == "ens5"
+    assert dict(launch.environment) == {"DEEPCDK_GIT_COMMIT": "c0ffee+", "DEEPCDK_PAYLOAD_HASH": "0123456789abcdef"}
+
+
+def test_a_dry_run_names_the_nodes_that_would_be_added() -> None:
+    lines = list(dry_run_lines(NODES, 4, lambda nodes: make_launch(tuple(nodes), 4)))
+    assert "2 nodes are ready" in lines[0]
+    assert lines[0].endswith("deeplearning-worker3, deeplearning-worker4")
+    assert "-H deeplearning-worker1:4,deeplearning-worker2:4,deeplearning-worker3:4" in lines[-1]
+    assert len(list(dry_run_lines(NODES, 2, lambda nodes: make_launch(tuple(nodes), 2)))) == 2
+
+
+def test_the_supervisor_is_called_without_a_shell_word_of_its_own() -> None:
+    assert supervisor(STACK, "status", "--live") == [
+        "/opt/deepcdk/bin/python3", "-m", "payload.supervisor", "--root", "/mnt/efs/runs", "status", "--live",
+    ]  # fmt: skip
+
+
+@given(st.lists(TEXT, min_size=1))
+def test_words_come_through_the_remote_shell_unchanged(words: list[str]) -> None:
+    assert shlex.split(remote_line(words)) == words
+
+
+@given(TEXT)
+def test_a_real_shell_hands_a_word_over_unchanged(word: str) -> None:
+    line = remote_line(["printf", "%s", word], "/")
+    assert subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=True).stdout == word.encode()
+
+
+def test_further_arguments_are_split_and_never_evaluated() -> None:
+    assert split_further("--a 'b c' $(reboot)") == ("--a", "b c", "$(reboot)")
+    with pytest.raises(UsageError, match="--args"):
+        split_further("'open")
+
+
+def test_a_whole_number_is_told_from_others() -> None:
+    assert parse_whole("--rank", "0", lowest=0) == 0
+    for text in ("-1", "x", "1.0", "١"):
+        with pytest.raises(UsageError, match="--rank"):
+            parse_whole("--rank", text, lowest=0)
+
+
+def test_a_commit_with_changes_is_marked(tmp_path: Path) -> None:
+    assert git_commit(tmp_path) == ""
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e@example.com"]
+    (tmp_path / "f").write_text("1")
+    for arguments in (["init", "-q"], ["add", "f"], ["commit", "-q", "-m", "One"]):
+        subprocess.run([*git, *arguments], cwd=tmp_path, check=True, capture_output=True)
+    commit = git_commit(tmp_path)
+    assert len(commit) == 40
+    (tmp_path / "f").write_text("2")
+    assert git_commit(tmp_path) == commit + "+"
