@@ -55,8 +55,18 @@ as_root() {
     if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
+# Run a command with its output in a log; show the end of the log when it fails.
+logged() {
+    echo "\$ $*" >>.setup/logs/apt.log
+    if ! "$@" >>.setup/logs/apt.log 2>&1; then
+        tail -n 20 .setup/logs/apt.log >&2
+        echo "set-up failed: apt-get, see $(pwd)/.setup/logs/apt.log" >&2
+        exit 1
+    fi
+}
+
 install() {
-    # Only the program sshd is wanted, for the nodes of the embedded cloud, never the system's own SSH service. Debian starts
+    # Only the program sshd is wanted, for the nodes of the embedded cloud, never the system's own service. Debian starts
     # a service when its package is installed unless this policy says no (101), and enables it for the next start.
     policy=/usr/sbin/policy-rc.d
     if [ -e "$policy" ]; then policy=; fi
@@ -67,7 +77,8 @@ install() {
         printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
         as_root chmod 755 "$policy"
     fi
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends "$@"
+    logged as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet \
+        --no-install-recommends -o DPkg::Lock::Timeout=300 "$@"
     if [ -z "$had_sshd" ] && [ -d /run/systemd/system ]; then
         as_root systemctl disable --quiet ssh.service ssh.socket 2>/dev/null || true
     fi
@@ -96,12 +107,12 @@ if [ -n "$packages" ] || [ -z "$python" ]; then
         echo "and run 'make setup' again." >&2
         exit 1
     fi
-    echo "system packages: apt-get update"
-    as_root apt-get update --quiet
+    mkdir -p .setup/logs
+    logged as_root apt-get update --quiet
     if [ -z "$python" ]; then
         packages="$packages $(python_packages)"
     fi
-    echo "system packages: installing $packages"
+    echo "system packages    ... $packages"
     # shellcheck disable=SC2086 # a list of words
     install $packages
     python=$(find_python)
@@ -110,6 +121,6 @@ if [ -n "$packages" ] || [ -z "$python" ]; then
         echo "    make setup PYTHON=/usr/local/bin/python3.12" >&2
         exit 1
     fi
-    echo "system packages: installed in $(($(date +%s) - started)) s"
+    echo "system packages    $(($(date +%s) - started)) s"
 fi
 exec "$python" -m tools.setup "$@"
