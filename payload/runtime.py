@@ -59,11 +59,12 @@ class Runtime:
 
 
 def runtime_for(root: Path, *, lock: str, settings: Settings, here: Platform, header: str) -> Runtime:
-    """Return the runtime under `root` for the contents of a lock file on the platform `here`.
+    """Return the runtime under `root` for the text of a lock file, but for its comments, on the platform `here`.
 
     The compiler is left out: whatever compiler built Horovod, a node that has none may use it.
     """
-    return Runtime(root=root, fingerprint=digest(known_inputs(settings, here, header) | {"lock": lock}))
+    pins = "\n".join(line for line in lock.splitlines() if not line.lstrip().startswith("#"))
+    return Runtime(root=root, fingerprint=digest(known_inputs(settings, here, header) | {"lock": pins}))
 
 
 def install_command(

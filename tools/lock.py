@@ -12,9 +12,9 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from payload.horovod_wheel import default_cache
 from tools.setup import uv_program
@@ -33,37 +33,32 @@ OPTIONS: Final = (
 )
 
 
-def requirements(project: Mapping[str, Any], groups: Sequence[str]) -> list[str]:
-    """Return the project's own requirements (for GROUPS alone) and those of `groups`, as pyproject.toml has them."""
-    own = list(project["project"]["dependencies"]) if set(GROUPS) <= set(groups) else []
-    return own + [line for group in groups for line in project["dependency-groups"][group]]
-
-
 def for_gpu(lines: Sequence[str]) -> list[str]:
     """Return `lines` with TensorFlow's GPU build, which brings CUDA's libraries, in place of the CPU build."""
     return [line.replace("tensorflow-cpu", "tensorflow[and-cuda]") for line in lines]
 
 
-def compile_command(uv: str, output: Path, constraint: Path | None) -> list[str]:
-    """Return the command that resolves the requirements on its standard input to the lock file `output`."""
+def compile_command(uv: str, sources: Sequence[str], output: Path, constraint: Path | None) -> list[str]:
+    """Return the command that resolves `sources` (files and groups, as uv takes them) to the lock file `output`."""
     constrained = [] if constraint is None else ["--constraint", str(constraint)]
-    return [uv, "pip", "compile", "-", *OPTIONS, *constrained, "--output-file", str(output)]
+    return [uv, "pip", "compile", *sources, *OPTIONS, *constrained, "--output-file", str(output)]
 
 
 def main() -> int:
     """Resolve all lock files; a file that exists keeps its versions where they still fit."""
     uv = str(uv_program(default_cache(os.environ)))
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    dev, node = Path("requirements/dev.txt"), requirements(project, ["node"])
-    wanted = (
-        (Path("requirements/uv.txt"), [UV], None),
-        (dev, requirements(project, GROUPS), None),
-        (Path("payload/requirements.txt"), node, dev),
-        (Path("payload/requirements-gpu.txt"), for_gpu(node), dev),
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    dev, stdin = Path("requirements/dev.txt"), ["-"]
+    all_groups = [f"--group={name}" for name in GROUPS]
+    wanted: tuple[tuple[Path, list[str], list[str], Path | None], ...] = (
+        (Path("requirements/uv.txt"), stdin, [UV], None),
+        (dev, ["pyproject.toml", *all_groups], [], None),
+        (Path("payload/requirements.txt"), ["--group=node"], [], dev),
+        (Path("payload/requirements-gpu.txt"), stdin, for_gpu(groups["node"]), dev),
     )
-    for output, lines, constraint in wanted:
+    for output, sources, lines, constraint in wanted:
         print(f"{output}", flush=True)
-        command = compile_command(uv, output, constraint)
+        command = compile_command(uv, sources, output, constraint)
         finished = subprocess.run(command, cwd=ROOT, input="\n".join(lines), text=True, check=False)
         if finished.returncode != 0:
             return finished.returncode

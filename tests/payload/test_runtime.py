@@ -66,6 +66,10 @@ def test_another_lock_file_python_or_platform_is_another_runtime() -> None:
     assert len({runtime.fingerprint for runtime in [a_runtime(), *others]}) == 6
 
 
+def test_a_comment_in_the_lock_file_does_not_matter() -> None:
+    assert a_runtime(lock="# by uv\nkeras==3.15.1\n    # via -c dev.txt").fingerprint == a_runtime().fingerprint
+
+
 def test_the_same_inputs_are_the_same_runtime_under_any_root() -> None:
     assert a_runtime(Path("/home/cache")).fingerprint == a_runtime(Path("/opt/runtime")).fingerprint
 
