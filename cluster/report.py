@@ -87,12 +87,17 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
                 str(epoch.get("epoch", "-")),
                 f"{accuracy:.2%}" if isinstance(accuracy, int | float) else "-",
                 duration(float(run["updated"]) - float(run["started"])),
-                str(run.get("reason", "")).splitlines()[0] if run.get("reason") else "",
+                _shortened(str(run.get("reason", ""))),
             )
         )
     return Table(
         title="runs", columns=("run", "state", "nodes", "epochs", "test accuracy", "time", "reason"), rows=tuple(rows)
     )
+
+
+def _shortened(text: str, length: int = 60) -> str:
+    line = text.splitlines()[0] if text else ""
+    return line if len(line) <= length else line[: length - 3] + "..."
 
 
 def result_table(directory: Path) -> Table:

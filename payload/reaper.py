@@ -1,6 +1,6 @@
 """Signal the processes of a run on this node, found by the run's id in their environment, and no others.
 
-`python3 -m payload.reaper --runs ROOT --run ID --signal TERM --wait 0` prints one JSON object.
+`python3 -m payload.reaper --runs ROOT --run ID --signal TERM --wait 0` prints JSON if it found any.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         number=signal.Signals[f"SIG{options.signal}"],
         wait_s=options.wait,
     )
-    print(json.dumps(result))
+    if any(result.values()):
+        print(json.dumps(result))
     return 1 if result["left"] else 0
 
 

@@ -31,7 +31,10 @@ class PreparationError(RuntimeError):
 
     def __init__(self, failures: Mapping[str, str]) -> None:
         self.failures = dict(failures)
-        super().__init__("; ".join(f"{host}: {lines}" for host, lines in self.failures.items()))
+        hosts_by_lines: dict[str, list[str]] = {}
+        for host, lines in self.failures.items():
+            hosts_by_lines.setdefault(lines, []).append(host)
+        super().__init__("; ".join(f"{', '.join(hosts)}: {lines}" for lines, hosts in hosts_by_lines.items()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,7 +130,7 @@ class Supervisor:
             number=signal.SIGKILL,
             wait_s=10.0,
         )
-        wheelhouse = f"{self.launch.efs_mount}/wheelhouse"
+        wheelhouse = f"{self.launch.efs_mount}/payloads/.wheelhouse"
         ensure = [NODE_PYTHON, "-m", "payload.runtime", "ensure", "--wheelhouse", wheelhouse]
         both = ["/bin/sh", "-c", f"{shlex.join(clear)} && exec {shlex.join(ensure)}"]
         results = self._everywhere(hosts, both, PREPARE_TIMEOUT_S)
