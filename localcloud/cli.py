@@ -54,7 +54,9 @@ def _parser() -> argparse.ArgumentParser:
 
     for role, run in (("start", _start), ("guard", _guard), ("daemon", _daemon)):
         command = add(role, "start a cloud and return when it answers" if role == "start" else argparse.SUPPRESS, run)
-        command.add_argument("--mount", action="append", default=[], metavar="SRC:DST", help="show SRC in all hosts as DST")
+        command.add_argument(
+            "--mount", action="append", default=[], metavar="SRC:DST", help="show SRC as DST in all hosts"
+        )
         command.add_argument("--efs-size", default="", metavar="SIZE", help="bound the shared file systems (e.g. 64m)")
         command.add_argument("--lock", type=int, default=-1, help=argparse.SUPPRESS)
     add("stop", "stop a cloud and remove everything of it", _stop)
@@ -69,7 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("instance")
     command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     for name, help in (("kill", "kill every process of a host, as a crash"), ("logs", "print a host's console")):
-        add(name, help, _kill if name == "kill" else _logs).add_argument("instance", nargs="?" if name == "logs" else None)
+        command = add(name, help, _kill if name == "kill" else _logs)
+        command.add_argument("instance", nargs="?" if name == "logs" else None)
     for name, help in (("cut", "let a host's packets vanish"), ("mend", "end a cut")):
         command = add(name, help, _cut)
         command.set_defaults(do=name)
@@ -109,7 +112,8 @@ def _daemon(arguments: argparse.Namespace) -> int:
 def _stop(arguments: argparse.Namespace) -> int:
     started = time.monotonic()
     if lifecycle.stop(arguments.name):
-        print(f"embedded cloud {arguments.name} stopped after {time.monotonic() - started:.1f} s; nothing is left of it")
+        took_s = time.monotonic() - started
+        print(f"embedded cloud {arguments.name} stopped after {took_s:.1f} s; nothing is left of it")
     else:
         print(f"embedded cloud {arguments.name} was not running; nothing is left of it")
     return 0
@@ -120,7 +124,7 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(status, indent=2))
         return 0
-    print(f"embedded cloud {status['name']}: {status['endpoint']}, pid {status['pid']}, state in {status['state_directory']}")
+    print(f"embedded cloud {status['name']}: {status['endpoint']}, state in {status['state_directory']}")
     if status["error"]:
         print(f"error: {status['error']}")
     rows = [[str(host[column]) or "-" for column in _COLUMNS] for host in status["hosts"]]
@@ -148,7 +152,7 @@ def _become(name: str, place: str, command: Sequence[str]) -> int:
 
 def _exec(arguments: argparse.Namespace) -> int:
     host = _host(arguments)
-    argv = ["nsenter", "--target", str(host["pid"]), "--all", "--wd=/", "--", *_command(arguments)]
+    argv = ["nsenter", "--target", str(host["pid"]), "--all", "--root", "--wd", "--", *_command(arguments)]
     return _execute(lambda: os.execvp(argv[0], argv), argv[0])
 
 

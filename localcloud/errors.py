@@ -14,7 +14,8 @@ class MissingRequirementsError(LocalCloudError, OSError):
 
     def __init__(self, missing: Sequence[str]) -> None:
         self.missing = tuple(missing)
-        super().__init__("the embedded cloud cannot start on this machine:\n" + "\n".join(f"  - {line}" for line in missing))
+        lines = "\n".join(f"  - {line}" for line in missing)
+        super().__init__(f"the embedded cloud cannot start on this machine:\n{lines}")
 
 
 class NotRunningError(LocalCloudError, LookupError):
@@ -22,7 +23,8 @@ class NotRunningError(LocalCloudError, LookupError):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"no embedded cloud named {name} is running; start it with: python -m localcloud start --name {name}")
+        start = f"python -m localcloud start --name {name}"
+        super().__init__(f"no embedded cloud named {name} is running; start it with: {start}")
 
 
 class UnknownInstanceError(LocalCloudError, LookupError):

@@ -46,6 +46,8 @@ _EMPTY: Final = {
 }
 # Package data bases; other programs' state stays hidden.
 _SHARED_STATE: Final = frozenset({"dpkg", "rpm", "apt", "pam", "misc"})
+# Where hosts mount file systems of their own.
+_RESERVED: Final = ("/proc", "/sys", "/dev", "/run")
 # The machine's identity and its settings that may hold secrets.
 _HIDDEN: Final = (
     "etc/machine-id",
@@ -87,6 +89,8 @@ class Bind:
         source, separator, target = text.partition(":")
         if not separator or not source or not target.startswith("/") or ".." in target.split("/"):
             raise MountError(f"--mount {text!r}: must be SRC:DST, DST an absolute path in the hosts")
+        if any(target == place or target.startswith(f"{place}/") for place in _RESERVED) or not target.strip("/"):
+            raise MountError(f"--mount {text!r}: {', '.join(_RESERVED)} and / itself are the hosts' own")
         path = Path(source).expanduser().resolve()
         if not path.is_dir():
             raise MountError(f"--mount {text!r}: {path} is not a directory of this machine")
@@ -104,7 +108,7 @@ def build(layer: Path, binds: Sequence[Bind], environment: dict[str, str]) -> No
     _hide(layer)
     _devices(layer / "dev")
     _accounts(layer)
-    for directory in ("run/localcloud/efs", "run/lock", "run/sshd", "var/lib/cloud/instance", "opt/aws/bin", ".machine"):
+    for directory in ("run/localcloud/efs", "run/lock", "run/sshd", "var/lib/cloud/instance", ".machine"):
         (layer / directory).mkdir(parents=True, exist_ok=True)
     (layer / "run/localcloud/efs").chmod(0o700)
     (layer / "run/localcloud").chmod(0o755)

@@ -1,4 +1,4 @@
-"""The internet of the cloud and the laptop on it: two namespaces, linked with each other and with no part of the machine."""
+"""The cloud's internet and the laptop on it: two namespaces, linked with each other and with no part of the machine."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Internet:
         self.laptop.ip(
             [f"addr add {LAPTOP_ADDRESS}/30 dev eth0", "link set eth0 up", f"route add default via {LAPTOP_GATEWAY}"]
         )
+        self.namespace.await_link("laptop")
 
     def listen(self) -> socket.socket:
         """Open the API's listening socket at its public address."""
@@ -49,6 +50,7 @@ class Internet:
             ]
         )
         router.ip([f"addr add {theirs}/30 dev {UPLINK}", f"link set {UPLINK} up", f"route add default via {ours}"])
+        self.namespace.await_link(f"vpc{index}")
 
     def detach(self, index: int) -> None:
         """Cut a VPC off, and forget its addresses."""

@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
@@ -28,15 +29,19 @@ MS_SLAVE: Final = 0x80000
 _SIOCGIFFLAGS: Final = 0x8913
 _SIOCSIFFLAGS: Final = 0x8914
 _IFF_UP: Final = 0x1
+_IFF_RUNNING: Final = 0x40
 
 # Families differ from the machine's own settings in any of these, so all are set.
 _SYSCTLS: Final = {
     "ipv4/conf/all/rp_filter": "0",
     "ipv4/conf/default/rp_filter": "0",
     "ipv6/conf/default/disable_ipv6": "1",  # the cloud is IPv4 only; address detection of 64 links costs seconds
-    "ipv4/neigh/default/proxy_delay": "0",  # by default a proxied ARP answer waits up to 0.8 s
 }
-ROUTER_SYSCTLS: Final = {"ipv4/ip_forward": "1", "ipv4/conf/default/proxy_arp": "1", "ipv4/conf/default/send_redirects": "0"}
+ROUTER_SYSCTLS: Final = {
+    "ipv4/ip_forward": "1",
+    "ipv4/conf/default/proxy_arp": "1",
+    "ipv4/conf/default/send_redirects": "0",
+}
 
 
 def _call(name: str, *arguments: object) -> None:
@@ -52,7 +57,7 @@ def set_namespace(fd: int) -> None:
 
 
 def leave_mount_namespace() -> None:
-    """Give the calling process its own mount namespace: it sees the machine's mounts, the machine never sees its own."""
+    """Give this process its own mount namespace: it sees the machine's mounts, the machine never sees its own."""
     _call("unshare", CLONE_NEWNS)
     _call("mount", b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_SLAVE), None)
 
@@ -123,6 +128,23 @@ class NetworkNamespace:
         """Load an nftables ruleset inside, all of it or nothing."""
         self.enter(lambda: run(["nft", "-f", "-"], ruleset))
 
+    def set_sysctls(self, settings: Mapping[str, str]) -> None:
+        """Set network settings inside, given as paths under /proc/sys/net and values."""
+        self.enter(lambda: _set_sysctls(settings))
+
+    def await_link(self, name: str, patience_s: float = 5.0) -> None:
+        """Wait until a link that is up, with a peer that is up, passes packets: the kernel drops the first ones.
+
+        Does nothing more once `patience_s` is over; senders repeat what is lost.
+        """
+
+        def wait() -> None:
+            deadline = time.monotonic() + patience_s
+            while not _flags(name) & _IFF_RUNNING and time.monotonic() < deadline:
+                time.sleep(0.002)
+
+        self.enter(wait)
+
     def listen(self, address: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
         """Open a socket inside: bound, and listening where it is of the stream kind."""
         return self.enter(lambda: _listen(address, port, kind))
@@ -134,15 +156,23 @@ class NetworkNamespace:
 
 def _create(sysctls: Mapping[str, str]) -> int:
     _call("unshare", CLONE_NEWNET)
-    for key, value in sysctls.items():
-        path = Path("/proc/sys/net") / key
-        if path.exists():  # a kernel without IPv6 has no switch for it
-            path.write_text(value)
+    _set_sysctls(sysctls)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = struct.pack("16sH14x", b"lo", 0)
-        flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
-        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _flags("lo") | _IFF_UP))
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _flags(name: str) -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        answer = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, struct.pack("16sH14x", name.encode(), 0))
+    return int(struct.unpack("16sH14x", answer)[1])
+
+
+def _set_sysctls(settings: Mapping[str, str]) -> None:
+    for key, value in settings.items():
+        path = Path("/proc/sys/net") / key
+        if path.exists() or not key.startswith("ipv6/"):  # a kernel without IPv6 needs none of its settings
+            path.write_text(value)
 
 
 def _listen(address: str, port: int, kind: socket.SocketKind) -> socket.socket:

@@ -157,16 +157,30 @@ def _base_chains() -> list[str]:
         *_chain("forward", ["type filter hook forward priority 0; policy drop;", *blackhole, *known, *outside, *own]),
         *_chain(
             "input",
-            ["type filter hook input priority 0; policy drop;", 'iifname "lo" accept', *blackhole, *known, own[0], *services, own[1]],
+            [
+                "type filter hook input priority 0; policy drop;",
+                'iifname "lo" accept',
+                *blackhole,
+                *known,
+                own[0],
+                *services,
+                own[1],
+            ],
         ),
         *_chain("output", ["type filter hook output priority 0; policy accept;", blackhole[1]]),
         *_chain(
             "prerouting",
-            ["type nat hook prerouting priority dstnat; policy accept;", f'iifname "{UPLINK}" dnat to ip daddr map @public'],
+            [
+                "type nat hook prerouting priority dstnat; policy accept;",
+                f'iifname "{UPLINK}" dnat to ip daddr map @public',
+            ],
         ),
         *_chain(
             "postrouting",
-            ["type nat hook postrouting priority srcnat; policy accept;", f'oifname "{UPLINK}" snat to ip saddr map @translated'],
+            [
+                "type nat hook postrouting priority srcnat; policy accept;",
+                f'oifname "{UPLINK}" snat to ip saddr map @translated',
+            ],
         ),
     ]
 
@@ -178,7 +192,8 @@ def _group_rules(rules: Sequence[Rule], side: str, known: set[str], verdict: str
         for cidr in rule.cidrs:
             if ":" not in cidr:  # there is no IPv6 here
                 lines.append(f"{match} ip {side} {cidr} {verdict}".strip())
-        lines += [f"{match} ip {side} @m_{_name(group_id)} {verdict}".strip() for group_id in rule.group_ids if group_id in known]
+        groups = [f"@m_{_name(group_id)}" for group_id in rule.group_ids if group_id in known]
+        lines += [f"{match} ip {side} {group} {verdict}".strip() for group in groups]
     return lines
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from localcloud import network
 from localcloud.console import Consoles
-from localcloud.errors import UnknownInstanceError
+from localcloud.errors import CommandError, UnknownInstanceError
 from localcloud.host import Host
 from localcloud.image import Bind
 from localcloud.internet import Internet
@@ -102,8 +102,11 @@ class Reconciler:
         for host in list(self.hosts.values()):
             code = host.exit_code
             if code is not None:
+                self.consoles.reader(host)()
+                last = self.consoles.text(host.instance.id).strip().rpartition("\n")[2]
                 self._remove([host])
-                self._give_up(host.instance.id, f"its host ended unexpectedly (exit code {code})")
+                reason = f"its host ended unexpectedly (exit code {code}); last on its console: {last or 'nothing'}"
+                self._give_up(host.instance.id, reason)
 
     def _give_up(self, instance_id: str, reason: str) -> None:
         log.error("%s: %s", instance_id, reason)
@@ -154,8 +157,7 @@ class Reconciler:
             except (OSError, KeyError) as error:
                 shutil.rmtree(directory, ignore_errors=True)
                 self._give_up(instance.id, f"its host could not be made: {error!r}")
-        for vpc_id, router in self.routers.items():
-            router.connect([(h.instance, h.network.path) for h in hosts if h.instance.vpc_id == vpc_id])
+        hosts = self._connect(hosts)
         for host in hosts:
             self.hosts[host.instance.id] = host
             self.consoles.open(host)
@@ -163,6 +165,20 @@ class Reconciler:
             image, shared = self.layout.layers / "image", self.layout.efs
             host.boot(image=image, shared=shared, binds=self.binds, environment=self.environment)
         log.info("started %d hosts in %.2f s", len(hosts), time.monotonic() - started)
+
+    def _connect(self, hosts: Sequence[Host]) -> list[Host]:
+        """Link new hosts to their routers, a router's all at once; return those that are linked."""
+        linked = []
+        for vpc_id, router in self.routers.items():
+            mine = [host for host in hosts if host.instance.vpc_id == vpc_id]
+            try:
+                router.connect([(host.instance, host.network.path) for host in mine])
+                linked += mine
+            except CommandError as error:
+                for host in mine:
+                    host.remove()
+                    self._give_up(host.instance.id, f"its network could not be made: {error}")
+        return linked
 
     def _remove(self, hosts: Iterable[Host]) -> None:
         hosts = list(hosts)
@@ -180,6 +196,7 @@ class Reconciler:
 
 def _is_used(snapshot: Snapshot, vpc_id: str) -> bool:
     """Tell whether a VPC needs a router: an account's default VPC has subnets, and nothing in them."""
-    things = (*snapshot.instances, *snapshot.mount_targets, *snapshot.nat_gateways)
-    return any(thing.vpc_id == vpc_id for thing in things)
-
+    used = {instance.vpc_id for instance in snapshot.instances}
+    used |= {target.vpc_id for target in snapshot.mount_targets}
+    used |= {nat.vpc_id for nat in snapshot.nat_gateways}
+    return vpc_id in used

@@ -43,7 +43,7 @@ def check() -> None:
     """Raise MissingRequirementsError, which lists everything that this machine lacks."""
     missing = missing_commands(lambda command: shutil.which(command, path=_SEARCH))
     if os.geteuid() != 0:
-        missing.append("not run as root, which namespaces and mounts need; run it with sudo, or in a privileged container")
+        missing.append("not run as root, which namespaces and mounts need; use sudo, or a privileged container")
     else:
         missing += _missing_abilities(network=not missing)
     if missing:
@@ -65,7 +65,7 @@ def _missing_abilities(*, network: bool) -> list[str]:
             namespace.ip(["link add name probe0 type veth peer name probe1"])
             namespace.nft(ruleset(Snapshot(), "vpc-0"))
     except CommandError as error:
-        missing.append(f"the kernel lacks veth links or nf_tables with NAT ({error}); load them with: modprobe -a veth nft_nat")
+        missing.append(f"the kernel lacks veth links or nf_tables with NAT ({error}); try: modprobe -a veth nft_nat")
     finally:
         namespace.close()
     return missing

@@ -1,0 +1,65 @@
+"""What a cloud leaves behind is found and removed, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from localcloud.cleanup import MARKER, end, namespace_inodes, remove, visitors
+from localcloud.layout import Layout
+
+
+def layout(root: Path, name: str = "lc0") -> Layout:
+    return Layout(name=name, run_root=root / "run", data_root=root / "data")
+
+
+def process(proc: Path, pid: int, environ: bytes) -> int:
+    """Write a process into a /proc of our own; return its namespace's number."""
+    entry = proc / str(pid)
+    (entry / "ns").mkdir(parents=True)
+    (entry / "ns/net").touch()
+    (entry / "environ").write_bytes(environ)
+    return (entry / "ns/net").stat().st_ino
+
+
+def test_directories_are_removed_and_other_clouds_stay(tmp_path: Path) -> None:
+    mine, other = layout(tmp_path), layout(tmp_path, "lc1")
+    for one in (mine, other):
+        one.run.mkdir(parents=True)
+        one.efs.mkdir(parents=True)
+    remove(mine)
+    remove(mine)
+    assert not mine.run.exists()
+    assert not mine.data.exists()
+    assert other.efs.exists()
+    remove(other)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_visitors_are_in_the_namespace_and_of_the_cloud(tmp_path: Path) -> None:
+    marker = f"{MARKER}=lc0".encode()
+    numbers = {pid: process(tmp_path, pid, environ) for pid, environ in [(11, marker), (12, b"A=1"), (13, marker)]}
+    (tmp_path / "self").mkdir()
+    assert visitors("lc0", frozenset({numbers[11], numbers[12]}), tmp_path) == [11]
+    assert visitors("lc1", frozenset(numbers.values()), tmp_path) == []
+
+
+def test_numbers_come_from_the_state_file_or_are_none(tmp_path: Path) -> None:
+    mine = layout(tmp_path)
+    assert namespace_inodes(mine) == frozenset()
+    mine.run.mkdir(parents=True)
+    mine.state.write_text(json.dumps({"namespaces": {"laptop": {"inode": 7}, "outside": {"inode": 8}}}))
+    assert namespace_inodes(mine) == frozenset({7, 8})
+    mine.state.write_text("{")
+    assert namespace_inodes(mine) == frozenset()
+
+
+def test_a_process_is_asked_to_end() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    end([child.pid])
+    assert child.wait() < 0
+    end([child.pid])
+    assert os.getpid() > 0

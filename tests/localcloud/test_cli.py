@@ -1,0 +1,31 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from localcloud.cli import main, table
+
+
+def test_columns_are_aligned() -> None:
+    assert table([["a", "bbb"], ["cc", "d"]]) == "a   bbb\ncc  d"
+
+
+@pytest.mark.parametrize("command", [["status"], ["run", "--", "true"], ["exec", "i-1", "--", "true"], ["cut", "i-1"]])
+def test_commands_say_that_nothing_runs(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command[0], "--name", "nowhere", *command[1:]]) == 1
+    assert "no embedded cloud named nowhere is running" in capsys.readouterr().err
+
+
+def test_bad_names_and_sizes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--name", "../etc"]) == 1
+    assert "cloud name '../etc'" in capsys.readouterr().err
+    assert main(["start", "--name", "nowhere", "--efs-size", "much"]) == 1
+    assert "--efs-size 'much'" in capsys.readouterr().err
+
+
+def test_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(["fly"])
+    assert exit.value.code == 2
+    assert "invalid choice: 'fly'" in capsys.readouterr().err

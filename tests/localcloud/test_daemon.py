@@ -1,0 +1,26 @@
+"""How the daemon is told what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from localcloud.cli import _options, _parser
+from localcloud.daemon import Options, guest_environment, log_tail
+from localcloud.image import Bind
+
+
+def test_options_survive_the_command_line(tmp_path: Path) -> None:
+    bind = Bind(source=tmp_path.resolve(), target="/opt/runtime")
+    options = Options(name="lc1", binds=(bind,), efs_size="64m")
+    assert _options(_parser().parse_args(["daemon", *options.to_argv()])) == options
+    assert _options(_parser().parse_args(["daemon", *Options(name="lc0").to_argv()])) == Options(name="lc0")
+
+
+def test_hosts_find_the_api() -> None:
+    assert guest_environment("us-east-1")["AWS_ENDPOINT_URL"] == "http://198.18.0.1"
+
+
+def test_tail_of_a_log(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("1\n2\n3\n")
+    assert log_tail(tmp_path / "log", lines=2) == "2\n3"
+    assert log_tail(tmp_path / "none") == ""

@@ -1,0 +1,235 @@
+"""Real hosts of hand-made snapshots: who reaches whom, what boots, what stays."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localcloud.errors import UnknownInstanceError
+from localcloud.network import OUTSIDE_ADDRESS
+from localcloud.snapshot import Snapshot
+from tests.localcloud.world import (
+    HIDDEN,
+    MASTER,
+    MASTER_IP,
+    MASTER_PUBLIC,
+    NAT_PUBLIC,
+    OTHER,
+    OTHER_IP,
+    WORKER,
+    WORKER_IP,
+    World,
+    instance,
+    reachable,
+    running,
+    seen_from,
+    snapshot,
+    until,
+)
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with running(tmp_path_factory.mktemp("world")) as world:
+        world.show(snapshot(MASTER, WORKER, OTHER, HIDDEN))
+        yield world
+
+
+@pytest.fixture
+def own_world(tmp_path: Path) -> Iterator[World]:
+    with running(tmp_path) as world:
+        yield world
+
+
+def test_laptop_reaches_master_on_ssh_only(world: World) -> None:
+    laptop = world.internet.laptop
+    assert reachable(laptop, MASTER_PUBLIC, 22)
+    with world.namespace(MASTER).listen("0.0.0.0", 8888):
+        assert not reachable(laptop, MASTER_PUBLIC, 8888)
+
+
+def test_outside_host_is_refused_by_the_cidr_of_the_rule(world: World) -> None:
+    assert not reachable(world.internet.namespace, MASTER_PUBLIC, 22)
+
+
+def test_laptop_reaches_no_private_address(world: World) -> None:
+    for address in (WORKER_IP, MASTER_IP, NAT_PUBLIC):
+        assert not reachable(world.internet.laptop, address, 22)
+
+
+def test_master_and_workers_reach_each_other(world: World) -> None:
+    assert reachable(world.namespace(MASTER), WORKER_IP, 22)
+    assert reachable(world.namespace(WORKER), MASTER_IP, 22)
+    assert seen_from(world.namespace(WORKER), world.namespace(OTHER), OTHER_IP) == WORKER_IP
+
+
+def test_master_leaves_under_its_own_address(world: World) -> None:
+    assert seen_from(world.namespace(MASTER), world.internet.namespace, OUTSIDE_ADDRESS) == MASTER_PUBLIC
+
+
+def test_worker_leaves_under_the_address_of_the_nat_gateway(world: World) -> None:
+    assert seen_from(world.namespace(WORKER), world.internet.namespace, OUTSIDE_ADDRESS) == NAT_PUBLIC
+
+
+def test_host_without_a_route_has_no_way_out(world: World) -> None:
+    assert seen_from(world.namespace(HIDDEN), world.internet.namespace, OUTSIDE_ADDRESS) == ""
+
+
+def test_worker_reaches_master_by_its_public_address_only_where_a_rule_allows_the_nat(world: World) -> None:
+    assert not reachable(world.namespace(WORKER), MASTER_PUBLIC, 22)
+
+
+def test_host_cannot_use_the_address_of_another(world: World) -> None:
+    world.execute(WORKER, "ip addr add 10.0.1.77/32 dev lo; ip route add 10.0.1.11/32 dev eth0 src 10.0.1.77")
+    try:
+        assert not reachable(world.namespace(WORKER), OTHER_IP, 22)
+    finally:
+        world.execute(WORKER, "ip route del 10.0.1.11/32; ip addr del 10.0.1.77/32 dev lo")
+    assert reachable(world.namespace(WORKER), OTHER_IP, 22)
+
+
+def test_laptop_and_hosts_see_nothing_of_the_machine(world: World) -> None:
+    for namespace in (world.internet.laptop, world.namespace(WORKER)):
+        links = namespace.enter(lambda: Path("/proc/thread-self/net/dev").read_text())
+        assert {line.split(":")[0].strip() for line in links.splitlines()[2:]} == {"lo", "eth0"}
+    found = world.execute(WORKER, "ls -A / /root /home /tmp /mnt /srv /opt").stdout
+    expected = {"bin", "dev", "etc", "lib", "proc", "sys", "usr", "var", "ec2-user", "ubuntu"}
+    assert expected <= set(found.split())
+    assert world.execute(WORKER, "ls -A /root /tmp /mnt /srv").stdout.split() == ["/mnt:", "/root:", "/srv:", "/tmp:"]
+    assert world.execute(WORKER, f"ls {Path(__file__)}").returncode != 0
+    assert world.execute(WORKER, "cut -d: -f2 /etc/shadow | sort -u").stdout == "*\n"
+
+
+def test_hosts_have_names_of_their_own(world: World) -> None:
+    assert world.execute(WORKER, "hostname").stdout == "ip-10-0-1-10\n"
+    assert world.execute(WORKER, "getent hosts ip-10-0-1-11.ec2.internal").stdout.split()[0] == OTHER_IP
+    assert world.execute(WORKER, "getent hosts example.com").returncode != 0
+
+
+def test_shared_file_system_is_mounted_by_name_on_all_hosts(world: World) -> None:
+    mount = "mkdir -p /mnt/efs && mount -t nfs4 -o nfsvers=4.1 fs-0123abcd.efs.us-east-1.amazonaws.com:/ /mnt/efs"
+    try:
+        for host in (MASTER, WORKER):
+            assert world.execute(host, mount).stderr == ""
+        world.execute(MASTER, "echo seen > /mnt/efs/word")
+        assert world.execute(WORKER, "cat /mnt/efs/word").stdout == "seen\n"
+        assert world.execute(OTHER, "ls -A /mnt").stdout == ""
+    finally:
+        for host in (MASTER, WORKER):
+            world.execute(host, "umount /mnt/efs; rmdir /mnt/efs")
+
+
+def test_unknown_file_system_is_refused(world: World) -> None:
+    done = world.execute(WORKER, "mount -t nfs4 fs-99999999.efs.us-east-1.amazonaws.com:/ /mnt")
+    assert done.returncode != 0
+    assert "Failed to resolve" in done.stderr
+
+
+def test_boto3_finds_credentials_and_region_by_the_metadata_service(own_world: World) -> None:
+    own_world.show(snapshot(dataclasses.replace(WORKER, role_name="node", profile_arn="arn:aws:iam::1:x/node")))
+    fetch = "curl -s -m 5 http://169.254.169.254/latest/meta-data/"
+    assert own_world.execute(WORKER, f"{fetch}instance-id -o /dev/null -w '%{{http_code}}'").stdout == "401"
+    token = "$(curl -s -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token)"
+    header = f'-H "X-aws-ec2-metadata-token: {token}"'
+    assert own_world.execute(WORKER, f"{fetch}instance-id {header}").stdout == WORKER.id
+    assert "KEY-node" in own_world.execute(WORKER, f"{fetch}iam/security-credentials/node {header}").stdout
+    missing = own_world.execute(WORKER, f"{fetch}spot/instance-action {header} -o /dev/null -w '%{{http_code}}'")
+    assert missing.stdout == "404"
+
+
+def test_user_data_runs_as_root_and_the_console_tells_it(own_world: World) -> None:
+    script = b"#!/bin/bash\nid -u\necho $AWS_ENDPOINT_URL\necho spoken > /dev/console\nexit 3\n"
+    host = dataclasses.replace(WORKER, user_data=script)
+    own_world.show(snapshot(host))
+    until(lambda: own_world.reconciler.consoles.result(host.id) == 3)
+    console = own_world.console(host)
+    assert "-----BEGIN SSH HOST KEY KEYS-----\nssh-ed25519 " in console
+    assert {"0", "http://198.18.0.1", "spoken"} <= set(console.splitlines())
+    assert "exit code 3" in own_world.execute(host, "cat /var/log/cloud-init-output.log").stdout
+    assert own_world.layout.console(host.id).read_text() == console
+
+
+def test_growing_keeps_the_first_hosts_and_shrinking_ends_the_rest(own_world: World) -> None:
+    own_world.show(snapshot(WORKER))
+    pid = own_world.reconciler.hosts[WORKER.id].init_pid
+    own_world.show(snapshot(WORKER, OTHER))
+    assert own_world.reconciler.hosts[WORKER.id].init_pid == pid
+    ended = own_world.reconciler.hosts[OTHER.id].init_pid
+    own_world.show(snapshot(WORKER))
+    assert not Path(f"/proc/{ended}").exists()
+    assert [path.name for path in (own_world.layout.layers / "hosts").iterdir()] == [WORKER.id]
+
+
+def test_a_host_that_dies_is_reported_once_and_not_started_again(own_world: World) -> None:
+    own_world.show(snapshot(WORKER, OTHER))
+    own_world.execute(WORKER, "kill -9 -1")
+    own_world.execute(WORKER, "kill -TERM 1")
+    until(lambda: own_world.reconciler.dead)
+    own_world.reconciler.reconcile()
+    own_world.reconciler.reconcile()
+    assert list(own_world.cloud.failed) == [WORKER.id]
+    assert list(own_world.reconciler.hosts) == [OTHER.id]
+
+
+def test_cut_and_mended_network(own_world: World) -> None:
+    own_world.show(snapshot(WORKER, OTHER))
+    own_world.reconciler.set_cut(OTHER.id, True)
+    own_world.reconciler.reconcile()
+    assert not reachable(own_world.namespace(WORKER), OTHER_IP, 22)
+    own_world.reconciler.set_cut(OTHER.id, False)
+    own_world.reconciler.reconcile()
+    assert reachable(own_world.namespace(WORKER), OTHER_IP, 22)
+    with pytest.raises(UnknownInstanceError, match="i-nobody"):
+        own_world.reconciler.set_cut("i-nobody", True)
+
+
+def test_rules_follow_the_snapshot_while_hosts_run(own_world: World) -> None:
+    own_world.show(snapshot(WORKER, OTHER))
+    assert reachable(own_world.namespace(WORKER), OTHER_IP, 22)
+    own_world.show(snapshot(WORKER, dataclasses.replace(OTHER, group_ids=("sg-closed",))))
+    assert not reachable(own_world.namespace(WORKER), OTHER_IP, 22)
+    assert not reachable(own_world.namespace(OTHER), WORKER_IP, 22)
+
+
+def test_mount_is_refused_by_the_mount_targets_group(own_world: World) -> None:
+    own_world.show(snapshot(dataclasses.replace(WORKER, group_ids=("sg-closed",))))
+    mount = "MOUNT_TIMEOUT_S=1 mount -t nfs4 fs-0123abcd.efs.us-east-1.amazonaws.com:/ /mnt"
+    done = own_world.execute(WORKER, mount)
+    assert done.returncode != 0
+    assert "timed out or refused" in done.stderr
+
+
+def test_two_networks_of_the_same_addresses_do_not_meet(own_world: World) -> None:
+    first = snapshot(MASTER, WORKER)
+    second = snapshot(instance(9, subnet="subnet-private", ip=OTHER_IP, group="sg-worker"))
+    renamed = Snapshot(
+        vpcs=tuple(dataclasses.replace(vpc, id="vpc-2") for vpc in second.vpcs),
+        subnets=tuple(dataclasses.replace(s, id=f"{s.id}-2", vpc_id="vpc-2") for s in second.subnets),
+        security_groups=tuple(dataclasses.replace(group, vpc_id="vpc-2") for group in second.security_groups),
+        instances=tuple(dataclasses.replace(i, vpc_id="vpc-2", subnet_id=f"{i.subnet_id}-2") for i in second.instances),
+    )
+    own_world.show(
+        dataclasses.replace(
+            first,
+            vpcs=first.vpcs + renamed.vpcs,
+            subnets=first.subnets + renamed.subnets,
+            security_groups=first.security_groups + renamed.security_groups,
+            instances=first.instances + renamed.instances,
+        )
+    )
+    assert not reachable(own_world.namespace(WORKER), OTHER_IP, 22)
+    assert reachable(own_world.internet.laptop, MASTER_PUBLIC, 22)
+
+
+def test_closing_leaves_no_process_and_no_mount(tmp_path: Path) -> None:
+    before = Path("/proc/self/mounts").read_text()
+    with running(tmp_path) as world:
+        world.show(snapshot(MASTER, WORKER))
+        pids = [host.init_pid for host in world.reconciler.hosts.values()]
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert Path("/proc/self/mounts").read_text() == before

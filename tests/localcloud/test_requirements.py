@@ -1,0 +1,35 @@
+"""What a machine lacks is said at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localcloud import requirements
+from localcloud.errors import MissingRequirementsError
+from localcloud.requirements import missing_commands
+
+
+def test_every_missing_command_is_named_with_its_package() -> None:
+    lines = missing_commands({"bash": "/bin/bash"}.get)
+    assert "command nft not found; on Debian or Ubuntu: apt-get install nftables" in lines
+    assert "command sshd not found; on Debian or Ubuntu: apt-get install openssh-server" in lines
+    assert not any("bash" in line for line in lines)
+
+
+def test_nothing_is_missing_where_all_is_there() -> None:
+    assert missing_commands(lambda command: f"/bin/{command}") == []
+
+
+def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(MissingRequirementsError, match="not run as root"):
+        requirements.check()
+
+
+@pytest.mark.root
+def test_this_machine_has_all_and_is_left_as_it_was() -> None:
+    before = Path("/proc/self/mounts").read_text()
+    requirements.check()
+    assert Path("/proc/self/mounts").read_text() == before

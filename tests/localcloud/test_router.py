@@ -1,0 +1,58 @@
+"""The services that a VPC's router answers itself."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from localcloud.network import METADATA_ADDRESS, RESOLVER_ADDRESS
+from localcloud.router import Router
+from localcloud.switchboard import Switchboard
+from tests.localcloud.test_resolver import EFS, question
+from tests.localcloud.world import VPC, WORKER, FakeCloud, reachable, snapshot
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def router() -> Iterator[Router]:
+    board = Switchboard()
+    router = Router(
+        vpc_id=VPC,
+        index=0,
+        switchboard=board,
+        credentials=FakeCloud().role_credentials,
+        region="us-east-1",
+        account="123456789012",
+    )
+    yield router
+    router.close()
+    board.close()
+
+
+def test_metadata_and_names_are_answered_before_there_is_an_instance(router: Router) -> None:
+    assert reachable(router.namespace, METADATA_ADDRESS, 80)
+
+    def ask() -> bytes:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.settimeout(5)
+            client.sendto(question(EFS), (RESOLVER_ADDRESS, 53))
+            return client.recv(512)
+
+    assert router.namespace.enter(ask)[:2] == question(EFS)[:2]
+
+
+def test_mount_targets_come_and_go_with_the_snapshot(router: Router) -> None:
+    assert not reachable(router.namespace, "10.0.1.200", 2049)
+    router.apply(snapshot(WORKER), [])
+
+    def greet() -> bytes:
+        with socket.create_connection(("10.0.1.200", 2049), timeout=5) as connection:
+            return connection.recv(100)
+
+    assert router.namespace.enter(greet) == b"fs-0123abcd\n"
+    empty = snapshot()
+    router.apply(type(empty)(vpcs=empty.vpcs), [])
+    assert not reachable(router.namespace, "10.0.1.200", 2049)
