@@ -32,7 +32,9 @@ class Storage(Construct):
 
     def __init__(self, scope: Construct, id: str, props: StorageProps) -> None:
         super().__init__(scope, id)
-        removal = RemovalPolicy.RETAIN if props.config.retain_data else RemovalPolicy.DESTROY
+        # A failed first deployment has no data yet, and leaves nothing behind under either policy.
+        kept = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
+        removal = kept if props.config.retain_data else RemovalPolicy.DESTROY
         self.file_system_id = props.config.file_system_id or self._create_file_system(props.config.name, removal)
         self.mount_targets = self._create_mount_targets(props)
         self.bucket = self._create_bucket(removal)

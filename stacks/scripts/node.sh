@@ -25,7 +25,7 @@ signal() {
       answer=$(aws cloudformation signal-resource --stack-name "$DEEPCDK_STACK" --logical-resource-id "$DEEPCDK_GROUP" \
         --unique-id "$instance_id" --status "$status" --region "$DEEPCDK_REGION" 2>&1) && return
     fi
-    if [[ $answer == *ValidationError* ]]; then break; fi
+    if [[ $answer == *ValidationError* ]]; then log "the stack $DEEPCDK_STACK waits for no signal" && return; fi
     sleep "$try"
   done
   log "CloudFormation did not take the signal ($2): $answer"

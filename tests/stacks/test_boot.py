@@ -118,6 +118,7 @@ def test_a_node_that_joins_a_complete_stack_is_ready_although_nobody_listens(lab
     node = lab.node("worker", 1)
     status, said = node.boot(LAB_DEAF="ValidationError: stack is in CREATE_COMPLETE state and can not be signaled")
     assert status == 0, said
+    assert "the stack deepcdk waits for no signal" in said
     assert node.text("signals").count("\n") == 1
 
 
