@@ -63,6 +63,14 @@ class Metrics:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Hold the mean loss and the accuracy, 0 to 1, over one part of the data."""
+
+    loss: float
+    accuracy: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Provenance:
     """Say which code ran; the launcher knows, the payload does not."""
 
@@ -80,8 +88,9 @@ class Result:
     test_accuracy: float
     """Part of the test images recognised, 0 to 1."""
     test_loss: float
-    train_accuracy: float
-    train_loss: float
+    train_accuracy: float | None
+    """None where a resumed run had nothing left to train."""
+    train_loss: float | None
     epochs: int
     steps: int
     """Steps of the whole run, over all its resumptions."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from payload.checkpoints import Progress
 from payload.events import Events
-from payload.records import Metrics, Result
+from payload.records import Figures, Metrics, Result
 
 if TYPE_CHECKING:
     from payload.trainer import Run
@@ -22,6 +22,7 @@ class Reporter:
         """Open metrics and events where active. Raises StorageError."""
         self._metrics = Metrics(run_dir, started=started) if active else None
         self._events = Events(run_dir) if active else None
+        self._clock = Clock(self)
         self.training_seconds = 0.0
         self.images = 0
 
@@ -39,7 +40,8 @@ class Reporter:
 
     def clock(self) -> Clock:
         """Start to measure the steps of an epoch."""
-        return Clock(self)
+        self._clock = Clock(self)
+        return self._clock
 
     def start(self, run: Run, resumed_from: str | None) -> None:
         """Say what is about to run."""
@@ -82,19 +84,18 @@ class Reporter:
             eta_s=left * run.global_batch / values.images_per_s,
         )
 
-    def epoch(self, run: Run, progress: Progress, figures: tuple[float, float, float, float], seconds: float) -> None:
-        """Report a completed epoch. `figures`: training loss and accuracy, test loss and accuracy."""
+    def epoch(self, run: Run, progress: Progress, train: Figures, test: Figures, seconds: float) -> None:
+        """Report a completed epoch; `seconds` is its wall time, evaluation included."""
         if not self._metrics or not self._events:
             return
-        train_loss, train_accuracy, test_loss, test_accuracy = figures
-        speed = self.images_per_s
+        speed = self._clock.images / max(self._clock.seconds, 1e-9)
         self._metrics.event(
             "epoch",
             epoch=progress.epoch,
-            train_loss=train_loss,
-            train_accuracy=train_accuracy,
-            test_loss=test_loss,
-            test_accuracy=test_accuracy,
+            train_loss=train.loss,
+            train_accuracy=train.accuracy,
+            test_loss=test.loss,
+            test_accuracy=test.accuracy,
             images_per_s=speed,
             seconds=seconds,
             weights_agree=True,
@@ -102,17 +103,17 @@ class Reporter:
         self._events.scalars(
             progress.epoch,
             {
-                "loss/train": train_loss,
-                "loss/test": test_loss,
-                "accuracy/train": train_accuracy,
-                "accuracy/test": test_accuracy,
+                "loss/train": train.loss,
+                "loss/test": test.loss,
+                "accuracy/train": train.accuracy,
+                "accuracy/test": test.accuracy,
                 "images_per_s": speed,
                 "learning_rate": run.schedule.rate(progress.total_steps - 1),
             },
         )
         print(
-            f"epoch {progress.epoch}/{run.config.epochs}: loss {train_loss:.4f}, accuracy {train_accuracy:.2%}; "
-            f"test loss {test_loss:.4f}, accuracy {test_accuracy:.2%}; {speed:,.0f} images/s, {seconds:.1f} s",
+            f"epoch {progress.epoch}/{run.config.epochs}: loss {train.loss:.4f}, accuracy {train.accuracy:.2%}; "
+            f"test loss {test.loss:.4f}, accuracy {test.accuracy:.2%}; {speed:,.0f} images/s, {seconds:.1f} s",
             flush=True,
         )
 
@@ -155,6 +156,8 @@ class Clock:
         """Start."""
         self._reporter = reporter
         self._last = time.monotonic()
+        self.seconds = 0.0
+        self.images = 0
 
     def step(
         self, run: Run, progress: Progress, size: int, loss_sum: float, correct: float, learning_rate: float
@@ -162,10 +165,12 @@ class Clock:
         """Count a step of `size` images over all ranks, and report it when a report is due."""
         now = time.monotonic()
         seconds, self._last = now - self._last, now
+        self.seconds += seconds
+        self.images += size
         self._reporter.training_seconds += seconds
         self._reporter.images += size
         figures = StepFigures(
-            images_per_s=size / max(seconds, 1e-9),
+            images_per_s=self.images / max(self.seconds, 1e-9),
             loss=loss_sum / size,
             accuracy=correct / size,
             learning_rate=learning_rate,

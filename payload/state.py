@@ -11,9 +11,10 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from payload.checkpoints import Checkpoint, DamagedCheckpointError, Progress
+from payload.checkpoints import Checkpoint, CheckpointStore, DamagedCheckpointError, Progress
 from payload.config import TrainConfig, TrainConfigError
 from payload.data.dataset import Dataset
+from payload.errors import PayloadError
 from payload.models.lenet import lenet
 
 
@@ -56,7 +57,7 @@ def new_state(config: TrainConfig, data: Dataset) -> TrainState:
     """Build model and optimizer, with initial weights from the seed."""
     keras.utils.set_random_seed(config.seed)
     model = lenet(data.image_shape, data.classes)
-    optimizer = keras.optimizers.SGD(learning_rate=config.learning_rate, momentum=config.momentum)
+    optimizer = keras.optimizers.SGD(learning_rate=config.learning_rate, momentum=config.momentum, name="sgd")
     optimizer.build(model.trainable_variables)
     return TrainState(model=model, optimizer=optimizer)
 
@@ -69,6 +70,32 @@ def digest_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
         digest.update(f"{name} {array.dtype} {array.shape};".encode())
         digest.update(array.tobytes())
     return digest.digest()
+
+
+def resume(
+    state: TrainState, store: CheckpointStore, fresh: Progress, *, wanted: bool, root: bool
+) -> tuple[Progress, str | None]:
+    """Restore the newest valid checkpoint on rank 0, to be broadcast from there; return position and checkpoint's name.
+
+    Returns `fresh` where none is wanted or there is none. Raises PayloadError where a run's checkpoints lie in the way,
+    where all are damaged, or where the newest belongs to another run.
+    """
+    if not root:
+        return fresh, None
+    if not wanted:
+        if store.paths():
+            raise PayloadError(f"{store.directory} already holds checkpoints; give --resume, or a new --run-dir")
+        return fresh, None
+    checkpoint, faults = store.newest_valid()
+    for fault in faults:
+        print(f"payload.train: warning: passed over {fault}", flush=True)
+    if checkpoint is None:
+        if faults:
+            raise PayloadError(f"none of {len(faults)} checkpoints in {store.directory} is valid; give a new --run-dir")
+        return fresh, None
+    require_same_run(checkpoint.progress, fresh)
+    state.restore(checkpoint)
+    return checkpoint.progress, checkpoint.path.name
 
 
 def require_same_run(found: Progress, wanted: Progress) -> None:

@@ -93,8 +93,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _prepare(config: TrainConfig) -> Dataset:
     """Do all that can fail before TensorFlow is imported."""
-    if not config.resume and (config.run_dir / RESULT_FILE).exists():
-        raise PayloadError(f"{config.run_dir} already holds a result; give --resume, or a new --run-dir")
+    if (config.run_dir / RESULT_FILE).exists():
+        raise PayloadError(f"{config.run_dir} already holds the result of a completed run; give a new --run-dir")
     if config.run_dir.exists() and not config.run_dir.is_dir():
         raise PayloadError(f"{config.run_dir} is not a directory; give one as --run-dir")
     return load_dataset(config.recipe.dataset, config.data_dir)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import platform
@@ -16,17 +17,17 @@ import numpy as np
 import tensorflow as tf
 
 from payload import distributed
-from payload.augmentation import affine_transforms
 from payload.checkpoints import CheckpointStore, Progress
 from payload.config import TrainConfig, TrainConfigError
 from payload.data.dataset import Dataset
 from payload.distributed import Ranks
 from payload.errors import PayloadError
-from payload.records import Provenance, Result, write_result
+from payload.feed import StepInput, epoch_inputs, is_augmented
+from payload.records import Figures, Provenance, Result, write_result
 from payload.reporting import Reporter
 from payload.schedule import WarmupCosine, schedule_for
-from payload.sharding import EpochPlan, epoch_order, epoch_plan, steps_per_epoch
-from payload.state import TrainState, new_state, require_same_run
+from payload.sharding import epoch_plan, steps_per_epoch
+from payload.state import TrainState, new_state, resume
 from payload.steps import make_evaluation_step, make_train_step
 
 EVALUATION_SLOTS: Final = 512
@@ -98,7 +99,8 @@ def train_and_evaluate(
     store = CheckpointStore(directory=config.run_dir / "checkpoints", keep=config.keep_checkpoints)
     fresh = Progress(recipe=config.recipe.name, seed=config.seed, global_batch=global_batch)
     progress, resumed_from = distributed.broadcast_value(
-        distributed.attempt(ranks, lambda: _resume(config, ranks, state, store, fresh)), name="progress"
+        distributed.attempt(ranks, lambda: resume(state, store, fresh, wanted=config.resume, root=ranks.is_root)),
+        name="progress",
     )
     distributed.broadcast_variables(list(state.variables.values()))
     _require_equal_weights(ranks, state, "after the broadcast at the start")
@@ -122,7 +124,7 @@ def train_and_evaluate(
             global_batch=global_batch,
             steps_per_epoch=per_epoch,
             train_step=make_train_step(
-                state.model, state.optimizer, data.train_images, data.train_labels, augmented=_augmented(config)
+                state.model, state.optimizer, data.train_images, data.train_labels, augmented=is_augmented(config)
             ),
             evaluation_step=make_evaluation_step(state.model, data.test_images, data.test_labels),
             stop_requested=stop_requested,
@@ -131,96 +133,82 @@ def train_and_evaluate(
 
 
 def _train(run: Run, progress: Progress, resumed_from: str | None, provenance: Provenance, started: float) -> Outcome:
-    distributed.attempt(run.ranks, lambda: run.reporter.start(run, resumed_from))
-    loss, accuracy = math.nan, math.nan
-    train_loss, train_accuracy = math.nan, math.nan
-    if progress.epoch >= run.config.epochs:  # a finished run, resumed: nothing is left but to evaluate
-        loss, accuracy = _evaluate(run)
+    """Run the epochs that are left, then write the result."""
+    _together(run, lambda: run.reporter.start(run, resumed_from))
+    train: Figures | None = None
+    test: Figures | None = None
     while progress.epoch < run.config.epochs:
         began = time.monotonic()
         progress, stopped = _train_epoch(run, progress)
         if stopped:
-            path = distributed.attempt(run.ranks, lambda p=progress: _save(run, p))  # type: ignore[misc]  # p is bound now
-            distributed.attempt(run.ranks, lambda p=progress, at=path: run.reporter.stopped(p, at))  # type: ignore[misc]
+            _together(run, functools.partial(_save_stopped, run, progress))
             return Outcome(progress=progress, stopped=True)
-        train_loss, train_accuracy = progress.loss_sum / progress.seen, progress.correct / progress.seen
-        loss, accuracy = _evaluate(run)
-        if not math.isfinite(loss):
-            raise DivergedError(loss, progress.epoch + 1, progress.step, run.schedule.rate(progress.total_steps))
+        train = Figures(loss=progress.loss_sum / progress.seen, accuracy=progress.correct / progress.seen)
+        test = _evaluate(run)
+        if not math.isfinite(test.loss):
+            rate = run.schedule.rate(progress.total_steps)
+            raise DivergedError(test.loss, progress.epoch + 1, progress.step, rate)
         progress = dataclasses.replace(progress, epoch=progress.epoch + 1, step=0, loss_sum=0.0, correct=0, seen=0)
         _require_equal_weights(run.ranks, run.state, f"after epoch {progress.epoch}")
-        _close_epoch(run, progress, (train_loss, train_accuracy, loss, accuracy), time.monotonic() - began)
-    digest = run.state.digest()
-
-    def finish() -> None:
-        if not run.ranks.is_root:
-            return
-        result = Result(
-            recipe=run.config.recipe.name,
-            test_accuracy=accuracy,
-            test_loss=loss,
-            train_accuracy=train_accuracy,
-            train_loss=train_loss,
-            epochs=progress.epoch,
-            steps=progress.total_steps,
-            seconds=time.time() - started,
-            training_seconds=run.reporter.training_seconds,
-            images_per_s=run.reporter.images_per_s,
-            ranks=run.ranks.size,
-            hosts=run.ranks.hosts,
-            global_batch=run.global_batch,
-            peak_learning_rate=run.schedule.peak,
-            seed=run.config.seed,
-            resumed_from=resumed_from,
-            weights_sha256=digest.hex(),
-            parameters=run.state.model.count_params(),
-            versions=_versions(),
-            payload_hash=provenance.payload_hash,
-            git_commit=provenance.git_commit,
-            finished=time.time(),
-        )
-        run.reporter.end(result)
-        write_result(run.config.run_dir, result)
-
-    distributed.attempt(run.ranks, finish)
+        seconds = time.monotonic() - began
+        _together(run, functools.partial(_close_epoch, run, progress, train, test, seconds))
+    # None after a resumption of a run that lacked nothing but its result.
+    test = test or _evaluate(run)
+    _together(run, functools.partial(_finish, run, progress, train, test, resumed_from, provenance, started))
     return Outcome(progress=progress, stopped=False)
+
+
+def _together(run: Run, action: Callable[[], None]) -> None:
+    """Do on rank 0 what only one rank may do, and fail on all ranks when it fails (collective)."""
+    distributed.attempt(run.ranks, action if run.ranks.is_root else lambda: None)
 
 
 def _train_epoch(run: Run, progress: Progress) -> tuple[Progress, bool]:
     """Take the steps of one epoch that are left; return the new position, and whether a stop was asked for."""
-    plan = _plan(run, progress.epoch)
-    transforms = _transforms(run, progress.epoch, plan)
+    inputs = epoch_inputs(
+        run.config,
+        run.data,
+        global_batch=run.global_batch,
+        epoch=progress.epoch,
+        rank=run.ranks.rank,
+        ranks=run.ranks.size,
+    )
     clock = run.reporter.clock()
-    for step in range(progress.step, plan.steps):
+    for given in inputs[progress.step :]:
         rate = run.schedule.rate(progress.total_steps)
-        size = int(plan.batch_sizes[step])
-        loss_sum, correct, stops = run.train_step(
-            tf.constant(plan.indices[step]),
-            tf.constant(plan.weights[step]),
-            tf.constant(transforms[step]),
-            tf.constant(size, tf.float32),
-            tf.constant(rate, tf.float32),
-            tf.constant(run.stop_requested(), tf.float32),
-        ).numpy()
+        loss_sum, correct, stops = _step(run, given, rate)
         if not math.isfinite(loss_sum):  # summed over all ranks, so that all of them stop here
-            raise DivergedError(float(loss_sum) / size, progress.epoch + 1, step + 1, rate)
+            raise DivergedError(loss_sum / given.batch_size, progress.epoch + 1, progress.step + 1, rate)
         progress = dataclasses.replace(
             progress,
-            step=step + 1,
+            step=progress.step + 1,
             total_steps=progress.total_steps + 1,
-            loss_sum=progress.loss_sum + float(loss_sum),
-            correct=progress.correct + round(float(correct)),
-            seen=progress.seen + size,
+            loss_sum=progress.loss_sum + loss_sum,
+            correct=progress.correct + round(correct),
+            seen=progress.seen + given.batch_size,
         )
         if progress.total_steps == 1:
             _require_equal_weights(run.ranks, run.state, "after the first step")
-        clock.step(run, progress, size, float(loss_sum), float(correct), rate)
+        clock.step(run, progress, given.batch_size, loss_sum, correct, rate)
         if stops:
             return progress, True
     return progress, False
 
 
-def _evaluate(run: Run) -> tuple[float, float]:
+def _step(run: Run, given: StepInput, rate: float) -> tuple[float, float, float]:
+    """Take one step (collective) and return the sums over all ranks: loss, images recognised, ranks asked to stop."""
+    sums = run.train_step(
+        tf.constant(given.indices),
+        tf.constant(given.weights),
+        tf.constant(given.transforms),
+        tf.constant(given.batch_size, tf.float32),
+        tf.constant(rate, tf.float32),
+        tf.constant(run.stop_requested(), tf.float32),
+    ).numpy()
+    return float(sums[0]), float(sums[1]), float(sums[2])
+
+
+def _evaluate(run: Run) -> Figures:
     """Return mean loss and accuracy over all test images, each counted once, whatever the number of ranks."""
     examples = len(run.data.test_labels)
     batch = min(EVALUATION_SLOTS * run.ranks.size, examples)
@@ -229,76 +217,62 @@ def _evaluate(run: Run) -> tuple[float, float]:
     for step in range(plan.steps):
         sums += run.evaluation_step(tf.constant(plan.indices[step]), tf.constant(plan.weights[step])).numpy()
     loss_sum, correct = distributed.sum_values(sums, name="evaluation")
-    return float(loss_sum) / examples, float(correct) / examples
+    return Figures(loss=float(loss_sum) / examples, accuracy=float(correct) / examples)
 
 
-def _close_epoch(run: Run, progress: Progress, figures: tuple[float, float, float, float], seconds: float) -> None:
-    due = progress.epoch % run.config.checkpoint_epochs == 0 or progress.epoch == run.config.epochs
-
-    def write() -> None:
-        run.reporter.epoch(run, progress, figures, seconds)
-        if due:
-            _save(run, progress)
-
-    distributed.attempt(run.ranks, write)
+def _close_epoch(run: Run, progress: Progress, train: Figures, test: Figures, seconds: float) -> None:
+    """Report an epoch, and write a checkpoint when one is due (rank 0)."""
+    run.reporter.epoch(run, progress, train, test, seconds)
+    if progress.epoch % run.config.checkpoint_epochs == 0 or progress.epoch == run.config.epochs:
+        run.store.save(progress, run.state.arrays())
 
 
-def _save(run: Run, progress: Progress) -> str | None:
-    """Write a checkpoint on rank 0 and return its name there."""
-    if not run.ranks.is_root:
-        return None
-    return run.store.save(progress, run.state.arrays()).name
+def _save_stopped(run: Run, progress: Progress) -> None:
+    """Write a checkpoint in the middle of an epoch, and say so (rank 0)."""
+    path = run.store.save(progress, run.state.arrays())
+    run.reporter.stopped(progress, path.name)
 
 
-def _resume(
-    config: TrainConfig, ranks: Ranks, state: TrainState, store: CheckpointStore, fresh: Progress
-) -> tuple[Progress, str | None]:
-    """Restore the newest valid checkpoint on rank 0, from which it is broadcast, and return the position."""
-    if not ranks.is_root:
-        return fresh, None
-    if not config.resume:
-        if store.paths():
-            raise PayloadError(f"{config.run_dir} already holds a run's checkpoints; give --resume, or a new --run-dir")
-        return fresh, None
-    checkpoint, faults = store.newest_valid()
-    for fault in faults:
-        print(f"payload.train: warning: passed over {fault}", flush=True)
-    if checkpoint is None:
-        if faults:
-            raise PayloadError(f"no valid checkpoint among {len(faults)} in {store.directory}; give a new --run-dir")
-        return fresh, None
-    require_same_run(checkpoint.progress, fresh)
-    state.restore(checkpoint)
-    return checkpoint.progress, checkpoint.path.name
+def _finish(
+    run: Run,
+    progress: Progress,
+    train: Figures | None,
+    test: Figures,
+    resumed_from: str | None,
+    provenance: Provenance,
+    started: float,
+) -> None:
+    """Write the result (rank 0)."""
+    result = Result(
+        recipe=run.config.recipe.name,
+        test_accuracy=test.accuracy,
+        test_loss=test.loss,
+        train_accuracy=train.accuracy if train else None,
+        train_loss=train.loss if train else None,
+        epochs=progress.epoch,
+        steps=progress.total_steps,
+        seconds=time.time() - started,
+        training_seconds=run.reporter.training_seconds,
+        images_per_s=run.reporter.images_per_s,
+        ranks=run.ranks.size,
+        hosts=run.ranks.hosts,
+        global_batch=run.global_batch,
+        peak_learning_rate=run.schedule.peak,
+        seed=run.config.seed,
+        resumed_from=resumed_from,
+        weights_sha256=run.state.digest().hex(),
+        parameters=run.state.model.count_params(),
+        versions=_versions(),
+        payload_hash=provenance.payload_hash,
+        git_commit=provenance.git_commit,
+        finished=time.time(),
+    )
+    run.reporter.end(result)
+    write_result(run.config.run_dir, result)
 
 
 def _require_equal_weights(ranks: Ranks, state: TrainState, when: str) -> None:
     distributed.require_agreement(ranks, state.digest(), what="weights", when=when, advice=_ADVICE)
-
-
-def _plan(run: Run, epoch: int) -> EpochPlan:
-    order = epoch_order(len(run.data.train_labels), seed=run.config.seed, epoch=epoch)
-    return epoch_plan(order, global_batch=run.global_batch, rank=run.ranks.rank, ranks=run.ranks.size)
-
-
-def _transforms(run: Run, epoch: int, plan: EpochPlan) -> Any:
-    """Return float32 [steps, slots, 8], or an empty row a step where nothing is augmented."""
-    if not _augmented(run.config):
-        return np.zeros((plan.steps, 0, 8), np.float32)
-    drawn = affine_transforms(
-        len(run.data.train_labels),
-        size=run.data.image_shape[:2],
-        rotation_deg=run.config.rotation_deg,
-        shift_fraction=run.config.shift_fraction,
-        zoom_fraction=run.config.zoom_fraction,
-        seed=run.config.seed,
-        epoch=epoch,
-    )
-    return drawn[plan.indices]
-
-
-def _augmented(config: TrainConfig) -> bool:
-    return bool(config.rotation_deg or config.shift_fraction or config.zoom_fraction)
 
 
 def _set_threads(config: TrainConfig, ranks: Ranks) -> None:

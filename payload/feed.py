@@ -1,0 +1,63 @@
+"""What each training step of an epoch is fed with, on one rank."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from payload.augmentation import affine_transforms
+from payload.config import TrainConfig
+from payload.data.dataset import Dataset
+from payload.sharding import epoch_order, epoch_plan
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepInput:
+    """Name one step's images, and how each is moved."""
+
+    indices: npt.NDArray[np.int32]
+    """[slots]: positions in the training images."""
+    weights: npt.NDArray[np.float32]
+    """[slots]: 0 marks an unused slot."""
+    transforms: npt.NDArray[np.float32]
+    """[slots, 8], see `payload.augmentation`; [0, 8] where nothing is augmented."""
+    batch_size: int
+    """Images of the step over all ranks."""
+
+
+def is_augmented(config: TrainConfig) -> bool:
+    """Tell whether training images are moved at all."""
+    return bool(config.rotation_deg or config.shift_fraction or config.zoom_fraction)
+
+
+def epoch_inputs(
+    config: TrainConfig, data: Dataset, *, global_batch: int, epoch: int, rank: int, ranks: int
+) -> list[StepInput]:
+    """List the inputs of one epoch's steps for one rank: a function of the seed and the epoch, whatever ran before."""
+    examples = len(data.train_labels)
+    order = epoch_order(examples, seed=config.seed, epoch=epoch)
+    plan = epoch_plan(order, global_batch=global_batch, rank=rank, ranks=ranks)
+    transforms: npt.NDArray[Any] = np.zeros((plan.steps, 0, 8), np.float32)
+    if is_augmented(config):
+        drawn = affine_transforms(
+            examples,
+            size=data.image_shape[:2],
+            rotation_deg=config.rotation_deg,
+            shift_fraction=config.shift_fraction,
+            zoom_fraction=config.zoom_fraction,
+            seed=config.seed,
+            epoch=epoch,
+        )
+        transforms = drawn[plan.indices]
+    return [
+        StepInput(
+            indices=plan.indices[step],
+            weights=plan.weights[step],
+            transforms=transforms[step],
+            batch_size=int(plan.batch_sizes[step]),
+        )
+        for step in range(plan.steps)
+    ]

@@ -1,0 +1,225 @@
+"""What two ranks do together, in one start of two processes; test_distributed.py reads what each prints at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from payload import distributed, trainer
+from payload.config import TrainConfig
+from payload.data.dataset import DataError, Dataset
+from payload.data.digits import load_digits
+from payload.distributed import RankFailedError, Ranks
+from payload.durable import StorageError
+from payload.errors import PayloadError
+from payload.feed import epoch_inputs, is_augmented
+from payload.records import Provenance
+from payload.state import TrainState, new_state
+from payload.steps import make_train_step
+
+NOBODY = Provenance(payload_hash=None, git_commit=None)
+
+
+def small_digits(train: int, test: int) -> Dataset:
+    """Take the first digits; few, and in numbers that no batch and no number of ranks divides."""
+    data = load_digits()
+    return dataclasses.replace(
+        data,
+        train_images=data.train_images[:train],
+        train_labels=data.train_labels[:train],
+        test_images=data.test_images[:test],
+        test_labels=data.test_labels[:test],
+    )
+
+
+DATA = small_digits(71, 37)
+
+
+def configuration(run_dir: Path, *flags: str) -> TrainConfig:
+    fixed = ["--recipe", "digits", "--global-batch", "33", "--epochs", "2", "--checkpoint-epochs", "1"]
+    return TrainConfig.from_argv([*fixed, "--run-dir", str(run_dir), "--intra-op-threads", "1", *flags])
+
+
+def train(config: TrainConfig, stop: Callable[[], bool] = lambda: False) -> trainer.Outcome:
+    return trainer.train_and_evaluate(
+        config, DATA, provenance=NOBODY, host=None, started=time.time(), stop_requested=stop
+    )
+
+
+def metrics(run_dir: Path, event: str) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if record["event"] == event]
+
+
+def result(run_dir: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
+    return document
+
+
+def error_of(action: Callable[[], object]) -> PayloadError | None:
+    try:
+        action()
+    except PayloadError as error:
+        return error
+    return None
+
+
+def unaveraged(root: Path) -> str:
+    """Train with gradients that nobody averages, as DistributedOptimizer does under Keras 3."""
+    averaged = distributed.sum_in_graph
+    distributed.sum_in_graph = lambda tensors: list(tensors)
+    try:
+        error = error_of(lambda: train(configuration(root / "unaveraged")))
+    finally:
+        distributed.sum_in_graph = averaged
+    return f"{type(error).__name__}: {error}"
+
+
+def gradient_difference(root: Path, ranks: Ranks) -> float:
+    """Train an epoch on both ranks, and the same on this one alone; return the largest difference of a weight."""
+    config = configuration(root / "unused")
+    together, alone = new_state(config, DATA), new_state(config, DATA)
+    step = make_train_step(
+        together.model, together.optimizer, DATA.train_images, DATA.train_labels, augmented=is_augmented(config)
+    )
+    for given in epoch_inputs(config, DATA, global_batch=33, epoch=0, rank=ranks.rank, ranks=ranks.size):
+        step(
+            tf.constant(given.indices),
+            tf.constant(given.weights),
+            tf.constant(given.transforms),
+            tf.constant(given.batch_size, tf.float32),
+            tf.constant(0.1),
+            tf.constant(0.0),
+        )
+    for given in epoch_inputs(config, DATA, global_batch=33, epoch=0, rank=0, ranks=1):
+        reference_step(alone, given.indices[: given.batch_size], given.transforms[: given.batch_size])
+    pairs = zip(together.arrays().values(), alone.arrays().values(), strict=True)
+    return max(float(np.abs(a - b).max()) for a, b in pairs)
+
+
+def reference_step(state: TrainState, indices: Any, transforms: Any) -> None:
+    """Take a step on one process as a textbook would: the gradient of the mean over the whole batch."""
+    images = tf.cast(DATA.train_images[indices], tf.float32) / 255
+    images = tf.raw_ops.ImageProjectiveTransformV3(
+        images=images,
+        transforms=transforms,
+        output_shape=[28, 28],
+        fill_value=0.0,
+        interpolation="BILINEAR",
+        fill_mode="CONSTANT",
+    )
+    variables = [variable.value for variable in state.model.trainable_variables]
+    with tf.GradientTape() as tape:
+        logits = state.model(images, training=True)
+        labels = DATA.train_labels[indices]
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+    state.optimizer.learning_rate.assign(0.1)
+    state.optimizer.apply_gradients(zip(tape.gradient(loss, variables), state.model.trainable_variables, strict=True))
+
+
+def one_bit(ranks: Ranks, root: Path) -> str:
+    """Flip the last bit of one weight on rank 1 and compare."""
+    state = new_state(configuration(root / "unused"), DATA)
+    if ranks.rank == 1:
+        bias = state.variables["model/lenet/fc2/bias"]
+        bias.assign(np.nextafter(bias.numpy(), np.float32(1), dtype=np.float32))
+    error = error_of(
+        lambda: distributed.require_agreement(ranks, state.digest(), what="weights", when="now", advice="Stop.")
+    )
+    return f"{type(error).__name__}: {error}"
+
+
+def failure_on_rank_1(ranks: Ranks) -> str:
+    def action() -> None:
+        if ranks.rank == 1:
+            raise DataError("file x is damaged")
+
+    error = error_of(lambda: distributed.attempt(ranks, action))
+    expected = DataError if ranks.rank == 1 else RankFailedError
+    return str(error) if isinstance(error, expected) else f"wrong: {error!r}"
+
+
+def stop_and_resume(root: Path, ranks: Ranks) -> dict[str, Any]:
+    """Stop a run in mid-epoch through rank 1 alone, resume it, and compare it with one that was never stopped."""
+    calls = 0
+
+    def stop() -> bool:
+        nonlocal calls
+        calls += 1
+        return ranks.rank == 1 and calls == 5
+
+    straight, broken = root / "straight", root / "broken"
+    train(configuration(straight))
+    stopped = train(configuration(broken), stop)
+    again = error_of(lambda: train(configuration(broken)))
+    finished = train(configuration(broken, "--resume"))
+    return {
+        "stopped": stopped.stopped and not finished.stopped,
+        "stopped_at": [stopped.progress.epoch, stopped.progress.step],
+        "without_resume": str(again),
+        "same_weights": result(straight)["weights_sha256"] == result(broken)["weights_sha256"],
+        "same_figures": metrics(straight, "epoch")[-1]["train_loss"] == metrics(broken, "epoch")[-1]["train_loss"],
+        "resumed_from": result(broken)["resumed_from"],
+        "straight": result(straight),
+        "checkpoints": sorted(path.name for path in (straight / "checkpoints").iterdir()),
+        "events": len(list((straight / "events").iterdir())),
+    }
+
+
+def diverged(root: Path, ranks: Ranks) -> str:
+    """Train while rank 1 alone meets a loss that is no number."""
+    healthy = distributed.sum_in_graph
+
+    def sick(tensors: Sequence[Any]) -> list[Any]:
+        *gradients, own = tensors
+        return healthy([*gradients, own * (math.nan if ranks.rank == 1 else 1.0)])  # one graph, two values
+
+    distributed.sum_in_graph = sick
+    try:
+        return str(error_of(lambda: train(configuration(root / "diverged"))))
+    finally:
+        distributed.sum_in_graph = healthy
+
+
+def full_disk(root: Path, ranks: Ranks) -> str:
+    """Let rank 0 meet a full disk when it writes metrics."""
+    run_dir = root / "full"
+    if ranks.is_root:
+        run_dir.mkdir()
+        (run_dir / "metrics.jsonl").symlink_to("/dev/full")
+    error = error_of(lambda: train(configuration(run_dir)))
+    expected = StorageError if ranks.is_root else RankFailedError
+    return str(error) if isinstance(error, expected) else f"wrong: {error!r}"
+
+
+def main() -> None:
+    ranks = distributed.join()
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # as each training asks for; once used, it is fixed
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    root = Path(distributed.broadcast_value(tempfile.mkdtemp(dir=sys.argv[1]), name="root"))
+    ranks = distributed.with_hosts(ranks, f"host{ranks.rank}")
+    found: dict[str, Any] = {"hosts": ranks.hosts, "unaveraged": unaveraged(root)}
+    found["gradient_difference"] = gradient_difference(root, ranks)
+    found["one_bit"] = one_bit(ranks, root)
+    found["failure"] = failure_on_rank_1(ranks)
+    found["stop"] = stop_and_resume(root, ranks)
+    found["diverged"] = diverged(root, ranks)
+    found["full"] = full_disk(root, ranks)
+    everyone = distributed.sum_values(np.array([1, 2**40 + 1], np.int64), name="count")
+    found["sums"] = everyone.tolist()
+    print("FOUND " + json.dumps(found), flush=True)
+    distributed.leave()
+
+
+if __name__ == "__main__":
+    main()

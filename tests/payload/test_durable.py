@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from payload.durable import StorageError, replace_file
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    replace_file(path, b"old")
+    replace_file(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_keeps_the_old_content_and_says_path_and_free_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    replace_file(path, b"old")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match=r"No space left on device \([0-9.]+ MiB free\); make room") as caught:
+        replace_file(path, b"new")
+    assert str(path) in str(caught.value)
+    assert caught.value.free_bytes is not None
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_directory_that_is_missing_is_an_error_of_the_same_kind(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="No such file"):
+        replace_file(tmp_path / "absent" / "file", b"")
+
+
+FILL = """
+import sys
+from pathlib import Path
+import numpy as np
+from payload.checkpoints import CheckpointStore, Progress
+from payload.durable import StorageError
+store = CheckpointStore(directory=Path(sys.argv[1]) / "checkpoints", keep=9)
+for step in range(1, 9):
+    try:
+        store.save(Progress(recipe="digits", seed=1, global_batch=1, total_steps=step), {"a": np.zeros(40_000)})
+    except StorageError as error:
+        print(error)
+        break
+newest, faults = store.newest_valid()
+print(step, newest.progress.total_steps, len(faults), sorted(path.name for path in store.directory.iterdir()))
+"""
+
+
+@pytest.mark.root
+def test_checkpoints_on_a_full_disk_leave_the_earlier_ones_whole(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    assert unshare
+    script = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" -c "$3" "$1"'
+    done = subprocess.run(
+        [unshare, "--mount", "sh", "-c", script, "sh", str(tmp_path), sys.executable, FILL],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert "No space left on device" in done.stdout
+    assert "4 3 0 ['step-00000001', 'step-00000002', 'step-00000003']" in done.stdout
