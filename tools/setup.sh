@@ -1,8 +1,8 @@
 #!/bin/sh
-# Set up a developer's machine: the system's packages here, then everything else in tools/setup.py. `make setup` runs it.
+# Set up a developer's machine: the system's packages here, then all the rest in tools/setup.py. `make setup` runs it.
 #
-# A package is installed only when what it brings is missing: apt, as root or through `sudo -n`. Without either, or without
-# apt, the missing ones are listed and nothing is done. PYTHON=/path/to/python3.12 chooses another Python.
+# A package is installed only when what it brings is missing: by apt, as root or through `sudo -n`. Without either, or
+# without apt, the missing ones are listed and nothing is done. PYTHON=/path/to/python3.12 chooses another Python.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -66,8 +66,8 @@ logged() {
 }
 
 install() {
-    # Only the program sshd is wanted, for the nodes of the embedded cloud, never the system's own service. Debian starts
-    # a service when its package is installed unless this policy says no (101), and enables it for the next start.
+    # Only the program sshd is wanted, for the nodes of the embedded cloud, never a service of this machine. Debian starts
+    # a service when its package is installed, unless this policy says no (101), and enables it for the next start.
     policy=/usr/sbin/policy-rc.d
     if [ -e "$policy" ]; then policy=; fi
     had_sshd=$(command -v sshd || true)
