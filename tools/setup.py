@@ -187,6 +187,9 @@ def main() -> int:
     except (StepError, HorovodError, OSError) as error:
         print(f"set-up failed: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\nset-up interrupted; `make setup` goes on where it stopped", file=sys.stderr)
+        return 130
     print_line(f"set up in {time.monotonic() - started:.1f} s")
     return 0
 

@@ -66,8 +66,8 @@ logged() {
 }
 
 install() {
-    # Only the program sshd is wanted, for the nodes of the embedded cloud, never a service of this machine. Debian starts
-    # a service when its package is installed, unless this policy says no (101), and enables it for the next start.
+    # Only the program sshd is wanted, for the nodes of the embedded cloud, never a service of this machine. Debian
+    # starts a service when its package is installed, unless this policy says no (101), and enables it for later.
     policy=/usr/sbin/policy-rc.d
     if [ -e "$policy" ]; then policy=; fi
     had_sshd=$(command -v sshd || true)
