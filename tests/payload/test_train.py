@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from payload import train
+
+ROOT = Path(__file__).parents[2]
+LAUNCHER = [sys.executable, "-m", "horovod.runner.launch", "-np", "2", "-H", "localhost:2", "--gloo"]
+
+
+def command(run_dir: Path, *flags: str) -> list[str]:
+    return [sys.executable, "-m", "payload.train", "--recipe", "digits", "--run-dir", str(run_dir), *flags]
+
+
+def environment(**extra: str) -> dict[str, str]:
+    return {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **extra}
+
+
+def metrics(run_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "said"),
+    [
+        (["--epochs", "none"], 2, "argument --epochs: invalid int value: 'none'"),
+        (["--epoch", "1"], 2, "did you mean --epochs?"),
+        (["--recipe", "fashion-mnist", "--data-dir", "/absent"], 1, "/absent: no such directory"),
+    ],
+)
+def test_what_can_fail_early_fails_in_one_line_without_importing_tensorflow(
+    tmp_path: Path, flags: list[str], status: int, said: str
+) -> None:
+    run_dir = tmp_path / "run"
+    done = subprocess.run(command(run_dir, *flags), capture_output=True, text=True, cwd=ROOT, env=environment())
+    assert done.returncode == status
+    assert said in done.stderr
+    assert done.stderr.startswith("payload.train: error: ")
+    assert done.stderr.count("\n") == 1
+    assert not run_dir.exists()
+
+
+def test_the_result_of_a_completed_run_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda number, action: None)
+    (tmp_path / "result.json").write_text("{}")
+    assert train.main(["--recipe", "digits", "--run-dir", str(tmp_path), "--resume"]) == 1
+    assert "already holds the result of a completed run" in capsys.readouterr().err
+    assert (tmp_path / "result.json").read_text() == "{}"
+
+
+def test_other_ranks_let_rank_0_speak_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    for rank in ("0", "3"):
+        monkeypatch.setenv("HOROVOD_RANK", rank)
+        assert train.main(["--recipe", "cifar"]) == 2
+    assert waits == [train.ROOT_FIRST_S]
+    assert capsys.readouterr().err.count("error") == 2
+
+
+def test_the_stop_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "signal", lambda number, action: None)
+    stop = train.StopRequest(tmp_path, watch_file=True)
+    assert not stop()
+    (tmp_path / train.STOP_FILE).touch()
+    assert not stop(), "the shared file system is not asked at every step"
+    monkeypatch.setattr(stop, "_next_look", 0.0)
+    assert stop()
+
+
+@pytest.mark.tensorflow
+def test_sigterm_ends_with_a_checkpoint_and_a_status_of_its_own(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command(tmp_path, "--epochs", "1000"), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    try:
+        for line in process.stdout:
+            if line.startswith("epoch 1/"):
+                break
+        process.send_signal(signal.SIGTERM)
+        said = process.stdout.read()
+        assert process.wait(timeout=60) == train.EXIT_STOPPED == 143
+    finally:
+        process.kill()
+        process.wait()
+    last = metrics(tmp_path)[-1]
+    assert last["event"] == "stopped"
+    assert (tmp_path / "checkpoints" / last["checkpoint"] / "manifest.json").exists()
+    assert f"go on from {last['checkpoint']} with --resume" in said
+    assert not (tmp_path / "result.json").exists()
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train the digits with the recipe's own values, on two ranks."""
+    directory = tmp_path_factory.mktemp("digits") / "run"
+    env = environment(DEEPCDK_PAYLOAD_HASH="ab" * 32, DEEPCDK_GIT_COMMIT="cd" * 20)
+    done = subprocess.run(
+        [*LAUNCHER, *command(directory)], capture_output=True, text=True, cwd=ROOT, env=env, timeout=240
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.stdout.count("done: test accuracy") == 1
+    return directory
+
+
+@pytest.mark.horovod
+def test_two_ranks_learn_the_digits(run_dir: Path) -> None:
+    result = json.loads((run_dir / "result.json").read_text())
+    assert result["test_accuracy"] >= 0.98
+    assert result["ranks"] == 2
+    assert result["global_batch"] == 64
+    assert result["hosts"] == ["localhost", "localhost"]
+    assert result["payload_hash"] == "ab" * 32
+    assert result["git_commit"] == "cd" * 20
+    assert result["images_per_s"] == pytest.approx(20 * 1437 / result["training_seconds"], rel=1e-3)
+
+
+@pytest.mark.horovod
+def test_metrics_tell_start_steps_epochs_and_end(run_dir: Path) -> None:
+    records = metrics(run_dir)
+    events = [record["event"] for record in records]
+    assert events[0] == "start"
+    assert events[-1] == "end"
+    assert events.count("epoch") == 20
+    start = records[0]
+    assert (start["epochs"], start["steps_per_epoch"], start["ranks"], start["global_batch"]) == (20, 23, 2, 64)
+    step = next(record for record in records if record["event"] == "step")
+    assert step.keys() >= {
+        "epoch",
+        "step",
+        "steps_per_epoch",
+        "images_per_s",
+        "loss",
+        "accuracy",
+        "learning_rate",
+        "eta_s",
+    }
+    epochs = [record for record in records if record["event"] == "epoch"]
+    assert [record["epoch"] for record in epochs] == list(range(1, 21))
+    assert all(record["weights_agree"] for record in epochs)
+    assert epochs[-1]["train_loss"] < epochs[0]["train_loss"] / 10
+
+
+@pytest.mark.horovod
+def test_checkpoints_and_events_lie_in_the_run_directory(run_dir: Path) -> None:
+    names = sorted(path.name for path in (run_dir / "checkpoints").iterdir())
+    assert names == ["step-00000230", "step-00000345", "step-00000460"]
+    assert list((run_dir / "events").glob("events.out.tfevents.*"))
