@@ -93,8 +93,8 @@ class Daemon:
             self.reconciler.consoles.publish()
         self._control.close()
         self.reconciler.close()
-        self.cloud.close()
         self.internet.close()
+        # The API's threads end with the process: to wait for open connections would only take time.
 
     def stop(self, *_: object) -> None:
         """End `run` soon."""
