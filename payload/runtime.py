@@ -149,7 +149,7 @@ class Maker:
         else:
             self._install_from_wheelhouse(self.wheelhouse / self.runtime.fingerprint)
         check = "import horovod.tensorflow, keras, sklearn"
-        self._run("Importing what was installed", [str(self.runtime.python), "-c", check])
+        self._run("Importing what was installed", [str(self.runtime.python), "-c", check], quiet=True)
         (self.runtime.directory / COMPLETE).write_text(f"Horovod {VERSION}, {self.requirements.name}\n")
 
     def _install_from_wheelhouse(self, wheels: Path) -> None:
@@ -199,11 +199,17 @@ class Maker:
         module = [str(self.runtime.python), "-m", "payload.horovod_wheel", "build", "--cache", str(cache)]
         return Path(self._run("Building Horovod", [*module, *self.settings_arguments]).splitlines()[-1])
 
-    def _run(self, step: str, command: Sequence[str]) -> str:
-        """Run one step; return what it printed. What it says on the error stream passes through."""
+    def _run(self, step: str, command: Sequence[str], *, quiet: bool = False) -> str:
+        """Run one step; return what it printed. What it says on the error stream passes through unless `quiet`."""
         root = Path(__file__).parent.parent
         finished = subprocess.run(
-            command, cwd=root, env=dict(self.environ), stdout=subprocess.PIPE, text=True, check=False
+            command,
+            cwd=root,
+            env=dict(self.environ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if quiet else None,
+            text=True,
+            check=False,
         )
         if finished.returncode != 0:
             last = "\n".join(finished.stdout.splitlines()[-5:])
@@ -252,7 +258,7 @@ def main(argv: Sequence[str]) -> int:
             uv=shutil.which("uv", path=os.environ.get("PATH", os.defpath)),
             wheelhouse=arguments.wheelhouse,
             cache=arguments.cache or default_cache(os.environ),
-            environ=dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "2"},  # no greetings between the lines of progress
+            environ=os.environ,
             report=lambda line: print(line, file=sys.stderr, flush=True),
         )
         print(maker.ensure())

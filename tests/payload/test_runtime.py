@@ -105,7 +105,7 @@ def test_an_incomplete_runtime_is_removed_and_a_failed_one_is_not_marked(
     (runtime.directory / "left-over").touch()
     steps: list[str] = []
 
-    def fail_late(self: Maker, step: str, command: list[str]) -> str:
+    def fail_late(self: Maker, step: str, command: list[str], *, quiet: bool = False) -> str:
         steps.append(step)
         if step == "Building Horovod":
             raise RuntimeSetupError("no compiler")
@@ -127,7 +127,7 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
     wheel.touch()
     steps: list[str] = []
 
-    def pretend(self: Maker, step: str, command: list[str]) -> str:
+    def pretend(self: Maker, step: str, command: list[str], *, quiet: bool = False) -> str:
         steps.append(step)
         if step == "Downloading wheels":
             Path(command[-1]).mkdir(parents=True)
