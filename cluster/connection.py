@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import queue
 import shlex
 import socket
 import threading
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S: Final = 10
 KEYS_TIMEOUT_S: Final = 60.0
 BLOCK: Final = 1 << 16
+_UNLOCK: Final = "add it to an agent, and leave --key out: eval $(ssh-agent); ssh-add FILE"
 
 
 class SilenceError(ConnectionFailedError):
@@ -183,11 +183,7 @@ def open_connection(host: str, user: str, keys: Sequence[HostKey], *, key: str =
     import fabric
     import paramiko
 
-    if key and not Path(key).expanduser().is_file():
-        raise ConnectionFailedError(
-            f"no private key at {key}", remedy="give --key FILE, or leave it out to use the agent and ~/.ssh"
-        )
-    options = {"key_filename": str(Path(key).expanduser()), "allow_agent": False, "look_for_keys": False} if key else {}
+    options = {"pkey": load_key(key), "allow_agent": False, "look_for_keys": False} if key else {}
     connection = fabric.Connection(
         host,
         user=user,
@@ -214,6 +210,22 @@ def open_connection(host: str, user: str, keys: Sequence[HostKey], *, key: str =
     return Master(connection, where)
 
 
+def load_key(key: str) -> Any:
+    """Load a private key from its file. Raises ConnectionFailedError where that cannot be."""
+    import paramiko
+
+    try:
+        return paramiko.PKey.from_path(Path(key).expanduser())
+    except FileNotFoundError:
+        raise ConnectionFailedError(
+            f"no private key at {key}", remedy="give --key FILE, or leave it out to use the agent and ~/.ssh"
+        ) from None
+    except (paramiko.PasswordRequiredException, TypeError):
+        raise ConnectionFailedError(f"{key} has a passphrase", remedy=_UNLOCK) from None
+    except (paramiko.SSHException, paramiko.pkey.UnknownKeyType, ValueError, OSError) as error:
+        raise ConnectionFailedError(f"{key} is no private key: {error}", remedy="give --key FILE") from None
+
+
 def _explain(error: Exception, where: str) -> Exception:
     import paramiko
 
@@ -226,7 +238,7 @@ def _explain(error: Exception, where: str) -> Exception:
             "do not go on from this network; compare the console (`aws ec2 get-console-output`) from another one",
         )
     if isinstance(error, paramiko.PasswordRequiredException):
-        return failed("the private key has a passphrase", "add it to an agent first: eval $(ssh-agent); ssh-add")
+        return failed("the private key has a passphrase", _UNLOCK)
     if isinstance(error, paramiko.AuthenticationException):
         return failed(
             "the master refuses your SSH key",
@@ -244,27 +256,3 @@ def _explain(error: Exception, where: str) -> Exception:
     if isinstance(error, OSError | paramiko.SSHException | EOFError):
         return failed(f"no connection: {error}", "check your network and ssh_cidr in cdk.json")
     return error
-
-
-class Interruptible:
-    """Iterate over a blocking stream in a thread of its own, so that Ctrl-C and a time-out reach the caller at once."""
-
-    def __init__(self, source: Iterator[str]) -> None:
-        self._queue: queue.Queue[str | BaseException | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._pump, args=(source,), daemon=True)
-        self._thread.start()
-
-    def _pump(self, source: Iterator[str]) -> None:
-        try:
-            for item in source:
-                self._queue.put(item)
-            self._queue.put(None)
-        except BaseException as error:
-            self._queue.put(error)
-
-    def next(self, timeout_s: float) -> str | None:
-        """Return the next item, or None at the end. Raises queue.Empty when none came in time."""
-        item = self._queue.get(timeout=timeout_s)
-        if isinstance(item, BaseException):
-            raise item
-        return item

@@ -8,8 +8,9 @@ import queue
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
-from cluster.connection import Interruptible, SilenceError
+from cluster.connection import SilenceError
 from cluster.errors import ConnectionFailedError
+from cluster.reader import Interruptible
 
 SILENCE_S: Final = 20.0
 """Four heartbeats of the far side."""

@@ -14,10 +14,11 @@ from typing import Any
 from cluster import capacity, launch
 from cluster import inventory as stock
 from cluster.aws import Aws
-from cluster.connection import Interruptible, Master, connect
+from cluster.connection import Master, connect
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError, UsageError
 from cluster.price import Prices, cache_file, shown, total_per_hour
 from cluster.push import Pushed, Tree, control_tree, push
+from cluster.reader import Interruptible
 from payload.launch import Launch, LaunchError, Node, workers
 from stacks.config import ClusterConfig, ConfigError
 

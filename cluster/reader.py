@@ -1,0 +1,31 @@
+"""Read a blocking stream without being blocked by it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+
+
+class Interruptible:
+    """Iterate over a blocking stream in a thread of its own, so that Ctrl-C and a time-out reach the caller at once."""
+
+    def __init__(self, source: Iterator[str]) -> None:
+        self._queue: queue.Queue[str | BaseException | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._pump, args=(source,), daemon=True)
+        self._thread.start()
+
+    def _pump(self, source: Iterator[str]) -> None:
+        try:
+            for item in source:
+                self._queue.put(item)
+            self._queue.put(None)
+        except BaseException as error:
+            self._queue.put(error)
+
+    def next(self, timeout_s: float) -> str | None:
+        """Return the next item, or None at the end. Raises queue.Empty when none came in time."""
+        item = self._queue.get(timeout=timeout_s)
+        if isinstance(item, BaseException):
+            raise item
+        return item

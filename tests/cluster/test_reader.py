@@ -1,0 +1,36 @@
+"""Facts about reading a blocking stream: items, end, errors and time-outs all reach the caller."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from cluster.reader import Interruptible
+
+
+def test_items_come_in_order_and_the_end_is_none() -> None:
+    stream = Interruptible(iter(["one", "two"]))
+    assert [stream.next(timeout_s=5) for _ in range(3)] == ["one", "two", None]
+
+
+def test_a_wait_ends_in_time() -> None:
+    def slow() -> Iterator[str]:
+        time.sleep(0.5)
+        yield "late"
+
+    with pytest.raises(queue.Empty):
+        Interruptible(slow()).next(timeout_s=0.05)
+
+
+def test_an_error_of_the_stream_is_the_callers() -> None:
+    def broken() -> Iterator[str]:
+        yield "one"
+        raise KeyError("two")
+
+    stream = Interruptible(broken())
+    assert stream.next(timeout_s=5) == "one"
+    with pytest.raises(KeyError):
+        stream.next(timeout_s=5)
