@@ -23,7 +23,8 @@ MARK: Final = "deepcdk-proof "
 
 def command(python: str) -> list[str]:
     """Return the command that starts the ranks. No script of a virtual environment is used: those hold its path."""
-    launcher = [python, "-m", "horovod.runner.launch", "--gloo", "-np", str(RANKS), "-H", f"localhost:{RANKS}"]
+    # An address and not `localhost`: what cannot be resolved is taken for another host, and tried over SSH.
+    launcher = [python, "-m", "horovod.runner.launch", "--gloo", "-np", str(RANKS), "-H", f"127.0.0.1:{RANKS}"]
     return [*launcher, python, "-m", "payload.horovod_proof"]
 
 
