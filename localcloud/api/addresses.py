@@ -14,6 +14,8 @@ from moto.ec2 import models as ec2_models
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import elastic_ip_addresses, elastic_network_interfaces, instances, nat_gateways, subnets
 
+from localcloud.api.replacing import replace
+
 # 198.18.0.0/24 holds the API; 198.18.255.0/24 is left to hosts outside the cloud.
 _FIRST_PUBLIC = ipaddress.IPv4Address("198.18.1.1")
 _LAST_PUBLIC = ipaddress.IPv4Address("198.18.254.254")
@@ -27,7 +29,8 @@ class NoFreeAddressError(EC2ClientError):
     def __init__(self, subnet_id: str) -> None:
         super().__init__(
             "InsufficientFreeAddressesInSubnet",
-            f"There are not enough free addresses in subnet '{subnet_id}' to satisfy the requested number of instances.",
+            f"There are not enough free addresses in subnet '{subnet_id}' to satisfy "
+            "the requested number of instances.",
         )
 
 
@@ -72,8 +75,8 @@ def apply() -> PublicAddresses:
     def next_public() -> str:
         return pool.take(_held_public())
 
-    elastic_network_interfaces.random_public_ip = next_public
-    elastic_ip_addresses.random_ip = next_public
+    replace(elastic_network_interfaces, "random_public_ip", next_public)
+    replace(elastic_ip_addresses, "random_ip", next_public)
 
     def get_available_subnet_ip(self: subnets.Subnet, instance: Any) -> str:
         address = lowest_free(ipaddress.IPv4Network(self.cidr_block), set(self._subnet_ips))
@@ -82,18 +85,21 @@ def apply() -> PublicAddresses:
         self._subnet_ips[address] = instance
         return address
 
-    subnets.Subnet.get_available_subnet_ip = get_available_subnet_ip  # type: ignore[method-assign]
+    replace(subnets.Subnet, "get_available_subnet_ip", get_available_subnet_ip)
 
     # A network interface without a given address takes one of its subnet.
-    original_create = elastic_network_interfaces.NetworkInterfaceBackend.create_network_interface
+    interfaces = elastic_network_interfaces.NetworkInterfaceBackend
+    original_create = interfaces.create_network_interface
 
-    def create_network_interface(self: Any, subnet: Any, private_ip_address: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def create_network_interface(
+        self: Any, subnet: Any, private_ip_address: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
         of = self.get_subnet(subnet) if isinstance(subnet, str) else subnet
         if not private_ip_address and not (args and args[0]) and not kwargs.get("private_ip_addresses"):
             private_ip_address = of.get_available_subnet_ip(None)
         return original_create(self, of, private_ip_address, *args, **kwargs)
 
-    elastic_network_interfaces.NetworkInterfaceBackend.create_network_interface = create_network_interface  # type: ignore[method-assign]
+    replace(interfaces, "create_network_interface", create_network_interface)
 
     _correct_nat_gateways()
     _correct_termination()
@@ -102,7 +108,7 @@ def apply() -> PublicAddresses:
 
 def _correct_nat_gateways() -> None:
     """Make a NAT gateway take an address of its subnet, and give both of its addresses back when it is deleted."""
-    nat_gateways.random_private_ip = lambda *_: ""
+    replace(nat_gateways, "random_private_ip", lambda *_: "")
     original_create = nat_gateways.NatGatewayBackend.create_nat_gateway
 
     def create_nat_gateway(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -110,7 +116,7 @@ def _correct_nat_gateways() -> None:
         gateway.private_ip = gateway._eni.private_ip_address
         return gateway
 
-    nat_gateways.NatGatewayBackend.create_nat_gateway = create_nat_gateway  # type: ignore[method-assign]
+    replace(nat_gateways.NatGatewayBackend, "create_nat_gateway", create_nat_gateway)
 
     def delete_nat_gateway(self: Any, nat_gateway_id: str) -> Any:
         gateway = self.nat_gateways.get(nat_gateway_id)
@@ -124,7 +130,7 @@ def _correct_nat_gateways() -> None:
             gateway.state = "deleted"
         return gateway
 
-    nat_gateways.NatGatewayBackend.delete_nat_gateway = delete_nat_gateway  # type: ignore[method-assign]
+    replace(nat_gateways.NatGatewayBackend, "delete_nat_gateway", delete_nat_gateway)
 
 
 def _correct_termination() -> None:
@@ -144,4 +150,4 @@ def _correct_termination() -> None:
             self._private_ips.clear()
         return previous
 
-    instances.Instance.terminate = terminate  # type: ignore[method-assign]
+    replace(instances.Instance, "terminate", terminate)

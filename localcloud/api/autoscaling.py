@@ -1,9 +1,8 @@
 """Auto Scaling groups that keep their instances and spread them over their subnets.
 
-AWS balances a group over its zones, launches from the version of the launch template that the group names, and takes away
-by its default policy: from the fullest zone, oldest template first. moto launches all instances into the first subnet,
-ignores most of the template, takes away the first ones, does not replace an instance that was terminated behind its back,
-and counts one that is replaced before it is gone.
+AWS balances a group over its zones, launches from the version of the launch template that the group names, and takes
+away by its default policy: from the fullest zone, oldest template first. moto launches all instances into the first
+subnet, ignores most of the template, takes away the first ones, and takes any size that it is given.
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from moto.autoscaling import models
+from moto.autoscaling import models, responses
 from moto.autoscaling.exceptions import AutoscalingClientError
 from moto.core.exceptions import ServiceException
 
-from localcloud.api import instances
+from localcloud.api import activities, instances
+from localcloud.api.replacing import replace
 
 log = logging.getLogger("localcloud.api")
 
@@ -26,19 +26,20 @@ _FAILURES_ALLOWED = 3
 def apply() -> None:
     """Correct moto."""
     group = models.FakeAutoScalingGroup
-    group.replace_autoscaling_group_instances = _launch  # type: ignore[method-assign]
-    group.set_desired_capacity = _set_desired_capacity  # type: ignore[method-assign]
-    models.AutoScalingBackend.terminate_instance = _terminate_instance  # type: ignore[method-assign]
-    original_state_template = models.InstanceState.launch_template
+    replace(group, "replace_autoscaling_group_instances", _launch)
+    replace(group, "set_desired_capacity", _set_desired_capacity)
+    replace(models.AutoScalingBackend, "terminate_instance", _terminate_instance)
+    original_state_template: Any = models.InstanceState.launch_template
 
     def launch_template(self: Any) -> Any:
         """Name the version that the instance was launched from, not the template's default."""
-        shown = original_state_template.fget(self)  # type: ignore[attr-defined]
+        shown = original_state_template.fget(self)
         version = getattr(self.instance, "_launched_version", None)
         return {**shown, "Version": version} if shown and version else shown
 
-    models.InstanceState.launch_template = property(launch_template)  # type: ignore[assignment, method-assign]
+    replace(models.InstanceState, "launch_template", property(launch_template))
     _correct_limits()
+    _correct_deletion()
 
 
 def _correct_limits() -> None:
@@ -51,23 +52,51 @@ def _correct_limits() -> None:
             raise AutoscalingClientError("ValidationError", "AutoScalingGroup name not found - null")
         original(self, group_name, desired_capacity)
 
-    models.AutoScalingBackend.set_desired_capacity = set_desired_capacity  # type: ignore[method-assign]
+    replace(models.AutoScalingBackend, "set_desired_capacity", set_desired_capacity)
     original_update = models.AutoScalingBackend.update_auto_scaling_group
 
     def update_auto_scaling_group(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
         group = self.autoscaling_groups.get(name)
-        named = dict(zip(("availability_zones", "desired_capacity", "max_size", "min_size"), args, strict=False)) | kwargs
+        named = (
+            dict(zip(("availability_zones", "desired_capacity", "max_size", "min_size"), args, strict=False)) | kwargs
+        )
         if group is not None:
             low = _given(named.get("min_size"), group.min_size)
             high = _given(named.get("max_size"), group.max_size)
             wanted = named.get("desired_capacity")
             if low is not None and high is not None and low > high:
-                raise AutoscalingClientError("ValidationError", f"Max bound, {high}, must be greater than or equal to min bound, {low}")
+                raise AutoscalingClientError(
+                    "ValidationError", f"Max bound, {high}, must be greater than or equal to min bound, {low}"
+                )
             if wanted is not None:
                 check_bounds(int(wanted), low, high)
         return original_update(self, name, *args, **kwargs)
 
-    models.AutoScalingBackend.update_auto_scaling_group = update_auto_scaling_group  # type: ignore[method-assign]
+    replace(models.AutoScalingBackend, "update_auto_scaling_group", update_auto_scaling_group)
+
+
+def _correct_deletion() -> None:
+    """Delete a group with all its instances when forced to, and not at all while it has some otherwise.
+
+    moto always deletes, and leaves protected instances running.
+    """
+    original = responses.AutoScalingResponse.delete_auto_scaling_group
+
+    def delete_auto_scaling_group(self: Any) -> Any:
+        group = self.autoscaling_backend.autoscaling_groups.get(self._get_param("AutoScalingGroupName"))
+        left = [s.instance.id for s in group.instance_states if s.instance._state.name != "terminated"] if group else []
+        if left and not self._get_bool_param("ForceDelete", False):
+            raise AutoscalingClientError(
+                "ResourceInUse",
+                "You cannot delete an AutoScalingGroup while there are instances or pending Spot instance request(s) "
+                "still in the group.",
+            )
+        if left:
+            self.autoscaling_backend.ec2_backend.terminate_instances(left)
+            group.instance_states = []
+        return original(self)
+
+    replace(responses.AutoScalingResponse, "delete_auto_scaling_group", delete_auto_scaling_group)
 
 
 def _given(value: Any, otherwise: int | None) -> int | None:
@@ -78,11 +107,13 @@ def check_bounds(wanted: int, low: int | None, high: int | None) -> None:
     """Raise the error of Auto Scaling for a desired capacity out of bounds."""
     if high is not None and wanted > high:
         raise AutoscalingClientError(
-            "ValidationError", f"New SetDesiredCapacity value {wanted} is above max value {high} for the AutoScalingGroup."
+            "ValidationError",
+            f"New SetDesiredCapacity value {wanted} is above max value {high} for the AutoScalingGroup.",
         )
     if low is not None and wanted < low:
         raise AutoscalingClientError(
-            "ValidationError", f"New SetDesiredCapacity value {wanted} is below min value {low} for the AutoScalingGroup."
+            "ValidationError",
+            f"New SetDesiredCapacity value {wanted} is below min value {low} for the AutoScalingGroup.",
         )
 
 
@@ -106,15 +137,33 @@ def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> No
     for state in self.instance_states:
         if state.instance.subnet_id in load:
             load[state.instance.subnet_id] += 1
+    launched: list[str] = []
     for _ in range(count_needed):
         emptiest = min(subnets, key=lambda subnet: load[subnet])
         load[emptiest] += 1
-        for instance in instances.launch(ec2, what, emptiest, 1):
-            instance.autoscaling_group = self  # type: ignore[attr-defined]
-            instance._launched_version = str(version.number)  # type: ignore[attr-defined]
-            self.instance_states.append(
-                models.InstanceState(instance, protected_from_scale_in=self.new_instances_protected_from_scale_in)
-            )
+        try:
+            (instance,) = instances.launch(ec2, what, emptiest, 1)
+        except ServiceException as error:
+            _report_failed_launch(self, launched, error)
+            return
+        launched.append(instance.id)
+        instance.autoscaling_group = self
+        instance._launched_version = str(version.number)
+        self.instance_states.append(
+            models.InstanceState(instance, protected_from_scale_in=self.new_instances_protected_from_scale_in)
+        )
+        activities.record(self, f"Launching a new EC2 instance: {instance.id}")
+
+
+def _report_failed_launch(group: Any, launched: list[str], error: ServiceException) -> None:
+    """Record a launch that failed; a group that is only being created fails with it, as on AWS a stack would in the end."""
+    backend = group.autoscaling_backend
+    if group.name not in backend.autoscaling_groups:
+        if launched:
+            backend.ec2_backend.terminate_instances(launched)
+        raise AutoscalingClientError("ValidationError", error.message) from None
+    log.warning("group %s could not launch: %s", group.name, error)
+    activities.record(group, "Launching a new EC2 instance", failure=str(error.message))
 
 
 def _set_desired_capacity(self: Any, new_capacity: int | None) -> None:
@@ -136,6 +185,8 @@ def settle(group: Any) -> None:
             ec2 = group.autoscaling_backend.ec2_backend
             ec2.terminate_instances([state.instance.id for state in gone])
             group.instance_states = [state for state in group.instance_states if state not in gone]
+            for state in gone:
+                activities.record(group, f"Terminating EC2 instance: {state.instance.id}")
 
 
 def _surplus(active: list[Any], count: int) -> list[Any]:
@@ -171,15 +222,17 @@ def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> 
                     if original_size - 1 < (group.min_size or 0):
                         raise AutoscalingClientError(
                             "ValidationError",
-                            "Currently, desiredSize equals minSize "
-                            f"({group.min_size}). Terminating instance without replacement will violate group's min size "
-                            "constraint. Either set shouldDecrementDesiredCapacity flag to false or lower group's min size.",
+                            f"Currently, desiredSize equals minSize ({group.min_size}). Terminating instance without "
+                            "replacement will violate group's min size constraint. Either set "
+                            "shouldDecrementDesiredCapacity flag to false or lower group's min size.",
                         )
                     group.desired_capacity = original_size - 1
                 self.ec2_backend.terminate_instances([instance_id])
                 settle(group)
                 return models.TerminateInstanceActivity(state.instance, original_size)
-    raise AutoscalingClientError("ValidationError", f"Instance Id not found - No managed instance found for instance ID: {instance_id}")
+    raise AutoscalingClientError(
+        "ValidationError", f"Instance Id not found - No managed instance found for instance ID: {instance_id}"
+    )
 
 
 def keep(backend: Any) -> bool:
@@ -197,11 +250,7 @@ def keep(backend: Any) -> bool:
         if sick:
             group.autoscaling_backend.ec2_backend.terminate_instances(sick)
         if failures < _FAILURES_ALLOWED:
-            try:
-                settle(group)
-            except ServiceException as error:
-                # On AWS this is a failed scaling activity; the group tries again later.
-                log.warning("group %s could not launch: %s", group.name, error)
+            settle(group)
         changed = changed or before != [state.instance.id for state in group.instance_states]
     return changed
 

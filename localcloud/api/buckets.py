@@ -1,8 +1,8 @@
 """Buckets: policies with conditions, and the encryption that every bucket has.
 
-AWS applies a statement of a bucket policy only where its conditions hold; moto takes a condition that it does not know for
-one that always holds, so the usual rule against plain HTTP locks everybody out. And since 2023 every bucket of AWS is
-encrypted with SSE-S3 unless it says otherwise; moto reports none.
+AWS applies a statement of a bucket policy only where its conditions hold; moto takes a condition that it does not know
+for one that always holds, so the usual rule against plain HTTP locks everybody out. And since 2023 every bucket of AWS
+is encrypted with SSE-S3 unless it says otherwise; moto reports none.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 from moto.iam.access_control import IAMPolicy, PermissionResult
 from moto.s3 import models
+
+from localcloud.api.replacing import replace
 
 # What holds for every request: the API is reached within one machine, as if over TLS 1.3.
 _FACTS: dict[str, str] = {"aws:securetransport": "true", "s3:tlsversion": "1.3"}
@@ -51,14 +53,16 @@ def apply() -> None:
             return PermissionResult.NEUTRAL
         document = json.loads(self.policy.decode())
         given = document["Statement"]
-        statements = [each for each in (given if isinstance(given, list) else [given]) if holds(each.get("Condition", {}))]
+        statements = [
+            each for each in (given if isinstance(given, list) else [given]) if holds(each.get("Condition", {}))
+        ]
         bare = [{key: value for key, value in each.items() if key != "Condition"} for each in statements]
         return IAMPolicy(json.dumps({**document, "Statement": bare})).is_action_permitted(action, resource)
 
-    models.FakeBucket.get_permission = get_permission  # type: ignore[method-assign]
+    replace(models.FakeBucket, "get_permission", get_permission)
     original = models.S3Backend.get_bucket_encryption
 
     def get_bucket_encryption(self: Any, bucket_name: str) -> dict[str, Any]:
         return original(self, bucket_name) or _SSE_S3
 
-    models.S3Backend.get_bucket_encryption = get_bucket_encryption  # type: ignore[method-assign]
+    replace(models.S3Backend, "get_bucket_encryption", get_bucket_encryption)

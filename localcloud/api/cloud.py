@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any, Final, cast
 
-from werkzeug.serving import BaseWSGIServer, make_server
+from werkzeug.serving import make_server
 
 from localcloud.api import autoscaling, corrections, observation
 from localcloud.api.instances import Console
@@ -42,7 +42,7 @@ class Cloud:
         self.loopback = Loopback(self._application, REGION)
         self.formation = Account(self.loopback, ACCOUNT, REGION)
         self._application.own["cloudformation"] = Formation(self.formation)
-        self._server: BaseWSGIServer | None = None
+        self._server: Any = None
 
     def serve(self, listener: socket.socket) -> threading.Thread:
         """Serve the API on a listening socket, each connection in a thread; return the (daemon) thread that accepts.
@@ -63,7 +63,8 @@ class Cloud:
         self._server = make_server(
             host, port, self._application, threaded=True, request_handler=QuietHandler, fd=listener.fileno()
         )
-        self._server.daemon_threads = True  # type: ignore[attr-defined]
+        # An open connection must not hold the process back when it ends.
+        self._server.daemon_threads = True
         thread = threading.Thread(target=self._server.serve_forever, name="aws-api", daemon=True)
         thread.start()
         return thread
@@ -146,13 +147,15 @@ class Cloud:
 
         if service == "iam":
             return iam_backends[ACCOUNT]["aws"]
-        return {"ec2": ec2_backends, "efs": efs_backends, "autoscaling": autoscaling_backends}[service][ACCOUNT][REGION]
+        regional: dict[str, Any] = {"ec2": ec2_backends, "efs": efs_backends, "autoscaling": autoscaling_backends}
+        return regional[service][ACCOUNT][REGION]
 
 
 def _reset_moto() -> None:
     """Empty moto's backends, which belong to the process and not to a Cloud."""
     from moto.core.base_backend import BackendDict
 
-    for services in list(BackendDict._instances):
+    registry: Any = BackendDict
+    for services in list(registry._instances):
         for regions in list(services.values()):
             regions.reset()

@@ -22,12 +22,13 @@ def apply() -> object:
     if found != MOTO_VERSION:
         raise failures.WrongMotoError(found, MOTO_VERSION)
     if not _applied:
-        from localcloud.api import addresses, autoscaling, buckets, instances, policies
+        from localcloud.api import activities, addresses, autoscaling, buckets, instances, policies
 
         console = instances.Console()
         addresses.apply()
         instances.apply(console)
         autoscaling.apply()
+        activities.apply()
         policies.apply()
         buckets.apply()
         _applied.append(console)

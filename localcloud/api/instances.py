@@ -1,8 +1,8 @@
 """Instances as their launch template says, and what their console printed.
 
-AWS takes from a launch template whatever a launch does not say itself. moto takes the image, the type, the user data, the
-key pair and the security groups, and leaves out the network interface, the instance profile, the metadata options, the
-market options and `$Latest`; its console output is always that of one machine of 2006.
+AWS takes from a launch template whatever a launch does not say itself. moto takes the image, the type, the user
+data, the key pair and the security groups, and leaves out the network interface, the instance profile, the metadata
+options and the market options; its console output is always that of one machine of 2006.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from moto.core.responses import ActionResult
 from moto.core.types import Base64EncodedString
 from moto.core.utils import utcnow
 from moto.ec2.exceptions import EC2ClientError
-from moto.ec2.models.instances import Instance, InstanceBackend
+from moto.ec2.models.instances import InstanceBackend
 from moto.ec2.responses.general import General
+
+from localcloud.api.replacing import replace
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,7 @@ class Launch:
     tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Instance]:
+def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
     """Launch instances of a template into a subnet.
 
     Raises the errors of EC2 for an unknown key pair, group or profile, as RunInstances does.
@@ -69,8 +71,7 @@ def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Instance]
                 iam_instance_profile_name=profile.get("Name"),
                 iam_instance_profile_arn=profile.get("Arn"),
             )
-    found: list[Instance] = list(reservation.instances)
-    return found
+    return list(reservation.instances)
 
 
 def _truth(value: Any) -> bool:
@@ -121,7 +122,7 @@ def apply(console: Console) -> None:
             result["Output"] = Base64EncodedString.from_raw_string(text)
         return ActionResult(result)
 
-    General.get_console_output = get_console_output  # type: ignore[method-assign]
+    replace(General, "get_console_output", get_console_output)
     _correct_root_volume()
 
 
@@ -138,4 +139,4 @@ def _correct_root_volume() -> None:
                 kwargs["block_device_mappings"] = usable
         return original(self, *args, **kwargs)
 
-    InstanceBackend.run_instances = run_instances  # type: ignore[method-assign]
+    replace(InstanceBackend, "run_instances", run_instances)

@@ -41,9 +41,7 @@ class Loopback:
                 service,
                 region_name=self._region,
                 endpoint_url=_ENDPOINT,
-                config=Config(
-                    retries={"max_attempts": 0}, s3={"addressing_style": "path"}, parameter_validation=True
-                ),
+                config=Config(retries={"max_attempts": 0}, s3={"addressing_style": "path"}, parameter_validation=True),
             )
             client.meta.events.register("before-send", self._send)
             self._clients[service] = client

@@ -1,7 +1,7 @@
 """AWS's own IAM policies, brought in when they are first attached.
 
-On AWS every account has them. moto has them all too, but leaves them out unless asked, because making a thousand policies
-takes longer than everything else at its start.
+On AWS every account has them. moto has them all too, but leaves them out unless asked, because making a thousand
+policies takes longer than everything else at its start.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 from moto.iam import models
 from moto.iam.aws_managed_policies import aws_managed_policies_data
+
+from localcloud.api.replacing import replace
 
 _PREFIX = "arn:aws:iam::aws:policy/"
 
@@ -43,4 +45,4 @@ def _bring_in_before(method: str) -> None:
                 self.managed_policies[policy.arn] = policy
         return original(self, policy_arn, *args, **kwargs)
 
-    setattr(models.IAMBackend, method, corrected)
+    replace(models.IAMBackend, method, corrected)

@@ -117,4 +117,3 @@ def _run(application: WsgiApp, environ: dict[str, Any]) -> failures.Reply:
 
     body = b"".join(application(environ, start))
     return answer[0], answer[1], body
-

@@ -44,9 +44,7 @@ def _withdraw(iam: Any, name: str, properties: Properties) -> None:
 
 def _update_role(place: Place, made: Made, old: Properties, new: Properties) -> Made:
     iam = place.aws.client("iam")
-    iam.update_assume_role_policy(
-        RoleName=made.physical_id, PolicyDocument=json.dumps(new["AssumeRolePolicyDocument"])
-    )
+    iam.update_assume_role_policy(RoleName=made.physical_id, PolicyDocument=json.dumps(new["AssumeRolePolicyDocument"]))
     _withdraw(iam, made.physical_id, old)
     _grant(iam, made.physical_id, new)
     iam.tag_role(RoleName=made.physical_id, Tags=place.tags(new.get("Tags")))
@@ -108,7 +106,9 @@ def _delete_managed_policy(place: Place, made: Made, properties: Properties) -> 
 def _create_profile(place: Place, properties: Properties) -> Made:
     iam = place.aws.client("iam")
     name = properties.get("InstanceProfileName") or place.name(128)
-    arn = iam.create_instance_profile(InstanceProfileName=name, Path=properties.get("Path", "/"))["InstanceProfile"]["Arn"]
+    arn = iam.create_instance_profile(InstanceProfileName=name, Path=properties.get("Path", "/"))["InstanceProfile"][
+        "Arn"
+    ]
     for role in properties["Roles"]:
         iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)
     return Made(physical_id=name, attributes={"Arn": arn})
@@ -117,9 +117,7 @@ def _create_profile(place: Place, properties: Properties) -> Made:
 def _update_profile(place: Place, made: Made, old: Properties, new: Properties) -> Made:
     iam = place.aws.client("iam")
     for role in old["Roles"]:
-        unless_gone(
-            _GONE, iam.remove_role_from_instance_profile, InstanceProfileName=made.physical_id, RoleName=role
-        )
+        unless_gone(_GONE, iam.remove_role_from_instance_profile, InstanceProfileName=made.physical_id, RoleName=role)
     for role in new["Roles"]:
         iam.add_role_to_instance_profile(InstanceProfileName=made.physical_id, RoleName=role)
     return made
@@ -128,16 +126,16 @@ def _update_profile(place: Place, made: Made, old: Properties, new: Properties) 
 def _delete_profile(place: Place, made: Made, properties: Properties) -> None:
     iam = place.aws.client("iam")
     for role in properties["Roles"]:
-        unless_gone(
-            _GONE, iam.remove_role_from_instance_profile, InstanceProfileName=made.physical_id, RoleName=role
-        )
+        unless_gone(_GONE, iam.remove_role_from_instance_profile, InstanceProfileName=made.physical_id, RoleName=role)
     unless_gone(_GONE, iam.delete_instance_profile, InstanceProfileName=made.physical_id)
 
 
 KINDS = (
     Kind(
         type="AWS::IAM::Role",
-        carried_out=frozenset({"RoleName", "Path", "AssumeRolePolicyDocument", "ManagedPolicyArns", "Policies", "Tags"}),
+        carried_out=frozenset(
+            {"RoleName", "Path", "AssumeRolePolicyDocument", "ManagedPolicyArns", "Policies", "Tags"}
+        ),
         inert={
             "Description": DESCRIPTION,
             "MaxSessionDuration": _NOT_ENFORCED,

@@ -88,7 +88,8 @@ class Account:
             resource = stack.resources.get(name)
             if resource is None or resource.made is None:
                 raise ValidationError(
-                    f"Template format error: Unresolved resource dependencies [{name}] in the Resources block of the template"
+                    f"Template format error: Unresolved resource dependencies [{name}] "
+                    "in the Resources block of the template"
                 )
             return resource.made.physical_id
 

@@ -49,7 +49,13 @@ def _changed_parameters(stack: Stack, target: Target) -> set[str]:
 def _change(action: str, name: str, type_name: str) -> dict[str, Any]:
     return {
         "Type": "Resource",
-        "ResourceChange": {"Action": action, "LogicalResourceId": name, "ResourceType": type_name, "Scope": [], "Details": []},
+        "ResourceChange": {
+            "Action": action,
+            "LogicalResourceId": name,
+            "ResourceType": type_name,
+            "Scope": [],
+            "Details": [],
+        },
     }
 
 
@@ -69,10 +75,9 @@ def _modification(name: str, physical_id: str, type_name: str, details: list[tup
     kind = KINDS[type_name]
     replacing = [key for key, _ in details if kind.update is None or key in kind.replaced_by]
     direct = {key for key, source in details if source == "DirectModification"}
-    if not replacing:
-        replacement = "False"
-    else:
-        replacement = "True" if set(replacing) & direct else "Conditional"
+    # Whether a referenced value really changes is known only when it has been made.
+    certain = "True" if set(replacing) & direct else "Conditional"
+    replacement = certain if replacing else "False"
     change = _change("Modify", name, type_name)
     change["ResourceChange"].update(
         PhysicalResourceId=physical_id,

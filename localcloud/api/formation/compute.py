@@ -21,9 +21,7 @@ _DISK = "an instance's root is a view of this machine's, as large as its disk"
 def _create_template(place: Place, properties: Properties) -> Made:
     ec2 = place.aws.client("ec2")
     data = shaped(ec2, "CreateLaunchTemplate", {"LaunchTemplateData": properties["LaunchTemplateData"]})
-    tags = [
-        each for each in properties.get("TagSpecifications") or () if each.get("ResourceType") == "launch-template"
-    ]
+    tags = [each for each in properties.get("TagSpecifications") or () if each.get("ResourceType") == "launch-template"]
     template = ec2.create_launch_template(
         LaunchTemplateName=properties.get("LaunchTemplateName") or place.name(128),
         TagSpecifications=[
@@ -80,7 +78,9 @@ def _group_values(autoscaling: Any, properties: Properties) -> dict[str, Any]:
 
 def _group_tags(place: Place, properties: Properties) -> list[dict[str, Any]]:
     """Return the group's tags; those of CloudFormation and of the stack go on to the instances too."""
-    chosen = {tag["Key"]: str(tag.get("PropagateAtLaunch", "true")).lower() == "true" for tag in properties.get("Tags") or ()}
+    chosen = {
+        tag["Key"]: str(tag.get("PropagateAtLaunch", "true")).lower() == "true" for tag in properties.get("Tags") or ()
+    }
     return [{**tag, "PropagateAtLaunch": chosen.get(tag["Key"], True)} for tag in place.tags(properties.get("Tags"))]
 
 
@@ -148,7 +148,7 @@ KINDS = (
             "VersionDescription": DESCRIPTION,
             f"{_DATA}.BlockDeviceMappings": f"volumes are shown by the API, but {_DISK}; {NOTHING_TO_ENCRYPT}",
             f"{_DATA}.EbsOptimized": _DISK,
-            f"{_DATA}.MetadataOptions.HttpPutResponseHopLimit": "the metadata service is within the host: no hop between",
+            f"{_DATA}.MetadataOptions.HttpPutResponseHopLimit": "the metadata service is within the host",
             f"{_DATA}.MetadataOptions.HttpEndpoint": "the metadata service is always on, which is AWS's default too",
             f"{_DATA}.MetadataOptions.InstanceMetadataTags": "tags are read through the API here",
             f"{_DATA}.Monitoring": "there are no metrics to collect",

@@ -13,6 +13,4 @@ def parse_duration(value: str) -> float | None:
     if match is None or value in ("P", "PT") or value.endswith("T"):
         return None
     hours, minutes, seconds, days, more_hours, more_minutes, more_seconds = (int(each or 0) for each in match.groups())
-    return float(
-        days * 86400 + (hours + more_hours) * 3600 + (minutes + more_minutes) * 60 + seconds + more_seconds
-    )
+    return float(days * 86400 + (hours + more_hours) * 3600 + (minutes + more_minutes) * 60 + seconds + more_seconds)

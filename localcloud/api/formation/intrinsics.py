@@ -179,7 +179,9 @@ class Scope:
         found: Any = self._template.get("Mappings", {})
         for key in path:
             if not isinstance(found, dict) or str(key) not in found:
-                raise ValidationError(f"Template error: Unable to get mapping for {'::'.join(str(each) for each in path)}")
+                raise ValidationError(
+                    f"Template error: Unable to get mapping for {'::'.join(str(each) for each in path)}"
+                )
             found = found[str(key)]
         return found
 

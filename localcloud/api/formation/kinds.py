@@ -102,7 +102,7 @@ def truth(value: Any) -> bool:
 
 
 def shaped(client: Any, operation: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Coerce a template's loosely typed values to what an operation takes: templates write "true" and "3" for true and 3."""
+    """Coerce a template's values to what an operation takes: templates may write "true" and "3" for true and 3."""
     shape = client.meta.service_model.operation_model(operation).input_shape
     found: dict[str, Any] = _coerce(shape, values)
     return found
@@ -143,6 +143,24 @@ def retag(ec2: Any, physical_id: str, place: Place, old: Properties, new: Proper
     ec2.create_tags(Resources=[physical_id], Tags=after)
 
 
+def retag_only(place: Place, made: Made, old: Properties, new: Properties) -> Made:
+    """Update an EC2 resource of which nothing but the tags can change in place."""
+    retag(place.aws.client("ec2"), made.physical_id, place, old, new)
+    return made
+
+
+def tagged(kind: str, place: Place, properties: Properties) -> list[dict[str, Any]]:
+    """Return the tags as EC2's API takes them while it makes a resource of a kind (`subnet`, `natgateway`)."""
+    return [{"ResourceType": kind, "Tags": place.tags(properties.get("Tags"))}]
+
+
+def keep(place: Place, made: Made, old: Properties, new: Properties) -> Made:
+    """Change nothing: what AWS can change in place here is inert."""
+    del place, old, new
+    return made
+
+
 TAGS_ONLY_ON_MAKING = "tags are set when the resource is made"
 NOTHING_TO_ENCRYPT = "there is no disk behind it here that could be encrypted"
 DESCRIPTION = "a text for people"
+LIFECYCLE = "nothing here lives long enough to be moved or removed by age"

@@ -5,25 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from botocore.exceptions import ClientError, ParamValidationError
 from moto.core.exceptions import ServiceException
 
 from localcloud.api.formation.account import Account
 from localcloud.api.formation.errors import ResourceError
 from localcloud.api.formation.graph import dependencies, order
-from localcloud.api.formation.intrinsics import NO_VALUE
-from localcloud.api.formation.kinds import Kind, Made
-from localcloud.api.formation.rolling import replaces_instances, roll
-from localcloud.api.formation.signals import Wait, creation_wait
+from localcloud.api.formation.resources import ResourceMaker
+from localcloud.api.formation.signals import Wait
 from localcloud.api.formation.stacks import Resource, Stack, Target, now
-from localcloud.api.formation.supported import KINDS
 
 log = logging.getLogger("localcloud.api")
-
-_SIZES = ("MinSize", "MaxSize", "DesiredCapacity")
 
 
 class Operation:
@@ -32,8 +25,7 @@ class Operation:
     def __init__(self, account: Account, stack: Stack) -> None:
         self.account = account
         self.stack = stack
-        self._undo: list[Callable[[], None]] = []
-        self._cleanup: list[Resource] = []
+        self._maker = ResourceMaker(account, stack)
         self._failed: list[str] = []
 
     def start(self, run: Callable[[], None]) -> threading.Thread:
@@ -44,8 +36,7 @@ class Operation:
                 run()
             except Exception as error:
                 log.error("operation on stack %s failed\n%s", self.stack.name, traceback.format_exc())
-                status = self.stack.status.replace("_IN_PROGRESS", "_FAILED")
-                self._status(status, f"InternalFailure: {type(error).__name__}: {error}")
+                self._status(_stuck(self.stack.status), f"InternalFailure: {type(error).__name__}: {error}")
 
         thread = threading.Thread(target=guarded, name=f"stack-{self.stack.name}", daemon=True)
         thread.start()
@@ -81,7 +72,7 @@ class Operation:
         wanted = self.account.made_of(self.stack, target)
         removed = [resource for name, resource in self.stack.resources.items() if name not in wanted]
         self._status("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS")
-        self._remove(removed, replaced=self._cleanup)
+        self._remove(removed, replaced=self._maker.replaced)
         self._status("UPDATE_COMPLETE")
 
     def delete(self, retained: list[str]) -> None:
@@ -103,7 +94,7 @@ class Operation:
         with self.account.condition:
             self.stack.target = former
         stuck = []
-        for undo in reversed(self._undo):
+        for undo in reversed(self._maker.undo):
             try:
                 undo()
             except ResourceError as error:
@@ -125,11 +116,6 @@ class Operation:
             self.stack.set_status(status, reason)
             self.account.condition.notify_all()
 
-    def _note(self, resource: Resource, status: str, reason: str = "") -> None:
-        with self.account.condition:
-            self.stack.note(resource, status, reason)
-            self.account.condition.notify_all()
-
     def _advance(self, target: Target, verb: str) -> None:
         """Bring every resource to its target, each after those that it needs; those that wait for signals together."""
         wanted = self.account.made_of(self.stack, target)
@@ -141,7 +127,7 @@ class Operation:
             for name in [name for name in pending if needs[name] <= done]:
                 pending.remove(name)
                 try:
-                    wait = self._bring(name, wanted[name], target)
+                    wait = self._maker.bring(name, wanted[name], target)
                 except ResourceError as error:
                     self._fail(name, str(error))
                     break
@@ -153,14 +139,14 @@ class Operation:
                 self._await(waiting, done)
         for name in waiting:
             if name not in self._failed:
-                self._note(self.stack.resources[name], f"{verb}_FAILED", f"Resource {_noun(verb)} cancelled")
+                self._maker.note(self.stack.resources[name], f"{verb}_FAILED", f"Resource {_noun(verb)} cancelled")
 
     def _fail(self, name: str, reason: str) -> None:
         self._failed.append(name)
         resource = self.stack.resources.get(name)
         if resource is not None:
             verb = "CREATE" if resource.status.startswith("CREATE") else "UPDATE"
-            self._note(resource, f"{verb}_FAILED", reason)
+            self._maker.note(resource, f"{verb}_FAILED", reason)
 
     def _await(self, waiting: dict[str, Wait], done: set[str]) -> None:
         """Wait until a resource has its signals or cannot get them any more."""
@@ -174,121 +160,11 @@ class Operation:
                     if verdict:
                         self._fail(name, verdict)
                         return
-                    self._note(self.stack.resources[name], "CREATE_COMPLETE")
+                    self._maker.note(self.stack.resources[name], "CREATE_COMPLETE")
                     done.add(name)
                     return
                 if waiting:
                     self.account.condition.wait(min(wait.left_s() for wait in waiting.values()))
-
-    def _bring(self, name: str, declaration: Mapping[str, Any], target: Target) -> Wait | None:
-        """Create, update or replace one resource, or leave it; return what to wait for."""
-        kind = KINDS[declaration["Type"]]
-        properties = self._resolve(declaration, target)
-        existing = self.stack.resources.get(name)
-        if existing is None or existing.made is None:
-            return self._make(name, kind, declaration, properties, target)
-        old = existing.properties
-        changed = {key for key in {*old, *properties} if old.get(key) != properties.get(key)}
-        if not changed and existing.type == kind.type:
-            existing.declaration = declaration
-            return None
-        if existing.type != kind.type or kind.update is None or changed & kind.replaced_by:
-            self._note(existing, "UPDATE_IN_PROGRESS", "Requested update requires the creation of a new physical resource; hence creating one.")
-            return self._make(name, kind, declaration, properties, target, replaces=existing)
-        self._change(existing, kind, declaration, properties, target)
-        return None
-
-    def _resolve(self, declaration: Mapping[str, Any], target: Target) -> dict[str, Any]:
-        try:
-            resolved = self.account.scope(self.stack, target).resolve(dict(declaration.get("Properties") or {}))
-        except ServiceException as error:
-            raise ResourceError(error.message) from None
-        return {} if resolved is NO_VALUE else dict(resolved)
-
-    def _make(
-        self,
-        name: str,
-        kind: Kind,
-        declaration: Mapping[str, Any],
-        properties: Mapping[str, Any],
-        target: Target,
-        replaces: Resource | None = None,
-    ) -> Wait | None:
-        resource = Resource(logical_id=name, type=kind.type, declaration=declaration, properties=properties)
-        with self.account.condition:
-            self.stack.resources[name] = resource
-        self._undo.append(lambda: self._unmake(resource, replaces))
-        verb = "UPDATE" if replaces else "CREATE"
-        self._note(resource, f"{verb}_IN_PROGRESS")
-        place = self.account.place(self.stack, name, target.tags)
-        resource.made = self._call(resource, lambda: kind.create(place, properties))
-        if replaces is not None:
-            self._cleanup.append(replaces)
-        wait = creation_wait(declaration)
-        self._note(resource, f"{verb}_IN_PROGRESS", "Resource creation Initiated")
-        if wait is None:
-            self._note(resource, f"{verb}_COMPLETE")
-        return wait
-
-    def _unmake(self, resource: Resource, replaces: Resource | None) -> None:
-        with self.account.condition:
-            if replaces is not None:
-                self.stack.resources[resource.logical_id] = replaces
-            else:
-                self.stack.resources.pop(resource.logical_id, None)
-        self._drop(resource, on_create=True)
-
-    def _change(
-        self,
-        resource: Resource,
-        kind: Kind,
-        declaration: Mapping[str, Any],
-        properties: Mapping[str, Any],
-        target: Target,
-        *,
-        undoing: bool = False,
-    ) -> None:
-        """Update a resource in place."""
-        old, old_declaration, old_made = resource.properties, resource.declaration, resource.made
-        if not undoing:
-            self._undo.append(
-                lambda: self._change(resource, kind, old_declaration, old, target, undoing=True)
-            )
-        with self.account.condition:
-            resource.signals.clear()
-        self._note(resource, "UPDATE_IN_PROGRESS")
-        place = self.account.place(self.stack, resource.logical_id, target.tags)
-        given = _without_unmodified_sizes(declaration, old, properties)
-        update = kind.update
-
-        def change() -> Made:
-            if update is None or old_made is None:
-                raise ResourceError(f"{kind.type} cannot be updated")
-            return update(place, old_made, old, given)
-
-        resource.made = self._call(resource, change)
-        resource.properties, resource.declaration = properties, declaration
-        if replaces_instances(declaration, old, properties):
-            roll(self.account, self.stack, resource, wait=not undoing)
-        self._note(resource, "UPDATE_COMPLETE")
-
-    def _call(self, resource: Resource, handler: Callable[[], Any]) -> Any:
-        """Call a handler; its failure becomes a reason that a person can read."""
-        try:
-            return handler()
-        except ClientError as error:
-            found = error.response["Error"]
-            raise ResourceError(
-                f'Resource handler returned message: "{found.get("Message", found["Code"])}" '
-                f"(HandlerErrorCode: {found['Code']})"
-            ) from None
-        except ParamValidationError as error:
-            raise ResourceError(f"Properties validation failed for resource {resource.logical_id}: {error}") from None
-        except KeyError as error:
-            raise ResourceError(
-                f"Properties validation failed for resource {resource.logical_id} with message: "
-                f"required key [{error.args[0]}] not found"
-            ) from None
 
     def _set_outputs(self, target: Target) -> None:
         try:
@@ -325,10 +201,10 @@ class Operation:
                 kept |= needs[name]
                 continue
             if name in (retained or ()):
-                self._note(resource, "DELETE_SKIPPED")
+                self._maker.note(resource, "DELETE_SKIPPED")
                 continue
             try:
-                self._drop(resource, on_create=on_create)
+                self._maker.drop(resource, on_create=on_create)
             except ResourceError:
                 left.append(name)
                 kept |= needs[name]
@@ -343,46 +219,21 @@ class Operation:
             policy = resource.declaration.get("UpdateReplacePolicy" if resource in replaced else "DeletionPolicy")
             try:
                 if policy == "Retain" and resource in replaced:
-                    self._note(resource, "DELETE_SKIPPED")
+                    self._maker.note(resource, "DELETE_SKIPPED")
                 else:
-                    self._drop(resource, ignore_policy=resource in replaced)
+                    self._maker.drop(resource, ignore_policy=resource in replaced)
             except ResourceError as error:
                 log.warning("stack %s: %s was left behind: %s", self.stack.name, resource.logical_id, error)
             if resource not in replaced:
                 with self.account.condition:
                     self.stack.resources.pop(resource.logical_id, None)
 
-    def _drop(self, resource: Resource, *, on_create: bool = False, ignore_policy: bool = False) -> None:
-        """Delete one resource as its DeletionPolicy says.
 
-        Raises ResourceError.
-        """
-        if resource.made is None or resource.status in ("DELETE_COMPLETE", "DELETE_SKIPPED"):
-            return
-        policy = resource.declaration.get("DeletionPolicy", "Delete")
-        if not ignore_policy and (policy == "Retain" or (policy == "RetainExceptOnCreate" and not on_create)):
-            self._note(resource, "DELETE_SKIPPED")
-            return
-        self._note(resource, "DELETE_IN_PROGRESS")
-        made = resource.made
-        place = self.account.place(self.stack, resource.logical_id, {})
-        try:
-            self._call(resource, lambda: KINDS[resource.type].delete(place, made, resource.properties))
-        except ResourceError as error:
-            self._note(resource, "DELETE_FAILED", str(error))
-            raise
-        self._note(resource, "DELETE_COMPLETE")
+def _stuck(status: str) -> str:
+    """Return the status of a stack whose operation broke off."""
+    first = status.split("_", 1)[0]
+    return f"{first}_FAILED" if first in ("CREATE", "DELETE", "ROLLBACK") else "UPDATE_ROLLBACK_FAILED"
 
 
 def _noun(verb: str) -> str:
     return {"CREATE": "creation", "UPDATE": "update"}[verb]
-
-
-def _without_unmodified_sizes(
-    declaration: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Leave a group's sizes alone where its UpdatePolicy says so and the template did not change them."""
-    policy = (declaration.get("UpdatePolicy") or {}).get("AutoScalingScheduledAction") or {}
-    if str(policy.get("IgnoreUnmodifiedGroupSizeProperties", "")).lower() != "true":
-        return new
-    return {key: value for key, value in new.items() if key not in _SIZES or old.get(key) != value}

@@ -30,7 +30,9 @@ class Parameter:
     stored: bool
 
 
-def choose(declared: Mapping[str, Any], given: Iterable[Mapping[str, Any]], previous: Mapping[str, Parameter]) -> dict[str, str]:
+def choose(
+    declared: Mapping[str, Any], given: Iterable[Mapping[str, Any]], previous: Mapping[str, Parameter]
+) -> dict[str, str]:
     """Return the values that a request gives, those of the stack where it says UsePreviousValue, and no defaults.
 
     A previous value of a parameter that the stack does not have yet is its default, as on AWS.
@@ -96,7 +98,11 @@ def _check(key: str, given: str, declaration: Mapping[str, Any]) -> None:
     pattern = declaration.get("AllowedPattern")
     if pattern is not None and re.fullmatch(pattern, given) is None:
         hint = declaration.get("ConstraintDescription")
-        raise ValidationError(f"Parameter '{key}' must match pattern {pattern}" if not hint else f"Parameter {key} failed to satisfy constraint: {hint}")
+        raise ValidationError(
+            f"Parameter '{key}' must match pattern {pattern}"
+            if not hint
+            else f"Parameter {key} failed to satisfy constraint: {hint}"
+        )
     if declaration.get("Type") == "Number":
         try:
             number = float(given)

@@ -35,7 +35,8 @@ def roll(account: Account, stack: Stack, resource: Resource, *, wait: bool) -> N
     group = _describe(account, resource.physical_id)
     obsolete = _obsolete(account, group)
     batch_size = max(
-        1, min(int(policy.get("MaxBatchSize", 1)), group["DesiredCapacity"] - int(policy.get("MinInstancesInService", 0)))
+        1,
+        min(int(policy.get("MaxBatchSize", 1)), group["DesiredCapacity"] - int(policy.get("MinInstancesInService", 0))),
     )
     if not obsolete:
         return

@@ -16,7 +16,7 @@ STACK_TYPE = "AWS::CloudFormation::Stack"
 
 def now() -> datetime.datetime:
     """Return the time, UTC."""
-    return datetime.datetime.now(datetime.timezone.utc)
+    return datetime.datetime.now(datetime.UTC)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -142,3 +142,13 @@ class ChangeSet:
     role_arn: str = ""
     disable_rollback: bool = False
     created: datetime.datetime = dataclasses.field(default_factory=now)
+
+
+def same(old: Target, new: Target) -> bool:
+    """Tell whether two targets are equal, parameters of the store by their present values."""
+    return (
+        old.template == new.template
+        and {key: each.value for key, each in old.parameters.items()}
+        == {key: each.value for key, each in new.parameters.items()}
+        and old.tags == new.tags
+    )

@@ -6,9 +6,10 @@ A template is checked whole before anything is made of it, so that nothing is ev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
-from localcloud.api.formation import access, compute, firewall, network, storage
+from localcloud.api.formation import access, compute, files, firewall, network, registries, routes, storage
 from localcloud.api.formation.durations import parse_duration
 from localcloud.api.formation.errors import ValidationError
 from localcloud.api.formation.intrinsics import FUNCTIONS, PSEUDO, references
@@ -33,9 +34,10 @@ _ANALYTICS = Kind(
     delete=_nothing_deleted,
 )
 
+_MODULES = (network, routes, firewall, compute, files, storage, registries, access)
+
 KINDS: Final[Mapping[str, Kind]] = {
-    kind.type: kind
-    for kind in (*network.KINDS, *firewall.KINDS, *compute.KINDS, *storage.KINDS, *access.KINDS, _ANALYTICS)
+    kind.type: kind for kind in (*chain(*(module.KINDS for module in _MODULES)), _ANALYTICS)
 }
 """All resource types, by name."""
 
@@ -194,7 +196,11 @@ def depends_on(resource: Mapping[str, Any]) -> list[str]:
 
 def needed_capabilities(template: Template) -> list[str]:
     """Return the capabilities that a template's IAM resources demand of its sender."""
-    named = {"AWS::IAM::Role": "RoleName", "AWS::IAM::ManagedPolicy": "ManagedPolicyName", "AWS::IAM::InstanceProfile": "InstanceProfileName"}
+    named = {
+        "AWS::IAM::Role": "RoleName",
+        "AWS::IAM::ManagedPolicy": "ManagedPolicyName",
+        "AWS::IAM::InstanceProfile": "InstanceProfileName",
+    }
     resources = [each for each in template["Resources"].values() if each["Type"].startswith("AWS::IAM::")]
     if any(named.get(each["Type"], "-") in (each.get("Properties") or {}) for each in resources):
         return ["CAPABILITY_NAMED_IAM"]

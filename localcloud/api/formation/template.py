@@ -30,7 +30,7 @@ def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]
     elif isinstance(node, yaml.SequenceNode):
         value = loader.construct_sequence(node, deep=True)
     else:
-        value = loader.construct_mapping(node, deep=True)  # type: ignore[arg-type]
+        raise ValidationError(f"Template format error: !{suffix} takes a text or a list")
     return {suffix if suffix in ("Ref", "Condition") else f"Fn::{suffix}": value}
 
 
@@ -45,7 +45,7 @@ _Loader.yaml_implicit_resolvers = {
 def parse(body: str) -> dict[str, Any]:
     """Return the template's sections.
 
-    Raises ValidationError where it is neither JSON nor YAML, has no resources, or has a section that is not carried out.
+    Raises ValidationError where it is neither JSON nor YAML, has no resources, or a section that is not carried out.
     """
     try:
         template = json.loads(body) if body.lstrip().startswith("{") else yaml.load(body, Loader=_Loader)
@@ -61,7 +61,9 @@ def parse(body: str) -> dict[str, Any]:
         raise ValidationError("Template format error: At least one Resources member must be defined.")
     for name, resource in resources.items():
         if not isinstance(resource, dict) or not isinstance(resource.get("Type"), str):
-            raise ValidationError(f"Template format error: [/Resources/{name}] Every Resources object must contain a Type member.")
+            raise ValidationError(
+                f"Template format error: [/Resources/{name}] Every Resources object must contain a Type member."
+            )
     return template
 
 

@@ -1,0 +1,19 @@
+"""Replace a function of moto by name, and notice when the name is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from localcloud.api.failures import WrongMotoError
+
+
+def replace(owner: Any, name: str, new: Any) -> Any:
+    """Set `owner.name` to `new` and return what it was.
+
+    Raises WrongMotoError where moto has no such name any more.
+    """
+    if not hasattr(owner, name):
+        raise WrongMotoError(f"without {getattr(owner, '__name__', owner)}.{name}", "with it")
+    old = getattr(owner, name)
+    setattr(owner, name, new)
+    return old
