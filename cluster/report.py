@@ -120,6 +120,10 @@ def _is_plain(value: object) -> bool:
 def _plain(key: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if key == "finished" and isinstance(value, int | float):
+        return f"{datetime.datetime.fromtimestamp(value, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if isinstance(value, int):
+        return f"{value:,}" if key != "seed" else str(value)
     if isinstance(value, float):
         return f"{value:.2%}" if "accuracy" in key else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
     if isinstance(value, list):

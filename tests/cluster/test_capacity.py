@@ -1,0 +1,81 @@
+"""Facts about capacity: the group grows as asked, and a node that does not join is named with its console."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster import inventory
+from cluster.aws import Aws
+from cluster.capacity import Progress, grow, read_nodes, wait_ready
+from cluster.connection import Completed, Master
+from cluster.errors import NotReadyError
+from cluster.inventory import Stack
+
+STACK = Stack(
+    name="deepcdk", status="CREATE_COMPLETE", master_group="masters", worker_group="workers", efs_mount="/mnt/efs",
+    bucket="bucket", login_user="ec2-user", max_workers=16,
+)  # fmt: skip
+LINE = "deeplearning-worker{0} 10.0.1.{0} {1} 1 eth0 us-east-1a\n"
+
+
+class ListingMaster(Master):
+    """List nodes as the next of these texts says, the last one again and again."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = list(texts)
+
+    def check(self, argv: Any, *, directory: str = "", stdin: bytes = b"", doing: str) -> Completed:
+        text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
+        return Completed(status=0, stdout=text.encode(), stderr="")
+
+
+@pytest.fixture
+def workers(aws: Aws) -> list[str]:
+    """Start a group of two workers; return their ids."""
+    image = aws.client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    scaling = aws.client("autoscaling")
+    scaling.create_launch_configuration(LaunchConfigurationName="c", ImageId=image, InstanceType="t3.medium")
+    scaling.create_auto_scaling_group(
+        AutoScalingGroupName="workers", LaunchConfigurationName="c", MinSize=0, MaxSize=4, DesiredCapacity=2,
+        AvailabilityZones=["us-east-1a"],
+    )  # fmt: skip
+    return [i.id for i in inventory.refresh(aws, STACK).workers]
+
+
+def test_the_group_grows_to_what_is_asked(aws: Aws, workers: list[str]) -> None:
+    grow(aws, STACK, 4)
+    assert len(inventory.refresh(aws, STACK).workers) == 4
+
+
+def test_waiting_ends_as_soon_as_enough_nodes_are_listed(aws: Aws, workers: list[str]) -> None:
+    one = LINE.format(1, workers[0])
+    both = one + LINE.format(2, workers[1])
+    told: list[Progress] = []
+    nodes = wait_ready(
+        aws, ListingMaster("", one, both), STACK, 2, timeout_s=60, tell=told.append, sleep=lambda _: None
+    )
+    assert [node.instance_id for node in nodes] == workers
+    assert [(p.ready, p.instances) for p in told] == [(0, 2), (1, 2)]
+
+
+def test_a_node_that_does_not_join_is_named_with_its_console(
+    aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "console", lambda _, instance_id: f"{instance_id} booting\nmount failed")
+    with pytest.raises(NotReadyError, match=f"1 of 2 nodes are ready after 0 s; missing: {workers[1]}") as caught:
+        wait_ready(aws, ListingMaster(LINE.format(1, workers[0])), STACK, 2, timeout_s=0, tell=lambda _: None)
+    assert "mount failed" in str(caught.value)
+    assert "--nodes 1" in caught.value.remedy
+
+
+def test_instances_that_never_started_are_told_by_the_groups_last_activity(aws: Aws, workers: list[str]) -> None:
+    nodes = "".join(LINE.format(n, i) for n, i in enumerate(workers, start=1))
+    with pytest.raises(NotReadyError, match="2 of 3 nodes") as caught:
+        wait_ready(aws, ListingMaster(nodes), STACK, 3, timeout_s=0, tell=lambda _: None)
+    assert "workers has started 2 of 3" in str(caught.value)
+
+
+def test_the_nodes_file_is_read_on_the_master() -> None:
+    assert [node.name for node in read_nodes(ListingMaster(LINE.format(1, "i-0aa")))] == ["deeplearning-worker1"]

@@ -1,0 +1,97 @@
+"""Facts about tables and JSON: what is unknown is called unknown, and nothing is cut off in a pipe."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+
+from cluster.inventory import Instance, Inventory, Stack
+from cluster.report import plain_lines, print_table, result_table, runs_table, status_document, status_table
+
+LAUNCHED = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
+NOW = LAUNCHED + datetime.timedelta(minutes=5)
+STACK = Stack(
+    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
+    login_user="ec2-user", max_workers=16,
+)  # fmt: skip
+
+
+def instance(instance_id: str, role: str, kind: str, lifecycle: str = "InService") -> Instance:
+    return Instance(
+        id=instance_id, role=role, state="running", lifecycle=lifecycle, type=kind, private_ip="10.0.0.5",
+        public_ip="198.18.1.2" if role == "master" else "", zone="us-east-1a", launched=LAUNCHED,
+    )  # fmt: skip
+
+
+INVENTORY = Inventory(
+    stack=STACK,
+    desired_workers=2,
+    instances=(instance("i-0", "master", "t3.medium"), instance("i-1", "worker", "c5.2xlarge", "Terminating")),
+)
+PRICES = {"t3.medium": 0.0416, "c5.2xlarge": 0.34}
+
+
+def test_a_node_has_address_state_age_and_price() -> None:
+    table = status_table(INVENTORY, PRICES, NOW)
+    assert table.rows[0] == (
+        "master", "i-0", "t3.medium", "running", "10.0.0.5", "198.18.1.2", "us-east-1a", "5:00", "$0.042/h",
+    )  # fmt: skip
+    assert table.rows[1][3] == "running (Terminating)"
+    assert table.footer == ("workers: 1 of 2 wanted, 16 at most", "instances together: $0.382/h")
+
+
+def test_one_unknown_price_makes_the_total_unknown() -> None:
+    assert status_table(INVENTORY, {"t3.medium": 0.0416}, NOW).footer[1] == "instances together: unknown"
+
+
+def test_the_document_holds_the_same_as_numbers() -> None:
+    document = json.loads(json.dumps(status_document(INVENTORY, PRICES, NOW)))
+    assert document["nodes"][0]["age_s"] == 300
+    assert document["nodes"][0]["launched"] == "2026-11-20T12:00:00+00:00"
+    assert document["usd_per_hour"] == pytest.approx(0.3816)
+    assert status_document(INVENTORY, {}, NOW)["usd_per_hour"] is None
+
+
+def test_runs_come_newest_first_with_short_reasons() -> None:
+    base = {"started": 0.0, "updated": 61.0, "hosts": ["w1", "w2"], "reason": "", "epoch": None}
+    table = runs_table(
+        [
+            {**base, "run_id": "old", "state": "failed", "reason": "x" * 100 + "\nmore"},
+            {**base, "run_id": "new", "state": "succeeded", "epoch": {"epoch": 5, "test_accuracy": 0.9812}},
+        ]
+    )
+    assert table.rows[0] == ("new", "succeeded", "2", "5", "98.12%", "1:01", "")
+    assert len(table.rows[1][-1]) == 60
+
+
+def test_a_result_shows_its_plain_values(tmp_path: Path) -> None:
+    values = {"recipe": "digits", "test_accuracy": 0.98333, "steps": 1200, "hosts": ["w1", "w2"], "finished": 0.0,
+              "versions": {"keras": "3"}, "weights_agree": True, "data_dir": None}  # fmt: skip
+    (tmp_path / "result.json").write_text(json.dumps(values))
+    assert {row[0]: row[1] for row in result_table(tmp_path).rows} == {
+        "recipe": "digits", "test accuracy": "98.33%", "steps": "1,200", "hosts": "w1, w2",
+        "finished": "1970-01-01 00:00:00 UTC", "weights agree": "yes",
+    }  # fmt: skip
+
+
+def test_a_run_without_a_result_is_told(tmp_path: Path) -> None:
+    assert "did not end well" in result_table(tmp_path).rows[0][1]
+
+
+def test_a_pipe_gets_whole_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    table = status_table(INVENTORY, PRICES, NOW)
+    print_table(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == list(plain_lines(table))
+    assert lines[1].split()[:3] == ["role", "instance", "type"]
+
+
+def test_text_that_looks_like_markup_is_printed_as_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table(runs_table([{"run_id": "[/red]", "state": "failed", "started": 0, "updated": 0, "reason": "[bold"}]))
+    assert "[/red]" in capsys.readouterr().out

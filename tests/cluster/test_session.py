@@ -1,0 +1,164 @@
+"""Facts about a task's way to the cluster: configuration, questions, growth, and the supervisor's answers."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import capacity, session
+from cluster.connection import Completed, Master
+from cluster.errors import DeepcdkError, LiveRunError, RemoteError, UsageError
+from cluster.inventory import Instance, Inventory, Stack
+from cluster.session import Session, Supervisor, confirm, parse_overrides, provide_nodes, read_config
+from payload.launch import Node, parse_nodes
+from stacks.config import ConfigError
+
+STACK = Stack(
+    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
+    login_user="ec2-user", max_workers=16,
+)  # fmt: skip
+
+
+class AnsweringMaster(Master):
+    """Answer each command with the next of these."""
+
+    def __init__(self, *answers: Completed) -> None:
+        self.answers, self.commands, self.where = list(answers), [], "ec2-user@198.18.1.2"
+
+    def run(self, argv: Any, *, directory: str = "", stdin: bytes = b"") -> Completed:
+        self.commands.append(list(argv))
+        return self.answers.pop(0)
+
+
+def answer(document: object, status: int = 0, stderr: str = "") -> Completed:
+    return Completed(status=status, stdout=json.dumps(document).encode(), stderr=stderr)
+
+
+def nodes_of(count: int) -> tuple[Node, ...]:
+    return parse_nodes(
+        "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n} 1 eth0 us-east-1a\n" for n in range(1, count + 1))
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "cdk.json").write_text(json.dumps({"context": {"cluster": {"workers": 2}}}))
+    return tmp_path
+
+
+@pytest.fixture
+def task(project: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """Return a session whose cluster has two workers, of unknown price."""
+    monkeypatch.setattr("pathlib.Path.home", lambda: project)
+    made = Session(project, ["ready_timeout_min=1"])
+    launched = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
+    instances = tuple(
+        Instance(id=f"i-{n}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge",
+                 private_ip=f"10.0.1.{n}", public_ip="", zone="us-east-1a", launched=launched)
+        for n in (1, 2)
+    )  # fmt: skip
+    made.inventory = Inventory(stack=STACK, desired_workers=2, instances=instances)
+    monkeypatch.setattr(made.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
+    return made
+
+
+def test_overrides_are_key_and_value_and_a_value_may_hold_anything() -> None:
+    assert parse_overrides(["workers=4", "name=a=b"]) == {"workers": "4", "name": "a=b"}
+    for bad in ("workers", "=4"):
+        with pytest.raises(UsageError, match="key=value"):
+            parse_overrides([bad])
+
+
+def test_only_a_deployment_needs_ssh_cidr(project: Path) -> None:
+    config, overrides = read_config(project, {"workers": "3"}, deploying=False)
+    assert (config.workers, overrides["ssh_cidr"]) == (3, "127.0.0.1/32")
+    with pytest.raises(ConfigError, match="ssh_cidr"):
+        read_config(project, {}, deploying=True)
+    with pytest.raises(ConfigError, match="ssh_cidr"):
+        read_config(project, {"ssh_cidr": "everywhere"}, deploying=False)
+
+
+def test_nobody_there_is_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    confirm("grow?", yes=True)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    with pytest.raises(DeepcdkError) as caught:
+        confirm("grow?", yes=False)
+    assert "--yes" in caught.value.remedy
+
+
+@pytest.mark.parametrize(("typed", "consents"), [("y", True), ("YES", True), ("", False), ("n", False)])
+def test_only_yes_is_consent(monkeypatch: pytest.MonkeyPatch, typed: str, consents: bool) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _: typed)
+    if consents:
+        confirm("grow?", yes=False)
+    else:
+        with pytest.raises(DeepcdkError, match="not done"):
+            confirm("grow?", yes=False)
+
+
+def test_enough_nodes_are_taken_as_they_are(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "read_nodes", lambda _: nodes_of(2))
+    assert provide_nodes(task, AnsweringMaster(), 2, yes=False, tell=lambda _: None) == nodes_of(2)
+
+
+def test_growth_is_asked_for_with_its_price(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "read_nodes", lambda _: nodes_of(2))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    with pytest.raises(DeepcdkError, match="from 2 to 4 nodes: 2 more c5.2xlarge, price unknown"):
+        provide_nodes(task, AnsweringMaster(), 4, yes=False, tell=lambda _: None)
+
+
+def test_growth_is_done_and_waited_for_after_consent(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    grown: list[int] = []
+    told: list[str] = []
+    monkeypatch.setattr(capacity, "read_nodes", lambda _: nodes_of(2))
+    monkeypatch.setattr(capacity, "grow", lambda aws, stack, nodes: grown.append(nodes))
+
+    def wait_ready(*_: object, tell: Any, **__: object) -> tuple[Node, ...]:
+        for _time in range(2):
+            tell(capacity.Progress(wanted=4, ready=2, instances=4, waited_s=1.0))
+        return nodes_of(4)
+
+    monkeypatch.setattr(capacity, "wait_ready", wait_ready)
+    assert provide_nodes(task, AnsweringMaster(), 4, yes=True, tell=told.append) == nodes_of(4)
+    assert grown == [4]
+    assert sum("2 of 4" in line for line in told) == 1
+
+
+def test_a_live_run_is_told_by_its_id() -> None:
+    caller = Supervisor(AnsweringMaster(answer({"live": "one"}, status=3)), STACK, "/mnt/efs/payloads/x")
+    with pytest.raises(LiveRunError, match="run one is live"):
+        caller.live()
+
+
+def test_an_unknown_run_is_told_in_the_supervisors_words() -> None:
+    caller = Supervisor(AnsweringMaster(answer(None, 4, "no run two under /mnt/efs/runs\n")), STACK, "/x")
+    with pytest.raises(DeepcdkError, match="no run two"):
+        caller.status("two")
+
+
+def test_a_supervisor_that_fails_or_answers_nonsense_is_told() -> None:
+    nonsense = Completed(status=0, stdout=b"Welcome", stderr="")
+    caller = Supervisor(AnsweringMaster(answer(None, 1, "disk full"), nonsense), STACK, "/x")
+    with pytest.raises(RemoteError, match="disk full"):
+        caller.runs()
+    with pytest.raises(RemoteError, match="did not answer in JSON"):
+        caller.runs()
+
+
+def test_stopping_names_the_run_and_the_grace() -> None:
+    master = AnsweringMaster(answer({"state": "stopped"}))
+    Supervisor(master, STACK, "/x").stop("one", 60)
+    assert master.commands[0][-4:] == ["stop", "one", "--grace", "60"]
+
+
+def test_too_few_nodes_are_told_with_a_remedy(task: Session) -> None:
+    training = session.launch.Training()
+    with pytest.raises(DeepcdkError, match="3 nodes wanted, 2 ready") as caught:
+        session.specify(task, training, nodes_of(2), 3, "0123456789abcdef")
+    assert "fab status" in caught.value.remedy

@@ -1,0 +1,129 @@
+"""Facts about the tasks: each has help with an example, and bad input ends with a message and a status."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from moto import mock_aws
+
+PROJECT = Path(__file__).resolve().parents[1]
+TASKS = ("attach", "down", "fetch", "logs", "push", "runs", "status", "stop", "train", "up")
+
+Fab = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def fab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Fab]:
+    """Return a caller of `fab` in this process, with an AWS that holds nothing."""
+    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", "testing"),
+        ("AWS_SECRET_ACCESS_KEY", "testing"),
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_DEFAULT_REGION", "us-east-1"),
+        ("AWS_EC2_METADATA_DISABLED", "true"),
+        ("HOME", str(tmp_path)),
+    ):
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(PROJECT)
+
+    def call(*arguments: str) -> tuple[int, str]:
+        from fabric.main import make_program
+
+        try:
+            make_program().run(["fab", *arguments])
+            status = 0
+        except SystemExit as error:
+            status = int(error.code or 0)
+        captured = capfd.readouterr()
+        return status, captured.out + captured.err
+
+    with mock_aws():
+        yield call
+
+
+def test_every_task_is_listed(fab: Fab) -> None:
+    status, text = fab("--list")
+    assert status == 0
+    assert {line.split()[0] for line in text.splitlines() if line.startswith("  ") and line[2] != " "} == set(TASKS)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_help_shows_an_example(fab: Fab, task: str) -> None:
+    status, text = fab("--help", task)
+    assert status == 0
+    assert f"Example: fab {task}" in text
+    assert "--set" in text
+
+
+@pytest.mark.parametrize("nodes", ["0", "-1", "17", "two"])
+def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(fab: Fab, nodes: str) -> None:
+    status, text = fab("train", f"--nodes={nodes}")
+    assert status == 1
+    assert "must be a whole number from 1 to 16 (max_workers)" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("train", "--epochs", "0"), "--epochs"),
+        (("train", "--recipe", "digit"), "did you mean digits"),
+        (("train", "--args", "'open"), "--args"),
+        (("train", "--args=--epoch 3"), "did you mean --epochs"),
+        (("status", "--set", "wrkers=2"), "did you mean workers"),
+        (("status", "--set", "workers"), "must be key=value"),
+        (("up", "--set", "ssh_cidr=0.0.0.0/0"), "opens the master to the whole internet"),
+        (("up",), "ssh_cidr"),
+        (("logs", "--rank", "first"), "--rank"),
+        (("stop", "--grace", "soon"), "--grace"),
+    ],
+)
+def test_bad_input_is_refused_with_what_was_wrong(fab: Fab, arguments: tuple[str, ...], says: str) -> None:
+    status, text = fab(*arguments)
+    assert (status, "Traceback" in text) == (1, False)
+    assert text.startswith("deepcdk: ")
+    assert says in text
+
+
+@pytest.mark.parametrize("task", [t for t in TASKS if t != "up"])
+def test_without_a_stack_each_task_says_so(fab: Fab, task: str) -> None:
+    status, text = fab(task)
+    assert (status, "Traceback" in text) == (1, False)
+    assert "no stack deepcdk is deployed" in text
+    assert "fab up" in text
+
+
+def test_another_name_is_another_stack(fab: Fab) -> None:
+    assert "no stack other is deployed" in fab("status", "--set", "name=other")[1]
+
+
+def test_without_an_ssh_key_up_says_how_to_make_one(fab: Fab) -> None:
+    status, text = fab("up", "--set", "ssh_cidr=198.18.0.7/32")
+    assert status == 1
+    assert "ssh-keygen -t ed25519" in text
+
+
+def test_ctrl_c_ends_a_task_with_130(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cluster.inventory.describe_stack", interrupted)
+    status, text = fab("status")
+    assert (status, "Traceback" in text, "interrupted" in text) == (130, False, True)
+
+
+def test_the_list_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.path.insert(0, '.'); import fabfile;"
+        "print(sorted({'boto3', 'botocore', 'rich', 'tensorflow', 'aws_cdk', 'keras'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    assert done.stdout == "[]\n"
