@@ -156,7 +156,7 @@ def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> No
 
 
 def _report_failed_launch(group: Any, launched: list[str], error: ServiceException) -> None:
-    """Record a launch that failed; a group that is only being created fails with it, as on AWS a stack would in the end."""
+    """Record a launch that failed; a group that is only being created fails with it, as its stack would on AWS."""
     backend = group.autoscaling_backend
     if group.name not in backend.autoscaling_groups:
         if launched:

@@ -88,7 +88,7 @@ def _body(resources: dict[str, Any], more: dict[str, Any]) -> str:
 
 
 def _options(more: dict[str, Any]) -> dict[str, Any]:
-    return more.get("options", {})
+    return dict(more.get("options", {}))
 
 
 def network() -> dict[str, Any]:
