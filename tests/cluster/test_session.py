@@ -13,6 +13,7 @@ from cluster import capacity, session
 from cluster.connection import Completed, Master
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError, UsageError
 from cluster.inventory import Instance, Inventory, Stack
+from cluster.launch import Training
 from cluster.session import Session, Supervisor, confirm, parse_overrides, provide_nodes, read_config
 from payload.launch import Node, parse_nodes
 from stacks.config import ConfigError
@@ -27,7 +28,8 @@ class AnsweringMaster(Master):
     """Answer each command with the next of these."""
 
     def __init__(self, *answers: Completed) -> None:
-        self.answers, self.commands, self.where = list(answers), [], "ec2-user@198.18.1.2"
+        self.answers, self.where = list(answers), "ec2-user@198.18.1.2"
+        self.commands: list[list[str]] = []
 
     def run(self, argv: Any, *, directory: str = "", stdin: bytes = b"") -> Completed:
         self.commands.append(list(argv))
@@ -109,7 +111,7 @@ def test_enough_nodes_are_taken_as_they_are(task: Session, monkeypatch: pytest.M
 def test_growth_is_asked_for_with_its_price(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "read_nodes", lambda _: nodes_of(2))
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
-    with pytest.raises(DeepcdkError, match="from 2 to 4 nodes: 2 more c5.2xlarge, price unknown"):
+    with pytest.raises(DeepcdkError, match=r"from 2 to 4 nodes: 2 more c5\.2xlarge, price unknown"):
         provide_nodes(task, AnsweringMaster(), 4, yes=False, tell=lambda _: None)
 
 
@@ -158,7 +160,7 @@ def test_stopping_names_the_run_and_the_grace() -> None:
 
 
 def test_too_few_nodes_are_told_with_a_remedy(task: Session) -> None:
-    training = session.launch.Training()
+    training = Training()
     with pytest.raises(DeepcdkError, match="3 nodes wanted, 2 ready") as caught:
         session.specify(task, training, nodes_of(2), 3, "0123456789abcdef")
     assert "fab status" in caught.value.remedy
