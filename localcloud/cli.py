@@ -81,8 +81,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _options(arguments: argparse.Namespace) -> Options:
-    if arguments.efs_size and not re.fullmatch(r"[1-9][0-9]*[kmg]", arguments.efs_size):
-        raise LocalCloudError(f"--efs-size {arguments.efs_size!r}: must be a number and k, m or g, such as 64m")
+    if arguments.efs_size and not re.fullmatch(r"[1-9][0-9]{0,6}[kmg]", arguments.efs_size):
+        raise LocalCloudError(f"--efs-size {arguments.efs_size!r}: must be 1 to 9999999 and k, m or g, such as 64m")
     return Options(name=arguments.name, binds=tuple(map(Bind.parse, arguments.mount)), efs_size=arguments.efs_size)
 
 

@@ -59,10 +59,10 @@ class Daemon:
         self.options = options
         self.layout = Layout(name=options.name)
         self.region = REGION
-        self._stop = threading.Event()
+        self._stopping = False
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._error = ""
-        binds = (*image.interpreter_binds(), *options.binds)
+        binds = (*image.interpreter_binds(), *image.aws_cli_binds(), *options.binds)
         environment = guest_environment(REGION)
         self._mount_layers(binds, environment)
         self.cloud = Cloud()
@@ -83,7 +83,7 @@ class Daemon:
         """Serve until `stop`; then remove everything."""
         self._write_state()
         again = True
-        while not self._stop.is_set():
+        while not self._stopping:
             changed = self.cloud.wait_for_change(_TICK_S)
             while not self._requests.empty():
                 self._requests.get()()
@@ -97,8 +97,8 @@ class Daemon:
         # The API's threads end with the process: to wait for open connections would only take time.
 
     def stop(self, *_: object) -> None:
-        """End `run` soon."""
-        self._stop.set()
+        """End `run` soon. A signal handler, which a second signal may interrupt: it takes no lock."""
+        self._stopping = True
 
     def _reconcile(self) -> bool:
         try:
@@ -181,7 +181,7 @@ class Daemon:
         return control
 
     def _serve_control(self, control: socket.socket) -> None:
-        while not self._stop.is_set():
+        while not self._stopping:
             try:
                 connection, _ = control.accept()
             except OSError:

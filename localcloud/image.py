@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 import shutil
 import stat
@@ -16,6 +17,9 @@ from localcloud.errors import LocalCloudError
 GUEST: Final = Path(__file__).parent / "guest"
 LOGIN_USERS: Final = ("ec2-user", "ubuntu")
 """Who may log in, as on Amazon's and on Ubuntu's images; ids from 1000 on."""
+
+AWS_CLI: Final = "/opt/aws/cli"
+"""Where hosts find the Python packages of the AWS CLI."""
 
 # What a node shares with the machine. Everything else at the top of the tree is hidden.
 _SHARED: Final = frozenset({"usr", "etc", "var", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu"})
@@ -103,6 +107,14 @@ def interpreter_binds(prefix: str = sys.base_prefix) -> tuple[Bind, ...]:
     return () if root.is_relative_to("/usr") else (Bind(source=root, target=str(root)),)
 
 
+def aws_cli_binds() -> tuple[Bind, ...]:
+    """Return the bind that shows this Python's AWS CLI to the hosts, as Amazon's images have one; none without it."""
+    found = importlib.util.find_spec("awscli")
+    if found is None or found.origin is None:
+        return ()
+    return (Bind(source=Path(found.origin).resolve().parent.parent, target=AWS_CLI),)
+
+
 def build(layer: Path, binds: Sequence[Bind], environment: dict[str, str]) -> None:
     """Fill the empty directory `layer`, which lies on a file system of its own, with the nodes' image."""
     _hide(layer)
@@ -120,6 +132,9 @@ def build(layer: Path, binds: Sequence[Bind], environment: dict[str, str]) -> No
     sshd_config = (GUEST / "sshd_config").read_text(encoding="utf-8")
     _write(layer / "etc/ssh/sshd_config", f"{sshd_config}SetEnv {' '.join(lines)}\n")
     _interpreter(layer)
+    if any(bind.target == AWS_CLI for bind in binds):
+        wrapper = f'#!/bin/sh\nPYTHONPATH={AWS_CLI} exec {_python()} -m awscli "$@"\n'
+        _write(layer / "usr/bin/aws", wrapper, mode=0o755)
     for bind in binds:
         _mount_point(layer, bind.target)
 
@@ -195,8 +210,11 @@ def _is_system(line: str) -> bool:
 def _interpreter(layer: Path) -> None:
     """Make this Python findable as python3.X where it is not the machine's own."""
     if interpreter_binds():
-        name = f"python3.{sys.version_info.minor}"
-        _link(layer / "usr/local/bin" / name, str(Path(sys.base_prefix).resolve() / "bin" / name))
+        _link(layer / "usr/local/bin" / Path(_python()).name, _python())
+
+
+def _python() -> str:
+    return str(Path(sys.base_prefix).resolve() / f"bin/python3.{sys.version_info.minor}")
 
 
 def _mount_point(layer: Path, target: str) -> None:

@@ -78,13 +78,17 @@ def stop(name: str) -> bool:
     lock = acquire(layout)
     was_running = lock < 0
     if was_running:
-        _signal_holders(layout, signal.SIGTERM)
-        lock = _await_lock(layout, _STOP_PATIENCE_S)
-        if lock < 0:
-            _signal_holders(layout, signal.SIGKILL)
+        holders = _holders(layout)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for pid in filter(_is_ours, holders):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
             lock = _await_lock(layout, _STOP_PATIENCE_S)
+            if lock >= 0:
+                break
         if lock < 0:
             raise LocalCloudError(f"the embedded cloud {name} does not end; see {layout.log}")
+        _await_end(holders)
     cleanup.remove(layout)
     _release(layout, lock)
     return was_running
@@ -159,15 +163,21 @@ def _await_lock(layout: Layout, patience_s: float) -> int:
     return lock
 
 
-def _signal_holders(layout: Layout, number: signal.Signals) -> None:
+def _holders(layout: Layout) -> frozenset[int]:
+    """Return the pids of guardian and daemon, as far as they are known."""
     pids = set()
     with contextlib.suppress(FileNotFoundError, ValueError):
         pids.add(int(layout.lock.read_text()))
     with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
         pids.add(int(json.loads(layout.state.read_text(encoding="utf-8"))["pid"]))
-    for pid in pids:
-        if _is_ours(pid):
-            os.kill(pid, number)
+    return frozenset(pids)
+
+
+def _await_end(pids: frozenset[int]) -> None:
+    """Wait for the last steps of processes that have let go of the lock."""
+    deadline = time.monotonic() + _STOP_PATIENCE_S
+    while any(map(_is_ours, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def _is_ours(pid: int) -> bool:

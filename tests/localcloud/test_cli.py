@@ -20,8 +20,9 @@ def test_commands_say_that_nothing_runs(command: list[str], capsys: pytest.Captu
 def test_bad_names_and_sizes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--name", "../etc"]) == 1
     assert "cloud name '../etc'" in capsys.readouterr().err
-    assert main(["start", "--name", "nowhere", "--efs-size", "much"]) == 1
-    assert "--efs-size 'much'" in capsys.readouterr().err
+    for size in ("much", "0m", "64", "99999999g"):
+        assert main(["start", "--name", "nowhere", "--efs-size", size]) == 1
+        assert f"--efs-size '{size}'" in capsys.readouterr().err
 
 
 def test_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,6 +113,29 @@ def test_stop_cleans_up_after_daemon_and_guardian_were_killed(started: dict[str,
     assert trace() == started
 
 
+def test_hosts_die_with_daemon_and_guardian(started: dict[str, Any]) -> None:
+    image = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
+    launch = f"""
+        image=$(aws ssm get-parameter --name {image} --query Parameter.Value --output text) &&
+        subnet=$(aws ec2 describe-subnets --query 'Subnets[0].SubnetId' --output text) &&
+        aws ec2 run-instances --image-id $image --instance-type t3.micro --subnet-id $subnet --count 2
+    """
+    path = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = call("run", "--", "sh", "-c", launch, env=path)
+    assert done.returncode == 0, done.stderr
+
+    def pids() -> list[int]:
+        return [host["pid"] for host in json.loads(call("status", "--json").stdout)["hosts"] if host["pid"]]
+
+    until(lambda: len(pids()) == 2)
+    hosts, now = pids(), state()
+    os.kill(now["guardian_pid"], signal.SIGKILL)
+    os.kill(now["pid"], signal.SIGKILL)
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in hosts))
+    assert call("stop").returncode == 0
+    assert trace() == started
+
+
 def test_start_cleans_up_after_a_crash(started: dict[str, Any]) -> None:
     now = state()
     os.kill(now["guardian_pid"], signal.SIGKILL)
@@ -184,9 +207,9 @@ def test_shared_file_systems_can_be_bounded(clean: dict[str, Any]) -> None:
     assert trace() == clean
 
 
-def test_a_daemon_that_cannot_start_says_why(clean: dict[str, Any]) -> None:
-    done = call("start", "--efs-size", f"{2**70}g")
+def test_a_daemon_that_cannot_start_says_why(clean: dict[str, Any], tmp_path: Path) -> None:
+    done = call("start", "--mount", f"{tmp_path}:/etc/passwd/here")
     assert done.returncode == 1
     assert "did not start" in done.stderr
-    assert "mount: Invalid argument" in done.stderr
+    assert "etc/passwd" in done.stderr
     assert trace() == clean

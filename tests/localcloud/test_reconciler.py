@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +123,17 @@ def test_shared_file_system_is_mounted_by_name_on_all_hosts(world: World) -> Non
     finally:
         for host in (MASTER, WORKER):
             world.execute(host, "umount /mnt/efs; rmdir /mnt/efs")
+
+
+def test_mounted_directories_are_read_only_for_all_users(world: World) -> None:
+    assert world.execute(WORKER, "cat /opt/shown/here/word", user="ec2-user").stdout == "seen\n"
+    assert "Read-only file system" in world.execute(WORKER, "touch /opt/shown/here/word").stderr
+
+
+def test_hosts_have_this_python_and_the_aws_cli(world: World) -> None:
+    python = f"{sys.base_prefix}/bin/python3.{sys.version_info.minor}"
+    assert world.execute(WORKER, f"{python} -c 'print(1)'", user="ec2-user").stdout == "1\n"
+    assert world.execute(WORKER, "aws --version", user="ec2-user").stdout.startswith("aws-cli/")
 
 
 def test_unknown_file_system_is_refused(world: World) -> None:

@@ -141,13 +141,17 @@ class World:
         self.layout.layers.symlink_to(layers)
         environment = guest_environment("us-east-1")
         (layers / "image").mkdir()
-        image.build(layers / "image", image.interpreter_binds(), environment)
+        (directory / "shown").mkdir()
+        (directory / "shown/word").write_text("seen\n")
+        shown = image.Bind(source=directory / "shown", target="/opt/shown/here")
+        binds = (*image.interpreter_binds(), *image.aws_cli_binds(), shown)
+        image.build(layers / "image", binds, environment)
         self.internet = Internet()
         self.reconciler = Reconciler(
             cloud=self.cloud,
             layout=self.layout,
             internet=self.internet,
-            binds=image.interpreter_binds(),
+            binds=binds,
             environment=environment,
             region="us-east-1",
             account="123456789012",
