@@ -53,6 +53,10 @@ class Application:
         log.info("%s %s %d %.0f ms", service or "-", action or environ.get("PATH_INFO"), status, elapsed_ms)
         if status >= 400:
             log.info("  %s", body[:500].decode("utf-8", "replace"))
+        if environ.get("REQUEST_METHOD") == "HEAD":
+            body = b""
+        elif not any(name.lower() == "content-length" for name, _ in headers):
+            headers = [*headers, ("Content-Length", str(len(body)))]
         start_response(f"{status} {'OK' if status < 400 else 'Error'}", headers)
         return [body]
 
