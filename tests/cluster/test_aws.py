@@ -58,3 +58,11 @@ def test_each_client_is_made_once_and_prices_are_asked_where_they_are_told(aws: 
     assert aws.client("ec2") is not aws.client("ec2", impatient=True)
     assert aws.client("pricing").meta.region_name == "us-east-1"
     assert (aws.region, aws.endpoint) == ("us-east-1", "")
+
+
+def test_the_region_is_the_one_that_the_cdk_takes(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-3")
+    assert Aws().region == Aws().client("ec2").meta.region_name == "eu-west-3"
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    assert Aws().region == "eu-west-1"
