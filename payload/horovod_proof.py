@@ -7,6 +7,7 @@ different data, takes a step as payload.train does, and compares the weights tha
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -23,9 +24,18 @@ MARK: Final = "deepcdk-proof "
 
 def command(python: str) -> list[str]:
     """Return the command that starts the ranks. No script of a virtual environment is used: those hold its path."""
-    # An address and not `localhost`: what cannot be resolved is taken for another host, and tried over SSH.
+    # An address and not `localhost`: a name that cannot be resolved is taken for another host, and tried over SSH.
     launcher = [python, "-m", "horovod.runner.launch", "--gloo", "-np", str(RANKS), "-H", f"127.0.0.1:{RANKS}"]
     return [*launcher, python, "-m", "payload.horovod_proof"]
+
+
+def unresolved_name() -> str | None:
+    """Return this machine's own name where it has no address: Gloo's ranks then crash in hvd.init() (seen)."""
+    try:
+        socket.getaddrinfo(socket.gethostname(), None)
+    except OSError:
+        return socket.gethostname()
+    return None
 
 
 def verdict(output: str) -> dict[str, float]:
@@ -44,6 +54,11 @@ def verdict(output: str) -> dict[str, float]:
 
 def prove(*, environ: Mapping[str, str]) -> str:
     """Run the proof with this Python and return one line on it; raise HorovodError when Horovod does not work."""
+    if (name := unresolved_name()) is not None:
+        raise HorovodError(
+            f"This machine's own name, {name}, has no address, and Horovod's ranks crash then. Give it one: "
+            f"echo '127.0.1.1 {name}' >> /etc/hosts"
+        )
     root = Path(__file__).parent.parent
     # One thread a rank and no GPU start-up noise: the proof is small and the machine may be too.
     env = dict(environ) | {"TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from payload.file_lock import file_lock
+from payload.horovod_proof import unresolved_name
 from payload.horovod_settings import INCLUDE, VERSION, XLA_BUILDER, Settings
 from payload.horovod_toolchain import HorovodError, check_platform, this_platform
 from payload.horovod_wheel import default_cache
@@ -111,7 +112,9 @@ def install_horovod(log: Log, uv: Path, cache: Path) -> None:
     install = [str(uv), "pip", "install", "--python", str(PYTHON), "--compile-bytecode", "--no-deps", "--no-index"]
     log.run([*install, "--reinstall", str(wheel)], ROOT)
     proved = wheel.with_suffix(".proved")
-    if not proved.is_file():
+    if (name := unresolved_name()) is not None:
+        print_line(f"Horovod is not proved here: this machine's name, {name}, has no address (see /etc/hosts)")
+    elif not proved.is_file():
         line = log.run([*module, "prove"], ROOT).splitlines()[-1]
         proved.write_text(f"{line}\n")
         print_line(line)

@@ -45,6 +45,12 @@ def test_no_script_of_the_virtual_environment_is_run() -> None:
     assert command("/bound/elsewhere/bin/python")[:3] == ["/bound/elsewhere/bin/python", "-m", "horovod.runner.launch"]
 
 
+def test_a_machine_whose_name_has_no_address_is_told_before_its_ranks_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "no-such-host.invalid")
+    with pytest.raises(HorovodError, match=r"echo '127\.0\.1\.1 no-such-host\.invalid' >> /etc/hosts"):
+        prove(environ={})
+
+
 @pytest.mark.horovod
 @pytest.mark.tensorflow
 def test_horovod_here_averages_over_two_ranks_and_leaves_equal_weights() -> None:
