@@ -1,0 +1,1 @@
+"""Figures, not tests: how long things take, measured on the machine at hand."""

@@ -1,0 +1,116 @@
+"""One embedded cloud with one deployed cluster, shared by the tests that drive it from its laptop."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools import demo
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in Path(item.path).parents:
+            item.add_marker(pytest.mark.e2e)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddedCloud:
+    """A running embedded cloud, by name."""
+
+    name: str
+
+    def localcloud(
+        self, verb: str, *words: str, check: bool = True, timeout_s: float = 240
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one of the cloud's own commands."""
+        return execute(demo.localcloud(verb, "--name", self.name, *words), check=check, timeout_s=timeout_s)
+
+    def laptop(self, *command: str, check: bool = True, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+        """Run a command on the cloud's laptop."""
+        return self.localcloud("run", "--", *command, check=check, timeout_s=timeout_s)
+
+    def fab(self, *words: str, check: bool = True, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+        """Run a fab task on the laptop with the cluster's settings."""
+        return self.laptop("fab", *words, *demo.settings(2), check=check, timeout_s=timeout_s)
+
+    def aws(self, *words: str) -> Any:
+        """Ask the AWS CLI on the laptop; return its JSON answer."""
+        answer = self.laptop("aws", "--output", "json", *words).stdout
+        return json.loads(answer) if answer.strip() else None
+
+    def instances(self, role: str) -> list[dict[str, Any]]:
+        """List the running instances of one role, oldest first."""
+        filters = [f"Name=tag:deepcdk:role,Values={role}", "Name=instance-state-name,Values=running"]
+        pages = self.aws("ec2", "describe-instances", "--filters", *filters)["Reservations"]
+        found = [instance for page in pages for instance in page["Instances"]]
+        return sorted(found, key=lambda instance: (instance["LaunchTime"], instance["InstanceId"]))
+
+    def outputs(self) -> dict[str, str]:
+        """Return the deployed stack's outputs."""
+        stack = self.aws("cloudformation", "describe-stacks", "--stack-name", "deepcdk")["Stacks"][0]
+        return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
+
+
+def execute(command: Sequence[str], *, check: bool = True, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+    """Run a command with its output captured; fail the test with that output where the command fails."""
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=demo.environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if check and done.returncode:
+        pytest.fail(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout[-6000:]}\n{done.stderr[-6000:]}")
+    return done
+
+
+def eventually(holds: Callable[[], bool], *, within_s: float, every_s: float = 0.5) -> bool:
+    """Tell whether a condition comes to hold within a time."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(every_s)
+    return holds()
+
+
+@contextmanager
+def start_cloud(name: str, *options: str) -> Iterator[EmbeddedCloud]:
+    """Keep an embedded cloud up for the time of a block, with an SSH key on its laptop."""
+    embedded = EmbeddedCloud(name=name)
+    try:
+        embedded.localcloud("start", "--mount", f"{demo.runtime_root()}:/opt/deepcdk/runtime", *options)
+        embedded.laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN))
+        yield embedded
+    finally:
+        execute(demo.localcloud("stop", "--name", name), check=False)
+
+
+@pytest.fixture(scope="session")
+def cloud() -> Iterator[EmbeddedCloud]:
+    """Start the embedded cloud that the tests share."""
+    with start_cloud(f"t{os.getpid()}") as embedded:
+        yield embedded
+
+
+@pytest.fixture(scope="session")
+def cluster(cloud: EmbeddedCloud) -> EmbeddedCloud:
+    """Deploy a cluster of two workers on the cloud."""
+    cloud.fab("up")
+    return cloud

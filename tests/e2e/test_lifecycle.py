@@ -1,0 +1,116 @@
+"""A cluster from nothing to nothing, on a cloud of its own: deployed, scaled, broken, mended, destroyed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import EmbeddedCloud, eventually, start_cloud
+from tools import demo
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[EmbeddedCloud]:
+    """Start a second cloud beside the shared one, with a small shared disk, and deploy on it."""
+    with start_cloud(f"l{os.getpid()}", "--efs-size", "48m") as cloud:
+        cloud.fab("up")
+        yield cloud
+
+
+def registered(cloud: EmbeddedCloud) -> dict[str, str]:
+    """Return the workers' names by instance id, as the master knows them."""
+    (master,) = cloud.instances("master")
+    nodes = cloud.localcloud("exec", master["InstanceId"], "--", "cat", "/opt/deeplearning/nodes").stdout
+    rows = [line.split() for line in nodes.splitlines()]
+    return {row[2]: row[0] for row in rows if row[0] != "deeplearning-master"}
+
+
+def scale(cloud: EmbeddedCloud, count: int) -> None:
+    cloud.laptop(
+        "aws",
+        "autoscaling",
+        "set-desired-capacity",
+        "--auto-scaling-group-name",
+        cloud.outputs()["WorkerGroupName"],
+        "--desired-capacity",
+        str(count),
+    )
+
+
+def test_a_deployed_cluster_is_unchanged_by_a_second_deployment(own: EmbeddedCloud) -> None:
+    before = {i["InstanceId"] for role in ("master", "worker") for i in own.instances(role)}
+    again = own.fab("up")
+    assert "no changes" in again.stdout + again.stderr
+    assert {i["InstanceId"] for role in ("master", "worker") for i in own.instances(role)} == before
+
+
+def test_scaling_from_two_to_four_keeps_the_first_two_under_their_names(own: EmbeddedCloud) -> None:
+    assert eventually(lambda: len(registered(own)) == 2, within_s=30)
+    before = registered(own)
+    scale(own, 4)
+    assert eventually(lambda: len(registered(own)) == 4, within_s=60)
+    after = registered(own)
+    assert {instance: after[instance] for instance in before} == before
+    assert sorted(after.values()) == [f"deeplearning-worker{index}" for index in range(1, 5)]
+
+
+def test_a_dead_node_is_replaced_and_takes_over_its_name(own: EmbeddedCloud) -> None:
+    before = registered(own)
+    victim = next(instance for instance, name in before.items() if name == "deeplearning-worker2")
+    own.localcloud("kill", victim)
+    assert eventually(lambda: victim not in {i["InstanceId"] for i in own.instances("worker")}, within_s=60)
+    assert eventually(
+        lambda: victim not in registered(own) and "deeplearning-worker2" in registered(own).values(), within_s=150
+    )
+
+
+def test_a_full_shared_disk_ends_the_push_with_a_clear_error(own: EmbeddedCloud) -> None:
+    (master,) = own.instances("master")
+    exec_ = ("exec", master["InstanceId"], "--")
+    own.localcloud(*exec_, "sh", "-c", "cat /dev/zero >/mnt/efs/ballast 2>/dev/null; true")
+    try:
+        done = own.fab("push", check=False)
+    finally:
+        own.localcloud(*exec_, "rm", "/mnt/efs/ballast")
+    assert done.returncode == 1
+    assert "No space left" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "uploaded" in own.fab("push").stdout
+
+
+def test_destroy_leaves_no_instance_and_no_stack(own: EmbeddedCloud) -> None:
+    own.fab("down", "--yes")
+    stacks = own.aws("cloudformation", "describe-stacks")["Stacks"]
+    assert [stack["StackName"] for stack in stacks] == ["CDKToolkit"]
+    assert own.instances("master") == own.instances("worker") == []
+    assert eventually(lambda: not json.loads(own.localcloud("status", "--json").stdout)["hosts"], within_s=20)
+    assert own.aws("efs", "describe-file-systems")["FileSystems"] == []
+    cidrs = [vpc["CidrBlock"] for vpc in own.aws("ec2", "describe-vpcs")["Vpcs"] if not vpc["IsDefault"]]
+    assert cidrs == []
+    done = own.fab("status", check=False)
+    assert done.returncode == 1
+    assert "fab up" in done.stdout + done.stderr
+
+
+def test_stop_leaves_nothing_on_the_machine(own: EmbeddedCloud) -> None:
+    own.localcloud("stop")
+    namespaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    assert own.name not in namespaces
+    assert f"/localcloud/{own.name}/" not in Path("/proc/mounts").read_text()
+    assert not Path("/run/localcloud", own.name).exists()
+
+
+def test_a_failed_boot_rolls_the_deployment_back(own: EmbeddedCloud) -> None:
+    """An image without what the boot needs: the file system's address is one that no mount target has."""
+    with start_cloud(f"r{os.getpid()}") as cloud:
+        settings = [*demo.settings(2), "--set", "file_system_id=fs-00000000000000000", "--set", "ready_timeout_min=1"]
+        done = cloud.laptop("fab", "up", "--yes", *settings, check=False)
+        assert done.returncode == 1
+        stacks = cloud.aws("cloudformation", "describe-stacks")["Stacks"]
+        assert [s["StackStatus"] for s in stacks if s["StackName"] == "deepcdk"] in (["ROLLBACK_COMPLETE"], [])
+        assert cloud.instances("worker") == []

@@ -1,0 +1,142 @@
+"""Who reaches whom on the deployed cluster's real networks, probed with TCP connections from every side."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.conftest import EmbeddedCloud
+from tools import demo
+
+OUTSIDE = "198.18.255.10"
+"""The embedded internet's own host."""
+LISTENER = """
+import socket, sys
+server = socket.create_server(("", int(sys.argv[1])))
+print("listening", flush=True)
+while True:
+    connection, (address, _) = server.accept()
+    print(address, flush=True)
+    connection.close()
+"""
+OPEN, CLOSED = "open", "closed"
+
+
+def probe(cloud: EmbeddedCloud, place: list[str], address: str, port: int) -> str:
+    """Try one TCP connection from a place; a refusal counts as open, for the packet got through."""
+    script = f"exec 3<>/dev/tcp/{address}/{port}"
+    done = cloud.localcloud(*place, "--", "timeout", "2", "bash", "-c", script, check=False, timeout_s=30)
+    return OPEN if done.returncode == 0 or "refused" in done.stderr else CLOSED
+
+
+@contextlib.contextmanager
+def listening(cloud: EmbeddedCloud, place: list[str], port: int) -> Iterator[subprocess.Popen[str]]:
+    """Keep a TCP listener up at a place; it prints the address of whoever connects."""
+    python = "/opt/deepcdk/bin/python3" if place[0] == "exec" else "python3"
+    command = demo.localcloud(place[0], "--name", cloud.name, *place[1:], "--", python, "-c", LISTENER, str(port))
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=demo.environment(), cwd=demo.ROOT)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "listening\n"
+        yield process
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+@pytest.fixture(scope="module")
+def master(cluster: EmbeddedCloud) -> dict[str, str]:
+    (found,) = cluster.instances("master")
+    return {"id": found["InstanceId"], "private": found["PrivateIpAddress"], "public": found["PublicIpAddress"]}
+
+
+@pytest.fixture(scope="module")
+def workers(cluster: EmbeddedCloud) -> list[dict[str, str]]:
+    found = cluster.instances("worker")
+    assert all("PublicIpAddress" not in instance for instance in found)
+    return [{"id": instance["InstanceId"], "private": instance["PrivateIpAddress"]} for instance in found[:2]]
+
+
+def test_the_laptop_reaches_ssh_of_the_master_and_no_other_port(cluster: EmbeddedCloud, master: dict[str, str]) -> None:
+    with listening(cluster, ["exec", master["id"]], 8080):
+        reached = {port: probe(cluster, ["run"], master["public"], port) for port in (22, 111, 2049, 8080)}
+    assert reached == {22: OPEN, 111: CLOSED, 2049: CLOSED, 8080: CLOSED}
+
+
+def test_a_stranger_on_the_internet_reaches_nothing(cluster: EmbeddedCloud, master: dict[str, str]) -> None:
+    assert {port: probe(cluster, ["outside"], master["public"], port) for port in (22, 8080)} == {
+        22: CLOSED,
+        8080: CLOSED,
+    }
+
+
+def test_a_worker_is_reached_through_the_master_alone(
+    cluster: EmbeddedCloud, master: dict[str, str], workers: list[dict[str, str]]
+) -> None:
+    address = workers[0]["private"]
+    assert probe(cluster, ["run"], address, 22) == CLOSED
+    assert probe(cluster, ["outside"], address, 22) == CLOSED
+    assert probe(cluster, ["exec", master["id"]], address, 22) == OPEN
+
+
+def test_the_master_reaches_no_port_of_a_worker_but_ssh(
+    cluster: EmbeddedCloud, master: dict[str, str], workers: list[dict[str, str]]
+) -> None:
+    with listening(cluster, ["exec", workers[0]["id"]], 8080):
+        assert probe(cluster, ["exec", master["id"]], workers[0]["private"], 8080) == CLOSED
+
+
+def test_workers_reach_each_other_on_every_port(cluster: EmbeddedCloud, workers: list[dict[str, str]]) -> None:
+    one, other = workers
+    with listening(cluster, ["exec", one["id"]], 9999):
+        assert probe(cluster, ["exec", other["id"]], one["private"], 9999) == OPEN
+        assert probe(cluster, ["exec", other["id"]], one["private"], 7) == OPEN
+
+
+def test_workers_reach_the_masters_rendezvous_ports_and_not_its_ssh(
+    cluster: EmbeddedCloud, master: dict[str, str], workers: list[dict[str, str]]
+) -> None:
+    reached = {
+        port: probe(cluster, ["exec", workers[0]["id"]], master["private"], port) for port in (22, 1023, 1024, 65535)
+    }
+    assert reached == {22: CLOSED, 1023: CLOSED, 1024: OPEN, 65535: OPEN}
+
+
+def test_a_worker_goes_out_under_the_address_of_the_nat_gateway(
+    cluster: EmbeddedCloud, workers: list[dict[str, str]]
+) -> None:
+    (gateway,) = cluster.aws("ec2", "describe-nat-gateways")["NatGateways"]
+    public = gateway["NatGatewayAddresses"][0]["PublicIp"]
+    with listening(cluster, ["outside"], 7777) as listener:
+        assert probe(cluster, ["exec", workers[0]["id"]], OUTSIDE, 7777) == OPEN
+        assert listener.stdout is not None
+        assert listener.stdout.readline().strip() == public
+
+
+def test_a_worker_has_no_way_out_but_the_nat_gateway(cluster: EmbeddedCloud, workers: list[dict[str, str]]) -> None:
+    (table,) = [
+        table
+        for table in cluster.aws("ec2", "describe-route-tables")["RouteTables"]
+        if any("NatGatewayId" in route for route in table["Routes"])
+    ]
+    (gateway,) = [route["NatGatewayId"] for route in table["Routes"] if "NatGatewayId" in route]
+    route = ("--route-table-id", table["RouteTableId"], "--destination-cidr-block", "0.0.0.0/0")
+    cluster.laptop("aws", "ec2", "delete-route", *route)
+    try:
+        with listening(cluster, ["outside"], 7778):
+            deadline = time.monotonic() + 10
+            while probe(cluster, ["exec", workers[0]["id"]], OUTSIDE, 7778) == OPEN:
+                assert time.monotonic() < deadline, "the worker still goes out without its route"
+    finally:
+        cluster.laptop("aws", "ec2", "create-route", *route, "--nat-gateway-id", gateway)
+
+
+def test_the_laptop_reaches_nothing_of_the_machine(cluster: EmbeddedCloud) -> None:
+    routes = cluster.laptop("ip", "-o", "route").stdout
+    assert "default via 100.64.0.1" in routes
+    done = cluster.laptop("timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/198.18.200.1/443", check=False)
+    assert done.returncode != 0

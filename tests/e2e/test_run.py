@@ -1,0 +1,173 @@
+"""A run from launch to results on the deployed cluster: the way that every user takes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import EmbeddedCloud, eventually
+from tools import demo
+
+
+def runs(cloud: EmbeddedCloud) -> list[dict[str, Any]]:
+    """List the cluster's runs, the newest first."""
+    listed = json.loads(cloud.fab("runs", "--json").stdout)
+    assert isinstance(listed, list)
+    return sorted(listed, key=lambda entry: str(entry["run_id"]), reverse=True)
+
+
+def live_state(cloud: EmbeddedCloud, run: str) -> str:
+    return next(str(entry["state"]) for entry in runs(cloud) if entry["run_id"] == run)
+
+
+@pytest.fixture(scope="module")
+def trained(cluster: EmbeddedCloud, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Train the recipe digits on two nodes and fetch it; return result.json with the output of both tasks."""
+    output = cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--yes").stdout
+    run = runs(cluster)[0]["run_id"]
+    fetched = cluster.fab("fetch", "--run", run).stdout
+    directory = demo.ROOT / "runs" / run
+    result = json.loads((directory / "result.json").read_text())
+    return {"output": output, "fetched": fetched, "run": run, "directory": directory, "result": result}
+
+
+def test_two_nodes_train_digits_to_98_percent(trained: dict[str, Any]) -> None:
+    assert trained["result"]["test_accuracy"] >= 0.98
+
+
+def test_the_ranks_ran_on_two_hosts_with_addresses_of_their_own(trained: dict[str, Any]) -> None:
+    hosts = trained["result"]["hosts"]
+    assert len(hosts) == len(set(hosts)) == trained["result"]["ranks"] == 2
+
+
+def test_the_result_says_what_made_it(trained: dict[str, Any]) -> None:
+    result = trained["result"]
+    assert {"tensorflow", "keras", "horovod", "python"} <= set(result["versions"])
+    assert re.fullmatch(r"[0-9a-f]{16,64}", result["payload_hash"])
+    assert result["images_per_s"] > 0
+    assert result["seconds"] > 0
+
+
+def test_fetch_brings_metrics_events_and_log(trained: dict[str, Any]) -> None:
+    directory: Path = trained["directory"]
+    records = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    assert records[0]["event"] == "start"
+    assert records[-1]["event"] == "end"
+    assert all(record["weights_agree"] for record in records if record["event"] == "epoch")
+    assert list(directory.glob("events/**/*tfevents*"))
+    assert (directory / "launcher.log").stat().st_size > 0
+
+
+def test_the_progress_without_a_terminal_is_plain_lines(trained: dict[str, Any]) -> None:
+    assert "\x1b" not in trained["output"]
+    assert "epoch" in trained["output"]
+
+
+def test_status_names_every_node(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
+    status = json.loads(cluster.fab("status", "--json").stdout)
+    text = json.dumps(status)
+    for role in ("master", "worker"):
+        for instance in cluster.instances(role):
+            assert instance["InstanceId"] in text
+            assert instance["PrivateIpAddress"] in text
+
+
+def test_an_unchanged_payload_uploads_nothing(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
+    assert "unchanged" in cluster.fab("push").stdout
+
+
+def test_the_private_key_of_the_user_is_on_no_node(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
+    private = cluster.laptop("cat", f"{laptop_home(cluster)}/.ssh/id_ed25519").stdout
+    secret = private.splitlines()[3]  # the lines before it hold the format and the public half
+    nodes = [*cluster.instances("master"), *cluster.instances("worker")]
+    for node in nodes:
+        search = ["grep", "-rlF", secret, "/home", "/root", "/mnt/efs", "/etc/ssh", "/opt/deeplearning", "/tmp"]
+        assert cluster.localcloud("exec", node["InstanceId"], "--", *search, check=False).stdout == ""
+
+
+def test_the_clusters_key_is_on_the_master_alone(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
+    (master,) = cluster.instances("master")
+    key = cluster.localcloud("exec", master["InstanceId"], "--", "cat", "/home/ec2-user/.ssh/id_ed25519").stdout
+    secret = key.splitlines()[3]
+    for worker in cluster.instances("worker"):
+        search = ["grep", "-rlF", secret, "/home", "/root", "/mnt/efs", "/etc", "/opt/deeplearning", "/tmp"]
+        assert cluster.localcloud("exec", worker["InstanceId"], "--", *search, check=False).stdout == ""
+
+
+def test_a_changed_host_key_is_refused(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
+    (master,) = cluster.instances("master")
+    exec_ = ("exec", master["InstanceId"], "--", "bash", "-c")
+    cluster.localcloud(*exec_, "cp -a /etc/ssh /etc/ssh.kept && rm /etc/ssh/ssh_host_*key* && ssh-keygen -A")
+    try:
+        done = cluster.fab("push", check=False)
+    finally:
+        cluster.localcloud(*exec_, "cp -a /etc/ssh.kept/. /etc/ssh/ && rm -r /etc/ssh.kept")
+    assert done.returncode == 1
+    assert "host key" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_second_run_is_refused_and_the_first_goes_on_without_the_laptop(
+    cluster: EmbeddedCloud, trained: dict[str, Any]
+) -> None:
+    cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--epochs", "5000", "--detach", "--yes")
+    run = runs(cluster)[0]["run_id"]
+    try:
+        second = cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--yes", check=False)
+        assert second.returncode != 0
+        assert run in second.stdout + second.stderr
+        assert eventually(lambda: live_state(cluster, run) == "running", within_s=60)
+    finally:
+        cluster.fab("stop", "--run", run)
+    assert live_state(cluster, run) == "stopped"
+    assert runs(cluster)[0]["run_id"] == run
+    assert (demo.ROOT / "runs" / trained["run"] / "result.json").exists()
+
+
+def test_ctrl_c_while_following_leaves_the_run_going(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
+    command = demo.localcloud("run", "--name", cluster.name, "--", "fab", "train", "--nodes", "2", "--epochs", "5000")
+    following = subprocess.Popen(
+        [*command, "--yes", *demo.settings(2)],
+        cwd=demo.ROOT,
+        env=demo.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert following.stdout is not None
+        for line in following.stdout:
+            if re.search(r"epoch\W+1", line):
+                break
+        following.send_signal(2)
+        rest = following.stdout.read()
+        assert following.wait(timeout=20) == 130
+        assert "attach" in rest
+        run = runs(cluster)[0]["run_id"]
+        assert live_state(cluster, run) == "running"
+    finally:
+        following.kill()
+        following.wait()
+        cluster.fab("stop", check=False)
+
+
+def test_a_killed_rank_ends_the_run_with_its_reason(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
+    cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--epochs", "5000", "--detach", "--yes")
+    run = runs(cluster)[0]["run_id"]
+    assert eventually(lambda: live_state(cluster, run) == "running", within_s=60)
+    time.sleep(8)
+    worker = cluster.instances("worker")[1]
+    cluster.localcloud("exec", worker["InstanceId"], "--", "pkill", "-KILL", "-f", "payload.train")
+    assert eventually(lambda: live_state(cluster, run) == "failed", within_s=90)
+    entry = next(entry for entry in runs(cluster) if entry["run_id"] == run)
+    assert entry["reason"]
+
+
+def laptop_home(cloud: EmbeddedCloud) -> str:
+    return str(json.loads(cloud.localcloud("status", "--json").stdout)["laptop_home"])

@@ -1,0 +1,142 @@
+"""Show the whole way of a run on one machine: an embedded cloud, `cdk deploy`, `fab train`, the results fetched.
+
+    .venv/bin/python tools/demo.py [--nodes N] [--keep]
+
+Every command is printed as a user would type it on a laptop, with the time it took. The cloud is taken down at the end,
+also after an error or Ctrl-C; `--keep` leaves it up and says how to go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CLOUD = "demo"
+LAPTOP_CIDR = "100.64.0.2/32"
+"""The only address that may reach the master: the embedded cloud's laptop."""
+
+SSH_KEYGEN = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "~/.ssh/id_ed25519")
+
+
+class StepFailedError(RuntimeError):
+    """Report the command that failed, with its exit code."""
+
+    def __init__(self, command: Sequence[str], exit_code: int) -> None:
+        self.command, self.exit_code = list(command), exit_code
+        super().__init__(f"{shlex.join(command)} ended with exit code {exit_code}")
+
+
+def runtime_root() -> Path:
+    """Return the directory in which `make setup` made the nodes' Python environment."""
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "deepcdk" / "runtime"
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment with the project's own commands (fab, cdk, node) first in PATH."""
+    commands = [str(Path(sys.executable).parent), str(ROOT / "node_modules" / ".bin")]
+    return {**os.environ, "PATH": os.pathsep.join([*commands, os.environ.get("PATH", os.defpath)])}
+
+
+def localcloud(*arguments: str) -> list[str]:
+    """Return the embedded cloud's command line."""
+    return [sys.executable, "-m", "localcloud", *arguments]
+
+
+def laptop(*command: str) -> list[str]:
+    """Return the command line that runs a command on the embedded cloud's laptop."""
+    return localcloud("run", "--name", CLOUD, "--", *command)
+
+
+def shell(command: Sequence[str]) -> str:
+    """Return a shell line that runs a command whose last word starts with ~, making its directory first."""
+    path = command[-1]
+    return f"umask 077; mkdir -p {Path(path).parent} && exec {shlex.join(command[:-1])} {path}"
+
+
+def step(title: str, shown: Sequence[str], command: Sequence[str]) -> None:
+    """Run one command, showing it as typed and how long it took; raise StepFailedError where it fails."""
+    print(
+        f"\n\033[1m{title}\033[0m\n$ {shlex.join(shown)}"
+        if sys.stdout.isatty()
+        else f"\n{title}\n$ {shlex.join(shown)}"
+    )
+    sys.stdout.flush()
+    began = time.monotonic()
+    exit_code = subprocess.run(command, cwd=ROOT, env=environment(), check=False).returncode
+    if exit_code:
+        raise StepFailedError(shown, exit_code)
+    print(f"({time.monotonic() - began:.1f} s)", flush=True)
+
+
+def journey(nodes: int) -> list[tuple[str, list[str]]]:
+    """List what a user types between an empty account and results on their disk, each with its title."""
+    return [
+        ("Deploy the cluster", ["fab", "up", "--yes", *settings(nodes)]),
+        ("Look at it", ["fab", "status", *settings(nodes)]),
+        ("Train", ["fab", "train", "--nodes", str(nodes), "--recipe", "digits", "--yes", *settings(nodes)]),
+        ("Bring the results home", ["fab", "fetch", *settings(nodes)]),
+    ]
+
+
+def settings(nodes: int) -> list[str]:
+    """Return what a user would have written into cdk.json."""
+    values = {
+        "ssh_cidr": LAPTOP_CIDR,
+        "workers": str(nodes),
+        "max_workers": str(max(nodes, 16)),
+        "retain_data": "false",
+    }
+    return [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo and return its exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=2, help="workers to train on (default 2; each is one rank)")
+    parser.add_argument("--keep", action="store_true", help="leave the embedded cloud up at the end")
+    options = parser.parse_args(argv)
+    if not 1 <= options.nodes <= 64:
+        parser.error(f"--nodes must be 1 to 64, not {options.nodes}")
+    began = time.monotonic()
+    start = localcloud("start", "--name", CLOUD, "--mount", f"{runtime_root()}:/opt/deepcdk/runtime")
+    started = False
+    try:
+        step("Start the embedded cloud", ["python", *start[1:]], start)
+        started = True
+        step(
+            "Make an SSH key on the laptop, as you have one already", SSH_KEYGEN, laptop("sh", "-c", shell(SSH_KEYGEN))
+        )
+        for title, command in journey(options.nodes):
+            step(title, command, laptop(*command))
+        if not options.keep:
+            down = ["fab", "down", "--yes", *settings(options.nodes)]
+            step("Destroy the cluster", down, laptop(*down))
+    except StepFailedError as error:
+        print(f"\nThe demo stopped: {error}.", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nThe demo was interrupted.", file=sys.stderr)
+        return 130
+    finally:
+        if started and not options.keep:
+            stop = localcloud("stop", "--name", CLOUD)
+            subprocess.run(stop, cwd=ROOT, check=False)
+    print(f"\nFrom nothing to results in {time.monotonic() - began:.0f} s.", end=" ")
+    if options.keep:
+        print(f"The cloud is up; go on with:\n  {shlex.join(laptop('fab', 'status'))}")
+        print(f"Take it down with:\n  {shlex.join(localcloud('stop', '--name', CLOUD))}")
+    else:
+        print("Nothing is left running.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
