@@ -98,7 +98,8 @@ def guest_commands(instance: Instance, subnet: Subnet) -> tuple[str, ...]:
     return (
         f"addr add {instance.private_ip}/{length} broadcast + dev eth0",
         "link set eth0 up",
-        f"route add default via {gateway(subnet.cidr)}",
+        # As on the laptop: without quickack, SSH waits 40 ms for a delayed acknowledgement.
+        f"route add default via {gateway(subnet.cidr)} quickack 1",
     )
 
 

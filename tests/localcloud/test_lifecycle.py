@@ -180,7 +180,7 @@ def test_laptop_reaches_the_api_and_not_the_machine(started: dict[str, Any]) -> 
     links = call("run", "--", "ip", "-o", "link").stdout.splitlines()
     assert [line.split(": ")[1].split("@")[0] for line in links] == ["lo", "eth0"]
     routes = call("run", "--", "ip", "route").stdout
-    assert routes.splitlines()[0].strip() == "default via 100.64.0.1 dev eth0"
+    assert routes.splitlines()[0].strip() == "default via 100.64.0.1 dev eth0 quickack 1"
     with subprocess.Popen(
         [sys.executable, "-m", "http.server", "0", "--bind", "0.0.0.0"],
         stdout=subprocess.PIPE,

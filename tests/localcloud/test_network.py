@@ -152,7 +152,7 @@ def test_guest_has_the_subnets_prefix_and_gateway() -> None:
     assert network.guest_commands(WORKER, subnet) == (
         "addr add 10.0.1.10/24 broadcast + dev eth0",
         "link set eth0 up",
-        "route add default via 10.0.1.1",
+        "route add default via 10.0.1.1 quickack 1",
     )
 
 
