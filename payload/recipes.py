@@ -59,7 +59,7 @@ DIGITS: Final = Recipe(
     needs_data_dir=False,
     epochs=20,
     batch_per_rank=32,
-    global_batch_limit=256,  # six steps an epoch; at 512 the scaled rate (0.4) made the tanh network diverge
+    global_batch_limit=128,  # at 256 accuracy fell to 97.8%, at 512 the scaled rate made the tanh network diverge
     base_batch=64,
     learning_rate=0.05,
     warmup_epochs=5,
@@ -71,8 +71,8 @@ DIGITS: Final = Recipe(
     checkpoint_epochs=5,
     command="fab train --nodes 2 --recipe digits",
     hardware="2 ranks on 2 CPU cores",
-    expected_time="12 to 18 s",
-    expected_accuracy="99.0% (98.6% to 99.2% over seeds 1 to 3)",
+    expected_time="23 s, of which 10 s start-up, with other work on the same cores",
+    expected_accuracy="99.2% to 99.4% over seeds 1 to 3, the same on one rank with global batch 64",
     evidence="measured",
 )
 

@@ -55,7 +55,7 @@ def test_wrong_arguments_are_refused_with_what_is_right(arguments: list[str], me
 
 def test_the_global_batch_grows_with_the_ranks_up_to_the_recipes_limit() -> None:
     config = TrainConfig.from_argv(DIGITS_ARGS)
-    assert [config.global_batch_for(ranks) for ranks in (1, 2, 8, 16)] == [32, 64, 256, 256]
+    assert [config.global_batch_for(ranks) for ranks in (1, 2, 8, 16)] == [32, 64, 128, 128]
 
 
 def test_a_batch_that_was_given_knows_no_limit() -> None:

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CODE = "import os, sys; print('rank', os.environ['HOROVOD_RANK'], 'of', os.environ['HOROVOD_SIZE']); sys.exit({})"
+
+
+def launch(status: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-v", "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
+    return subprocess.run(
+        [*command, sys.executable, "-c", CODE.format(status)], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+
+
+@pytest.mark.horovod
+def test_it_starts_the_ranks_without_importing_tensorflow() -> None:
+    done = launch(0)
+    assert done.returncode == 0
+    assert sorted(line.split(":", 1)[1] for line in done.stdout.splitlines() if "rank" in line) == [
+        "rank 0 of 2",
+        "rank 1 of 2",
+    ]
+    assert "import 'horovod.runner.launch'" in done.stderr
+    assert "import 'tensorflow" not in done.stderr
+
+
+@pytest.mark.horovod
+def test_it_fails_when_a_rank_fails() -> None:
+    assert launch(3).returncode != 0
