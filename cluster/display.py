@@ -68,6 +68,8 @@ class PlainDisplay:
         """Show the picture after this message."""
         if message["type"] == "state" and (picture.state, picture.reason) != self._state:
             self._state = (picture.state, picture.reason)
+            if picture.is_final:
+                return  # The task tells the end, and more of it.
             self._write(f"{picture.run_id}: {picture.state}" + (f" ({picture.reason})" if picture.reason else ""))
         if message["type"] != "metric":
             return
