@@ -95,7 +95,6 @@ class NodeGroup(Construct):
             desired_capacity=props.desired,
             max_capacity=props.maximum,
             signals=ready,
-            ignore_unmodified_size_properties=False,
         )
         resource = group.node.default_child
         if isinstance(resource, autoscaling.CfnAutoScalingGroup):

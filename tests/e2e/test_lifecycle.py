@@ -59,6 +59,13 @@ def test_scaling_from_two_to_four_keeps_the_first_two_under_their_names(own: Emb
     assert sorted(after.values()) == [f"deeplearning-worker{index}" for index in range(1, 5)]
 
 
+def test_a_changed_deployment_keeps_the_grown_group_and_its_nodes(own: EmbeddedCloud) -> None:
+    before = registered(own)
+    own.fab("up", "--yes", "--set", "worker_volume_gib=120")
+    assert {i["InstanceId"] for i in own.instances("worker")} == set(before)
+    assert registered(own) == before
+
+
 def test_a_dead_node_is_replaced_and_takes_over_its_name(own: EmbeddedCloud) -> None:
     before = registered(own)
     victim = next(instance for instance, name in before.items() if name == "deeplearning-worker2")

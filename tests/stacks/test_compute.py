@@ -72,6 +72,11 @@ def test_the_stack_waits_for_a_signal_from_each_node(synthesise: Callable[..., T
         assert signals == {"Count": count, "Timeout": "PT15M"}
 
 
+def test_a_later_deployment_keeps_the_size_to_which_a_training_grew_the_group(template: Template) -> None:
+    policy = template.resources["WorkerGroup"]["UpdatePolicy"]
+    assert policy == {"AutoScalingScheduledAction": {"IgnoreUnmodifiedGroupSizeProperties": True}}
+
+
 def test_without_workers_there_is_nothing_to_wait_for(synthesise: Callable[..., Template]) -> None:
     group = synthesise(workers=0).resources["WorkerGroup"]
     assert "CreationPolicy" not in group
