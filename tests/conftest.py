@@ -11,7 +11,7 @@ import pytest
 REQUIRE_ALL = "DEEPCDK_REQUIRE_ALL"
 """Set to 1 (as CI does) to make a missing tool a failure instead of a skip."""
 
-ROOT_TOOLS = ("ip", "nft", "sshd", "unshare", "nsenter", "ssh-keygen", "curl")
+ROOT_TOOLS = ("ip", "nft", "sshd", "unshare", "nsenter", "setpriv", "pivot_root", "mount", "ssh-keygen", "curl")
 
 
 def missing_for(markers: set[str]) -> list[str]:
