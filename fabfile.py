@@ -22,7 +22,7 @@ from cluster.errors import DeepcdkError, LiveRunError
 from cluster.follow import Picture
 from cluster.launch import Training, dry_run_lines, parse_nodes_argument, parse_whole, split_further
 from cluster.push import payload_tree
-from cluster.session import Session, confirm, provide_nodes, specify
+from cluster.session import Session, confirm, describe_deployment, provide_nodes, specify
 from cluster.watching import describe_end, watch
 from payload.launch import LaunchError
 from stacks.config import ConfigError
@@ -61,9 +61,9 @@ def guarded(body: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-@task(iterable=["set_"], help={"set": SET, "key": KEY})
+@task(iterable=["set_"], help={"set": SET, "yes": YES, "key": KEY})
 @guarded
-def up(c: Context, set_: list[str], key: str = "") -> None:
+def up(c: Context, set_: list[str], yes: bool = False, key: str = "") -> None:
     """
     Deploy the cluster of cdk.json, or change it to what cdk.json says now.
 
@@ -71,7 +71,7 @@ def up(c: Context, set_: list[str], key: str = "") -> None:
     """
     session = Session(PROJECT, set_, key=key, deploying=True)
     config = session.config
-    session.prices.begin([config.master_instance_type, config.worker_instance_type])
+    confirm(describe_deployment(session), yes=yes)
     if not keypair.exists(session.aws, config.key_name):
         public_key = keypair.find_public_key(Path.home(), key)
         say(f"importing {public_key} as EC2 key pair {config.key_name}; the private half stays here")

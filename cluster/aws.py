@@ -1,6 +1,6 @@
 """Clients of the AWS API, and its failures in the project's own words.
 
-They are made by botocore, on first use: boto3's own layer over it costs a quarter of `fab status` and is not needed.
+boto3 is imported on first use, so that `fab --list` does not pay for it.
 """
 
 from __future__ import annotations
@@ -50,23 +50,21 @@ class Aws:
         )
         # The price list answers in few regions; us-east-1 knows the prices of all.
         region = "us-east-1" if service == "pricing" else None
-        return self._botocore().create_client(service, config=patience, region_name=region)
+        return self._boto3().client(service, config=patience, region_name=region)
 
-    def _botocore(self) -> Any:
+    def _boto3(self) -> Any:
         if self._session is None:
-            import botocore.session
+            import boto3
 
-            self._session = botocore.session.get_session()
-            if region := os.environ.get("AWS_REGION"):
-                # The CDK and all other SDKs take this variable; botocore knows only AWS_DEFAULT_REGION.
-                self._session.set_config_variable("region", region)
+            # The CDK and all other SDKs take AWS_REGION; boto3 alone knows only AWS_DEFAULT_REGION.
+            self._session = boto3.session.Session(region_name=os.environ.get("AWS_REGION") or None)
         return self._session
 
     @property
     def region(self) -> str:
         """Return the region in use, or "" where none is set."""
         with self._lock:
-            return str(self._botocore().get_config_variable("region") or "")
+            return str(self._boto3().region_name or "")
 
     @property
     def endpoint(self) -> str:
@@ -76,7 +74,7 @@ class Aws:
 
 @contextlib.contextmanager
 def aws_errors(doing: str) -> Iterator[None]:
-    """Turn the failures of botocore inside into AwsError; `doing` says what was being done."""
+    """Turn the failures of boto3 inside into AwsError; `doing` says what was being done."""
     import botocore.exceptions as boto
 
     try:

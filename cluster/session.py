@@ -62,6 +62,15 @@ def confirm(question: str, *, yes: bool) -> None:
         raise DeepcdkError("not done, as you said")
 
 
+def describe_deployment(session: Session) -> str:
+    """Say what a deployment starts and what it costs, as far as that is known."""
+    config = session.config
+    kinds = [config.master_instance_type, *[config.worker_instance_type] * config.workers]
+    price = shown(total_per_hour(kinds, session.prices.per_hour(kinds, wait_s=3.0)))
+    nodes = f"a {config.master_instance_type} master and {config.workers} {config.worker_instance_type} workers"
+    return f"deploy stack {config.stack_name}: {nodes}, instances {price}, and a NAT gateway."
+
+
 class Session:
     """Resolve what a task needs, each thing once and only when it is asked for."""
 

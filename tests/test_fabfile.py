@@ -104,9 +104,16 @@ def test_another_name_is_another_stack(fab: Fab) -> None:
 
 
 def test_without_an_ssh_key_up_says_how_to_make_one(fab: Fab) -> None:
-    status, text = fab("up", "--set", "ssh_cidr=198.18.0.7/32")
+    status, text = fab("up", "--yes", "--set", "ssh_cidr=198.18.0.7/32")
     assert status == 1
     assert "ssh-keygen -t ed25519" in text
+
+
+def test_up_says_what_it_starts_and_asks_before_it_costs(fab: Fab) -> None:
+    status, text = fab("up", "--set", "ssh_cidr=198.18.0.7/32", "--set", "workers=3")
+    assert status == 1
+    assert "a t3.medium master and 3 c5.2xlarge workers, instances unknown" in text
+    assert "--yes" in text
 
 
 def test_ctrl_c_ends_a_task_with_130(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
