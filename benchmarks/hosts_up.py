@@ -14,7 +14,7 @@ from pathlib import Path
 import boto3
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from stacks.config import ROLE_TAG, WORKER  # noqa: E402  (the path is set just above)
+from stacks.config import ROLE_TAG, WORKER
 
 
 def main(count: int) -> int:

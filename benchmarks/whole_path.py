@@ -82,7 +82,7 @@ def laptop(*command: str) -> list[str]:
 @contextmanager
 def cloud() -> Iterator[None]:
     """Keep an embedded cloud up, with an SSH key on its laptop, for the time of a block."""
-    seconds(demo.localcloud("start", "--name", CLOUD, "--mount", f"{demo.runtime_root()}:/opt/deepcdk/runtime"))
+    seconds(demo.localcloud("start", "--name", CLOUD, *demo.runtime_mount()))
     try:
         seconds(laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN)))
         yield

@@ -17,6 +17,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from payload.horovod_wheel import default_cache
+from payload.runtime import DEFAULT_ROOT
+from tools.setup import node_runtime
+
 ROOT = Path(__file__).resolve().parent.parent
 CLOUD = "demo"
 LAPTOP_CIDR = "100.64.0.2/32"
@@ -33,10 +37,10 @@ class StepFailedError(RuntimeError):
         super().__init__(f"{shlex.join(command)} ended with exit code {exit_code}")
 
 
-def runtime_root() -> Path:
-    """Return the directory in which `make setup` made the nodes' Python environment."""
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "deepcdk" / "runtime"
+def runtime_mount() -> list[str]:
+    """Return the option that shows the nodes the training environment of `make setup`, where they look for theirs."""
+    runtime = node_runtime(default_cache(os.environ))
+    return ["--mount", f"{runtime.directory}:{DEFAULT_ROOT / runtime.fingerprint}"]
 
 
 def environment() -> dict[str, str]:
@@ -106,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not 1 <= options.nodes <= 64:
         parser.error(f"--nodes must be 1 to 64, not {options.nodes}")
     began = time.monotonic()
-    start = localcloud("start", "--name", CLOUD, "--mount", f"{runtime_root()}:/opt/deepcdk/runtime")
+    start = localcloud("start", "--name", CLOUD, *runtime_mount())
     started = False
     try:
         step("Start the embedded cloud", ["python", *start[1:]], start)

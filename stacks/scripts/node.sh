@@ -91,8 +91,13 @@ entry="$DEEPCDK_FILE_SYSTEM:/ $DEEPCDK_EFS_MOUNT nfs4 $options,_netdev 0 0"
 if [[ ${fstab:-} != *"$entry"* ]]; then printf '%s\n' "$entry" >>"$root/etc/fstab"; fi
 
 step='finding a Python'
+runtime=$root/opt/deepcdk/runtime
 find_python() {
-  local version
+  local made version
+  # An image that brings the runtime brings it for the Python that made it.
+  for made in "$runtime"/*/bin/python; do
+    if [[ -x $made ]] && python=$(readlink -f "$made"); then return; fi
+  done
   for version in 3.13 3.12 3.11; do
     if python=$(command -v "python$version"); then return; fi
   done
@@ -106,7 +111,6 @@ mkdir -p "$root/opt/deepcdk/bin" "$root/opt/deeplearning" "$root/etc/profile.d"
 ln -sfn "$python" "$root/opt/deepcdk/bin/python3"
 
 step='making directories'
-runtime=$root/opt/deepcdk/runtime
 if [[ ! -d $runtime ]]; then
   mkdir "$runtime"
   chown "$login_uid:$login_gid" "$runtime"

@@ -95,7 +95,7 @@ def start_cloud(name: str, *options: str) -> Iterator[EmbeddedCloud]:
     """Keep an embedded cloud up for the time of a block, with an SSH key on its laptop."""
     embedded = EmbeddedCloud(name=name)
     try:
-        embedded.localcloud("start", "--mount", f"{demo.runtime_root()}:/opt/deepcdk/runtime", *options)
+        embedded.localcloud("start", *demo.runtime_mount(), *options)
         embedded.laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN))
         yield embedded
     finally:
@@ -112,5 +112,5 @@ def cloud() -> Iterator[EmbeddedCloud]:
 @pytest.fixture(scope="session")
 def cluster(cloud: EmbeddedCloud) -> EmbeddedCloud:
     """Deploy a cluster of two workers on the cloud."""
-    cloud.fab("up")
+    cloud.fab("up", "--yes")
     return cloud

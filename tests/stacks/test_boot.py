@@ -248,6 +248,18 @@ def test_gpus_become_slots_on_gpu_instances_only(lab: Lab) -> None:
     assert slots == ["2", "1"]
 
 
+def test_an_image_that_brings_a_runtime_is_run_by_the_python_that_made_it(lab: Lab) -> None:
+    node = lab.node("worker", 1)
+    made_by = lab.folder / "python3.11"
+    made_by.write_text("#!/bin/sh\n")
+    made_by.chmod(0o755)
+    link = node.root / "opt/deepcdk/runtime/0123456789abcdef/bin/python"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(made_by)
+    assert node.boot()[0] == 0
+    assert (node.root / "opt/deepcdk/bin/python3").resolve() == made_by.resolve()
+
+
 def test_where_systemd_runs_it_keeps_the_watcher_running(lab: Lab) -> None:
     node = lab.node("worker", 1)
     for folder in ("run/systemd/system", "etc/systemd/system"):
