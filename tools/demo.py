@@ -26,6 +26,8 @@ CLOUD = "demo"
 LAPTOP_CIDR = "100.64.0.2/32"
 """The only address that may reach the master: the embedded cloud's laptop."""
 
+DEFAULT_NODES = 2
+"""As in cdk.json."""
 SSH_KEYGEN = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "~/.ssh/id_ed25519")
 
 
@@ -84,27 +86,24 @@ def journey(nodes: int) -> list[tuple[str, list[str]]]:
     """List what a user types between an empty account and results on their disk, each with its title."""
     return [
         ("Deploy the cluster", ["fab", "up", "--yes", *settings(nodes)]),
-        ("Look at it", ["fab", "status", *settings(nodes)]),
-        ("Train", ["fab", "train", "--nodes", str(nodes), "--recipe", "digits", "--yes", *settings(nodes)]),
-        ("Bring the results home", ["fab", "fetch", *settings(nodes)]),
+        ("Look at it", ["fab", "status"]),
+        ("Train", ["fab", "train", "--nodes", str(nodes), "--recipe", "digits", "--yes"]),
+        ("Bring the results home", ["fab", "fetch"]),
     ]
 
 
 def settings(nodes: int) -> list[str]:
-    """Return what a user would have written into cdk.json."""
-    values = {
-        "ssh_cidr": LAPTOP_CIDR,
-        "workers": str(nodes),
-        "max_workers": str(max(nodes, 16)),
-        "retain_data": "false",
-    }
+    """Return what a user would have written into cdk.json, where it differs from what stands there."""
+    values = {"ssh_cidr": LAPTOP_CIDR, "retain_data": "false"}
+    if nodes != DEFAULT_NODES:
+        values |= {"workers": str(nodes), "max_workers": str(max(nodes, 16))}
     return [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=2, help="workers to train on (default 2; each is one rank)")
+    parser.add_argument("--nodes", type=int, default=DEFAULT_NODES, help="workers to train on (each is one rank)")
     parser.add_argument("--keep", action="store_true", help="leave the embedded cloud up at the end")
     options = parser.parse_args(argv)
     if not 1 <= options.nodes <= 64:
@@ -121,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for title, command in journey(options.nodes):
             step(title, command, laptop(*command))
         if not options.keep:
-            down = ["fab", "down", "--yes", *settings(options.nodes)]
+            down = ["fab", "down", "--yes", "--set", "retain_data=false"]
             step("Destroy the cluster", down, laptop(*down))
     except StepFailedError as error:
         print(f"\nThe demo stopped: {error}.", file=sys.stderr)
