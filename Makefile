@@ -16,7 +16,7 @@ setup: ## install all that is needed, once (system packages through apt, Python,
 	@PYTHON='$(PYTHON)' sh tools/setup.sh
 
 demo: setup ## start the embedded cloud, deploy, train on two hosts (NODES=16 for more), fetch the result, take all down
-	@$(python) tools/demo.py --nodes $(or $(NODES),2)
+	@$(python) -m tools.demo --nodes $(or $(NODES),2)
 
 test: setup lint ## run every test; those that cannot run here say why
 	$(python) -m pytest -m "$(unit)" -n auto

@@ -1,8 +1,9 @@
-"""Time the whole path on one machine, part by part, against the figures that the project promises.
+"""Time the whole path on one machine, part by part, against what the project promises: python -m benchmarks.
 
-    python -m benchmarks.whole_path [--repeat N] [--only NAME ...] [--output FILE]
+    python -m benchmarks [--repeat N] [--only WORD ...] [--output FILE]
 
-Each figure is the median of its repetitions. It needs root, as the embedded cloud does.
+Each figure is the median of its repetitions. It needs root, as the embedded cloud does. `--output` keeps the samples,
+with the machine on which they were taken, as JSON.
 """
 
 from __future__ import annotations
@@ -24,54 +25,70 @@ from pathlib import Path
 
 from tools import demo
 
-ROOT = Path(__file__).resolve().parent.parent
 CLOUD = "bench"
+GROW = """
+import boto3, json, sys, time
+stacks = boto3.client("cloudformation").describe_stacks(StackName="deepcdk")["Stacks"]
+group = next(o["OutputValue"] for o in stacks[0]["Outputs"] if o["OutputKey"] == "WorkerGroupName")
+autoscaling, ec2 = boto3.client("autoscaling"), boto3.client("ec2")
+began = time.time()
+autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=int(sys.argv[1]))
+pages = ec2.describe_instances(Filters=[{"Name": "tag:deepcdk:role", "Values": ["worker"]}])["Reservations"]
+addresses = [i["PrivateIpAddress"] for page in pages for i in page["Instances"]]
+master = ec2.describe_instances(Filters=[{"Name": "tag:deepcdk:role", "Values": ["master"]}])["Reservations"]
+print(json.dumps({"began": began, "addresses": addresses, "master": master[0]["Instances"][0]["InstanceId"]}))
+"""
+"""Run on the laptop: grows the worker group, prints when it asked and whom it got."""
+GREET = """
+import socket, sys, time
+for address in sys.argv[1:]:
+    while True:
+        try:
+            with socket.create_connection((address, 22), timeout=5) as connection:
+                if connection.recv(4) == b"SSH-":
+                    break
+        except OSError:
+            time.sleep(0.01)
+print(time.time())
+"""
+"""Run on the master: waits until the sshd of each worker greets, prints when the last one did."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Figure:
-    """Hold one measured quantity."""
+class Measure:
+    """Say what is measured, how, and what is promised of it."""
 
     name: str
     unit: str
     promise: float
-    """The bound that the project promises, in `unit`: an upper one, or a lower one where `at_least` is set."""
-    samples: tuple[float, ...]
+    """An upper bound in `unit`, or a lower one where `at_least` is set."""
+    take: Callable[[], float]
     at_least: bool = False
+    warm_up: bool = False
+    """Take it once, unrecorded, before the first sample."""
 
-    @property
-    def median(self) -> float:
-        """Return the middle of the samples."""
-        return statistics.median(self.samples)
+    def kept(self, value: float) -> bool:
+        """Tell whether a value keeps the promise."""
+        return value >= self.promise if self.at_least else value <= self.promise
 
-    @property
-    def kept(self) -> bool:
-        """Tell whether the median keeps the promise."""
-        return self.median >= self.promise if self.at_least else self.median <= self.promise
+
+def output_of(command: Sequence[str]) -> str:
+    """Run a command to its end and return what it printed; raise with its last lines where it fails."""
+    done = subprocess.run(
+        command, cwd=demo.ROOT, env=demo.environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    if done.returncode:
+        raise RuntimeError(
+            f"{shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
+    return done.stdout
 
 
 def seconds(command: Sequence[str]) -> float:
-    """Run a command to its end and return its wall time; raise with its output where it fails."""
+    """Run a command to its end and return its wall time."""
     began = time.monotonic()
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=demo.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}")
+    output_of(command)
     return time.monotonic() - began
-
-
-def repeated(measure: Callable[[], float], repeat: int, *, warm_up: bool) -> tuple[float, ...]:
-    """Measure several times, after one unrecorded time where asked."""
-    if warm_up:
-        measure()
-    return tuple(round(measure(), 3) for _ in range(repeat))
 
 
 def laptop(*command: str) -> list[str]:
@@ -82,75 +99,118 @@ def laptop(*command: str) -> list[str]:
 @contextmanager
 def cloud() -> Iterator[None]:
     """Keep an embedded cloud up, with an SSH key on its laptop, for the time of a block."""
-    seconds(demo.localcloud("start", "--name", CLOUD, *demo.runtime_mount()))
+    output_of(demo.localcloud("start", "--name", CLOUD, *demo.runtime_mount()))
     try:
-        seconds(laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN)))
+        output_of(laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN)))
         yield
     finally:
-        subprocess.run(demo.localcloud("stop", "--name", CLOUD), cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
+        output_of(demo.localcloud("stop", "--name", CLOUD))
 
 
 def up_to_deployed() -> float:
     """Time from no cloud at all to a bootstrapped account with a deployed cluster of two workers."""
     began = time.monotonic()
     with cloud():
-        seconds(laptop("fab", "up", "--yes", *demo.settings(2)))
+        output_of(laptop("fab", "up", "--yes", *demo.settings(2)))
         return time.monotonic() - began
 
 
-def sixteen_hosts() -> float:
-    """Time from SetDesiredCapacity to sixteen more hosts whose SSH port answers through the master's network."""
+def status_once() -> float:
+    """Time `fab status` of a deployed cluster, the second time that it is asked."""
     with cloud():
-        seconds(laptop("fab", "up", "--yes", *demo.settings(2), "--set", "workers=0"))
-        script = ROOT / "benchmarks" / "hosts_up.py"
-        done = subprocess.run(laptop(sys.executable, str(script), "16"), cwd=ROOT, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"hosts_up.py failed:\n{done.stdout}{done.stderr}")
-        return float(done.stdout.split()[-1])
+        output_of(laptop("fab", "up", "--yes", *demo.settings(2)))
+        output_of(laptop("fab", "status"))
+        return seconds(laptop("fab", "status"))
 
 
-def measures() -> dict[str, tuple[str, float, Callable[[], float], bool]]:
-    """List every measure: its unit, its promise, how it is taken, and whether it wants a warm-up."""
-    python = sys.executable
-    synth = ["cdk", "synth", "--quiet", "-c", f"ssh_cidr={demo.LAPTOP_CIDR}", "--output"]
+def sixteen_hosts() -> float:
+    """Time from SetDesiredCapacity until sixteen new hosts' sshd have greeted the master."""
+    with cloud():
+        output_of(laptop("fab", "up", "--yes", *demo.settings(2), "--set", "workers=0"))
+        grown = json.loads(output_of(laptop(sys.executable, "-c", GROW, "16")))
+        if len(grown["addresses"]) != 16:
+            raise RuntimeError(f"asked for sixteen workers, got {len(grown['addresses'])}")
+        greet = ["exec", "--name", CLOUD, grown["master"], "--", "/opt/deepcdk/bin/python3", "-c", GREET]
+        return float(output_of(demo.localcloud(*greet, *grown["addresses"]))) - float(grown["began"])
 
-    def synth_once() -> float:
-        with tempfile.TemporaryDirectory() as directory:
-            return seconds([*synth, directory])
 
-    return {
-        "fab --list": ("s", 0.7, lambda: seconds(["fab", "--list"]), True),
-        "cdk synth, warm": ("s", 10, synth_once, True),
-        "embedded cloud up, bootstrapped and deployed": ("s", 25, up_to_deployed, False),
-        "sixteen hosts up": ("s", 3, sixteen_hosts, False),
-        "demo, everything cached": ("s", 150, lambda: seconds([python, str(ROOT / "tools" / "demo.py")]), False),
-    }
+def synth_once() -> float:
+    """Time `cdk synth` of the project's cdk.json."""
+    with tempfile.TemporaryDirectory() as directory:
+        return seconds(["cdk", "synth", "--quiet", "-c", f"ssh_cidr={demo.LAPTOP_CIDR}", "--output", directory])
+
+
+def digits_accuracy(ranks: int) -> float:
+    """Train the recipe digits on ranks of this machine, global batch 64; return the test accuracy in percent."""
+    with tempfile.TemporaryDirectory() as directory:
+        train = [sys.executable, "-m", "payload.train", "--recipe", "digits", "--global-batch", "64"]
+        launcher = [sys.executable, "-m", "payload.horovodrun", "-np", str(ranks), "-H", f"localhost:{ranks}", "--gloo"]
+        output_of([*launcher, *train, "--run-dir", directory])
+        result = json.loads((Path(directory) / "result.json").read_text())
+        return 100 * float(result["test_accuracy"])
+
+
+def measures() -> list[Measure]:
+    """List what is measured."""
+    return [
+        Measure(name="fab --list", unit="s", promise=0.7, take=lambda: seconds(["fab", "--list"]), warm_up=True),
+        Measure(name="cdk synth, warm", unit="s", promise=10, take=synth_once, warm_up=True),
+        Measure(name="embedded cloud up, bootstrapped, deployed", unit="s", promise=25, take=up_to_deployed),
+        Measure(name="fab status", unit="s", promise=2, take=status_once),
+        Measure(name="sixteen hosts up", unit="s", promise=3, take=sixteen_hosts),
+        Measure(
+            name="demo, everything cached",
+            unit="s",
+            promise=150,
+            take=lambda: seconds([sys.executable, "-m", "tools.demo"]),
+        ),
+        Measure(
+            name="digits, test accuracy, 2 ranks",
+            unit="%",
+            promise=98,
+            take=lambda: digits_accuracy(2),
+            at_least=True,
+        ),
+        Measure(
+            name="digits, 2 ranks against 1, global batch 64",
+            unit="points",
+            promise=0.5,
+            take=lambda: abs(digits_accuracy(2) - digits_accuracy(1)),
+        ),
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print a table and write the figures; return 1 where a promise is not kept."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="measures whose name contains one of these")
-    parser.add_argument("--output", type=Path, help="write the figures here as JSON")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeat", type=int, default=3, help="samples of each figure (default 3)")
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="only figures whose name contains one of these")
+    parser.add_argument("--output", type=Path, help="write samples and machine here, as JSON")
     options = parser.parse_args(argv)
-    figures = []
-    for name, (unit, promise, measure, warm_up) in measures().items():
-        if options.only and not any(part in name for part in options.only):
-            continue
-        figure = Figure(
-            name=name, unit=unit, promise=promise, samples=repeated(measure, options.repeat, warm_up=warm_up)
+    if options.repeat < 1:
+        parser.error(f"--repeat must be 1 or more, not {options.repeat}")
+    chosen = [m for m in measures() if not options.only or any(word in m.name for word in options.only)]
+    if not chosen:
+        parser.error(f"--only {' '.join(options.only)} names no figure: {', '.join(m.name for m in measures())}")
+    figures, all_kept = [], True
+    for measure in chosen:
+        if measure.warm_up:
+            measure.take()
+        samples = [round(measure.take(), 3) for _ in range(options.repeat)]
+        median = statistics.median(samples)
+        kept = measure.kept(median)
+        all_kept = all_kept and kept
+        bound = f"{'at least' if measure.at_least else 'at most'} {measure.promise:g}"
+        print(f"{measure.name:44}{median:8.2f} {measure.unit:7}{bound:14}{'kept' if kept else 'MISSED'}", flush=True)
+        figures.append(
+            {"name": measure.name, "unit": measure.unit, "bound": bound, "median": median, "samples": samples}
         )
-        figures.append(figure)
-        print(
-            f"{figure.name:48} {figure.median:8.2f} {unit}  promised {promise:g}  {'kept' if figure.kept else 'MISSED'}"
-        )
-        sys.stdout.flush()
     if options.output:
         machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
-        document = {"machine": machine, "figures": [dataclasses.asdict(f) | {"median": f.median} for f in figures]}
-        options.output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    return 0 if all(figure.kept for figure in figures) else 1
+        options.output.write_text(json.dumps({"machine": machine, "figures": figures}, indent=2) + "\n")
+    return 0 if all_kept else 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Show the whole way of a run on one machine: an embedded cloud, `cdk deploy`, `fab train`, the results fetched.
 
-    .venv/bin/python tools/demo.py [--nodes N] [--keep]
+    .venv/bin/python -m tools.demo [--nodes N] [--keep]
 
 Every command is printed as a user would type it on a laptop, with the time it took. The cloud is taken down at the end,
 also after an error or Ctrl-C; `--keep` leaves it up and says how to go on.

@@ -1,0 +1,7 @@
+"""Run the benchmarks: python -m benchmarks."""
+
+import sys
+
+from benchmarks.whole_path import main
+
+sys.exit(main())
