@@ -105,7 +105,7 @@ def start_cloud(name: str, *options: str) -> Iterator[EmbeddedCloud]:
 @pytest.fixture(scope="session")
 def cloud() -> Iterator[EmbeddedCloud]:
     """Start the embedded cloud that the tests share."""
-    with start_cloud(f"t{os.getpid()}") as embedded:
+    with start_cloud(f"e2e{os.getpid()}") as embedded:
         yield embedded
 
 
