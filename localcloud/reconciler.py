@@ -163,7 +163,11 @@ class Reconciler:
             self.consoles.open(host)
             self.switchboard.watch(host.console, self.consoles.reader(host))
             image, shared = self.layout.layers / "image", self.layout.efs
-            host.boot(image=image, shared=shared, binds=self.binds, environment=self.environment)
+            try:
+                host.boot(image=image, shared=shared, binds=self.binds, environment=self.environment)
+            except OSError as error:  # such as no memory for another process; without one it would count as up for ever
+                self._remove([host])
+                self._give_up(host.instance.id, f"its host could not be started: {error}")
         log.info("started %d hosts in %.2f s", len(hosts), time.monotonic() - started)
 
     def _connect(self, hosts: Sequence[Host]) -> list[Host]:

@@ -6,10 +6,12 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localcloud.errors import UnknownInstanceError
+from localcloud.host import Host
 from localcloud.network import OUTSIDE_ADDRESS
 from localcloud.snapshot import Snapshot
 from tests.localcloud.world import (
@@ -245,3 +247,19 @@ def test_closing_leaves_no_process_and_no_mount(tmp_path: Path) -> None:
         pids = [host.init_pid for host in world.reconciler.hosts.values()]
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert Path("/proc/self/mounts").read_text() == before
+
+
+def test_a_host_that_cannot_be_started_fails_its_instance_and_no_other(
+    own_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot = Host.boot
+
+    def refuse(host: Host, **arguments: Any) -> None:
+        if host.instance.id == WORKER.id:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        boot(host, **arguments)
+
+    monkeypatch.setattr(Host, "boot", refuse)
+    own_world.show(snapshot(WORKER, MASTER))
+    assert "could not be started" in own_world.cloud.failed[WORKER.id]
+    assert own_world.reconciler.hosts.keys() == {MASTER.id}
