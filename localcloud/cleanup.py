@@ -87,7 +87,7 @@ def _ancestors(pid: int, proc: Path) -> list[int]:
     while pid > 1:
         try:
             pid = int((proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             break
         found.append(pid)
     return found

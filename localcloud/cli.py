@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -170,7 +171,8 @@ def _execute(execute: Any, command: str) -> int:
 def _kill(arguments: argparse.Namespace) -> int:
     host = _host(arguments)
     if host["pid"]:
-        os.kill(host["pid"], signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+            os.kill(host["pid"], signal.SIGKILL)
     print(f"killed {host['instance_id']} ({host['private_ip']})")
     return 0
 
@@ -209,17 +211,24 @@ def _command(arguments: argparse.Namespace) -> list[str]:
 
 
 def ask(layout: Layout, request: dict[str, str]) -> dict[str, Any]:
-    """Send one request to the daemon; raise NotRunningError where there is none."""
+    """Send one request to the daemon. Raises NotRunningError where there is none, LocalCloudError where it fails."""
     lifecycle.read_state(layout)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(90)
-        connection.connect(str(layout.control))
-        with connection.makefile("rw", encoding="utf-8") as stream:
-            stream.write(json.dumps(request) + "\n")
-            stream.flush()
-            answer: dict[str, Any] = json.loads(stream.readline())
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(90)
+            connection.connect(str(layout.control))
+            with connection.makefile("rw", encoding="utf-8") as stream:
+                stream.write(json.dumps(request) + "\n")
+                stream.flush()
+                answer: dict[str, Any] = json.loads(stream.readline())
+    except (OSError, ValueError) as error:  # it ends just now, or hangs
+        raise LocalCloudError(
+            f"the embedded cloud {layout.name} does not answer ({error}); see {layout.log}"
+        ) from error
     if "unknown" in answer:
         raise UnknownInstanceError(answer["unknown"], answer["known"])
+    if "failed" in answer:
+        raise LocalCloudError(answer["failed"])
     return answer
 
 

@@ -28,6 +28,9 @@ log = logging.getLogger("localcloud.daemon")
 
 ENDPOINT: Final = f"http://{API_ADDRESS}"
 _TICK_S: Final = 0.2
+_ANSWER_S: Final = 60.0
+_REQUEST_S: Final = 5.0
+"""How long one who connects to the control socket may take to say what he wants."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -186,9 +189,12 @@ class Daemon:
                 connection, _ = control.accept()
             except OSError:
                 return  # closed: the daemon stops
-            with connection, connection.makefile("rw", encoding="utf-8") as stream:
-                request = json.loads(stream.readline())
-                stream.write(json.dumps(self._in_main_thread(request)) + "\n")
+            with connection:
+                try:
+                    answer_one(connection, self._in_main_thread)
+                except (OSError, ValueError) as error:
+                    # Whoever asked has gone, as with Ctrl-C, or spoke nonsense: the next one is served all the same.
+                    log.warning("control socket: %r", error)
 
     def _in_main_thread(self, request: dict[str, str]) -> dict[str, Any]:
         answer: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -198,19 +204,31 @@ class Daemon:
                 answer.put(self._act(request))
             except UnknownInstanceError as error:
                 answer.put({"unknown": error.instance_id, "known": error.known})
+            except (LocalCloudError, OSError) as error:
+                answer.put({"failed": str(error)})
 
         self._requests.put(act)
         self.cloud.announce()
         try:
-            return answer.get(timeout=60)
+            return answer.get(timeout=_ANSWER_S)
         except queue.Empty:
-            return {"error": "the daemon is busy"}
+            return {"failed": f"the daemon is busy and has not answered for {_ANSWER_S:.0f} s"}
 
     def _act(self, request: dict[str, str]) -> dict[str, Any]:
-        if request["do"] in ("cut", "mend"):
-            self.reconciler.set_cut(request["instance"], request["do"] == "cut")
+        if request.get("do") in ("cut", "mend"):
+            self.reconciler.set_cut(request.get("instance", ""), request["do"] == "cut")
             self._reconcile()
         return self.describe()
+
+
+def answer_one(connection: socket.socket, answer: Callable[[dict[str, str]], dict[str, Any]]) -> None:
+    """Read one request, a line of JSON, and write its answer. Raises OSError or ValueError where that cannot be."""
+    connection.settimeout(_REQUEST_S)
+    with connection.makefile("rw", encoding="utf-8") as stream:
+        request = json.loads(stream.readline())
+        if not isinstance(request, dict):
+            raise ValueError(f"{request!r} is no request")
+        stream.write(json.dumps(answer(request)) + "\n")
 
 
 def main(options: Options) -> None:

@@ -120,7 +120,7 @@ class Host:
             return 0
         try:
             children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # it ended before the file was opened, or read
             return 0
         return int(children[0]) if children else 0
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
+import pytest
+
 from localcloud.cli import _options, _parser
-from localcloud.daemon import Options, guest_environment, log_tail
+from localcloud.daemon import Options, answer_one, guest_environment, log_tail
 from localcloud.image import Bind
 
 
@@ -24,3 +27,30 @@ def test_tail_of_a_log(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("1\n2\n3\n")
     assert log_tail(tmp_path / "log", lines=2) == "2\n3"
     assert log_tail(tmp_path / "none") == ""
+
+
+def test_a_request_is_answered_by_one_line() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(b'{"do": "status"}\n')
+        answer_one(theirs, lambda request: {"done": request["do"]})
+        assert ours.recv(100) == b'{"done": "status"}\n'
+
+
+@pytest.mark.parametrize("said", [b"", b"nonsense\n", b"[1]\n"])
+def test_who_leaves_or_speaks_nonsense_is_an_error_that_the_daemon_catches(said: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(said)
+        ours.shutdown(socket.SHUT_WR)
+        with pytest.raises(ValueError):  # json's own
+            answer_one(theirs, lambda request: {})
+
+
+def test_who_left_before_the_answer_is_an_error_that_the_daemon_catches() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        ours.sendall(b'{"do": "status"}\n')
+        ours.close()
+        with pytest.raises(OSError, match="Broken pipe"):
+            answer_one(theirs, lambda request: {})
