@@ -199,7 +199,7 @@ def horovodrun(launch: Launch, python: str) -> list[str]:
     """Build the command that starts all ranks; `python` is the runtime's interpreter, at one path on all nodes."""
     interface = ["--network-interfaces", launch.interface] if launch.interface else []
     return [
-        *(python, "-m", "horovod.runner.launch"),
+        *(python, "-m", "payload.horovodrun"),
         *("-np", str(launch.ranks)),
         *("-H", ",".join(f"{host.name}:{host.slots}" for host in launch.hosts)),
         "--gloo",

@@ -84,7 +84,7 @@ def test_too_few_workers_are_refused_with_both_numbers() -> None:
 
 def test_horovodrun_gets_every_slot_of_every_host_in_order() -> None:
     assert shlex.join(horovodrun(make_launch(), "/opt/deepcdk/runtime/ab/bin/python")) == (
-        "/opt/deepcdk/runtime/ab/bin/python -m horovod.runner.launch -np 8"
+        "/opt/deepcdk/runtime/ab/bin/python -m payload.horovodrun -np 8"
         " -H deeplearning-worker1:4,deeplearning-worker2:4 --gloo --network-interfaces ens5 --start-timeout 70"
         " /opt/deepcdk/runtime/ab/bin/python -m payload.train --recipe digits"
     )
