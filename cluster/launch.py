@@ -25,6 +25,7 @@ from payload.launch import (
 )
 
 RUNTIME_PYTHON = "RUNTIME/bin/python"
+_ANY_RUN = "/run"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,9 +45,11 @@ class Training:
     def __post_init__(self) -> None:
         # The ranks' own reader says here, before anything is asked or spent, what it would say there.
         try:
-            TrainConfig.from_argv(self.command("/run")[2:])
+            config = TrainConfig.from_argv(self.command(_ANY_RUN)[2:])
         except TrainConfigError as error:
             raise UsageError(error.flag, error.value, error.rule) from None
+        if str(config.run_dir) != _ANY_RUN:
+            raise UsageError("--run-dir", str(config.run_dir), "each run has a directory of its own; leave the flag out")
 
     def command(self, run_directory: str) -> tuple[str, ...]:
         """Build what each rank runs after its interpreter."""

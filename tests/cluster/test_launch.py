@@ -71,6 +71,12 @@ def test_the_ranks_refusals_come_before_anything_is_asked(field: str, value: str
         Training(**{field: value})  # type: ignore[arg-type]  # all of these fields are text
 
 
+@pytest.mark.parametrize("further", [("--run-dir", "/mnt/efs/runs/other"), ("--run-dir=/mnt/efs/runs/other",)])
+def test_a_run_cannot_be_sent_to_the_directory_of_another(further: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match=r"--run-dir = '/mnt/efs/runs/other': each run has a directory of its own"):
+        Training(further=further)
+
+
 def test_only_what_was_given_reaches_the_ranks() -> None:
     assert Training().command("/mnt/efs/runs/x") == (
         "-m", "payload.train", "--recipe", "digits", "--run-dir", "/mnt/efs/runs/x",
