@@ -49,9 +49,14 @@ class BlockReader(io.RawIOBase):
 
 def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
     """Unpack a tar stream as `into/run_id`. Files appear only once all have come; others that lie there stay."""
-    into.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{run_id}.", suffix=".partial", dir=into))
     target = into / run_id
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{run_id}.", suffix=".partial", dir=into))
+    except OSError as error:
+        raise DeepcdkError(
+            f"results cannot be kept there: {error.strerror}", where=str(into), remedy="give another --into DIRECTORY"
+        ) from None
     try:
         with tarfile.open(fileobj=io.BufferedReader(BlockReader(blocks), 1 << 20), mode="r|") as archive:
             farside.unpack(archive, partial)

@@ -41,6 +41,12 @@ def test_a_run_arrives_under_its_id(tmp_path: Path) -> None:
     assert [entry.name for entry in (tmp_path / "runs").iterdir()] == ["one"]
 
 
+def test_a_place_that_cannot_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DeepcdkError, match=r"cannot be kept there: Not a directory\n  where: .*/file/runs\n  do: give"):
+        unpack(blocks(RESULT), tmp_path / "file" / "runs", "one")
+
+
 @pytest.mark.parametrize(
     "error", [SilenceError("cable"), RemoteError("failed", status=1, output=""), KeyboardInterrupt()]
 )
