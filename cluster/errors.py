@@ -25,11 +25,11 @@ class DeepcdkError(Exception):
 
 
 class UsageError(DeepcdkError, ValueError):
-    """Report an argument of a task that breaks a rule."""
+    """Report an argument of a task that breaks a rule; a value of None is not shown."""
 
     def __init__(self, name: str, value: object, rule: str) -> None:
         self.name, self.value, self.rule = name, value, rule
-        super().__init__(f"{name} = {value!r}: {rule}")
+        super().__init__(f"{name}: {rule}" if value is None else f"{name} = {value!r}: {rule}")
 
 
 class AwsError(DeepcdkError, OSError):

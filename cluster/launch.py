@@ -49,7 +49,9 @@ class Training:
         except TrainConfigError as error:
             raise UsageError(error.flag, error.value, error.rule) from None
         if str(config.run_dir) != _ANY_RUN:
-            raise UsageError("--run-dir", str(config.run_dir), "each run has a directory of its own; leave the flag out")
+            raise UsageError(
+                "--run-dir", str(config.run_dir), "each run has a directory of its own; leave the flag out"
+            )
 
     def command(self, run_directory: str) -> tuple[str, ...]:
         """Build what each rank runs after its interpreter."""

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import difflib
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -125,8 +126,9 @@ def _recipe(name: str) -> Recipe:
 
 def _unknown(what: str, value: str, known: Sequence[str]) -> TrainConfigError:
     name = value.split("=")[0]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0)
-    return TrainConfigError(what, value, f"unknown; did you mean {near[0]}? Known: {', '.join(sorted(known))}")
+    near = difflib.get_close_matches(name, known, n=1)
+    question = f"; did you mean {near[0]}?" if near else "."
+    return TrainConfigError(what, value, f"unknown{question} Known: {', '.join(sorted(known))}")
 
 
 def _flag(field: str) -> str:
@@ -136,13 +138,24 @@ def _flag(field: str) -> str:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage once a rank."""
-        raise TrainConfigError("arguments", None, message)
+        found = re.fullmatch(r"argument (--[a-z-]+): (.*)", message, flags=re.DOTALL)
+        raise TrainConfigError(*((found[1], None, found[2]) if found else ("arguments", None, message)))
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
 
 
 def _number(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not math.isfinite(value):
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}")
     return value
 
 
@@ -156,19 +169,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--recipe", required=True, help=f"what to train: {recipes}")
     parser.add_argument("--run-dir", required=True, type=Path, help="directory of the run")
     parser.add_argument("--data-dir", type=Path, help="directory of the data files")
-    parser.add_argument("--epochs", type=int, help="passes over the training images")
-    parser.add_argument("--batch-per-rank", type=int, help="images a rank and step")
-    parser.add_argument("--global-batch", type=int, help="images a step over all ranks, in place of --batch-per-rank")
+    parser.add_argument("--epochs", type=_whole, help="passes over the training images")
+    parser.add_argument("--batch-per-rank", type=_whole, help="images a rank and step")
+    parser.add_argument(
+        "--global-batch", type=_whole, help="images a step over all ranks, in place of --batch-per-rank"
+    )
     parser.add_argument("--learning-rate", type=_number, help="learning rate at the recipe's base batch")
     parser.add_argument("--warmup-epochs", type=_number, help="epochs in which the rate climbs")
     parser.add_argument("--momentum", type=_number, help="momentum, 0 to 1")
     parser.add_argument("--rotation-deg", type=_number, help="augmentation: largest rotation, degrees")
     parser.add_argument("--shift-fraction", type=_number, help="augmentation: largest shift, part of the image")
     parser.add_argument("--zoom-fraction", type=_number, help="augmentation: largest zoom, part of the image")
-    parser.add_argument("--checkpoint-epochs", type=int, help="epochs between checkpoints")
-    parser.add_argument("--keep-checkpoints", type=int, help="newest checkpoints kept")
-    parser.add_argument("--seed", type=int, help="seed of weights, order and augmentation")
+    parser.add_argument("--checkpoint-epochs", type=_whole, help="epochs between checkpoints")
+    parser.add_argument("--keep-checkpoints", type=_whole, help="newest checkpoints kept")
+    parser.add_argument("--seed", type=_whole, help="seed of weights, order and augmentation")
     parser.add_argument("--resume", action="store_true", default=None, help="continue from the newest checkpoint")
-    parser.add_argument("--intra-op-threads", type=int, help="threads within an operation; 0: a share of cores")
-    parser.add_argument("--inter-op-threads", type=int, help="operations at a time; 0: TensorFlow's choice")
+    parser.add_argument("--intra-op-threads", type=_whole, help="threads within an operation; 0: a share of cores")
+    parser.add_argument("--inter-op-threads", type=_whole, help="operations at a time; 0: TensorFlow's choice")
     return parser

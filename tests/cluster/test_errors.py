@@ -29,6 +29,7 @@ def test_errors_inherit_the_fitting_builtin() -> None:
 
 def test_errors_carry_their_data() -> None:
     assert UsageError("--nodes", 0, "must be 1 or more").value == 0
+    assert str(UsageError("--nodes", None, "is missing")) == "--nodes: is missing"
     assert RemoteError("failed", status=28, output="no space left\n").status == 28
     assert str(RemoteError("failed", status=28, output="no space left\n")) == "failed\nno space left"
     assert LiveRunError("one").run_id == "one"
