@@ -150,15 +150,21 @@ class RunDirectory:
 
         Raises FileNotFoundError where there is none, ValueError where it is malformed.
         """
+        state = self._written_state()
+        if state.is_live and not state.owner.is_alive():
+            # It may have written its last word and ended since the file was read: only what stands there now counts.
+            state = self._written_state()
+            if state.is_live:
+                return dataclasses.replace(
+                    state, state="failed", reason=SUPERVISOR_DIED, last_lines=tuple(self.last_lines())
+                )
+        return state
+
+    def _written_state(self) -> State:
         try:
-            state = State.from_document(json.loads((self.path / "state.json").read_text(encoding="utf-8")))
+            return State.from_document(json.loads((self.path / "state.json").read_text(encoding="utf-8")))
         except (TypeError, KeyError) as error:
             raise ValueError(f"{self.path / 'state.json'} is not the state of a run: {error}") from None
-        if state.is_live and not state.owner.is_alive():
-            return dataclasses.replace(
-                state, state="failed", reason=SUPERVISOR_DIED, last_lines=tuple(self.last_lines())
-            )
-        return state
 
     def last_lines(self, count: int = 20) -> list[str]:
         """Return the last lines of launcher.log, at most 8 KiB."""

@@ -52,6 +52,21 @@ def test_an_ended_state_needs_no_supervisor(tmp_path: Path) -> None:
     assert directory.read_state().state == "succeeded"
 
 
+def test_a_last_word_that_comes_between_reading_the_state_and_looking_at_its_owner_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    directory.write_state(make_state(dead_owner()))
+
+    def end_meanwhile(owner: Owner) -> bool:
+        directory.write_state(make_state(owner, "succeeded"))
+        return False
+
+    monkeypatch.setattr(Owner, "is_alive", end_meanwhile)
+    assert directory.read_state().state == "succeeded"
+
+
 def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
