@@ -7,6 +7,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -17,6 +18,10 @@ from typing import Any, Final
 LIVE_STATES: Final = ("starting", "running")
 FINAL_STATES: Final = ("succeeded", "failed", "stopped")
 SUPERVISOR_DIED: Final = "supervisor died"
+# It says where horovodrun noticed that a rank had failed, and hides that rank's own words, which stand before it.
+_LAUNCHERS_TRACEBACK: Final = re.compile(
+    r"^Traceback \(most recent call last\):\n(?: .*\n)+RuntimeError: Horovod detected .*\n", flags=re.MULTILINE
+)
 
 
 class LiveRunError(RuntimeError):
@@ -167,14 +172,15 @@ class RunDirectory:
             raise ValueError(f"{self.path / 'state.json'} is not the state of a run: {error}") from None
 
     def last_lines(self, count: int = 20) -> list[str]:
-        """Return the last lines of launcher.log, at most 8 KiB."""
+        """Return the last lines of launcher.log, of its last 16 KiB, without the launcher's own traceback."""
         try:
             with self.log.open("rb") as file:
                 file.seek(0, os.SEEK_END)
-                file.seek(max(0, file.tell() - 8192))
-                return file.read().decode("utf-8", errors="replace").splitlines()[-count:]
+                file.seek(max(0, file.tell() - 16384))
+                text = file.read().decode("utf-8", errors="replace")
         except FileNotFoundError:
             return []
+        return _LAUNCHERS_TRACEBACK.sub("", text).splitlines()[-count:]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

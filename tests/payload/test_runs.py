@@ -131,3 +131,25 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
     began = time.monotonic()
     assert directory.last_lines(2) == ["line 99998", "line 99999"]
     assert time.monotonic() - began < 1
+
+
+def test_the_ranks_own_words_are_not_hidden_by_the_launchers_traceback(tmp_path: Path) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    directory.log.write_text(
+        "[0]<stderr>:Traceback (most recent call last):\n"
+        "[0]<stderr>:payload.train: error: the disk is full\n"
+        "Traceback (most recent call last):\n"
+        '  File "/opt/x/horovod/runner/launch.py", line 827, in _run\n'
+        "    return _run_static(args)\n"
+        "           ^^^^^^^^^^^^^^^^^\n"
+        "RuntimeError: Horovod detected that one or more processes exited with non-zero status, thus\n"
+        "Process name: 0\n"
+        "Exit code: 1\n"
+    )
+    assert directory.last_lines(4) == [
+        "[0]<stderr>:Traceback (most recent call last):",
+        "[0]<stderr>:payload.train: error: the disk is full",
+        "Process name: 0",
+        "Exit code: 1",
+    ]
