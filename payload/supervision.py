@@ -72,6 +72,20 @@ def execute(command: Sequence[str], timeout_s: float) -> Completed:
     return Completed(status=done.returncode, output=done.stdout.decode(errors="replace"))
 
 
+def first_state(launch: Launch) -> State:
+    """Build the state with which a run begins, owned by this process."""
+    now = time.time()
+    return State(
+        run_id=launch.run_id,
+        state="starting",
+        owner=Owner.of(os.getpid()),
+        started=now,
+        updated=now,
+        hosts=tuple(host.name for host in launch.hosts),
+        recipe=launch.recipe,
+    )
+
+
 class Supervisor:
     """Oversee one run from its preparation to its final state. Lives in a process of its own, which the lock names."""
 
@@ -81,16 +95,7 @@ class Supervisor:
         self.runs, self.launch, self.log, self._run = runs, launch, log, run
         self.directory: RunDirectory = runs[launch.run_id]
         self.ssh = f"{launch.payload_directory}/payload/bin/ssh"
-        now = time.time()
-        self.state = State(
-            run_id=launch.run_id,
-            state="starting",
-            owner=Owner.of(os.getpid()),
-            started=now,
-            updated=now,
-            hosts=tuple(host.name for host in launch.hosts),
-            recipe=launch.recipe,
-        )
+        self.state = first_state(launch)
         self._stop_requested = False
 
     def request_stop(self, *_: object) -> None:

@@ -7,6 +7,7 @@ Exit status: 0 well, 1 failed, 2 bad arguments, 3 another run is live, 4 no such
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import secrets
@@ -22,7 +23,7 @@ from typing import Final
 from payload import reaper, watch
 from payload.launch import NODE_PYTHON, Launch, LaunchError
 from payload.runs import LiveRunError, Owner, RunDirectory, Runs, State, write_atomically
-from payload.supervision import DEFAULT_GRACE_S, Supervisor, execute, remote_command
+from payload.supervision import DEFAULT_GRACE_S, Supervisor, execute, first_state, remote_command
 
 FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
@@ -48,17 +49,7 @@ def start(runs: Runs, launch: Launch) -> RunDirectory:
     try:
         partial.mkdir()
         (partial / "spec.json").write_text(launch.to_json(), encoding="utf-8")
-        now = time.time()
-        first = State(
-            run_id=launch.run_id,
-            state="starting",
-            owner=Owner.of(os.getpid()),
-            started=now,
-            updated=now,
-            hosts=tuple(host.name for host in launch.hosts),
-            recipe=launch.recipe,
-        )
-        RunDirectory(path=partial).write_state(first)
+        RunDirectory(path=partial).write_state(first_state(launch))
         partial.rename(directory.path)
         _detach(runs, directory)
     except BaseException:
@@ -147,7 +138,8 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
     state = directory.read_state()
     if state.is_live:
         write_atomically(directory.stop_request, json.dumps({"grace_s": grace_s, "time": time.time()}))
-        os.kill(state.owner.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # it has ended since
+            os.kill(state.owner.pid, signal.SIGTERM)
         while (state := directory.read_state()).is_live:
             time.sleep(watch.POLL_S)
         return state
