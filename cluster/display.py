@@ -21,13 +21,19 @@ def duration(seconds: float) -> str:
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
-def describe(picture: Picture, usd_per_hour: float | None) -> str:
-    """Write what is known of a run's progress in one line."""
+def position(picture: Picture) -> list[str]:
+    """Say how far a run is."""
     parts = []
     if picture.epoch is not None and picture.epochs is not None:
         parts.append(f"epoch {picture.epoch}/{picture.epochs}")
     if picture.step is not None and picture.steps_per_epoch is not None:
         parts.append(f"step {picture.step}/{picture.steps_per_epoch}")
+    return parts
+
+
+def figures(picture: Picture) -> list[str]:
+    """Say how fast and how well it trains."""
+    parts = []
     if picture.images_per_s is not None:
         parts.append(f"{picture.images_per_s:,.0f} images/s")
     if picture.loss is not None:
@@ -36,12 +42,29 @@ def describe(picture: Picture, usd_per_hour: float | None) -> str:
         parts.append(f"accuracy {picture.accuracy:.2%}")
     if picture.test_accuracy is not None:
         parts.append(f"test {picture.test_accuracy:.2%}")
+    return parts
+
+
+def outlook(picture: Picture, usd_per_hour: float | None) -> list[str]:
+    """Say how long it will take yet, and what it has cost."""
+    parts = []
     if picture.eta_s is not None and not picture.is_final:
         parts.append(f"{duration(picture.eta_s)} left")
     cost = cost_so_far(picture, usd_per_hour)
     if cost is not None:
         parts.append(f"${cost:.2f} so far")
+    return parts
+
+
+def describe(picture: Picture, usd_per_hour: float | None) -> str:
+    """Write what is known of a run's progress in one line."""
+    parts = [*position(picture), *figures(picture), *outlook(picture, usd_per_hour)]
     return ", ".join(parts) or picture.reason or picture.state
+
+
+def describe_epoch(picture: Picture) -> str:
+    """Write how an epoch ended, in one line that fits on a terminal of 80 columns."""
+    return ", ".join([*position(picture)[:1], *figures(picture)])
 
 
 def cost_so_far(picture: Picture, usd_per_hour: float | None) -> float | None:
@@ -77,7 +100,7 @@ class PlainDisplay:
         due = self._clock() - self._stepped_at >= PLAIN_STEP_S
         if event == "epoch" or (event == "step" and due):
             self._stepped_at = self._clock()
-            self._write(describe(picture, self._usd_per_hour))
+            self._write(describe_epoch(picture) if event == "epoch" else describe(picture, self._usd_per_hour))
 
     def note(self, text: str) -> None:
         """Print a remark."""
@@ -91,42 +114,52 @@ class PlainDisplay:
 
 
 class LiveDisplay:
-    """Keep one bar up to date on a terminal, with a line for each epoch above it."""
+    """Keep two lines up to date on a terminal, a bar and the figures, with a line for each epoch above them.
+
+    Two, so that they fit into 80 columns.
+    """
 
     def __init__(self, usd_per_hour: float | None = None) -> None:
+        from rich.console import Group
+        from rich.live import Live
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.text import Text
 
         self._usd_per_hour = usd_per_hour
         self._progress = Progress(
             SpinnerColumn(),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=16),
             TextColumn("{task.percentage:>3.0f}%"),
             TextColumn("{task.description}", markup=False),
             TimeElapsedColumn(),
-            refresh_per_second=8,
         )
         self._task = self._progress.add_task("starting", total=1.0)
+        self._figures = Text(no_wrap=True, overflow="ellipsis")
+        self._live = Live(Group(self._progress, self._figures), refresh_per_second=8)
         self._state = ""
 
     def show(self, picture: Picture, message: dict[str, Any]) -> None:
         """Show the picture after this message."""
-        self._progress.update(self._task, completed=picture.fraction, description=describe(picture, self._usd_per_hour))
+        where = [*position(picture), *outlook(picture, self._usd_per_hour)]
+        description = ", ".join(where) or picture.reason or picture.state
+        self._progress.update(self._task, completed=picture.fraction, description=description)
+        self._figures.plain = "  " + ", ".join(figures(picture))
         if message["type"] == "state" and picture.state != self._state:
             self._state = picture.state
-            self._progress.console.print(f"{picture.run_id}: {picture.state}", markup=False, highlight=False)
+            self.note(f"{picture.run_id}: {picture.state}")
         if message["type"] == "metric" and message["record"].get("event") == "epoch":
-            self._progress.console.print(describe(picture, None), markup=False, highlight=False)
+            self.note(describe_epoch(picture))
 
     def note(self, text: str) -> None:
         """Print a remark above the bar."""
-        self._progress.console.print(text, markup=False, highlight=False)
+        self._live.console.print(text, markup=False, highlight=False)
 
     def __enter__(self) -> LiveDisplay:
-        self._progress.start()
+        self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self._live.stop()
 
 
 def make(*, terminal: bool, write: Callable[[str], None], usd_per_hour: float | None) -> LiveDisplay | PlainDisplay:

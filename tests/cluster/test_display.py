@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from cluster.display import LiveDisplay, PlainDisplay, cost_so_far, describe, duration
+from cluster.display import LiveDisplay, PlainDisplay, cost_so_far, describe, describe_epoch, duration
 from cluster.follow import Picture
 
 PICTURE = Picture(
@@ -24,6 +24,24 @@ def test_a_line_holds_all_that_is_known() -> None:
     assert describe(PICTURE, 3.0) == (
         "epoch 2/4, step 5/10, 1,234 images/s, loss 0.5000, accuracy 90.00%, test 95.00%, 1:01 left, $1.50 so far"
     )
+
+
+def test_the_end_of_an_epoch_fits_on_a_narrow_terminal() -> None:
+    line = describe_epoch(dataclasses.replace(PICTURE, epoch=100, epochs=100, accuracy=1.0, images_per_s=12345.0))
+    assert line == "epoch 100/100, 12,345 images/s, loss 0.5000, accuracy 100.00%, test 95.00%"
+    assert len(line) < 80
+
+
+def test_the_live_display_shows_everything_on_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with LiveDisplay(3.0) as display:
+        display.show(PICTURE, {"type": "heartbeat"})
+    shown = capsys.readouterr().out.splitlines()
+    assert "38%" in shown[0]
+    assert "epoch 2/4, step 5/10, 1:01 left, $1.50 so far" in shown[0]
+    assert shown[1].strip() == "1,234 images/s, loss 0.5000, accuracy 90.00%, test 95.00%"
 
 
 def test_an_unknown_price_is_not_shown() -> None:
