@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     footer: tuple[str, ...] = ()
+    expendable: tuple[str, ...] = ()
+    """Columns that a narrow terminal may do without, in the order in which they go."""
 
 
 def status_table(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> Table:
@@ -51,6 +54,7 @@ def status_table(inventory: Inventory, prices: Mapping[str, float | None], now: 
             f"workers: {workers} of {inventory.desired_workers} wanted, {inventory.stack.max_workers} at most",
             f"instances together: {shown(total)}",
         ),
+        expendable=("zone", "type", "private"),
     )
 
 
@@ -91,7 +95,10 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
             )
         )
     return Table(
-        title="runs", columns=("run", "state", "nodes", "epochs", "test accuracy", "time", "reason"), rows=tuple(rows)
+        title="runs",
+        columns=("run", "state", "nodes", "epochs", "test accuracy", "time", "reason"),
+        rows=tuple(rows),
+        expendable=("reason",),
     )
 
 
@@ -106,9 +113,18 @@ def result_table(directory: Path) -> Table:
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return Table(title="result", columns=("", ""), rows=(("result.json", "none: the run did not end well"),))
+        return Table(title=f"no result of {directory.name}", columns=("", ""), rows=_state_rows(directory))
     rows = [(key.replace("_", " "), _plain(key, value)) for key, value in result.items() if _is_plain(value)]
     return Table(title=f"result of {directory.name}", columns=("", ""), rows=tuple(rows))
+
+
+def _state_rows(directory: Path) -> tuple[tuple[str, str], ...]:
+    """Tell how a run without a result stood when it was fetched."""
+    try:
+        state = json.loads((directory / "state.json").read_text(encoding="utf-8"))
+        return tuple((key, str(state[key])) for key in ("state", "reason") if state[key])
+    except (OSError, ValueError, KeyError, TypeError):
+        return (("state", "unknown"),)
 
 
 def _is_plain(value: object) -> bool:
@@ -131,10 +147,28 @@ def _plain(key: str, value: object) -> str:
     return str(value)
 
 
+def fitted(table: Table, columns: int) -> Table:
+    """Leave out expendable columns until the table, as plain lines, fits into so many columns of a terminal."""
+    for name in table.expendable:
+        if sum(_widths(table)) + 2 * (len(table.columns) - 1) <= columns:
+            break
+        kept = [n for n, column in enumerate(table.columns) if column != name]
+        table = dataclasses.replace(
+            table,
+            columns=tuple(table.columns[n] for n in kept),
+            rows=tuple(tuple(row[n] for n in kept) for row in table.rows),
+        )
+    return table
+
+
+def _widths(table: Table) -> list[int]:
+    return [max(map(len, cells)) for cells in zip(table.columns, *table.rows, strict=True)]
+
+
 def plain_lines(table: Table) -> Iterable[str]:
-    """Write a table as aligned text, for a pipe: no box, no colour, nothing cut off."""
+    """Write a table as aligned text, for a pipe or a narrow terminal: no box, no colour, nothing cut off."""
     rows = [table.columns, *table.rows] if any(table.columns) else list(table.rows)
-    widths = [max((len(row[n]) for row in rows), default=0) for n in range(len(table.columns))]
+    widths = _widths(table)
     yield table.title
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -152,9 +186,12 @@ def print_status(found: Inventory, prices: Prices, *, wait_s: float, as_json: bo
 
 
 def print_table(table: Table) -> None:
-    """Print a table: with rich on a terminal, as plain lines elsewhere."""
-    if not sys.stdout.isatty():
-        for line in plain_lines(table):
+    """Print a table: in a box on a terminal that is wide enough, as plain lines elsewhere."""
+    terminal = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    boxed = sum(_widths(table)) + 3 * len(table.columns) + 1
+    # A table without headings is a list of facts, whose long values may well be folded.
+    if not terminal or (boxed > terminal and any(table.columns)):
+        for line in plain_lines(fitted(table, terminal) if terminal else table):
             print(line)
         return
     from rich.console import Console

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster.inventory import Instance, Inventory, Stack
-from cluster.report import plain_lines, print_table, result_table, runs_table, status_document, status_table
+from cluster.report import fitted, plain_lines, print_table, result_table, runs_table, status_document, status_table
 
 LAUNCHED = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
 NOW = LAUNCHED + datetime.timedelta(minutes=5)
@@ -78,7 +78,11 @@ def test_a_result_shows_its_plain_values(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_result_is_told(tmp_path: Path) -> None:
-    assert "did not end well" in result_table(tmp_path).rows[0][1]
+    assert result_table(tmp_path).rows == (("state", "unknown"),)
+    (tmp_path / "state.json").write_text('{"state": "stopped", "reason": "stopped on request"}')
+    assert result_table(tmp_path).rows == (("state", "stopped"), ("reason", "stopped on request"))
+    (tmp_path / "state.json").write_text('{"state": "running", "reason": ""}')
+    assert result_table(tmp_path).rows == (("state", "running"),)
 
 
 def test_a_pipe_gets_whole_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,6 +91,21 @@ def test_a_pipe_gets_whole_lines(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines == list(plain_lines(table))
     assert lines[1].split()[:3] == ["role", "instance", "type"]
+
+
+def test_a_narrow_terminal_gets_whole_lines_without_what_can_be_spared(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = status_table(INVENTORY, PRICES, NOW)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table(table)
+    shown = capsys.readouterr().out
+    assert "us-east-1a" not in shown
+    assert "198.18.1.2" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert fitted(table, 1000) == table
+    assert fitted(table, 10).columns == ("role", "instance", "state", "public", "age", "price")
 
 
 def test_text_that_looks_like_markup_is_printed_as_it_is(
