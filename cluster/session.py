@@ -58,7 +58,12 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise DeepcdkError(f"{question} Nobody is there to answer", remedy="say it with --yes")
-    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+    try:
+        answer = input(f"{question} [y/N] ")
+    except EOFError:  # Ctrl-D
+        print()
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
         raise DeepcdkError("not done, as you said")
 
 

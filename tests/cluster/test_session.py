@@ -6,6 +6,7 @@ import datetime
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -101,6 +102,13 @@ def test_only_yes_is_consent(monkeypatch: pytest.MonkeyPatch, typed: str, consen
     else:
         with pytest.raises(DeepcdkError, match="not done"):
             confirm("grow?", yes=False)
+
+
+def test_the_end_of_the_input_is_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", mock.Mock(side_effect=EOFError))
+    with pytest.raises(DeepcdkError, match="not done"):
+        confirm("grow?", yes=False)
 
 
 def test_enough_nodes_are_taken_as_they_are(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
