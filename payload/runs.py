@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import json
 import os
@@ -17,6 +18,8 @@ from typing import Any, Final
 
 LIVE_STATES: Final = ("starting", "running")
 FINAL_STATES: Final = ("succeeded", "failed", "stopped")
+DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL_REASON: Final = "the shared file system is full"
 SUPERVISOR_DIED: Final = "supervisor died"
 # It says where horovodrun noticed that a rank had failed, and hides that rank's own words, which stand before it.
 _LAUNCHERS_TRACEBACK: Final = re.compile(
@@ -147,8 +150,18 @@ class RunDirectory:
         return self.path / "stop.json"
 
     def write_state(self, state: State) -> None:
-        """Write state.json atomically."""
-        write_atomically(self.path / "state.json", json.dumps(state.to_document(), indent=1))
+        """Write state.json atomically; on a full disk in the room that it has already, shortened."""
+        path = self.path / "state.json"
+        try:
+            write_atomically(path, json.dumps(state.to_document(), indent=1))
+        except OSError as error:
+            if error.errno not in DISK_FULL or not path.exists():
+                raise
+            reason = f"{state.reason[:200]}; {DISK_FULL_REASON}" if state.reason else DISK_FULL_REASON
+            short = dataclasses.replace(state, reason=reason, last_lines=())
+            with path.open("r+b", buffering=0) as file:
+                # One write, as long as what stands there: a reader never sees the end of the old text.
+                file.write(json.dumps(short.to_document()).encode().ljust(path.stat().st_size))
 
     def read_state(self) -> State:
         """Read state.json; a live state whose supervisor is gone is told as failed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import os
@@ -254,8 +255,9 @@ class Supervisor:
         self._update(state="failed", reason=reason, exit_code=exit_code, last_lines=tuple(self.directory.last_lines()))
 
     def _say(self, line: str) -> None:
-        self.log.write(f"[supervisor] {line}\n".encode())
-        self.log.flush()
+        with contextlib.suppress(OSError):  # a full disk must not end the supervisor while ranks are alive
+            self.log.write(f"[supervisor] {line}\n".encode())
+            self.log.flush()
 
     def _heartbeat(self) -> None:
         if time.time() - self.state.updated >= HEARTBEAT_S:

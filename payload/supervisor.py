@@ -22,7 +22,16 @@ from typing import Final
 
 from payload import reaper, watch
 from payload.launch import NODE_PYTHON, Launch, LaunchError
-from payload.runs import LiveRunError, Owner, RunDirectory, Runs, State, write_atomically
+from payload.runs import (
+    DISK_FULL,
+    DISK_FULL_REASON,
+    LiveRunError,
+    Owner,
+    RunDirectory,
+    Runs,
+    State,
+    write_atomically,
+)
 from payload.supervision import DEFAULT_GRACE_S, Supervisor, execute, first_state, remote_command
 
 FAILED: Final = 1
@@ -182,7 +191,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # The reader has gone: nothing to tell it.
         return FAILED
     except (OSError, RuntimeError, ValueError) as error:
-        print(error, file=sys.stderr)
+        full = isinstance(error, OSError) and error.errno in DISK_FULL
+        print(f"{DISK_FULL_REASON}: make room below {runs.root}" if full else error, file=sys.stderr)
         return FAILED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import subprocess
@@ -65,6 +66,23 @@ def test_a_last_word_that_comes_between_reading_the_state_and_looking_at_its_own
 
     monkeypatch.setattr(Owner, "is_alive", end_meanwhile)
     assert directory.read_state().state == "succeeded"
+
+
+def test_on_a_full_disk_the_last_word_still_finds_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    running = make_state(Owner.of(os.getpid()))
+    directory.write_state(dataclasses.replace(running, last_lines=("a long line",) * 50))
+
+    def refuse(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("payload.runs.write_atomically", refuse)
+    directory.write_state(dataclasses.replace(running, state="failed", reason="status 1", last_lines=("x",) * 1000))
+    told = directory.read_state()
+    assert (told.state, told.reason) == ("failed", "status 1; the shared file system is full")
+    with pytest.raises(OSError, match="No space left"):
+        Runs(root=tmp_path)["two"].write_state(running)
 
 
 def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:
