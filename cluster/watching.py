@@ -50,6 +50,9 @@ def describe_end(picture: Picture, usd_per_hour: float | None) -> tuple[str, boo
             f"run {picture.run_id} {picture.state}{took}{accuracy}{price}; results: `fab fetch --run {picture.run_id}`",
             False,
         )
-    lines = "\n".join(f"    {line}" for line in picture.last_lines)
-    remedy = f"  do: read `fab logs --run {picture.run_id}`"
-    return f"deepcdk: run {picture.run_id} failed{took}: {picture.reason}\n{lines}\n{remedy}", True
+    lines = [
+        f"deepcdk: run {picture.run_id} failed{took}: {picture.reason}",
+        *(f"    {line}" for line in picture.last_lines),
+        f"  do: read `fab logs --run {picture.run_id}`",
+    ]
+    return "\n".join(lines), True
