@@ -10,9 +10,10 @@ import hashlib
 import io
 import os
 import shutil
+import stat
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 
@@ -81,10 +82,33 @@ def send(directory: str, *excluded: str) -> int:
         print(f"no directory {directory}", file=sys.stderr)
         return 4
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
-        for entry in sorted(root.iterdir()):
-            if entry.name not in excluded and not entry.name.endswith(".partial"):
-                archive.add(entry, arcname=entry.name, filter=lambda e: e if e.isreg() or e.isdir() else None)
+        pack(archive, root, excluded)
     return 0
+
+
+def pack(archive: tarfile.TarFile, root: Path, excluded: Sequence[str] = ()) -> None:
+    """Pack the plain files below `root`. The run may go on: what is half written is left out, and so is what vanishes.
+
+    Old checkpoints vanish, for instance.
+    """
+    for parent, directories, names in os.walk(root):
+        here = Path(parent)
+        directories[:] = [
+            name
+            for name in sorted(directories)
+            if not name.startswith(".partial-") and not (here == root and name in excluded)
+        ]
+        for name in sorted(names):
+            path = here / name
+            if name.endswith(".partial") or (here == root and name in excluded):
+                continue
+            try:
+                if not stat.S_ISREG(path.lstat().st_mode):
+                    continue
+                with path.open("rb") as file:
+                    archive.addfile(archive.gettarinfo(arcname=str(path.relative_to(root)), fileobj=file), file)
+            except FileNotFoundError:
+                continue
 
 
 if __name__ == "__main__":

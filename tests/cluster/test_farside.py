@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cluster.farside import unpack
+from cluster.farside import pack, unpack
 from cluster.push import farside_command
 
 
@@ -66,7 +67,25 @@ def test_a_directory_is_sent_without_what_is_excluded_half_written_or_a_link(tmp
     command = farside_command("send", str(tmp_path), "checkpoints")
     done = subprocess.run([sys.executable, *command[1:]], capture_output=True, check=True)
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        assert archive.getnames() == ["events", "events/one", "state.json"]
+        assert sorted(archive.getnames()) == ["events/one", "state.json"]
+
+
+def test_what_vanishes_while_a_run_goes_on_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("checkpoints/step-1/arrays.npz", "checkpoints/.partial-step-2/arrays.npz", "state.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    opened = Path.open
+
+    def vanish(path: Path, *arguments: Any) -> Any:
+        if path.name == "arrays.npz":
+            path.unlink()
+        return opened(path, *arguments)
+
+    monkeypatch.setattr(Path, "open", vanish)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        pack(archive, tmp_path)
+    assert archive.getnames() == ["state.json"]
 
 
 def test_a_missing_directory_has_a_status_of_its_own(tmp_path: Path) -> None:
