@@ -85,7 +85,7 @@ def test_what_vanishes_while_a_run_goes_on_is_left_out(tmp_path: Path, monkeypat
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         pack(archive, tmp_path)
-    assert archive.getnames() == ["state.json"]
+        assert archive.getnames() == ["state.json"]
 
 
 def test_a_missing_directory_has_a_status_of_its_own(tmp_path: Path) -> None:
