@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -128,6 +130,18 @@ class Host:
     def exit_code(self) -> int | None:
         """Return how the host ended, or None while it is up."""
         return None if self.process is None else self.process.poll()
+
+    def shut_down(self) -> None:
+        """Ask the host to end, as EC2 does with an instance that is terminated; `kill` afterwards ends it surely."""
+        if pid := self.init_pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def wait_until(self, deadline: float) -> None:
+        """Wait for the host's end until then, in seconds of the monotonic clock."""
+        if self.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=max(0.0, deadline - time.monotonic()))
 
     def kill(self) -> None:
         """End every process of the host at once; they are gone when this returns."""

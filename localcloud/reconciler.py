@@ -6,7 +6,7 @@ import logging
 import shutil
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from localcloud import network
 from localcloud.console import Consoles
@@ -20,6 +20,9 @@ from localcloud.snapshot import Instance, Snapshot
 from localcloud.switchboard import Switchboard
 
 log = logging.getLogger("localcloud.reconciler")
+
+_SHUTDOWN_S: Final = 1.0
+"""What hosts get to end by themselves: their services notice, as on AWS, that the node leaves."""
 
 
 class CloudState(Protocol):
@@ -187,6 +190,10 @@ class Reconciler:
     def _remove(self, hosts: Iterable[Host]) -> None:
         hosts = list(hosts)
         for host in hosts:
+            host.shut_down()
+        deadline = time.monotonic() + _SHUTDOWN_S
+        for host in hosts:
+            host.wait_until(deadline)
             host.kill()
         for vpc_id, router in self.routers.items():
             router.disconnect(host.instance for host in hosts if host.instance.vpc_id == vpc_id)
