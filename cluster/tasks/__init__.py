@@ -1,0 +1,1 @@
+"""The tasks' bodies, a noun each; `fabfile.py` collects them."""

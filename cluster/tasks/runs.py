@@ -1,0 +1,120 @@
+"""The tasks of runs that have been started: list, read, stop, fetch."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+
+from invoke.context import Context
+from invoke.tasks import task
+
+from cluster import fetch as fetching
+from cluster import report
+from cluster.launch import parse_whole
+from cluster.session import Session
+from cluster.tasks.terms import JSON, KEY, PROJECT, RUN, SET, guarded, say
+
+
+@task(iterable=["set_"], help={"json": JSON, "set": SET, "key": KEY})
+@guarded
+def runs(c: Context, set_: list[str], json: bool = False, key: str = "") -> None:
+    """
+    List all runs on the shared file system, the newest first.
+
+    Example: fab runs --json
+    """
+    session = Session(PROJECT, set_, key=key)
+    with session.connect() as master:
+        found = session.supervisor(master).runs()
+    if json:
+        say(json_format.dumps(found, indent=1))
+    else:
+        report.print_table(report.runs_table(found))
+
+
+@task(
+    iterable=["set_"],
+    help={"run": RUN, "follow": "go on until the run ends", "rank": "only this rank's lines", "set": SET, "key": KEY},
+)
+@guarded
+def logs(c: Context, set_: list[str], follow: bool = False, run: str = "", rank: str = "", key: str = "") -> None:
+    """
+    Print a run's log: the supervisor's, horovodrun's and each rank's output.
+
+    Example: fab logs -f --rank 0
+    """
+    session = Session(PROJECT, set_, key=key)
+    chosen_rank = parse_whole("--rank", rank, lowest=0) if rank else None
+    with session.connect() as master:
+        for line in session.supervisor(master).log_lines(run, following=follow, rank=chosen_rank):
+            say(line)
+
+
+@task(
+    iterable=["set_"],
+    help={
+        "run": RUN,
+        "grace": "seconds for a checkpoint before the run is killed",
+        "force": "kill at once",
+        "set": SET,
+        "key": KEY,
+    },
+)
+@guarded
+def stop(c: Context, set_: list[str], run: str = "", grace: str = "30", force: bool = False, key: str = "") -> None:
+    """
+    Stop a run: gracefully, so that it writes a checkpoint, then hard.
+
+    Example: fab stop --grace 60
+    """
+    session = Session(PROJECT, set_, key=key)
+    grace_s = 0 if force else parse_whole("--grace", grace, lowest=0)
+    with session.connect() as master:
+        state = session.supervisor(master).stop(run, grace_s)
+    say(f"run {state['run_id']}: {state['state']}" + ("" if state["was_live"] else ", it had ended before"))
+
+
+@task(
+    iterable=["set_"],
+    help={
+        "run": RUN,
+        "checkpoints": "bring the checkpoints too",
+        "into": "directory on the laptop",
+        "json": JSON,
+        "set": SET,
+        "key": KEY,
+    },
+)
+@guarded
+def fetch(
+    c: Context,
+    set_: list[str],
+    run: str = "",
+    checkpoints: bool = False,
+    into: str = "runs",
+    json: bool = False,
+    key: str = "",
+) -> None:
+    """
+    Bring a run's results to ./runs/ID: result, metrics, log, TensorBoard events.
+
+    Example: fab fetch --checkpoints
+    """
+    session = Session(PROJECT, set_, key=key)
+    with session.connect() as master:
+        run_id = str(session.supervisor(master).status(run)["run_id"])
+        fetched = fetching.fetch(master, session.stack.runs_root, run_id, Path(into), checkpoints=checkpoints)
+    if json:
+        say(
+            json_format.dumps(
+                {
+                    "run_id": run_id,
+                    "directory": str(fetched.directory),
+                    "files": fetched.files,
+                    "bytes": fetched.size_bytes,
+                }
+            )
+        )
+        return
+    report.print_table(report.result_table(fetched.directory))
+    say(f"{fetched.files} files, {fetched.size_bytes:,} bytes: {fetched.directory}")

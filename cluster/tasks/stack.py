@@ -1,0 +1,61 @@
+"""The tasks of the stack as a whole: deploy it, show it, destroy it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from invoke.context import Context
+from invoke.tasks import task
+
+from cluster import cdk, keypair, report
+from cluster.session import Session, confirm, describe_deployment
+from cluster.tasks.terms import JSON, KEY, PROJECT, SET, YES, guarded, say
+
+
+@task(iterable=["set_"], help={"set": SET, "yes": YES, "key": KEY})
+@guarded
+def up(c: Context, set_: list[str], yes: bool = False, key: str = "") -> None:
+    """
+    Deploy the cluster of cdk.json, or change it to what cdk.json says now.
+
+    Example: fab up --set ssh_cidr=198.51.100.7/32 --set workers=4
+    """
+    session = Session(PROJECT, set_, key=key, deploying=True)
+    config = session.config
+    confirm(describe_deployment(session), yes=yes)
+    if not keypair.exists(session.aws, config.key_name):
+        public_key = keypair.find_public_key(Path.home(), key)
+        say(f"importing {public_key} as EC2 key pair {config.key_name}; the private half stays here")
+        keypair.import_public_key(session.aws, config.key_name, public_key)
+    cdk.up(session.aws, PROJECT, config.stack_name, session.overrides, say)
+    report.print_status(session.inventory, session.prices, wait_s=2.0)
+
+
+@task(iterable=["set_"], help={"set": SET, "yes": YES})
+@guarded
+def down(c: Context, set_: list[str], yes: bool = False) -> None:
+    """
+    Destroy the cluster. Its data stay where cdk.json says retain_data.
+
+    Example: fab down --yes
+    """
+    session = Session(PROJECT, set_)
+    stack, kept = session.deployed_stack, session.config.retain_data
+    fate = "its file system and bucket are kept" if kept else "ITS FILE SYSTEM AND BUCKET GO TOO, WITH ALL RUNS"
+    confirm(f"destroy stack {stack.name}: {fate}.", yes=yes)
+    if not kept and stack.bucket:
+        say(f"emptying bucket {stack.bucket}: {cdk.empty_bucket(session.aws, stack.bucket)} objects deleted")
+    cdk.down(PROJECT, session.config.stack_name, session.overrides)
+
+
+@task(iterable=["set_"], help={"set": SET, "json": JSON})
+@guarded
+def status(c: Context, set_: list[str], json: bool = False) -> None:
+    """
+    Show the stack and its nodes: address, state, age, price per hour.
+
+    Example: fab status --json
+    """
+    session = Session(PROJECT, set_)
+    session.prices.begin([session.config.master_instance_type, session.config.worker_instance_type])
+    report.print_status(session.inventory, session.prices, wait_s=0.3, as_json=json)

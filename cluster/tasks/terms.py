@@ -1,0 +1,48 @@
+"""What all tasks have in common: the words of their flags, and how their errors end them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from invoke.exceptions import Exit
+
+from cluster.errors import DeepcdkError
+from payload.launch import LaunchError
+from stacks.config import ConfigError
+
+PROJECT: Final = Path(__file__).resolve().parents[2]
+SET: Final = "override a value of context.cluster in cdk.json, as key=value; may be repeated"
+KEY: Final = "private SSH key; default: the agent's and those in ~/.ssh"
+RUN: Final = "id of the run; default: the live one, else the newest"
+YES: Final = "answer every question with yes"
+JSON: Final = "print JSON"
+
+
+def say(text: str) -> None:
+    """Print one line at once."""
+    print(text, flush=True)
+
+
+def guarded(body: Callable[..., None]) -> Callable[..., None]:
+    """Turn the errors of a task into a message and an exit status, here and nowhere else."""
+
+    @functools.wraps(body)
+    def run(*args: object, **kwargs: object) -> None:
+        try:
+            body(*args, **kwargs)
+        except DeepcdkError as error:
+            raise Exit(f"deepcdk: {error}", code=error.exit_status) from None
+        except (ConfigError, LaunchError) as error:
+            raise Exit(f"deepcdk: {error}", code=1) from None
+        except KeyboardInterrupt:
+            raise Exit("\ninterrupted", code=130) from None
+        except BrokenPipeError:
+            # Whoever read our output has gone, as `head` does; nothing is left to be said.
+            sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115  # must outlive this function
+            raise Exit(code=1) from None
+
+    return run

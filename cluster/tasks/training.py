@@ -1,0 +1,139 @@
+"""The tasks that start training and watch it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.tasks import task
+
+from cluster.errors import LiveRunError
+from cluster.follow import Picture
+from cluster.launch import Training, dry_run_lines, parse_nodes_argument, split_further
+from cluster.push import payload_tree
+from cluster.session import Session, provide_nodes, specify
+from cluster.tasks.terms import KEY, PROJECT, RUN, SET, YES, guarded, say
+from cluster.watching import describe_end, watch
+
+
+@task(iterable=["set_"], help={"set": SET, "key": KEY})
+@guarded
+def push(c: Context, set_: list[str], key: str = "") -> None:
+    """
+    Upload the payload to the shared file system, once per content.
+
+    Example: fab push
+    """
+    session = Session(PROJECT, set_, key=key)
+    tree = payload_tree(PROJECT / "payload")
+    with session.connect() as master:
+        pushed = session.push(master, tree)
+    say(f"{pushed}: {tree.files} files at {pushed.directory}")
+
+
+@task(
+    iterable=["set_"],
+    auto_shortflags=False,  # one letter for each of so many would mean nothing
+    help={
+        "nodes": "worker nodes to train on; the group grows to it, after asking",
+        "recipe": "digits or fashion-mnist",
+        "epochs": "epochs; default: the recipe's",
+        "batch_per_rank": "images per step and rank; default: the recipe's",
+        "learning_rate": "learning rate of one rank, scaled by their number; default: the recipe's",
+        "seed": "seed of weights and shuffling; default: the recipe's",
+        "data_dir": "directory of the data on the nodes, for recipes that need one",
+        "args": "further arguments of payload.train, as one shell-quoted string",
+        "yes": YES,
+        "follow": "watch the run to its end",
+        "detach": "launch and return: the same as --no-follow",
+        "dry_run": "show the horovodrun command and launch nothing",
+        "set": SET,
+        "key": KEY,
+    },
+)
+@guarded
+def train(
+    c: Context,
+    set_: list[str],
+    nodes: str = "2",
+    recipe: str = "digits",
+    epochs: str = "",
+    batch_per_rank: str = "",
+    learning_rate: str = "",
+    seed: str = "",
+    data_dir: str = "",
+    args: str = "",
+    yes: bool = False,
+    follow: bool = True,
+    detach: bool = False,
+    dry_run: bool = False,
+    key: str = "",
+) -> None:
+    """
+    Train on N nodes and watch the run, which goes on without the laptop.
+
+    Example: fab train --nodes 4 --recipe digits --epochs 20
+    """
+    session = Session(PROJECT, set_, key=key)
+    count = parse_nodes_argument(nodes, session.config.max_workers)
+    training = Training(
+        recipe=recipe,
+        epochs=epochs,
+        batch_per_rank=batch_per_rank,
+        learning_rate=learning_rate,
+        seed=seed,
+        data_dir=data_dir,
+        further=split_further(args),
+    )
+    tree = payload_tree(PROJECT / "payload")
+    count = parse_nodes_argument(nodes, session.stack.max_workers)
+    session.prices.begin(session.instance_types)
+    with session.connect() as master:
+        if dry_run:
+            for line in dry_run_lines(
+                session.nodes(master), count, lambda found: specify(session, training, found, count, tree.name)
+            ):
+                say(line)
+            return
+        supervisor = session.supervisor(master)
+        if live := supervisor.live():
+            raise LiveRunError(live)
+        pushed = session.push(master, tree)
+        say(str(pushed))
+        spec = specify(session, training, provide_nodes(session, master, count, yes=yes, tell=say), count, pushed.name)
+        supervisor.start(spec)
+        say(f"run {spec.run_id}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
+        if follow and not detach:
+            finish(session, spec.run_id, lambda: watch(session, supervisor, spec.run_id))
+        else:
+            say(f"it goes on by itself; watch it with `fab attach --run {spec.run_id}`")
+
+
+@task(iterable=["set_"], help={"run": RUN, "set": SET, "key": KEY})
+@guarded
+def attach(c: Context, set_: list[str], run: str = "", key: str = "") -> None:
+    """
+    Watch a run from its start to its end.
+
+    Example: fab attach --run 20261120-121314-digits-ab12
+    """
+    session = Session(PROJECT, set_, key=key)
+    session.prices.begin(session.instance_types)
+    with session.connect() as master:
+        supervisor = session.supervisor(master)
+        run_id = str(supervisor.status(run)["run_id"])
+        finish(session, run_id, lambda: watch(session, supervisor, run_id))
+
+
+def finish(session: Session, run_id: str, watched: Callable[[], Picture]) -> None:
+    """Watch a run, and end as it ended; Ctrl-C leaves it going."""
+    try:
+        picture = watched()
+    except KeyboardInterrupt:
+        remedy = f"  `fab attach --run {run_id}` watches it again, `fab stop --run {run_id}` ends it"
+        raise Exit(f"\nno longer watching; run {run_id} goes on\n{remedy}", code=130) from None
+    text, failed = describe_end(picture, session.usd_per_hour(wait_s=0.0))
+    if failed:
+        raise Exit(text, code=1)
+    say(text)
