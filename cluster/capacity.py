@@ -33,9 +33,9 @@ class Progress:
     waited_s: float
 
 
-def grow(aws: Aws, stack: Stack, nodes: int) -> None:
+def resize(aws: Aws, stack: Stack, nodes: int) -> None:
     """Set how many workers the group is to have."""
-    with aws_errors(f"growing {stack.worker_group} to {nodes}"):
+    with aws_errors(f"setting {stack.worker_group} to {nodes}"):
         aws.client("autoscaling").set_desired_capacity(
             AutoScalingGroupName=stack.worker_group, DesiredCapacity=nodes, HonorCooldown=False
         )

@@ -127,8 +127,10 @@ class Master:
             )
         return done
 
-    def blocks(self, argv: Sequence[str], *, directory: str = "", silence_s: float = 60.0) -> Iterator[bytes]:
-        """Yield a command's standard output as it comes.
+    def blocks(
+        self, argv: Sequence[str], *, directory: str = "", silence_s: float = 60.0, stdin: bytes = b""
+    ) -> Iterator[bytes]:
+        """Yield a command's standard output as it comes; `stdin` is sent first, and its input ends with the stream.
 
         Raises SilenceError when nothing came for `silence_s` seconds or the connection broke, RemoteError on a status
         other than 0.
@@ -136,6 +138,7 @@ class Master:
         channel = self._open(argv, directory)
         channel.settimeout(silence_s)
         try:
+            channel.sendall(stdin)
             while block := channel.recv(BLOCK):
                 yield block
             status = channel.recv_exit_status()
@@ -153,10 +156,12 @@ class Master:
                 f"a command on the master failed (status {status})", status=status, output=errors, where=self.where
             )
 
-    def lines(self, argv: Sequence[str], *, directory: str = "", silence_s: float = 60.0) -> Iterator[str]:
-        """Yield a command's standard output line by line; errors as `blocks`."""
+    def lines(
+        self, argv: Sequence[str], *, directory: str = "", silence_s: float = 60.0, stdin: bytes = b""
+    ) -> Iterator[str]:
+        """Yield a command's standard output line by line; input and errors as `blocks`."""
         rest = b""
-        for block in self.blocks(argv, directory=directory, silence_s=silence_s):
+        for block in self.blocks(argv, directory=directory, silence_s=silence_s, stdin=stdin):
             *complete, rest = (rest + block).split(b"\n")
             yield from (line.decode("utf-8", errors="replace") for line in complete)
         if rest:

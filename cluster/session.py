@@ -209,7 +209,7 @@ def provide_nodes(
             yes=yes,
         )
         tell(f"growing the worker group from {have} to {wanted} nodes ({kind}, price {shown(more)})")
-        capacity.grow(session.aws, session.stack, wanted)
+        capacity.resize(session.aws, session.stack, wanted)
     last: list[tuple[int, int]] = []
 
     def show(progress: capacity.Progress) -> None:

@@ -12,7 +12,10 @@ import pytest
 from moto import mock_aws
 
 PROJECT = Path(__file__).resolve().parents[1]
-TASKS = ("attach", "down", "fetch", "logs", "push", "runs", "status", "stop", "train", "up")
+TASKS = ("attach", "down", "fetch", "logs", "push", "run", "runs", "scale", "status", "stop", "train", "up")
+
+NEEDED = {"run": ("--", "true"), "scale": ("--nodes", "3")}
+"""Arguments without which a task has nothing to do."""
 
 Fab = Callable[..., tuple[int, str]]
 
@@ -35,6 +38,8 @@ def fab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFi
 
     def call(*arguments: str) -> tuple[int, str]:
         from fabric.main import make_program
+
+        monkeypatch.setattr("sys.argv", ["fab", *arguments])
 
         try:
             make_program().run(["fab", *arguments])
@@ -82,6 +87,13 @@ def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(fab: Fab, nodes:
         (("up",), "ssh_cidr"),
         (("logs", "--rank", "first"), "--rank"),
         (("stop", "--grace", "soon"), "--grace"),
+        (("scale", "--nodes", "17"), "from 0 to 16 (max_workers)"),
+        (("scale",), "--nodes"),
+        (("run",), "must follow after --"),
+        (("run", "--nodes", "0", "--", "true"), "must be a whole number from 1 to 16 (max_workers)"),
+        (("run", "--nodes", "2", "--master", "--", "true"), "--master"),
+        (("run", "--env", "=secret", "--", "true"), "must be NAME=VALUE"),
+        (("status", "--", "true"), "taken by `fab run` alone"),
     ],
 )
 def test_bad_input_is_refused_with_what_was_wrong(fab: Fab, arguments: tuple[str, ...], says: str) -> None:
@@ -93,7 +105,7 @@ def test_bad_input_is_refused_with_what_was_wrong(fab: Fab, arguments: tuple[str
 
 @pytest.mark.parametrize("task", [t for t in TASKS if t != "up"])
 def test_without_a_stack_each_task_says_so(fab: Fab, task: str) -> None:
-    status, text = fab(task)
+    status, text = fab(task, *NEEDED.get(task, ()))
     assert (status, "Traceback" in text) == (1, False)
     assert "no stack deepcdk is deployed" in text
     assert "fab up" in text

@@ -27,6 +27,11 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+def remark(text: str) -> None:
+    """Print one line beside the output that a program may read."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def guarded(body: Callable[..., None]) -> Callable[..., None]:
     """Turn the errors of a task into a message and an exit status, here and nowhere else."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from cluster import inventory
 from cluster.aws import Aws
-from cluster.capacity import Progress, grow, read_nodes, wait_ready
+from cluster.capacity import Progress, read_nodes, resize, wait_ready
 from cluster.connection import Completed, Master
 from cluster.errors import NotReadyError
 from cluster.inventory import Stack
@@ -45,7 +45,7 @@ def workers(aws: Aws) -> list[str]:
 
 
 def test_the_group_grows_to_what_is_asked(aws: Aws, workers: list[str]) -> None:
-    grow(aws, STACK, 4)
+    resize(aws, STACK, 4)
     assert len(inventory.refresh(aws, STACK).workers) == 4
 
 

@@ -127,7 +127,7 @@ def test_growth_is_done_and_waited_for_after_consent(task: Session, monkeypatch:
     grown: list[int] = []
     told: list[str] = []
     monkeypatch.setattr(capacity, "read_nodes", lambda _: nodes_of(2))
-    monkeypatch.setattr(capacity, "grow", lambda aws, stack, nodes: grown.append(nodes))
+    monkeypatch.setattr(capacity, "resize", lambda aws, stack, nodes: grown.append(nodes))
 
     def wait_ready(*_: object, tell: Any, **__: object) -> tuple[Node, ...]:
         for _time in range(2):

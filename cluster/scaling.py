@@ -1,0 +1,147 @@
+"""Bring the worker group to a size: ask, grow or shrink, and wait until that is so."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from cluster import capacity, shrinking
+from cluster import inventory as stock
+from cluster.connection import Master
+from cluster.errors import LiveRunError, UsageError
+from cluster.price import shown, total_per_hour
+from cluster.session import Session, Supervisor, confirm, provide_nodes
+from payload.launch import workers
+from stacks.config import WORKER
+
+FORCED_GRACE_S = 30.0
+"""What a run gets for its last checkpoint before its nodes are taken by --force."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scaled:
+    """Say what became of the worker group."""
+
+    before: int
+    after: int
+    added: tuple[str, ...]
+    """Names of the nodes that joined."""
+    removed: tuple[str, ...]
+    """Names of the nodes that went; an instance's id where it had never joined."""
+    stopped_run: str
+    """Id of the run that was stopped for it, "" without one."""
+    nodes: tuple[str, ...]
+    """Names of the workers now."""
+    usd_per_hour_before: float | None
+    """All instances together, the master included; None where a price is unknown."""
+    usd_per_hour: float | None
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        if self.before == self.after and not self.added and not self.removed:
+            return f"workers: {self.after}, as before"
+        price = f", instances together {shown(self.usd_per_hour_before)} -> {shown(self.usd_per_hour)}"
+        changes = [*(f"+{name}" for name in self.added), *(f"-{name}" for name in self.removed)]
+        return f"workers: {self.before} -> {self.after} ({', '.join(changes)}){price}"
+
+
+def parse_size(text: str, max_workers: int) -> int:
+    """Parse the size that `fab scale` is given. Raises UsageError that names the rule."""
+    if not (text.isascii() and text.isdecimal() and int(text) <= max_workers):
+        raise UsageError("--nodes", text, f"must be a whole number from 0 to {max_workers} (max_workers)")
+    return int(text)
+
+
+def scale(
+    session: Session,
+    master: Master,
+    supervisor: Supervisor,
+    wanted: int,
+    *,
+    yes: bool,
+    force: bool,
+    tell: Callable[[str], None],
+) -> Scaled:
+    """Bring the group to `wanted` workers, after asking; a live run keeps its nodes unless forced.
+
+    Raises BusyNodesError, NotReadyError, or DeepcdkError where the answer is no.
+    """
+    found, names = session.inventory, {node.name for node in workers(session.nodes(master))}
+    there = shrinking.staying(found)
+    stopped = ""
+    removed: tuple[shrinking.Leaver, ...] = ()
+    if wanted < len(there):
+        removed, stopped = _shrink(session, master, supervisor, wanted, yes=yes, force=force, tell=tell)
+        nodes = shrinking.wait_gone(
+            session.aws, master, session.stack, removed, tell=_once(tell, "nodes still leaving: {}")
+        )
+    else:
+        if found.desired_workers > wanted:
+            # It wants more than it has come to have, and more than it is to have: nothing runs that would end.
+            capacity.resize(session.aws, session.stack, wanted)
+        nodes = provide_nodes(session, master, wanted, yes=yes, tell=tell)
+    now = stock.refresh(session.aws, session.stack)
+    return Scaled(
+        before=len(there),
+        after=len(shrinking.staying(now)),
+        added=tuple(node.name for node in workers(nodes) if node.name not in names),
+        removed=tuple(leaver.name for leaver in removed),
+        stopped_run=stopped,
+        nodes=tuple(node.name for node in workers(nodes)),
+        usd_per_hour_before=_cost(session, found),
+        usd_per_hour=_cost(session, now),
+    )
+
+
+def _shrink(
+    session: Session,
+    master: Master,
+    supervisor: Supervisor,
+    wanted: int,
+    *,
+    yes: bool,
+    force: bool,
+    tell: Callable[[str], None],
+) -> tuple[tuple[shrinking.Leaver, ...], str]:
+    """Take workers out down to `wanted`; return them, and the id of the run that was stopped for it."""
+
+    def chosen() -> tuple[tuple[shrinking.Leaver, ...], str]:
+        live = supervisor.live()
+        busy = {live: tuple(map(str, supervisor.status(live)["hosts"]))} if live else {}
+        leavers = shrinking.choose(there, session.nodes(master), busy, wanted, force=force)
+        return leavers, live if {leaver.name for leaver in leavers} & set(busy.get(live, ())) else ""
+
+    there = shrinking.staying(session.inventory)
+    leavers, run_id = chosen()
+    listed = ", ".join(leaver.name for leaver in leavers)
+    kind = there[0].type
+    each = session.prices.per_hour([kind], wait_s=3.0)[kind]
+    less = f", {shown(None if each is None else each * len(leavers))} less"
+    victim = f", stopping run {run_id} first," if run_id else ""
+    confirm(f"shrink the worker group from {len(there)} to {wanted} nodes{victim} by ending {listed}{less}.", yes=yes)
+    leavers, run_now = chosen()  # A run may have begun while the question stood.
+    if run_now:
+        if run_now != run_id:
+            raise LiveRunError(run_now)
+        tell(f"stopping run {run_now}, with {FORCED_GRACE_S:g} s for its checkpoint")
+        supervisor.stop(run_now, FORCED_GRACE_S)
+    tell(f"ending {', '.join(leaver.name for leaver in leavers)}")
+    shrinking.take_out(session.aws, session.stack, session.inventory, leavers)
+    return leavers, run_now
+
+
+def _once(tell: Callable[[str], None], text: str) -> Callable[[int], None]:
+    """Tell a number when it changes."""
+    last: list[int] = []
+
+    def told(number: int) -> None:
+        if last[-1:] != [number]:
+            last.append(number)
+            tell(text.format(number))
+
+    return told
+
+
+def _cost(session: Session, found: stock.Inventory) -> float | None:
+    kinds = [i.type for i in found.instances if i.role != WORKER or i in shrinking.staying(found)]
+    return total_per_hour(kinds, session.prices.per_hour(kinds, wait_s=1.0))

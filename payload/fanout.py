@@ -1,0 +1,296 @@
+"""Run one command on many nodes at once, from the master: the far side of `fab run`.
+
+`python3 -m payload.fanout`: one line of JSON on standard input says what to run; standard output gets JSON lines, as
+they come. The words of the command travel as data to the process that executes them, past every shell. When standard
+input ends, or this process does, the commands on all nodes are ended.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import json
+import os
+import selectors
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final
+
+from payload.launch import MASTER_NAME, NODE_PYTHON, NODES_PATH, LaunchError, choose_hosts, parse_nodes, workers
+
+HEARTBEAT_S: Final = 5.0
+BLOCK: Final = 1 << 16
+READY: Final = b"deepcdk-fanout-ready\n"
+"""What a node's side says before the command's own output: without it, the node was not reached."""
+BAD_REQUEST: Final = 2
+
+# A node's side, given to its Python with -c. It reads the request, runs the command in a session of its own and ends it
+# when nobody listens any more. Standard library only, and nothing from the shared file system.
+NODE_SIDE: Final = """
+import json, os, select, signal, subprocess, sys
+request = json.loads(sys.stdin.buffer.readline())
+os.write(1, b"deepcdk-fanout-ready\\n")
+os.chdir(os.path.expanduser("~"))
+ended, tell = os.pipe()
+os.set_blocking(tell, False)
+signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+signal.signal(signal.SIGCHLD, lambda *_: None)
+try:
+    child = subprocess.Popen(request["command"], stdin=subprocess.DEVNULL, start_new_session=True,
+                             env={**os.environ, **request["environment"]})
+except FileNotFoundError:
+    print("deepcdk: no such command: " + ascii(request["command"][0])[1:-1], file=sys.stderr); sys.exit(127)
+except OSError as error:
+    print("deepcdk: it cannot be started: " + str(error.strerror), file=sys.stderr); sys.exit(126)
+except ValueError as error:
+    print("deepcdk: it cannot be started: " + str(error), file=sys.stderr); sys.exit(126)
+def end(number):
+    try:
+        os.killpg(child.pid, number)
+    except ProcessLookupError:
+        pass
+while child.poll() is None:
+    readable, _, _ = select.select([sys.stdin.buffer.raw, ended], [], [], 1.0)
+    if sys.stdin.buffer.raw in readable and not os.read(0, 4096):
+        end(signal.SIGTERM)
+        try:
+            child.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            end(signal.SIGKILL)
+        break
+status = child.wait()
+sys.exit(status if status >= 0 else 128 - status)
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """Say what is to run, and where."""
+
+    command: tuple[str, ...]
+    """The words, as they reach the program; bytes that are not UTF-8 stand as lone surrogates."""
+    nodes: int = 0
+    """On the first so many workers; 0: on all of them."""
+    master: bool = False
+    """On the master alone."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Further variables of the command. They show on no command line."""
+
+    def __post_init__(self) -> None:
+        if not self.command or not self.command[0]:
+            raise LaunchError("no command is given")
+        for name, _ in self.environment:
+            if not name or "=" in name:
+                raise LaunchError(f"environment {name!r}: not a variable's name")
+        for text in (*self.command, *(word for pair in self.environment for word in pair)):
+            if "\0" in text:
+                raise LaunchError("a word holds a NUL, which no program can be given")
+
+    def to_line(self) -> bytes:
+        """Return the request as one line of JSON, in ASCII."""
+        return json.dumps(dataclasses.asdict(self)).encode("ascii") + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Request:
+        """Build the request from its line. Raises LaunchError for anything that is not one."""
+        try:
+            document = json.loads(line)
+            return cls(
+                command=tuple(document["command"]),
+                nodes=document["nodes"],
+                master=document["master"],
+                environment=tuple((name, value) for name, value in document["environment"]),
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            raise LaunchError(f"not a request: {error}") from None
+
+    def hosts(self, nodes_text: str) -> tuple[str, ...]:
+        """Return the names of the nodes on which it is to run. Raises LaunchError where they are not there."""
+        if self.master:
+            return (MASTER_NAME,)
+        nodes = parse_nodes(nodes_text)
+        found = choose_hosts(nodes, self.nodes) if self.nodes else workers(nodes)
+        if not found:
+            raise LaunchError("no worker is ready")
+        return tuple(node.name for node in found)
+
+
+def node_command(host: str, ssh: str, python: str = NODE_PYTHON) -> list[str]:
+    """Build the command that starts a node's side: through SSH, or here where the host is the master."""
+    words = [python, "-X", "utf8", "-I", "-c", NODE_SIDE]
+    return words if host == MASTER_NAME else [ssh, host, shlex.join(words)]
+
+
+class AbandonedError(RuntimeError):
+    """Report that whoever asked has gone, or wants no more."""
+
+
+class _Host:
+    """Hold one node's process and what of its output has not been told."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        self.name, self.process = name, process
+        self.began = time.monotonic()
+        self.open_streams = 2
+        self.is_ready = False
+        self.head = b""
+        """Standard output until it is known whether the node's side has spoken."""
+        self.trouble = b""
+        """Standard error until then: SSH's own."""
+
+
+def fan_out(
+    request: Request, hosts: Sequence[str], emit: Callable[[Mapping[str, Any]], None], stdin: IO[bytes], ssh: str
+) -> int:
+    """Run the request on these hosts at once, telling `emit` what comes; return how many failed.
+
+    Messages: `{"host", "stream": "stdout" or "stderr", "data": base64}`; `{"host", "exit_code", "reached", "seconds"}`
+    once a host, with `"trouble"` where it was not reached; and `{"heartbeat": true}` after a silence.
+    """
+    message = json.dumps({"command": request.command, "environment": dict(request.environment)}).encode("ascii") + b"\n"
+    selector = selectors.DefaultSelector()
+    running: list[_Host] = []
+    failed = 0
+    selector.register(stdin, selectors.EVENT_READ, None)
+    try:
+        for name in hosts:
+            process = subprocess.Popen(
+                node_command(name, ssh), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+            host = _Host(name, process)
+            running.append(host)
+            selector.register(_stream(process.stdout), selectors.EVENT_READ, (host, "stdout"))
+            selector.register(_stream(process.stderr), selectors.EVENT_READ, (host, "stderr"))
+            feeder = threading.Thread(target=_feed, args=(process, message), daemon=True)
+            feeder.start()
+            if len(message) < BLOCK:
+                feeder.join()  # A pipe holds that much; SSH takes more only once it is connected.
+        while running:
+            ready = selector.select(timeout=HEARTBEAT_S)
+            if not ready:
+                emit({"heartbeat": True})
+            for key, _ in ready:
+                if key.data is None:
+                    if not os.read(stdin.fileno(), BLOCK):
+                        raise AbandonedError("standard input ended")
+                    continue
+                host, stream = key.data
+                block = os.read(key.fd, BLOCK)
+                if block:
+                    _tell(host, stream, block, emit)
+                    continue
+                selector.unregister(key.fileobj)
+                host.open_streams -= 1
+                if not host.open_streams:
+                    running.remove(host)
+                    failed += _finish(host, emit)
+    finally:
+        for host in running:
+            _close(host.process)  # Its node's side sees that, and ends the command.
+        deadline = time.monotonic() + 6.0
+        for host in running:
+            try:
+                host.process.wait(timeout=max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                host.process.kill()
+        selector.close()
+    return failed
+
+
+def _stream(stream: IO[bytes] | None) -> IO[bytes]:
+    if stream is None:
+        raise RuntimeError("a pipe was not made")
+    return stream
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        _stream(process.stdin).close()
+
+
+def _feed(process: subprocess.Popen[bytes], message: bytes) -> None:
+    """Send the request, and leave the pipe open."""
+    with contextlib.suppress(OSError, ValueError):  # It has ended already, and its last words tell why.
+        stdin = _stream(process.stdin)
+        stdin.write(message)
+        stdin.flush()
+
+
+def _tell(host: _Host, stream: str, block: bytes, emit: Callable[[Mapping[str, Any]], None]) -> None:
+    if not host.is_ready:
+        if stream == "stderr":
+            host.trouble += block
+            return
+        host.head += block
+        _, found, block = host.head.partition(READY)
+        if not found:
+            return
+        host.is_ready = True  # What came before it is a login's greeting.
+        if host.trouble:
+            _emit_output(host, "stderr", host.trouble, emit)
+    if block:
+        _emit_output(host, stream, block, emit)
+
+
+def _emit_output(host: _Host, stream: str, block: bytes, emit: Callable[[Mapping[str, Any]], None]) -> None:
+    emit({"host": host.name, "stream": stream, "data": base64.b64encode(block).decode("ascii")})
+
+
+def _finish(host: _Host, emit: Callable[[Mapping[str, Any]], None]) -> bool:
+    _close(host.process)
+    status = host.process.wait()
+    # 255 after the command began is the command's own, or a connection that broke under it.
+    end: dict[str, Any] = {
+        "host": host.name,
+        "exit_code": status if status >= 0 else 128 - status,
+        "reached": host.is_ready,
+        "seconds": round(time.monotonic() - host.began, 3),
+    }
+    if not host.is_ready:
+        end["trouble"] = (host.trouble or host.head).decode("utf-8", errors="replace")[-2000:]
+    emit(end)
+    return status != 0
+
+
+def main() -> int:
+    """Run the command line: 0 when the command ended with 0 everywhere, 1 otherwise, 2 for a bad request."""
+
+    def emit(message: Mapping[str, Any]) -> None:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+
+    stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115  # unbuffered: it is selected on
+    try:
+        request = Request.from_line(_read_line(stdin))
+        hosts = request.hosts("" if request.master else Path(NODES_PATH).read_text(encoding="utf-8"))
+        emit({"hosts": list(hosts)})
+        ssh = str(Path(__file__).with_name("bin") / "ssh")
+        return 1 if fan_out(request, hosts, emit, stdin, ssh) else 0
+    except (LaunchError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Nobody listens any more.
+            return 1
+        print(error, file=sys.stderr)
+        return BAD_REQUEST
+    except AbandonedError:
+        return 130
+
+
+def _read_line(stdin: IO[bytes]) -> bytes:
+    """Read one line, however long, and nothing beyond it."""
+    parts: list[bytes] = []
+    while block := stdin.read(BLOCK):
+        parts.append(block)
+        if block.endswith(b"\n"):
+            break
+    return b"".join(parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""Facts about the fan-out: words reach the program unchanged, every node's result is told, nobody is left running."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from payload import fanout
+from payload.fanout import AbandonedError, Request, fan_out, node_command
+from payload.launch import LaunchError
+
+NODES = """deeplearning-master 10.0.0.5 i-0 1 eth0 us-east-1a
+deeplearning-worker2 10.0.1.2 i-2 1 eth0 us-east-1a
+deeplearning-worker1 10.0.1.1 i-1 1 eth0 us-east-1a
+"""
+PRINT_WORDS = (sys.executable, "-I", "-X", "utf8", "-c", "import os,sys; os.write(1, repr(sys.argv[1:]).encode())")
+WORDS = st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40), max_size=5)
+
+VALUE = st.text().filter(lambda text: "\0" not in text)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def node_python() -> Any:
+    """Let this Python be every node's."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(fanout.node_command, "__defaults__", (sys.executable,))
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def ssh(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Make an `ssh` that has a shell of this machine read the line, as sshd does; no host answers as `down`."""
+    script = tmp_path_factory.mktemp("ssh") / "ssh"
+    script.write_text('#!/bin/sh\n[ "$1" = down ] && { echo "ssh: no route" >&2; exit 255; }\nexec /bin/sh -c "$2"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def call(ssh: str, *command: str, hosts: tuple[str, ...] = ("one",), **fields: Any) -> tuple[int, list[dict[str, Any]]]:
+    """Fan out to these hosts; return how many failed, and the messages."""
+    messages: list[dict[str, Any]] = []
+    ours, theirs = os.pipe()
+    try:
+        with os.fdopen(ours, "rb", buffering=0) as stdin:
+            request = Request.from_line(Request(command=command, **fields).to_line())
+            return fan_out(request, hosts, lambda m: messages.append(dict(m)), stdin, ssh), messages
+    finally:
+        os.close(theirs)
+
+
+def output(messages: list[dict[str, Any]], host: str = "one", stream: str = "stdout") -> bytes:
+    found = (m for m in messages if m.get("host") == host and m.get("stream") == stream)
+    return b"".join(base64.b64decode(m["data"]) for m in found)
+
+
+def ends(messages: list[dict[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {m["host"]: m for m in messages if "exit_code" in m}
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words=WORDS)
+def test_words_reach_the_program_unchanged(ssh: str, words: list[str]) -> None:
+    failed, messages = call(ssh, *PRINT_WORDS, *words)
+    assert (failed, output(messages).decode()) == (0, repr(words))
+
+
+@pytest.mark.parametrize(
+    "words", [["$(id)", "`id`", "a  b", "'", '"', "\\", "new\nline\n", "*", "~", "", "ünï", "--"], ["x" * 100_000]]
+)  # fmt: skip
+def test_words_that_a_shell_would_change_are_not_changed(ssh: str, words: list[str]) -> None:
+    failed, messages = call(ssh, *PRINT_WORDS, *words)
+    assert (failed, output(messages).decode()) == (0, repr(words))
+
+
+def test_a_word_that_no_program_can_be_given_is_refused(ssh: str) -> None:
+    failed, messages = call(ssh, "true", "x" * 200_000)
+    assert (failed, ends(messages)["one"]["exit_code"]) == (1, 126)
+    assert b"Argument list too long" in output(messages, stream="stderr")
+    with pytest.raises(LaunchError, match="NUL"):
+        Request(command=("a\0b",))
+
+
+@settings(max_examples=40)
+@given(
+    words=WORDS.filter(lambda words: bool(words and words[0])), value=st.text().filter(lambda text: "\0" not in text)
+)
+def test_a_request_comes_back_from_its_line(words: list[str], value: str) -> None:
+    request = Request(command=tuple(words), environment=(("NAME", value),))
+    assert Request.from_line(request.to_line()) == request
+    assert request.to_line().count(b"\n") == 1
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b'{"command": []}', b"\xff"])
+def test_what_is_no_request_is_told(line: bytes) -> None:
+    with pytest.raises(LaunchError, match="not a request"):
+        Request.from_line(line)
+
+
+def test_a_request_without_a_command_or_with_a_bad_name_is_refused() -> None:
+    for fields in ({"command": ()}, {"command": ("",)}, {"command": ("x",), "environment": (("A=B", "c"),)}):
+        with pytest.raises(LaunchError):
+            Request(**fields)
+
+
+def test_all_workers_are_meant_unless_some_or_the_master_are_named() -> None:
+    command = ("true",)
+    assert Request(command=command).hosts(NODES) == ("deeplearning-worker1", "deeplearning-worker2")
+    assert Request(command=command, nodes=1).hosts(NODES) == ("deeplearning-worker1",)
+    assert Request(command=command, master=True).hosts("") == ("deeplearning-master",)
+    with pytest.raises(LaunchError, match="3 nodes wanted, 2 ready"):
+        Request(command=command, nodes=3).hosts(NODES)
+    with pytest.raises(LaunchError, match="no worker is ready"):
+        Request(command=command).hosts("")
+
+
+def test_variables_reach_the_command_and_no_command_line(ssh: str) -> None:
+    script = 'printf %s "$SECRET"; tr "\\0" " " </proc/$PPID/cmdline | grep -c "p4 ss" >&2'
+    _, messages = call(ssh, "sh", "-c", script, environment=(("SECRET", "p4 ss"),))
+    assert output(messages) == b"p4 ss"
+    assert output(messages, stream="stderr") == b"0\n"
+
+
+def test_each_nodes_status_is_told_and_failures_are_counted(ssh: str) -> None:
+    failed, messages = call(
+        ssh, "sh", "-c", "echo out; echo err >&2; exit 3", hosts=("one", "down", "deeplearning-master")
+    )
+    assert failed == 3
+    found = ends(messages)
+    assert {host: (end["exit_code"], end["reached"]) for host, end in found.items()} == {
+        "one": (3, True), "down": (255, False), "deeplearning-master": (3, True),
+    }  # fmt: skip
+    assert "no route" in found["down"]["trouble"]
+    assert (output(messages), output(messages, stream="stderr")) == (b"out\n", b"err\n")
+
+
+def test_output_is_told_byte_for_byte(ssh: str) -> None:
+    _, messages = call(ssh, sys.executable, "-c", "import os; os.write(1, bytes(range(256)) * 1000)")
+    assert output(messages) == bytes(range(256)) * 1000
+
+
+def test_a_command_that_is_not_there_and_one_that_is_killed_are_told_as_a_shell_would(ssh: str) -> None:
+    assert ends(call(ssh, "/no/such")[1])["one"]["exit_code"] == 127
+    assert ends(call(ssh, "sh", "-c", "kill -9 $$")[1])["one"]["exit_code"] == 137
+
+
+def test_nodes_work_at_once(ssh: str) -> None:
+    began = time.monotonic()
+    call(ssh, "sleep", "0.5", hosts=tuple(f"h{n}" for n in range(6)))
+    assert time.monotonic() - began < 2.5
+
+
+def test_when_nobody_listens_any_more_the_commands_are_ended(ssh: str, tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    ours, theirs = os.pipe()
+
+    def hang_up() -> None:
+        deadline = time.monotonic() + 10
+        while not (mark.exists() and mark.read_text().endswith("\n")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.close(theirs)
+
+    threading.Thread(target=hang_up).start()
+    request = Request(command=("sh", "-c", f"echo $$ >{mark}; sleep 60; :"))
+    with os.fdopen(ours, "rb", buffering=0) as stdin, pytest.raises(AbandonedError):
+        fan_out(request, ("one",), lambda _: None, stdin, ssh)
+    assert not Path(f"/proc/{mark.read_text().strip()}").exists()
+
+
+def test_the_command_line_tells_a_bad_request_with_status_2() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "payload.fanout"], input=b"{}\n", capture_output=True, check=False,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, b"not a request: 'command'\n")
+
+
+def test_a_node_is_reached_over_ssh_and_the_master_is_here() -> None:
+    assert node_command("deeplearning-master", "ssh", "python")[0] == "python"
+    assert node_command("deeplearning-worker1", "ssh", "python")[:2] == ["ssh", "deeplearning-worker1"]
