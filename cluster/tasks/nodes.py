@@ -6,17 +6,22 @@ import dataclasses
 import json as json_format
 import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from cluster import fanout, scaling
-from cluster.errors import UsageError
+from cluster import fanout, scaling, sshconfig
+from cluster.connection import Master, read_host_keys
+from cluster.errors import DeepcdkError, UsageError
+from cluster.inventory import console
 from cluster.launch import parse_nodes_argument
-from cluster.session import Session
+from cluster.session import Session, confirm
 from cluster.tasks.terms import JSON, KEY, PROJECT, SET, YES, guarded, remark, say
 from payload.fanout import Request
+from payload.launch import Node
 
 
 @task(
@@ -117,3 +122,93 @@ def _write(stream: str, line: str) -> None:
 
 def _coloured() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+@task(
+    iterable=["set_"],
+    name="ssh-config",
+    help={
+        "install": "include it at the top of ~/.ssh/config, once",
+        "json": JSON,
+        "yes": YES,
+        "set": SET,
+        "key": KEY,
+    },
+)
+@guarded
+def ssh_config(
+    c: Context, set_: list[str], install: bool = False, json: bool = False, yes: bool = False, key: str = ""
+) -> None:
+    """
+    Write an ssh_config with which plain ssh, scp and rsync reach every node.
+
+    Host keys are those on the instances' consoles; your private key stays where it is.
+
+    Example: fab ssh-config --install && ssh deepcdk-worker3
+    """
+    session = Session(PROJECT, set_, key=key)
+    with session.connect() as master:
+        files, found = _write_ssh_config(session, master, session.nodes(master))
+    config = Path.home() / ".ssh" / "config"
+    if install and not sshconfig.is_included(config):
+        confirm(f"put the line `{sshconfig.INCLUDE}` at the top of {config}.", yes=yes)
+        sshconfig.include(config)
+    included = sshconfig.is_included(config)
+    if json:
+        hosts = {entry.alias: {"address": entry.address, "instance": entry.instance_id} for entry in found}
+        paths = {"config": str(files.config), "known_hosts": str(files.known_hosts), "included": included}
+        say(json_format.dumps({**paths, "hosts": hosts}, indent=1))
+        return
+    say(f"{files.config}: {', '.join(entry.alias for entry in found)}")
+    last = found[-1].alias
+    if included:
+        say(f"try: ssh {last} hostname; scp FILE {last}:; rsync -a DIR {last}:")
+    else:
+        say(f"put this line at the top of {config}, or repeat with --install:\n  {sshconfig.INCLUDE}")
+        say(f"without it: ssh -F {files.config} {last}")
+
+
+@task(iterable=["set_"], help={"node": "master, worker3 or 3; default: the master", "set": SET, "key": KEY})
+@guarded
+def ssh(c: Context, set_: list[str], node: str = "", key: str = "") -> None:
+    """
+    Open a shell on the master, or on a worker through it.
+
+    Example: fab ssh --node worker3
+    """
+    session = Session(PROJECT, set_, key=key)
+    with session.connect() as master:
+        nodes = session.nodes(master)
+        chosen = sshconfig.find_node(session.stack.name, node, nodes)
+        files, _ = _write_ssh_config(session, master, nodes)
+    command = ["ssh", "-F", str(files.config), sshconfig.alias(session.stack.name, chosen.name)]
+    try:
+        os.execvp(command[0], command)  # A terminal, its size and its signals are then SSH's own.
+    except FileNotFoundError:
+        raise DeepcdkError("there is no ssh program", remedy="install OpenSSH's client") from None
+
+
+def _write_ssh_config(
+    session: Session, master: Master, nodes: Sequence[Node]
+) -> tuple[sshconfig.Files, tuple[sshconfig.Entry, ...]]:
+    """Bring the cluster's files below ~/.ssh up to date."""
+    folder = Path.home() / ".ssh"
+    files = sshconfig.Files.below(folder, session.stack.name)
+    try:
+        known = sshconfig.parse_known_hosts(files.known_hosts.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        known = {}
+    found = sshconfig.entries(
+        session.stack.name,
+        nodes,
+        session.inventory.master.public_ip,
+        known,
+        lambda instance: read_host_keys(lambda i: console(session.aws, i), instance),
+    )
+    keys = sshconfig.identities(folder, session.key)
+    user = session.stack.login_user
+    sshconfig.put(files.known_hosts, sshconfig.known_hosts_text(found))
+    sshconfig.put(
+        files.config, sshconfig.config_text(session.stack.name, user, found, files, keys, only_these=bool(session.key))
+    )
+    return files, found
