@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
 import os
 import shutil
@@ -111,15 +112,39 @@ def bootstrap_if_missing(aws: Aws, project: Path, tell: Callable[[str], None]) -
 
 
 def up(aws: Aws, project: Path, stack: str, overrides: Mapping[str, str], tell: Callable[[str], None]) -> None:
-    """Deploy the stack."""
+    """Deploy the stack. What nodes said that failed to boot is part of the error, for they are gone by then."""
     cli = find_cli(project)
     bootstrap_if_missing(aws, project, tell)
-    run(deploy_command(cli, stack, overrides), project, "the deployment")
+    began = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    try:
+        run(deploy_command(cli, stack, overrides), project, "the deployment")
+    except KeyboardInterrupt:
+        tell("\nthe deployment may go on in CloudFormation: `fab status` shows it, `fab down` ends it")
+        raise
+    except CdkError as error:
+        boots = inventory.words_of_boots(aws, stack, began)
+        if not boots:
+            raise
+        raise CdkError("\n  ".join([str(error.what), *boots]), where=error.where, remedy=error.remedy) from None
 
 
-def down(project: Path, stack: str, overrides: Mapping[str, str]) -> None:
+def describe_fate(kept: Mapping[str, bool]) -> str:
+    """Say which data outlive a stack and which go with it."""
+    stays = [name for name, keeps in kept.items() if keeps]
+    goes = [name for name, keeps in kept.items() if not keeps]
+    parts = [f"its {' and '.join(stays)} {'is' if len(stays) == 1 else 'are'} kept"] if stays else []
+    if goes:
+        parts.append(f"ITS {' AND '.join(goes).upper()} GO{'ES' if len(goes) == 1 else ''} TOO, WITH WHAT IS ON IT")
+    return ", ".join(parts) or "it holds no data of its own"
+
+
+def down(project: Path, stack: str, overrides: Mapping[str, str], tell: Callable[[str], None]) -> None:
     """Destroy the stack."""
-    run(destroy_command(find_cli(project), stack, overrides), project, "the destruction")
+    try:
+        run(destroy_command(find_cli(project), stack, overrides), project, "the destruction")
+    except KeyboardInterrupt:
+        tell("\nthe destruction may go on in CloudFormation: `fab status` shows it, `fab down` repeats it")
+        raise
 
 
 def empty_bucket(aws: Aws, bucket: str) -> int:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import datetime
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from cluster.aws import Aws, aws_errors
 from cluster.errors import AwsError, NoStackError
-from stacks.config import MASTER, WORKER, Output
+from stacks.config import CLUSTER_TAG, MASTER, WORKER, Output
+
+DATA_TYPES: Final = {"AWS::EFS::FileSystem": "file system", "AWS::S3::Bucket": "bucket"}
+BOOT_WORD: Final = "deepcdk: "
+"""With which the boot script begins what it says."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +107,9 @@ def parse_stack(description: Mapping[str, Any]) -> Stack:
         raise AwsError(
             f"stack {name} ({status}) lacks the outputs {', '.join(missing) or Output.MAX_WORKERS}",
             where="CloudFormation",
-            remedy=f"wait for a deployment under way, else repeat `fab up`; status now: {status}",
+            remedy="the last deployment failed and was undone; mend its cause and repeat `fab up`"
+            if "ROLLBACK" in status
+            else f"wait for a deployment under way, else repeat `fab up`; status now: {status}",
         )
     return _stack(description)
 
@@ -141,6 +148,23 @@ def describe_stack(aws: Aws, name: str) -> Mapping[str, Any] | None:
                 return None
             raise
     return stacks[0] if stacks else None
+
+
+def read_template(aws: Aws, name: str) -> Mapping[str, Any]:
+    """Return the template of a deployed stack."""
+    with aws_errors(f"reading the template of {name}"):
+        body = aws.client("cloudformation").get_template(StackName=name)["TemplateBody"]
+    template: Mapping[str, Any] = json.loads(body) if isinstance(body, str) else body
+    return template
+
+
+def data_of(template: Mapping[str, Any]) -> dict[str, bool]:
+    """Tell of the file system and the bucket of a template, where it makes them, whether they outlive the stack."""
+    return {
+        DATA_TYPES[resource["Type"]]: resource.get("DeletionPolicy", "Delete").startswith("Retain")
+        for resource in template.get("Resources", {}).values()
+        if resource["Type"] in DATA_TYPES
+    }
 
 
 def find(aws: Aws, name: str) -> Inventory:
@@ -204,6 +228,19 @@ def parse_inventory(stack: Stack, groups: list[Mapping[str, Any]], reservations:
     desired = sum(group["DesiredCapacity"] for group in groups if group["AutoScalingGroupName"] == stack.worker_group)
     instances.sort(key=lambda i: (i.role != MASTER, i.launched, i.id))
     return Inventory(stack=stack, desired_workers=desired, instances=tuple(instances))
+
+
+def words_of_boots(aws: Aws, name: str, since: datetime.datetime) -> list[str]:
+    """Return what the boot script said last on each of a cluster's instances launched since, ended ones too."""
+    with aws_errors(f"looking for instances of {name}"):
+        answer = aws.client("ec2").describe_instances(Filters=[{"Name": f"tag:{CLUSTER_TAG}", "Values": [name]}])
+    ids = [i["InstanceId"] for r in answer["Reservations"] for i in r["Instances"] if i["LaunchTime"] >= since]
+    said = []
+    for id in sorted(ids):
+        words = [line.partition(BOOT_WORD)[2] for line in console(aws, id).splitlines() if BOOT_WORD in line]
+        if words:
+            said.append(f"{id}: {'; '.join(dict.fromkeys(words[-3:]))}")
+    return said
 
 
 def console(aws: Aws, instance_id: str) -> str:

@@ -15,7 +15,7 @@ from cluster import capacity, launch
 from cluster import inventory as stock
 from cluster.aws import Aws
 from cluster.connection import Master, connect
-from cluster.errors import DeepcdkError, LiveRunError, RemoteError, UsageError
+from cluster.errors import DeepcdkError, LiveRunError, NotReadyError, RemoteError, UsageError
 from cluster.price import Prices, cache_file, shown, total_per_hour
 from cluster.push import Pushed, Tree, control_tree, push
 from cluster.reader import Interruptible
@@ -219,7 +219,12 @@ def provide_nodes(
             tell(f"nodes ready: {progress.ready} of {progress.wanted} ({started})")
 
     timeout_s = session.config.ready_timeout_min * 60.0
-    found = capacity.wait_ready(session.aws, master, session.stack, wanted, timeout_s=timeout_s, tell=show)
+    try:
+        found = capacity.wait_ready(session.aws, master, session.stack, wanted, timeout_s=timeout_s, tell=show)
+    except (KeyboardInterrupt, NotReadyError):
+        if have < wanted:
+            tell(f"\nthe worker group stays at {wanted} nodes; `fab scale --nodes {have}` shrinks it again")
+        raise
     if last:
         tell(f"nodes ready: {len(workers(found))} of {wanted}")
     return found

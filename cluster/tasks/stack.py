@@ -7,7 +7,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
-from cluster import cdk, keypair, report
+from cluster import cdk, inventory, keypair, report
 from cluster.session import Session, confirm, describe_deployment
 from cluster.tasks.terms import JSON, KEY, PROJECT, SET, YES, guarded, say
 
@@ -35,17 +35,17 @@ def up(c: Context, set_: list[str], yes: bool = False, key: str = "") -> None:
 @guarded
 def down(c: Context, set_: list[str], yes: bool = False) -> None:
     """
-    Destroy the cluster. Its data stay where cdk.json says retain_data.
+    Destroy the cluster. Its data stay where it was deployed with retain_data.
 
     Example: fab down --yes
     """
     session = Session(PROJECT, set_)
-    stack, kept = session.deployed_stack, session.config.retain_data
-    fate = "its file system and bucket are kept" if kept else "ITS FILE SYSTEM AND BUCKET GO TOO, WITH ALL RUNS"
-    confirm(f"destroy stack {stack.name}: {fate}.", yes=yes)
-    if not kept and stack.bucket:
+    stack = session.deployed_stack
+    kept = inventory.data_of(inventory.read_template(session.aws, stack.name))
+    confirm(f"destroy stack {stack.name}: {cdk.describe_fate(kept)}.", yes=yes)
+    if stack.bucket and not kept.get("bucket", True):
         say(f"emptying bucket {stack.bucket}: {cdk.empty_bucket(session.aws, stack.bucket)} objects deleted")
-    cdk.down(PROJECT, session.config.stack_name, session.overrides)
+    cdk.down(PROJECT, session.config.stack_name, session.overrides, say)
 
 
 @task(iterable=["set_"], help={"set": SET, "json": JSON})

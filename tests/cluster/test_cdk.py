@@ -68,7 +68,7 @@ def test_up_bootstraps_once(aws: Aws, project: Path) -> None:
 def test_a_failed_deployment_is_told_with_its_status(project: Path) -> None:
     (project / "status").write_text("7")
     with pytest.raises(cdk.CdkError, match=r"the destruction failed.*status 7"):
-        cdk.down(project, "deepcdk", {})
+        cdk.down(project, "deepcdk", {}, print)
 
 
 def test_a_bucket_is_emptied_of_all_versions(aws: Aws) -> None:
@@ -80,3 +80,13 @@ def test_a_bucket_is_emptied_of_all_versions(aws: Aws) -> None:
     s3.delete_object(Bucket="runs", Key="a")
     assert cdk.empty_bucket(aws, "runs") == 3
     s3.delete_bucket(Bucket="runs")
+
+
+def test_what_goes_with_a_stack_is_told_by_what_was_deployed() -> None:
+    both = {"file system": False, "bucket": False}
+    assert cdk.describe_fate(both) == "ITS FILE SYSTEM AND BUCKET GO TOO, WITH WHAT IS ON IT"
+    assert cdk.describe_fate({"file system": True, "bucket": True}) == "its file system and bucket are kept"
+    assert cdk.describe_fate({"bucket": True}) == "its bucket is kept"
+    assert cdk.describe_fate({"file system": True, "bucket": False}) == (
+        "its file system is kept, ITS BUCKET GOES TOO, WITH WHAT IS ON IT"
+    )
