@@ -1,0 +1,136 @@
+"""Write stacks/instance_types.csv anew: what EC2 says of each of its instance types.
+
+    python -m tools.instance_types                       ask AWS, in the region and with the credentials in use
+    python -m tools.instance_types --region us-west-2    in another region; a region lists only what it offers
+    python -m tools.instance_types --recording FILE --source TEXT
+        from a recorded DescribeInstanceTypes: a JSON array or object of its items, .json or .json.gz, and where it
+        is from
+
+Asking AWS needs the permission ec2:DescribeInstanceTypes and costs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import gzip
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import DeepcdkError
+from stacks.instance_types import TABLE, InstanceType, render
+
+
+class RecordingError(ValueError):
+    """Report a recording that holds no instance types. Carries `path`."""
+
+    def __init__(self, path: Path, rule: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: {rule}")
+
+
+def instance_type(said: Mapping[str, Any]) -> InstanceType:
+    """Return the table's view of one item of DescribeInstanceTypes."""
+    network = said["NetworkInfo"]
+    gpus = said.get("GpuInfo", {}).get("Gpus", [])
+    efa_cards = [
+        card["NetworkCardIndex"]
+        for card in network.get("NetworkCards", [])
+        # Recordings from before AWS told the kinds of interfaces a card takes: all cards did.
+        if "efa-only" in card.get("InterfaceTypes", ["efa-only"])
+    ]
+    efa = network["EfaInfo"]["MaximumEfaInterfaces"] if network.get("EfaSupported") else 0
+    store = said.get("InstanceStorageInfo", {})
+    nvme = store.get("NvmeSupport") in ("required", "supported")
+    return InstanceType(
+        name=said["InstanceType"],
+        vcpus=said["VCpuInfo"]["DefaultVCpus"],
+        memory_mib=said["MemoryInfo"]["SizeInMiB"],
+        architectures=tuple(said["ProcessorInfo"]["SupportedArchitectures"]),
+        # A type with a share of a GPU counts none, and shows its node one logical GPU.
+        gpus=sum(gpu.get("LogicalGpuCount", gpu.get("Count", 0)) for gpu in gpus),
+        gpu_maker=gpus[0]["Manufacturer"] if gpus else "",
+        gpu_name=gpus[0]["Name"] if gpus else "",
+        gpu_memory_mib=said.get("GpuInfo", {}).get("TotalGpuMemoryInMiB", 0),
+        network=network["NetworkPerformance"],
+        efa_interfaces=efa,
+        efa_first_card=min(efa_cards) if efa else 0,
+        store_disks=sum(disk["Count"] for disk in store.get("Disks", [])) if nvme else 0,
+        store_gb=store.get("TotalSizeInGB", 0) if nvme else 0,
+        placements=tuple(said.get("PlacementGroupInfo", {}).get("SupportedStrategies", [])),
+        hypervisor=said.get("Hypervisor", ""),
+    )
+
+
+def read_recording(path: Path) -> list[Mapping[str, Any]]:
+    """Read recorded items of DescribeInstanceTypes. Raises RecordingError where there are none."""
+    try:
+        raw = path.read_bytes()
+        document = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    except (OSError, ValueError) as error:
+        raise RecordingError(path, f"not readable as JSON ({error})") from None
+    if isinstance(document, Mapping):
+        document = document.get("InstanceTypes", list(document.values()))
+    items = [item for item in document if isinstance(item, Mapping) and "InstanceType" in item]
+    if not items:
+        raise RecordingError(path, "holds no items of DescribeInstanceTypes")
+    return items
+
+
+def ask_aws(region: str | None) -> tuple[list[Mapping[str, Any]], str]:
+    """Ask EC2 for all types that a region offers; return them and the region's name. Raises AwsError."""
+    from cluster.aws import aws_errors
+
+    with aws_errors("asking EC2 for its instance types"):
+        import boto3
+
+        client = boto3.client("ec2", region_name=region)
+        pages = client.get_paginator("describe_instance_types").paginate()
+        return [item for page in pages for item in page["InstanceTypes"]], str(client.meta.region_name)
+
+
+def about(source: str, today: datetime.date, count: int) -> str:
+    """Return the table's line about itself."""
+    return f"{count} EC2 instance types; written {today.isoformat()} from {source}"
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.instance_types", description="Write stacks/instance_types.csv anew."
+    )
+    parser.add_argument("--region", help="region to ask; default: the one that the AWS CLI would use")
+    parser.add_argument("--recording", type=Path, help="a recorded DescribeInstanceTypes in place of AWS")
+    parser.add_argument("--source", help="where the recording is from, for the table's first line")
+    given = parser.parse_args(argv)
+    if bool(given.recording) != bool(given.source):
+        parser.error("--recording and --source go together: a table says where it is from")
+    return given
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write the table; print what it holds."""
+    given = parse(argv)
+    source: str
+    items: Iterable[Mapping[str, Any]]
+    try:
+        if given.recording:
+            items, source = read_recording(given.recording), given.source
+        else:
+            items, region = ask_aws(given.region)
+            source = f"DescribeInstanceTypes in {region}"
+    except (RecordingError, DeepcdkError) as error:
+        print(f"instance_types: {error}", file=sys.stderr)
+        return 1
+    types = [instance_type(item) for item in items]
+    line = about(source, datetime.datetime.now(datetime.UTC).date(), len(types))
+    TABLE.write_text(render(types, line), encoding="utf-8")
+    print(f"{TABLE}: {line}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
