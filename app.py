@@ -8,6 +8,7 @@ from aws_cdk import App
 
 from stacks.cluster import ClusterStack
 from stacks.config import ClusterConfig, ConfigError
+from stacks.validation import validate
 
 
 def main() -> None:
@@ -15,6 +16,7 @@ def main() -> None:
     app = App(analytics_reporting=False)
     try:
         config = ClusterConfig.from_context(app.node.get_all_context())
+        validate(config)
     except ConfigError as error:
         sys.exit(f"deepcdk: {error}")
     ClusterStack(app, config)

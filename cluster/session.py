@@ -21,6 +21,7 @@ from cluster.push import Pushed, Tree, control_tree, push
 from cluster.reader import Interruptible
 from payload.launch import Launch, LaunchError, Node, workers
 from stacks.config import ClusterConfig, ConfigError
+from stacks.validation import validate
 
 _LIVE_RUN_STATUS = 3
 _NO_SUCH_RUN_STATUS = 4
@@ -41,10 +42,14 @@ def parse_overrides(given: Iterable[str]) -> dict[str, str]:
 def read_config(project: Path, overrides: dict[str, str], *, deploying: bool) -> tuple[ClusterConfig, dict[str, str]]:
     """Read cdk.json with the overrides; return the configuration and the overrides that the CDK needs as well.
 
-    Only a deployment needs ssh_cidr; for all else a missing one is set to an address that is nowhere.
+    Only a deployment needs ssh_cidr; for all else a missing one is set to an address that is nowhere. Only a
+    deployment is checked as a whole, before anything is done for it. Raises ConfigError.
     """
     try:
-        return ClusterConfig.from_file(project / "cdk.json", overrides), overrides
+        config = ClusterConfig.from_file(project / "cdk.json", overrides)
+        if deploying:
+            validate(config)
+        return config, overrides
     except ConfigError as error:
         if not deploying and error.key == "ssh_cidr" and error.value is None:
             completed = {**overrides, "ssh_cidr": _NOWHERE}

@@ -11,6 +11,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
 from stacks.config import ROLE_TAG
+from stacks.images import root_device
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,8 +111,3 @@ class NodeGroup(Construct):
             ),
         )
         return group
-
-
-def root_device(image_parameter: str) -> str:
-    """Return the device of an image's root volume: Ubuntu's images have their own, most others share Amazon's."""
-    return "/dev/sda1" if "ubuntu" in image_parameter else "/dev/xvda"

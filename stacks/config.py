@@ -81,6 +81,8 @@ class ClusterConfig:
     """EC2 instance type of the workers."""
     master_instance_type: str = "t3.medium"
     """EC2 instance type of the master, which drives runs and does not train."""
+    allow_unknown_instance_types: bool = False
+    """Take types that are not in the table of instance types; what needs the table is then not checked."""
     worker_image_parameter: str = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
     """SSM parameter that names the workers' AMI: ids in templates go stale (deepcfn's most frequent complaint)."""
     master_image_parameter: str = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
@@ -123,11 +125,6 @@ class ClusterConfig:
             )
         if not vpc.is_private:
             raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a private network, such as 10.0.0.0/16")
-        room = self.availability_zones * (2 ** (32 - self.private_prefix) - RESERVED_ADDRESSES)
-        if self.max_workers > room:
-            raise ConfigError(
-                "max_workers", self.max_workers, f"the private subnets of vpc_cidr {vpc} hold {room} at most"
-            )
         source = _network(self, "ssh_cidr")
         if source.prefixlen == 0 and not self.ssh_from_anywhere:
             raise ConfigError(

@@ -85,6 +85,18 @@ def test_only_a_deployment_needs_ssh_cidr(project: Path) -> None:
         read_config(project, {"ssh_cidr": "everywhere"}, deploying=False)
 
 
+def test_a_deployment_is_checked_as_a_whole_and_nothing_else_is(project: Path) -> None:
+    wrong = {
+        "ssh_cidr": "198.18.0.7/32",
+        "worker_instance_type": "c5.2xlage",
+        "max_workers": "999",
+        "vpc_cidr": "10.0.0.0/24",
+    }
+    with pytest.raises(ConfigError, match=r"(?s)2 problems.*c5\.2xlage.*max_workers"):
+        read_config(project, wrong, deploying=True)
+    assert read_config(project, wrong, deploying=False)[0].max_workers == 999
+
+
 def test_nobody_there_is_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:
     confirm("grow?", yes=True)
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)

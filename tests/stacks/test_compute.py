@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from stacks.compute import root_device
 from stacks.config import CLUSTER_TAG, ROLE_TAG
 from tests.stacks.template import Template
 
@@ -115,12 +114,11 @@ def test_user_data_signals_the_group_that_it_belongs_to(template: Template) -> N
         assert "${FileSystem}.efs.${AWS::Region}.${AWS::URLSuffix}" in settings
 
 
-@pytest.mark.parametrize(
-    ("parameter", "device"),
-    [
-        ("/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64", "/dev/xvda"),
-        ("/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id", "/dev/sda1"),
-    ],
-)
-def test_the_encrypted_volume_is_the_root_volume(parameter: str, device: str) -> None:
-    assert root_device(parameter) == device
+def test_the_encrypted_volume_is_the_root_volume_of_the_image(synthesise: Callable[..., Template]) -> None:
+    ubuntu = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
+    template = synthesise(worker_image_parameter=ubuntu)
+    devices = {
+        group: [mapping["DeviceName"] for mapping in template.template_of(group)["BlockDeviceMappings"]]
+        for group in GROUPS
+    }
+    assert devices == {"MasterGroup": ["/dev/xvda"], "WorkerGroup": ["/dev/sda1"]}

@@ -1,0 +1,127 @@
+"""Validation before any spend: one pass, every problem, each with what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stacks.config import ClusterConfig, ConfigError
+from stacks.validation import InvalidClusterError, Problem, check, validate
+
+SSH_CIDR = "198.18.0.7/32"
+AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-"
+
+
+def build(**values: Any) -> ClusterConfig:
+    return ClusterConfig(**{"ssh_cidr": SSH_CIDR, **values})
+
+
+def problems(**values: Any) -> list[Problem]:
+    return list(check(build(**values)))
+
+
+def keys(**values: Any) -> list[str]:
+    return [problem.key for problem in problems(**values)]
+
+
+def test_the_default_cluster_has_no_problem() -> None:
+    validate(build())
+
+
+def test_every_problem_is_listed_at_once_with_key_value_rule_and_remedy() -> None:
+    with pytest.raises(InvalidClusterError) as caught:
+        validate(
+            build(
+                worker_instance_type="c5.2xlage",
+                master_instance_type="t4g.medium",
+                master_image_parameter=AL2023 + "x86_64",
+                vpc_cidr="10.0.0.0/24",
+                max_workers=100,
+                ssh_cidr="10.0.0.9/32",
+            )
+        )
+    assert [problem.key for problem in caught.value.problems] == [
+        "master_image_parameter",
+        "worker_instance_type",
+        "max_workers",
+        "vpc_cidr",
+    ]
+    said = str(caught.value)
+    assert said.startswith("4 problems in the configuration; nothing was deployed\n")
+    for problem in caught.value.problems:
+        assert f"cluster.{problem.key} = {problem.value!r}: {problem.rule}" in said
+        assert f"do: {problem.remedy}" in said
+    assert isinstance(caught.value, ConfigError)
+
+
+def test_an_unknown_type_is_refused_with_the_nearest_and_the_tables_date() -> None:
+    (problem,) = problems(worker_instance_type="c5.2xlage")
+    assert problem.key == "worker_instance_type"
+    assert "the nearest is c5.2xlarge" in problem.rule
+    assert "written 20" in problem.rule
+    assert "python -m tools.instance_types" in problem.remedy
+
+
+def test_an_unknown_type_may_be_allowed() -> None:
+    assert not problems(worker_instance_type="c99.large", allow_unknown_instance_types=True)
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "image", "fits"),
+    [
+        ("c7g.2xlarge", AL2023 + "arm64", True),
+        ("c7g.2xlarge", AL2023 + "x86_64", False),
+        ("c5.2xlarge", AL2023 + "arm64", False),
+        ("c5.2xlarge", "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id", True),
+        ("c7g.2xlarge", "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id", False),
+        ("c7g.2xlarge", "/my/own/image", True),
+    ],
+)
+def test_an_image_must_be_built_for_the_processor_where_its_name_tells(
+    instance_type: str, image: str, fits: bool
+) -> None:
+    found = keys(worker_instance_type=instance_type, worker_image_parameter=image)
+    assert found == ([] if fits else ["worker_image_parameter"])
+
+
+@pytest.mark.parametrize(
+    ("ssh_cidr", "vpc_cidr", "fits"),
+    [
+        ("10.0.3.4/32", "10.0.0.0/16", False),
+        ("10.0.0.0/8", "10.0.0.0/16", False),
+        ("10.1.0.0/16", "10.0.0.0/16", True),
+    ],
+)
+def test_the_laptop_lies_outside_the_vpc(ssh_cidr: str, vpc_cidr: str, fits: bool) -> None:
+    assert keys(ssh_cidr=ssh_cidr, vpc_cidr=vpc_cidr) == ([] if fits else ["vpc_cidr"])
+
+
+def test_the_whole_internet_twice_said_overlaps_nothing() -> None:
+    assert not problems(ssh_cidr="0.0.0.0/0", ssh_from_anywhere=True)
+
+
+@given(
+    prefix=st.integers(min_value=16, max_value=24),
+    zones=st.integers(min_value=1, max_value=2),
+    max_workers=st.integers(min_value=1, max_value=1000),
+)
+@settings(max_examples=200)
+def test_the_private_subnets_hold_the_most_workers_or_it_is_a_problem(
+    prefix: int, zones: int, max_workers: int
+) -> None:
+    config = build(vpc_cidr=f"10.0.0.0/{prefix}", availability_zones=zones, max_workers=max_workers, workers=0)
+    fits = zones * (2 ** (32 - config.private_prefix) - 6) >= max_workers
+    assert [problem.key for problem in check(config)] == ([] if fits else ["max_workers"])
+
+
+def test_validation_costs_no_third_party_import() -> None:
+    program = (
+        "import sys, stacks.validation; print([n for n in ('aws_cdk', 'jsii', 'boto3', 'fabric') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
