@@ -36,6 +36,8 @@ class NodeGroupProps:
     ready_timeout: Duration
     """How long CloudFormation waits for one signal from each desired node."""
     user_data: str
+    clustered: bool
+    """Place all nodes of the group in one cluster placement group."""
     logical_id: str
     """The group's logical id, to which user data addresses its signals."""
 
@@ -46,6 +48,8 @@ class NodeGroup(Construct):
     def __init__(self, scope: Construct, id: str, props: NodeGroupProps) -> None:
         super().__init__(scope, id)
         template = self._create_template(props)
+        if props.clustered:
+            self._place_together(template, props)
         self.group = self._create_group(template, props)
         for tagged in (template, self.group):
             Tags.of(tagged).add(ROLE_TAG, props.role)
@@ -81,6 +85,14 @@ class NodeGroup(Construct):
                 )
             ],
         )
+
+    def _place_together(self, template: ec2.LaunchTemplate, props: NodeGroupProps) -> None:
+        """Create a placement group and name it in the launch template, for which the construct has no property."""
+        group = ec2.CfnPlacementGroup(self, "Placement", strategy="cluster")
+        Tags.of(group).add("Name", props.name)
+        resource = template.node.default_child
+        if isinstance(resource, ec2.CfnLaunchTemplate):
+            resource.add_property_override("LaunchTemplateData.Placement.GroupName", group.ref)
 
     def _create_group(self, template: ec2.LaunchTemplate, props: NodeGroupProps) -> autoscaling.AutoScalingGroup:
         ready = None  # nothing to wait for without nodes

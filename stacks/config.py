@@ -83,6 +83,8 @@ class ClusterConfig:
     """EC2 instance type of the master, which drives runs and does not train."""
     allow_unknown_instance_types: bool = False
     """Take types that are not in the table of instance types; what needs the table is then not checked."""
+    placement_group: bool = False
+    """Place the workers near each other, in one cluster placement group: faster between them, harder to get many."""
     worker_image_parameter: str = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
     """SSM parameter that names the workers' AMI: ids in templates go stale (deepcfn's most frequent complaint)."""
     master_image_parameter: str = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"

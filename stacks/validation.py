@@ -55,6 +55,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
     for role in ("master", "worker"):
         yield from _instance_type(config, role)
         yield from _image(config, role)
+    yield from _placement(config)
     yield from _room(config)
     yield from _networks(config)
 
@@ -87,6 +88,27 @@ def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
             value=parameter,
             rule=f"an image for {built_for}, but {kind.name} has {_processor(kind)} processors",
             remedy=f"name an image for {_processor(kind)}, or an instance type with {built_for} processors",
+        )
+
+
+def _placement(config: ClusterConfig) -> Iterator[Problem]:
+    """Check what a cluster placement group asks of the instance type and the zones."""
+    if not config.placement_group:
+        return
+    kind = find(config.worker_instance_type)
+    if kind is not None and "cluster" not in kind.placements:
+        yield Problem(
+            key="placement_group",
+            value=True,
+            rule=f"{kind.name} does not support cluster placement groups",
+            remedy="set placement_group = false, or another worker_instance_type; burstable types (t3, t4g) have none",
+        )
+    if config.availability_zones > 1:
+        yield Problem(
+            key="availability_zones",
+            value=config.availability_zones,
+            rule="a cluster placement group lies in one zone",
+            remedy="set availability_zones = 1, or placement_group = false",
         )
 
 

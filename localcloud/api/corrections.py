@@ -22,11 +22,12 @@ def apply() -> object:
     if found != MOTO_VERSION:
         raise failures.WrongMotoError(found, MOTO_VERSION)
     if not _applied:
-        from localcloud.api import activities, addresses, autoscaling, buckets, instances, policies
+        from localcloud.api import activities, addresses, autoscaling, buckets, instances, placement, policies
 
         console = instances.Console()
         addresses.apply()
         instances.apply(console)
+        placement.apply()
         autoscaling.apply()
         activities.apply()
         policies.apply()

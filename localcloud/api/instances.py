@@ -18,6 +18,7 @@ from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.instances import InstanceBackend
 from moto.ec2.responses.general import General
 
+from localcloud.api import placement
 from localcloud.api.replacing import replace
 
 
@@ -34,7 +35,7 @@ class Launch:
 def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
     """Launch instances of a template into a subnet.
 
-    Raises the errors of EC2 for an unknown key pair, group or profile, as RunInstances does.
+    Raises the errors of EC2 for an unknown key pair, group, profile or placement group, as RunInstances does.
     """
     version = ec2.get_launch_template(what.template_id).get_version(what.version)
     data: Mapping[str, Any] = version.data
@@ -46,13 +47,15 @@ def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
     key_name = data.get("KeyName")
     if key_name and key_name not in ec2.key_pairs:
         raise EC2ClientError("InvalidKeyPair.NotFound", f"The key pair '{key_name}' does not exist")
+    instance_type = data.get("InstanceType") or "m1.small"
+    placement_group = placement.admit(ec2, data.get("Placement") or {}, instance_type, subnet_id)
     market = (data.get("InstanceMarketOptions") or {}).get("MarketType")
     reservation = ec2.run_instances(
         data.get("ImageId", ""),
         count,
         data.get("UserData"),
         groups,
-        instance_type=data.get("InstanceType") or "m1.small",
+        instance_type=instance_type,
         is_instance_type_default=False,
         key_name=key_name,
         subnet_id=subnet_id,
@@ -65,6 +68,7 @@ def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
     )
     profile = data.get("IamInstanceProfile") or {}
     for instance in reservation.instances:
+        instance.placement.group_name = placement_group
         if profile:
             ec2.associate_iam_instance_profile(
                 instance.id,

@@ -76,6 +76,19 @@ def test_a_later_deployment_keeps_the_size_to_which_a_training_grew_the_group(te
     assert policy == {"AutoScalingScheduledAction": {"IgnoreUnmodifiedGroupSizeProperties": True}}
 
 
+def test_there_is_no_placement_group_unless_asked_for(template: Template) -> None:
+    assert not template.of("AWS::EC2::PlacementGroup")
+    assert all("Placement" not in template.template_of(group) for group in GROUPS)
+
+
+def test_workers_alone_are_placed_near_each_other(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(placement_group=True)
+    group = template.only("AWS::EC2::PlacementGroup")
+    assert template.of("AWS::EC2::PlacementGroup")[group]["Strategy"] == "cluster"
+    assert template.template_of("WorkerGroup")["Placement"] == {"GroupName": {"Ref": group}}
+    assert "Placement" not in template.template_of("MasterGroup")
+
+
 def test_without_workers_there_is_nothing_to_wait_for(synthesise: Callable[..., Template]) -> None:
     group = synthesise(workers=0).resources["WorkerGroup"]
     assert "CreationPolicy" not in group

@@ -24,7 +24,9 @@ ACKNOWLEDGED = {
 }
 
 
-@pytest.mark.parametrize("values", [{}, {"availability_zones": 2}, {"file_system_id": "fs-0123456789abcdef0"}])
+@pytest.mark.parametrize(
+    "values", [{}, {"availability_zones": 2}, {"file_system_id": "fs-0123456789abcdef0"}, {"placement_group": True}]
+)
 def test_cfn_lint_finds_nothing(synthesise: Callable[..., Template], values: dict[str, object]) -> None:
     from cfnlint.api import ManualArgs, lint
 

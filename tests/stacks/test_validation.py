@@ -89,6 +89,16 @@ def test_an_image_must_be_built_for_the_processor_where_its_name_tells(
     assert found == ([] if fits else ["worker_image_parameter"])
 
 
+def test_a_placement_group_wants_a_type_that_supports_it_and_one_zone() -> None:
+    assert not problems(placement_group=True)
+    assert keys(placement_group=True, worker_instance_type="t3.medium") == ["placement_group"]
+    assert keys(placement_group=True, availability_zones=2) == ["availability_zones"]
+    assert keys(placement_group=True, worker_instance_type="t3.medium", availability_zones=2) == [
+        "placement_group",
+        "availability_zones",
+    ]
+
+
 @pytest.mark.parametrize(
     ("ssh_cidr", "vpc_cidr", "fits"),
     [

@@ -12,6 +12,7 @@ from localcloud.api.formation.kinds import (
     Place,
     Properties,
     shaped,
+    tagged,
     unless_gone,
 )
 
@@ -53,6 +54,25 @@ def _delete_template(place: Place, made: Made, properties: Properties) -> None:
         ("InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException"),
         place.aws.client("ec2").delete_launch_template,
         LaunchTemplateId=made.physical_id,
+    )
+
+
+def _create_placement(place: Place, properties: Properties) -> Made:
+    name = place.name()
+    place.aws.client("ec2").create_placement_group(
+        GroupName=name,
+        Strategy=properties.get("Strategy", "cluster"),
+        TagSpecifications=tagged("placement-group", place, properties),
+    )
+    return Made(physical_id=name, attributes={"GroupName": name})
+
+
+def _delete_placement(place: Place, made: Made, properties: Properties) -> None:
+    del properties
+    unless_gone(
+        ("InvalidPlacementGroup.Unknown",),
+        place.aws.client("ec2").delete_placement_group,
+        GroupName=made.physical_id,
     )
 
 
@@ -139,6 +159,7 @@ KINDS = (
                 f"{_DATA}.SecurityGroupIds",
                 f"{_DATA}.TagSpecifications",
                 f"{_DATA}.MetadataOptions.HttpTokens",
+                f"{_DATA}.Placement.GroupName",
                 f"{_DATA}.NetworkInterfaces.DeviceIndex",
                 f"{_DATA}.NetworkInterfaces.AssociatePublicIpAddress",
                 f"{_DATA}.NetworkInterfaces.Groups",
@@ -160,6 +181,13 @@ KINDS = (
         create=_create_template,
         update=_update_template,
         delete=_delete_template,
+    ),
+    Kind(
+        type="AWS::EC2::PlacementGroup",
+        carried_out=frozenset({"Strategy", "Tags"}),
+        attributes=frozenset({"GroupName"}),
+        create=_create_placement,
+        delete=_delete_placement,
     ),
     Kind(
         type="AWS::AutoScaling::AutoScalingGroup",
