@@ -10,8 +10,9 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IDependable
 
-from stacks.config import ROLE_TAG
+from stacks.config import ROLE_TAG, ConfigError
 from stacks.images import root_device
+from stacks.instance_types import find
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,8 @@ class NodeGroupProps:
     user_data: str
     clustered: bool
     """Place all nodes of the group in one cluster placement group."""
+    efa: bool
+    """Give each node all EFA devices that its type has."""
     logical_id: str
     """The group's logical id, to which user data addresses its signals."""
 
@@ -50,6 +53,8 @@ class NodeGroup(Construct):
         template = self._create_template(props)
         if props.clustered:
             self._place_together(template, props)
+        if props.efa:
+            _attach_efa(template, props)
         self.group = self._create_group(template, props)
         for tagged in (template, self.group):
             Tags.of(tagged).add(ROLE_TAG, props.role)
@@ -123,3 +128,38 @@ class NodeGroup(Construct):
             ),
         )
         return group
+
+
+def _attach_efa(template: ec2.LaunchTemplate, props: NodeGroupProps) -> None:
+    """Replace the template's one network interface, since the construct knows no others."""
+    resource = template.node.default_child
+    if isinstance(resource, ec2.CfnLaunchTemplate):
+        groups = [props.security_group.security_group_id]
+        interfaces = [{**interface, "Groups": groups} for interface in efa_interfaces(props.instance_type)]
+        resource.add_property_override("LaunchTemplateData.NetworkInterfaces", interfaces)
+
+
+def efa_interfaces(instance_type: str) -> list[dict[str, object]]:
+    """Return the network interfaces of an instance with all its EFA devices, as a launch template takes them.
+
+    The layout is the one that the EC2 user guide recommends ("Maximize network bandwidth on Amazon EC2 instances with
+    multiple network cards"): an ordinary interface carries IP; each device of its own kind, `efa-only`, has no address,
+    so that an instance takes one address of its subnet and has one route. The first card's device is the second on
+    that card, every other card's the first. No interface says a word on public addresses: EC2 refuses any as soon as
+    there are two interfaces, and the private subnets hand out none.
+    """
+    kind = find(instance_type)
+    if kind is None or not kind.efa_interfaces:
+        raise ConfigError("worker_instance_type", instance_type, "has no EFA devices in the table of instance types")
+    cards = range(kind.efa_first_card, kind.efa_first_card + kind.efa_interfaces)
+    primary = _interface(card=0, device=0, kind="interface")
+    return [primary, *(_interface(card=card, device=0 if card else 1, kind="efa-only") for card in cards)]
+
+
+def _interface(*, card: int, device: int, kind: str) -> dict[str, object]:
+    return {
+        "NetworkCardIndex": card,
+        "DeviceIndex": device,
+        "InterfaceType": kind,
+        "DeleteOnTermination": True,
+    }

@@ -85,6 +85,8 @@ class ClusterConfig:
     """Take types that are not in the table of instance types; what needs the table is then not checked."""
     placement_group: bool = False
     """Place the workers near each other, in one cluster placement group: faster between them, harder to get many."""
+    efa: bool = False
+    """Give the workers all EFA devices of their type, and one cluster placement group. Not run on AWS yet."""
     worker_image_parameter: str = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
     """SSM parameter that names the workers' AMI: ids in templates go stale (deepcfn's most frequent complaint)."""
     master_image_parameter: str = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
@@ -145,6 +147,11 @@ class ClusterConfig:
     def private_prefix(self) -> int:
         """Return the prefix length of a private subnet: a quarter of the VPC, so that two zones fit."""
         return _network(self, "vpc_cidr").prefixlen + 2
+
+    @property
+    def clustered(self) -> bool:
+        """Say whether the workers are in one cluster placement group, which EFA implies."""
+        return self.placement_group or self.efa
 
     @property
     def stack_name(self) -> str:

@@ -56,6 +56,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
         yield from _instance_type(config, role)
         yield from _image(config, role)
     yield from _placement(config)
+    yield from _efa(config)
     yield from _room(config)
     yield from _networks(config)
 
@@ -93,23 +94,43 @@ def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
 
 def _placement(config: ClusterConfig) -> Iterator[Problem]:
     """Check what a cluster placement group asks of the instance type and the zones."""
-    if not config.placement_group:
+    if not config.clustered:
         return
+    key = "efa" if config.efa else "placement_group"
     kind = find(config.worker_instance_type)
-    if kind is not None and "cluster" not in kind.placements:
+    if kind is not None and "cluster" not in kind.placements and (not config.efa or kind.efa_interfaces):
         yield Problem(
-            key="placement_group",
+            key=key,
             value=True,
             rule=f"{kind.name} does not support cluster placement groups",
-            remedy="set placement_group = false, or another worker_instance_type; burstable types (t3, t4g) have none",
+            remedy=f"set {key} = false, or another worker_instance_type; burstable types (t3, t4g) have none",
         )
     if config.availability_zones > 1:
         yield Problem(
             key="availability_zones",
             value=config.availability_zones,
-            rule="a cluster placement group lies in one zone",
-            remedy="set availability_zones = 1, or placement_group = false",
+            rule="a cluster placement group, which efa implies, lies in one zone"
+            if config.efa
+            else "a cluster placement group lies in one zone",
+            remedy=f"set availability_zones = 1, or {key} = false",
         )
+
+
+def _efa(config: ClusterConfig) -> Iterator[Problem]:
+    """Check that the workers' type has EFA devices, and that their number is known."""
+    kind = find(config.worker_instance_type)
+    if not config.efa or (kind is not None and kind.efa_interfaces):
+        return
+    yield Problem(
+        key="efa",
+        value=True,
+        rule=f"{config.worker_instance_type} has no EFA"
+        if kind
+        else f"how many EFA devices {config.worker_instance_type} has is not in the table of instance types",
+        remedy="set efa = false, or a type with EFA such as p4d.24xlarge, p5.48xlarge or c5n.18xlarge"
+        if kind
+        else "run `python -m tools.instance_types` where AWS offers the type, or set efa = false",
+    )
 
 
 def _processor(kind: InstanceType) -> str:

@@ -39,7 +39,14 @@ def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
     """
     version = ec2.get_launch_template(what.template_id).get_version(what.version)
     data: Mapping[str, Any] = version.data
-    interface: Mapping[str, Any] = next(iter(data.get("NetworkInterfaces") or ()), {})
+    interfaces = list(data.get("NetworkInterfaces") or ())
+    if len(interfaces) > 1:
+        raise EC2ClientError(
+            "UnsupportedOperation",
+            f"The embedded cloud gives an instance one network interface; {what.template_id} asks for "
+            f"{len(interfaces)}.",
+        )
+    interface: Mapping[str, Any] = interfaces[0] if interfaces else {}
     groups = list(interface.get("Groups") or data.get("SecurityGroupIds") or data.get("SecurityGroups") or ())
     public = interface.get("AssociatePublicIpAddress")
     if public is None:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from stacks.config import CLUSTER_TAG, ROLE_TAG
+from stacks.compute import efa_interfaces
+from stacks.config import CLUSTER_TAG, ROLE_TAG, ConfigError
+from stacks.instance_types import find, names
 from tests.stacks.template import Template
 
 GROUPS = ("MasterGroup", "WorkerGroup")
@@ -87,6 +89,53 @@ def test_workers_alone_are_placed_near_each_other(synthesise: Callable[..., Temp
     assert template.of("AWS::EC2::PlacementGroup")[group]["Strategy"] == "cluster"
     assert template.template_of("WorkerGroup")["Placement"] == {"GroupName": {"Ref": group}}
     assert "Placement" not in template.template_of("MasterGroup")
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "devices", "first_card"),
+    [
+        ("p4d.24xlarge", 4, 0),
+        ("p5.48xlarge", 32, 0),
+        ("p5en.48xlarge", 16, 0),
+        ("p6-b200.48xlarge", 8, 0),
+        ("p6-b300.48xlarge", 16, 1),
+        ("c5n.18xlarge", 1, 0),
+    ],
+)
+def test_efa_takes_every_device_of_the_type_beside_one_interface_with_an_address(
+    instance_type: str, devices: int, first_card: int
+) -> None:
+    primary, *others = efa_interfaces(instance_type)
+    assert (primary["NetworkCardIndex"], primary["DeviceIndex"], primary["InterfaceType"]) == (0, 0, "interface")
+    assert {each["InterfaceType"] for each in others} == {"efa-only"}
+    assert [each["NetworkCardIndex"] for each in others] == list(range(first_card, first_card + devices))
+    places = [(each["NetworkCardIndex"], each["DeviceIndex"]) for each in (primary, *others)]
+    assert len(set(places)) == devices + 1
+    assert all(device == (0 if card else 1) for card, device in places[1:])
+
+
+def test_every_type_with_efa_has_a_layout_and_no_other_has() -> None:
+    for kind in filter(None, map(find, names())):
+        if kind.efa_interfaces:
+            assert len(efa_interfaces(kind.name)) == kind.efa_interfaces + 1
+        else:
+            with pytest.raises(ConfigError, match="has no EFA devices"):
+                efa_interfaces(kind.name)
+
+
+def test_efa_workers_have_their_devices_in_the_workers_group_and_in_one_placement_group(
+    synthesise: Callable[..., Template],
+) -> None:
+    template = synthesise(worker_instance_type="p5.48xlarge", efa=True)
+    workers = template.group_behind("Each other and the master")
+    data = template.template_of("WorkerGroup")
+    assert len(data["NetworkInterfaces"]) == 33
+    for interface in data["NetworkInterfaces"]:
+        assert [group["Fn::GetAtt"][0] for group in interface["Groups"]] == [workers]
+        assert "AssociatePublicIpAddress" not in interface
+    assert data["Placement"] == {"GroupName": {"Ref": template.only("AWS::EC2::PlacementGroup")}}
+    assert {("in", workers, workers, "-1", -1, -1), ("out", workers, workers, "-1", -1, -1)} <= template.rules()
+    assert len(template.template_of("MasterGroup")["NetworkInterfaces"]) == 1
 
 
 def test_without_workers_there_is_nothing_to_wait_for(synthesise: Callable[..., Template]) -> None:

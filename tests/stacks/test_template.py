@@ -25,12 +25,20 @@ ACKNOWLEDGED = {
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"availability_zones": 2}, {"file_system_id": "fs-0123456789abcdef0"}, {"placement_group": True}]
+    ("values", "regions"),
+    [
+        ({}, ["us-east-1", "eu-central-1"]),
+        ({"availability_zones": 2, "file_system_id": "fs-0123456789abcdef0"}, ["us-east-1", "eu-central-1"]),
+        ({"worker_instance_type": "p5.48xlarge", "efa": True}, ["us-east-1", "us-west-2"]),
+    ],
+    ids=["default", "two-zones", "p5-with-efa"],
 )
-def test_cfn_lint_finds_nothing(synthesise: Callable[..., Template], values: dict[str, object]) -> None:
+def test_cfn_lint_finds_nothing(
+    synthesise: Callable[..., Template], values: dict[str, object], regions: list[str]
+) -> None:
     from cfnlint.api import ManualArgs, lint
 
-    matches = lint(synthesise(**values).text(), config=ManualArgs(regions=["us-east-1", "eu-central-1"]))
+    matches = lint(synthesise(**values).text(), config=ManualArgs(regions=regions))
     assert [str(match) for match in matches] == []
 
 

@@ -100,6 +100,25 @@ def test_a_placement_group_wants_a_type_that_supports_it_and_one_zone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"worker_instance_type": "p5.48xlarge"}, []),
+        ({"worker_instance_type": "c5n.18xlarge"}, []),
+        ({"worker_instance_type": "c5.2xlarge"}, ["efa"]),
+        ({"worker_instance_type": "c5n.18xlarge", "availability_zones": 2}, ["availability_zones"]),
+        (
+            {"worker_instance_type": "t3.medium"},
+            ["efa"],
+        ),  # neither EFA nor the placement group that it implies: said once
+        ({"worker_instance_type": "vt1.24xlarge"}, ["efa"]),  # EFA, but no cluster placement groups
+        ({"worker_instance_type": "c99.large", "allow_unknown_instance_types": True}, ["efa"]),
+    ],
+)
+def test_efa_wants_a_type_that_has_it_and_one_zone(values: dict[str, Any], expected: list[str]) -> None:
+    assert [key for key in keys(efa=True, **values) if key != "worker_image_parameter"] == expected
+
+
+@pytest.mark.parametrize(
     ("ssh_cidr", "vpc_cidr", "fits"),
     [
         ("10.0.3.4/32", "10.0.0.0/16", False),

@@ -176,6 +176,10 @@ KINDS = (
             f"{_DATA}.NetworkInterfaces.DeleteOnTermination": "interfaces always go with their instance",
             f"{_DATA}.NetworkInterfaces.Description": DESCRIPTION,
         },
+        refused={
+            f"{_DATA}.NetworkInterfaces.InterfaceType": "its hosts have no EFA devices",
+            f"{_DATA}.NetworkInterfaces.NetworkCardIndex": "its hosts have one network interface each",
+        },
         replaced_by=frozenset({"LaunchTemplateName"}),
         attributes=frozenset({"LaunchTemplateId", "DefaultVersionNumber", "LatestVersionNumber"}),
         create=_create_template,

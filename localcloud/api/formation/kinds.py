@@ -79,6 +79,8 @@ class Kind:
     """None: every change of a property replaces the resource."""
     inert: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Paths of properties that are accepted without effect, and why that is no lie."""
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Paths of properties whose refusal deserves a reason; all others that are not accepted are refused without."""
     replaced_by: frozenset[str] = frozenset()
     """Properties (of the first level) whose change replaces the resource even though it can be updated."""
     attributes: frozenset[str] = frozenset()

@@ -90,7 +90,8 @@ def _problems(name: str, resource: Mapping[str, Any]) -> Iterator[str]:
         if attribute not in _ATTRIBUTES | {"Type", "Properties"}:
             yield f"the embedded cloud does not support the attribute {attribute} of a resource ({name}, {type_name})"
     for path in unknown_paths(resource.get("Properties") or {}, kind.paths()):
-        yield f"the embedded cloud does not support the property {path} of {type_name} (resource {name})"
+        reason = f": {kind.refused[path]}" if path in kind.refused else ""
+        yield f"the embedded cloud does not support the property {path} of {type_name} (resource {name}){reason}"
     yield from _policy_problems(name, resource, kind)
     yield from _unknown_functions(f"resource {name}", resource)
 

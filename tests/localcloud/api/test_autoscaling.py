@@ -29,6 +29,15 @@ def test_growing_keeps_the_first_and_shrinking_takes_from_the_fullest_zone(
     assert {i.zone for i in cloud.snapshot().instances} == {"us-east-1a", "us-east-1b"}
 
 
+def test_a_second_network_interface_is_refused_and_not_left_out(stacks: Stacks) -> None:
+    group = {"Fn::GetAtt": ["Group", "GroupId"]}
+    interfaces = [{"DeviceIndex": index, "Groups": [group]} for index in (0, 1)]
+    resources = nodes(1, data={"NetworkInterfaces": interfaces})
+    del resources["Template"]["Properties"]["LaunchTemplateData"]["SecurityGroupIds"]
+    name = stacks.create(resources)
+    assert any("asks for 2" in reason for reason in stacks.reasons(name, "Nodes"))
+
+
 def test_a_terminated_member_is_replaced(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     stacks.create(nodes(2))
     gone, kept = _ids(cloud)

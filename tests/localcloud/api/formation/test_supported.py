@@ -36,6 +36,22 @@ def test_every_finding_is_named_with_its_resource() -> None:
         assert text in caught.value.message
 
 
+def test_efa_devices_are_refused_with_the_reason() -> None:
+    resources = nodes(1)
+    resources["Template"]["Properties"]["LaunchTemplateData"]["NetworkInterfaces"] = [
+        {"DeviceIndex": 0, "NetworkCardIndex": 0, "InterfaceType": "interface"},
+        {"DeviceIndex": 1, "NetworkCardIndex": 0, "InterfaceType": "efa-only"},
+    ]
+    with pytest.raises(ValidationError) as caught:
+        _check(resources)
+    where = "of AWS::EC2::LaunchTemplate (resource Template)"
+    for text in (
+        f"property LaunchTemplateData.NetworkInterfaces.InterfaceType {where}: its hosts have no EFA devices",
+        f"property LaunchTemplateData.NetworkInterfaces.NetworkCardIndex {where}: its hosts have one network interface",
+    ):
+        assert text in caught.value.message
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -97,6 +113,7 @@ def test_lists_and_both_branches_are_looked_into() -> None:
 def test_every_inert_property_has_a_reason(kind: Any) -> None:
     assert all(len(reason) > 10 for reason in kind.inert.values())
     assert not kind.carried_out & set(kind.inert)
+    assert not kind.paths() & set(kind.refused)
     first = {path.split(".", 1)[0] for path in kind.paths()}
     assert kind.replaced_by <= first
 
