@@ -8,6 +8,8 @@ import shlex
 from pathlib import Path
 from typing import Final
 
+from stacks.instance_types import find
+
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 # EC2's limit on user data, bytes before base64.
 USER_DATA_LIMIT: Final = 16384
@@ -49,8 +51,9 @@ def user_data(settings: BootSettings) -> str:
 
 
 def may_have_gpus(instance_type: str) -> bool:
-    """Say whether an EC2 instance type belongs to a family with GPUs."""
-    return _GPU_FAMILY.match(instance_type) is not None
+    """Say whether an EC2 instance type has NVIDIA GPUs; one that the table does not know is told by its family."""
+    kind = find(instance_type)
+    return kind.gpu_maker == "NVIDIA" if kind else _GPU_FAMILY.match(instance_type) is not None
 
 
 def compact(script: str) -> str:

@@ -8,6 +8,7 @@ from aws_cdk import Aws, CfnOutput, Duration, Stack, Tags
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
+from stacks import images
 from stacks.boot import BootSettings, user_data
 from stacks.compute import NodeGroup, NodeGroupProps
 from stacks.config import CLUSTER_TAG, MASTER, WORKER, ClusterConfig, Output
@@ -26,6 +27,9 @@ class ClusterStack(Stack):
     def __init__(self, scope: Construct, config: ClusterConfig) -> None:
         super().__init__(scope, config.stack_name, description="deepcdk: a cluster for distributed deep learning")
         self.config = config
+        self.master_image = images.choose(config.master_image_parameter, config.master_instance_type)
+        self.worker_image = images.choose(config.worker_image_parameter, config.worker_instance_type)
+        self.login_user = config.login_user or images.login_user(self.worker_image)
         self.network = Network(self, "Network", NetworkProps(config=config))
         self.firewall = Firewall(self, "Firewall", FirewallProps(config=config, vpc=self.network.vpc))
         self.storage = Storage(
@@ -58,7 +62,7 @@ class ClusterStack(Stack):
                 security_group=self.firewall.master,
                 instance_role=self.roles.master,
                 instance_type=config.master_instance_type,
-                image_parameter=config.master_image_parameter,
+                image_parameter=self.master_image,
                 key_pair=self.key_pair,
                 volume_gib=config.master_volume_gib,
                 public_address=True,
@@ -88,7 +92,7 @@ class ClusterStack(Stack):
                 security_group=self.firewall.workers,
                 instance_role=self.roles.workers,
                 instance_type=config.worker_instance_type,
-                image_parameter=config.worker_image_parameter,
+                image_parameter=self.worker_image,
                 key_pair=self.key_pair,
                 volume_gib=config.worker_volume_gib,
                 public_address=False,
@@ -114,7 +118,7 @@ class ClusterStack(Stack):
                 region=Aws.REGION,
                 file_system=self.storage.file_system_host,
                 efs_mount=self.config.efs_mount,
-                login_user=self.config.login_user,
+                login_user=self.login_user,
                 instance_type=instance_type,
             )
         )
@@ -128,7 +132,7 @@ class ClusterStack(Stack):
             Output.FILE_SYSTEM_ID: self.storage.file_system_id,
             Output.EFS_MOUNT: self.config.efs_mount,
             Output.BUCKET: self.storage.bucket.bucket_name,
-            Output.LOGIN_USER: self.config.login_user,
+            Output.LOGIN_USER: self.login_user,
             Output.MAX_WORKERS: str(self.config.max_workers),
         }
         for key, value in values.items():

@@ -87,12 +87,13 @@ class ClusterConfig:
     """Place the workers near each other, in one cluster placement group: faster between them, harder to get many."""
     efa: bool = False
     """Give the workers all EFA devices of their type, and one cluster placement group. Not run on AWS yet."""
-    worker_image_parameter: str = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
-    """SSM parameter that names the workers' AMI: ids in templates go stale (deepcfn's most frequent complaint)."""
-    master_image_parameter: str = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
-    """SSM parameter that names the master's AMI."""
-    login_user: str = "ec2-user"
-    """User of the AMI who logs in and owns the runs (`ubuntu` on Ubuntu images)."""
+    worker_image_parameter: str = ""
+    """SSM parameter that names the workers' AMI: ids in templates go stale (deepcfn's most frequent complaint).
+    Empty: Amazon Linux 2023 for the type's processor, with NVIDIA's driver where the type has GPUs."""
+    master_image_parameter: str = ""
+    """SSM parameter that names the master's AMI; empty as above."""
+    login_user: str = ""
+    """User of the AMIs who logs in and owns the runs; empty: the one that the AMIs' publisher made."""
     worker_volume_gib: int = 100
     """Root volume of a worker, GiB, gp3."""
     master_volume_gib: int = 50
@@ -112,8 +113,8 @@ class ClusterConfig:
         for key in ("worker_instance_type", "master_instance_type"):
             _matches(self, key, r"[a-z][a-z0-9-]*\.[a-z0-9-]+", "an EC2 instance type such as c5.2xlarge")
         for key in ("worker_image_parameter", "master_image_parameter"):
-            _matches(self, key, r"/[\w./-]+", "the name of an SSM parameter, which starts with /")
-        _matches(self, "login_user", r"[a-z_][a-z0-9_-]{0,31}", "a Linux user name")
+            _matches(self, key, r"(?:/[\w./-]+)?", "the name of an SSM parameter, which starts with /, or empty")
+        _matches(self, "login_user", r"(?:[a-z_][a-z0-9_-]{0,31})?", "a Linux user name, or empty")
         _matches(self, "efs_mount", r"(?:/[A-Za-z0-9][A-Za-z0-9_-]*)+", "an absolute path of letters, digits, - and _")
         _matches(self, "file_system_id", r"(?:fs-[0-9a-f]{8,40})?", "fs- and hexadecimal digits, or empty")
         _within(self, "availability_zones", 1, 2)

@@ -1,17 +1,73 @@
-"""Machine images, as the names of the SSM parameters that lead to them tell."""
+"""Machine images: which one fits an instance type, and what the name of an SSM parameter tells of its image."""
 
 from __future__ import annotations
 
 import re
+from typing import Final
+
+from stacks.instance_types import InstanceType, find
+
+# Amazon Linux 2023 (its user guide, "Launching AL2023 using the SSM parameter and AWS CLI").
+AMAZON_LINUX: Final = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{architecture}"
+# Deep Learning Base OSS Nvidia Driver GPU AMI on Amazon Linux 2023 (the DLAMI developer guide's release notes name the
+# parameter and the instance types: G4dn to G7e, P4d to P6 on x86_64; G5g and P6e on arm64).
+DEEP_LEARNING: Final = (
+    "/aws/service/deeplearning/ami/{architecture}/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
+)
+# Size of the snapshot behind DEEP_LEARNING: no smaller volume can be made of it.
+DEEP_LEARNING_GIB: Final = 75
+# NVIDIA's open kernel modules, which that image has, begin with Turing (2018).
+OLDER_THAN_OPEN_DRIVER: Final = frozenset({"K80", "M60", "V100"})
 
 # EC2's names of architectures, by the words that image publishers use.
-_ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
+_ARCHITECTURES: Final = {"x86_64": "x86_64", "amd64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
+# Publishers of plain images, none of which has an NVIDIA driver.
+_PLAIN: Final = ("/aws/service/ami-amazon-linux-latest/", "/aws/service/canonical/", "/aws/service/debian/")
+
+
+def choose(given: str, instance_type: str) -> str:
+    """Return the image parameter that was given, else the one that fits the instance type.
+
+    For a type that is not in the table nothing is known; it gets what most types take, an x86_64 image without a GPU
+    driver, unless validation refused it before.
+    """
+    return given or default(find(instance_type)) or AMAZON_LINUX.format(architecture="x86_64")
+
+
+def default(kind: InstanceType | None) -> str:
+    """Return the image parameter for an instance type; empty where no image is known to fit."""
+    if kind is None or kind.gpu_name in OLDER_THAN_OPEN_DRIVER or kind.gpu_maker not in ("", "NVIDIA"):
+        return ""
+    for supported in kind.architectures:
+        if supported in _ARCHITECTURES.values():
+            return (DEEP_LEARNING if kind.gpus else AMAZON_LINUX).format(architecture=supported)
+    return ""
 
 
 def architecture(parameter: str) -> str:
     """Return the architecture that an image parameter's name tells (`x86_64`, `arm64`); empty if it tells none."""
     told = {_ARCHITECTURES[word] for word in re.findall(r"x86_64|amd64|arm64|aarch64", parameter)}
     return told.pop() if len(told) == 1 else ""
+
+
+def lacks_gpu_driver(parameter: str) -> bool:
+    """Say whether the image is known to have no NVIDIA driver."""
+    return parameter.startswith(_PLAIN)
+
+
+def has_open_gpu_driver(parameter: str) -> bool:
+    """Say whether the image is known to have NVIDIA's open kernel modules."""
+    return parameter.startswith("/aws/service/deeplearning/") and "oss-nvidia-driver" in parameter
+
+
+def smallest_volume_gib(parameter: str) -> int:
+    """Return the size of the smallest root volume that is known to hold the image, GiB; 8 where nothing is known."""
+    return DEEP_LEARNING_GIB if parameter.startswith("/aws/service/deeplearning/") else 8
+
+
+def login_user(parameter: str) -> str:
+    """Return the user that an image's publisher made for logins."""
+    return "ubuntu" if "ubuntu" in parameter else "admin" if "/debian/" in parameter else "ec2-user"
 
 
 def root_device(parameter: str) -> str:

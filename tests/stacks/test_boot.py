@@ -48,7 +48,14 @@ def test_compact_keeps_the_interpreter_and_drops_comments() -> None:
 
 @pytest.mark.parametrize(
     ("instance_type", "gpus"),
-    [("p5.48xlarge", True), ("g6e.xlarge", True), ("gr6.4xlarge", True), ("c5.2xlarge", False)],
+    [
+        ("p5.48xlarge", True),
+        ("g6e.xlarge", True),
+        ("gr6.4xlarge", True),
+        ("c5.2xlarge", False),
+        ("p99.large", True),
+        ("c99.large", False),
+    ],
 )
 def test_only_gpu_families_are_searched_for_gpus(instance_type: str, gpus: bool) -> None:
     assert may_have_gpus(instance_type) is gpus

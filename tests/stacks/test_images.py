@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stacks.images import architecture, root_device
+from stacks.images import architecture, choose, default, login_user, root_device
+from stacks.instance_types import find
 
 UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 
@@ -22,6 +23,46 @@ UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/eb
 )
 def test_the_architecture_is_told_or_not(parameter: str, told: str) -> None:
     assert architecture(parameter) == told
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "parameter"),
+    [
+        ("c5.2xlarge", "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"),
+        ("c7g.2xlarge", "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-arm64"),
+        (
+            "p5.48xlarge",
+            "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id",
+        ),
+        (
+            "g5g.xlarge",
+            "/aws/service/deeplearning/ami/arm64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id",
+        ),
+        ("p3dn.24xlarge", ""),
+        ("mac2.metal", ""),
+        ("c99.large", ""),
+    ],
+)
+def test_the_default_follows_processor_and_gpus(instance_type: str, parameter: str) -> None:
+    assert default(find(instance_type)) == parameter
+
+
+def test_an_image_that_is_given_is_taken() -> None:
+    assert choose("/my/image", "p5.48xlarge") == "/my/image"
+    assert choose("", "c99.large").endswith("x86_64")
+
+
+@pytest.mark.parametrize(
+    ("parameter", "user"),
+    [
+        (UBUNTU, "ubuntu"),
+        ("/aws/service/debian/release/13/latest/arm64", "admin"),
+        ("/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-arm64", "ec2-user"),
+        ("/my/image", "ec2-user"),
+    ],
+)
+def test_the_login_user_follows_the_publisher(parameter: str, user: str) -> None:
+    assert login_user(parameter) == user
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stacks.config import ClusterConfig, ConfigError
+from stacks.instance_types import names
 from stacks.validation import InvalidClusterError, Problem, check, validate
 
 SSH_CIDR = "198.18.0.7/32"
+UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
+OPEN = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
 AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-"
 
 
@@ -68,7 +71,11 @@ def test_an_unknown_type_is_refused_with_the_nearest_and_the_tables_date() -> No
 
 
 def test_an_unknown_type_may_be_allowed() -> None:
-    assert not problems(worker_instance_type="c99.large", allow_unknown_instance_types=True)
+    image = AL2023 + "arm64"
+    allowed = {"worker_instance_type": "c99g.large", "allow_unknown_instance_types": True}
+    assert not problems(worker_image_parameter=image, **allowed)
+    # Which image would fit, nobody can know.
+    assert keys(**allowed) == ["worker_image_parameter"]
 
 
 @pytest.mark.parametrize(
@@ -77,16 +84,47 @@ def test_an_unknown_type_may_be_allowed() -> None:
         ("c7g.2xlarge", AL2023 + "arm64", True),
         ("c7g.2xlarge", AL2023 + "x86_64", False),
         ("c5.2xlarge", AL2023 + "arm64", False),
-        ("c5.2xlarge", "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id", True),
-        ("c7g.2xlarge", "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id", False),
+        ("c5.2xlarge", UBUNTU, True),
+        ("c7g.2xlarge", UBUNTU, False),
         ("c7g.2xlarge", "/my/own/image", True),
     ],
 )
 def test_an_image_must_be_built_for_the_processor_where_its_name_tells(
     instance_type: str, image: str, fits: bool
 ) -> None:
-    found = keys(worker_instance_type=instance_type, worker_image_parameter=image)
+    found = keys(worker_instance_type=instance_type, worker_image_parameter=image, login_user="ops")
     assert found == ([] if fits else ["worker_image_parameter"])
+
+
+def test_gpus_that_todays_driver_does_not_know_want_an_image_of_their_own() -> None:
+    (problem,) = problems(worker_instance_type="p3dn.24xlarge")
+    assert problem.key == "worker_image_parameter"
+    assert "no driver for the V100 GPUs" in problem.rule
+    assert keys(worker_instance_type="p3dn.24xlarge", worker_image_parameter=OPEN) == ["worker_image_parameter"]
+    assert not problems(worker_instance_type="p3dn.24xlarge", worker_image_parameter="/my/proprietary/driver")
+
+
+def test_gpus_do_not_lie_idle_under_an_image_without_their_driver() -> None:
+    (problem,) = problems(worker_instance_type="g5.xlarge", worker_image_parameter=AL2023 + "x86_64")
+    assert "1 GPUs of g5.xlarge would lie idle" in problem.rule
+    assert not problems(worker_instance_type="g5.xlarge")
+
+
+def test_the_volume_holds_the_image() -> None:
+    assert keys(worker_instance_type="g5.xlarge", worker_volume_gib=74) == ["worker_volume_gib"]
+    assert not problems(worker_instance_type="g5.xlarge", worker_volume_gib=75)
+    assert not problems(worker_volume_gib=8, master_volume_gib=8)
+
+
+def test_one_user_logs_in_to_all_nodes() -> None:
+    assert keys(worker_image_parameter=UBUNTU) == ["login_user"]
+    assert not problems(worker_image_parameter=UBUNTU, master_image_parameter=UBUNTU)
+    assert not problems(worker_image_parameter=UBUNTU, login_user="ops")
+
+
+def test_every_type_but_macs_and_the_oldest_gpus_has_a_default_image_that_fits() -> None:
+    refused = {name.partition(".")[0] for name in names() if problems(worker_instance_type=name)}
+    assert {family for family in refused if not family.startswith("mac")} == {"p3dn"}
 
 
 def test_a_placement_group_wants_a_type_that_supports_it_and_one_zone() -> None:
