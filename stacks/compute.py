@@ -39,6 +39,9 @@ class NodeGroupProps:
     user_data: str
     clustered: bool
     """Place all nodes of the group in one cluster placement group."""
+    spot: bool
+    """Launch spot instances, beyond `on_demand` of them."""
+    on_demand: int
     efa: bool
     """Give each node all EFA devices that its type has."""
     logical_id: str
@@ -108,7 +111,8 @@ class NodeGroup(Construct):
             "Group",
             vpc=props.vpc,
             vpc_subnets=props.subnets,
-            launch_template=template,
+            launch_template=None if props.spot else template,
+            mixed_instances_policy=_spot_policy(template, props) if props.spot else None,
             min_capacity=props.minimum,
             desired_capacity=props.desired,
             max_capacity=props.maximum,
@@ -128,6 +132,18 @@ class NodeGroup(Construct):
             ),
         )
         return group
+
+
+def _spot_policy(template: ec2.LaunchTemplate, props: NodeGroupProps) -> autoscaling.MixedInstancesPolicy:
+    """Ask for spot instances from the pools that are least likely to be interrupted, at the on-demand price at most."""
+    return autoscaling.MixedInstancesPolicy(
+        launch_template=template,
+        instances_distribution=autoscaling.InstancesDistribution(
+            on_demand_base_capacity=props.on_demand,
+            on_demand_percentage_above_base_capacity=0,
+            spot_allocation_strategy=autoscaling.SpotAllocationStrategy.CAPACITY_OPTIMIZED,
+        ),
+    )
 
 
 def _attach_efa(template: ec2.LaunchTemplate, props: NodeGroupProps) -> None:

@@ -85,6 +85,10 @@ class ClusterConfig:
     """Take types that are not in the table of instance types; what needs the table is then not checked."""
     placement_group: bool = False
     """Place the workers near each other, in one cluster placement group: faster between them, harder to get many."""
+    spot: bool = False
+    """Launch the workers as spot instances, from the pools with most room. AWS may take one back any time."""
+    on_demand_workers: int = 0
+    """With `spot`: how many workers are on-demand instances nevertheless, the first ones."""
     efa: bool = False
     """Give the workers all EFA devices of their type, and one cluster placement group. Not run on AWS yet."""
     worker_image_parameter: str = ""
@@ -120,6 +124,7 @@ class ClusterConfig:
         _within(self, "availability_zones", 1, 2)
         _within(self, "max_workers", 1, 1000)
         _within(self, "workers", 0, self.max_workers)
+        _within(self, "on_demand_workers", 0, self.max_workers)
         _within(self, "worker_volume_gib", 8, 16384)
         _within(self, "master_volume_gib", 8, 16384)
         _within(self, "ready_timeout_min", 1, 720)

@@ -58,6 +58,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
     yield from _login(config)
     yield from _placement(config)
     yield from _efa(config)
+    yield from _spot(config)
     yield from _room(config)
     yield from _networks(config)
 
@@ -180,6 +181,16 @@ def _efa(config: ClusterConfig) -> Iterator[Problem]:
         if kind
         else "run `python -m tools.instance_types` where AWS offers the type, or set efa = false",
     )
+
+
+def _spot(config: ClusterConfig) -> Iterator[Problem]:
+    if config.on_demand_workers and not config.spot:
+        yield Problem(
+            key="on_demand_workers",
+            value=config.on_demand_workers,
+            rule="says how many spot workers are on-demand instances nevertheless, but spot is false",
+            remedy="set spot = true, or leave it out: without spot all workers are on-demand instances",
+        )
 
 
 def _room(config: ClusterConfig) -> Iterator[Problem]:

@@ -28,7 +28,10 @@ class Template:
 
     def template_of(self, group: str) -> dict[str, Any]:
         """Return the launch template data behind an Auto Scaling group."""
-        reference = self.resources[group]["Properties"]["LaunchTemplate"]["LaunchTemplateId"]["Ref"]
+        properties = self.resources[group]["Properties"]
+        mixed = properties.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
+        specification = properties.get("LaunchTemplate") or mixed["LaunchTemplateSpecification"]
+        reference = specification["LaunchTemplateId"]["Ref"]
         data: dict[str, Any] = self.of("AWS::EC2::LaunchTemplate")[reference]["LaunchTemplateData"]
         return data
 

@@ -52,6 +52,12 @@ CASES = {
         gpus=True,
         regions=("us-east-1", "us-west-2"),
     ),
+    "spot beside on-demand": Case(
+        values={"worker_instance_type": "g5.xlarge", "spot": True, "on_demand_workers": 1, "workers": 4},
+        image=DEEP_LEARNING,
+        workers=4,
+        gpus=True,
+    ),
     "Graviton CPU": Case(
         values={"worker_instance_type": "c7g.4xlarge", "master_instance_type": "t4g.medium"}, image=AL2023 + "arm64"
     ),
@@ -92,7 +98,9 @@ def test_its_workers_are_reached_from_the_master_and_each_other_alone(
     assert {rule[2] for rule in template.rules() if rule[:2] == ("in", workers)} == {workers, master}
 
 
-@pytest.mark.parametrize("name", ["16 x p3.16xlarge", "p5 with EFA"])  # the others differ from the default in texts
+@pytest.mark.parametrize(
+    "name", ["16 x p3.16xlarge", "p5 with EFA", "spot beside on-demand"]
+)  # the others differ from the default in texts
 def test_cfn_lint_finds_nothing_but_that_p3_is_gone(name: str, synthesise: Callable[..., Template]) -> None:
     from cfnlint.api import ManualArgs, lint
 

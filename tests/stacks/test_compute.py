@@ -91,6 +91,29 @@ def test_workers_alone_are_placed_near_each_other(synthesise: Callable[..., Temp
     assert "Placement" not in template.template_of("MasterGroup")
 
 
+def test_spot_workers_come_from_the_roomiest_pools_after_those_that_are_on_demand(
+    synthesise: Callable[..., Template],
+) -> None:
+    template = synthesise(spot=True, on_demand_workers=1, workers=4)
+    group = template.resources["WorkerGroup"]
+    assert group["Properties"]["MixedInstancesPolicy"]["InstancesDistribution"] == {
+        "OnDemandBaseCapacity": 1,
+        "OnDemandPercentageAboveBaseCapacity": 0,
+        "SpotAllocationStrategy": "capacity-optimized",
+    }
+    assert "LaunchTemplate" not in group["Properties"]
+    assert template.template_of("WorkerGroup")["InstanceType"] == "c5.2xlarge"
+    assert group["CreationPolicy"]["ResourceSignal"]["Count"] == 4
+
+
+def test_the_master_is_never_a_spot_instance(synthesise: Callable[..., Template]) -> None:
+    assert "MixedInstancesPolicy" not in synthesise(spot=True).resources["MasterGroup"]["Properties"]
+
+
+def test_without_spot_no_worker_is_a_spot_instance(template: Template) -> None:
+    assert "MixedInstancesPolicy" not in template.text()
+
+
 @pytest.mark.parametrize(
     ("instance_type", "devices", "first_card"),
     [

@@ -96,6 +96,11 @@ def test_an_image_must_be_built_for_the_processor_where_its_name_tells(
     assert found == ([] if fits else ["worker_image_parameter"])
 
 
+def test_on_demand_workers_mean_something_beside_spot_workers_only() -> None:
+    assert not problems(spot=True, on_demand_workers=1)
+    assert keys(on_demand_workers=1) == ["on_demand_workers"]
+
+
 def test_gpus_that_todays_driver_does_not_know_want_an_image_of_their_own() -> None:
     (problem,) = problems(worker_instance_type="p3dn.24xlarge")
     assert problem.key == "worker_image_parameter"

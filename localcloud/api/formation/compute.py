@@ -213,6 +213,7 @@ KINDS = (
             "Cooldown": "there are no scaling policies to hold back",
             "MetricsCollection": "there are no metrics to collect",
         },
+        refused={"MixedInstancesPolicy": "nothing is sold on spot here, so nothing would be taken back"},
         replaced_by=frozenset({"AutoScalingGroupName"}),
         attributes=frozenset({"AutoScalingGroupARN"}),
         policies=frozenset({"CreationPolicy", "UpdatePolicy"}),

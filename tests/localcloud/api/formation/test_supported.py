@@ -52,6 +52,15 @@ def test_efa_devices_are_refused_with_the_reason() -> None:
         assert text in caught.value.message
 
 
+def test_spot_instances_are_refused_with_the_reason() -> None:
+    resources = nodes(1)
+    resources["Nodes"]["Properties"]["MixedInstancesPolicy"] = {"InstancesDistribution": {"OnDemandBaseCapacity": 0}}
+    with pytest.raises(
+        ValidationError, match=r"MixedInstancesPolicy of AWS::AutoScaling.*nothing is sold on spot here"
+    ):
+        _check(resources)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
