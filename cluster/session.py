@@ -20,12 +20,11 @@ from cluster.price import Prices, cache_file, shown, total_per_hour
 from cluster.push import Pushed, Tree, control_tree, push
 from cluster.reader import Interruptible
 from payload.launch import Launch, LaunchError, Node, workers
-from stacks.config import ClusterConfig, ConfigError
+from stacks.config import NOWHERE, ClusterConfig, ConfigError
 from stacks.validation import validate
 
 _LIVE_RUN_STATUS = 3
 _NO_SUCH_RUN_STATUS = 4
-_NOWHERE = "127.0.0.1/32"
 
 
 def parse_overrides(given: Iterable[str]) -> dict[str, str]:
@@ -52,7 +51,7 @@ def read_config(project: Path, overrides: dict[str, str], *, deploying: bool) ->
         return config, overrides
     except ConfigError as error:
         if not deploying and error.key == "ssh_cidr" and error.value is None:
-            completed = {**overrides, "ssh_cidr": _NOWHERE}
+            completed = {**overrides, "ssh_cidr": NOWHERE}
             return ClusterConfig.from_file(project / "cdk.json", completed), completed
         raise
 

@@ -87,7 +87,7 @@ class Daemon:
         self._write_state()
         again = True
         while not self._stopping:
-            changed = self.cloud.wait_for_change(_TICK_S)
+            changed = self._wait_for_change()
             while not self._requests.empty():
                 self._requests.get()()
                 again = True
@@ -103,17 +103,28 @@ class Daemon:
         """End `run` soon. A signal handler, which a second signal may interrupt: it takes no lock."""
         self._stopping = True
 
+    def _wait_for_change(self) -> bool:
+        try:
+            return self.cloud.wait_for_change(_TICK_S)
+        except Exception as error:  # An Auto Scaling group that cannot be kept must not end the cloud for all others.
+            self._report("the groups could not be kept as they say", error)
+            time.sleep(_TICK_S)
+            return True
+
     def _reconcile(self) -> bool:
         try:
             self.reconciler.reconcile()
-        except (LocalCloudError, OSError) as error:
-            # Shown by `status`, and tried again at the next tick: the API goes on serving.
-            if self._error != str(error):
-                log.exception("hosts and networks could not be made as the API says")
-            self._error = str(error)
+        except Exception as error:  # Whatever it is: shown by `status`, tried again, and the API goes on serving.
+            self._report("hosts and networks could not be made as the API says", error)
             return False
         self._error = ""
         return True
+
+    def _report(self, what: str, error: Exception) -> None:
+        text = str(error) or type(error).__name__
+        if self._error != text:
+            log.exception(what)
+        self._error = text
 
     def _mount_layers(self, binds: tuple[image.Bind, ...], environment: dict[str, str]) -> None:
         kernel.leave_mount_namespace()

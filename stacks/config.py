@@ -29,8 +29,10 @@ ROLE_TAG: Final = "deepcdk:role"
 MASTER: Final = "master"
 WORKER: Final = "worker"
 
-# The whole route of the laptop's SSH: the widest network there is.
-ANYWHERE: Final = "0.0.0.0/0"
+# A stand-in for ssh_cidr where nothing is deployed: the address of no other machine.
+NOWHERE: Final = "127.0.0.1/32"
+# A wider ssh_cidr is a typing error or must be said twice: no organisation has more than a /8.
+WIDEST_SSH_PREFIX: Final = 8
 
 
 class Output:
@@ -54,7 +56,8 @@ class ConfigError(ValueError):
 
     def __init__(self, key: str, value: object, rule: str) -> None:
         self.key, self.value, self.rule = key, value, rule
-        super().__init__(f"cluster.{key} = {value!r}: {rule}")
+        place = f"cluster.{key}" if key else "cdk.json"
+        super().__init__(f"{place}: {rule}" if value is None else f"{place} = {value!r}: {rule}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +67,7 @@ class ClusterConfig:
     ssh_cidr: str
     """IPv4 network from which SSH to the master is allowed; no default, because every guess is too wide."""
     ssh_from_anywhere: bool = False
-    """Say yes a second time to an `ssh_cidr` of 0.0.0.0/0."""
+    """Say yes a second time to an `ssh_cidr` of 0.0.0.0/0, or of any other network wider than a /8."""
     name: str = "deepcdk"
     """Name of the cluster and of its stack; several live side by side in one account under different names."""
     key_name: str = "deepcdk"
@@ -136,11 +139,12 @@ class ClusterConfig:
         if not vpc.is_private:
             raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a private network, such as 10.0.0.0/16")
         source = _network(self, "ssh_cidr")
-        if source.prefixlen == 0 and not self.ssh_from_anywhere:
+        if source.prefixlen < WIDEST_SSH_PREFIX and not self.ssh_from_anywhere:
+            share = "the whole internet" if source.prefixlen == 0 else f"{source.num_addresses:,} addresses"
             raise ConfigError(
                 "ssh_cidr",
                 self.ssh_cidr,
-                "opens the master to the whole internet; give your own address as a /32, "
+                f"opens the master to {share}; give your own address as a /32, "
                 "or say it twice with ssh_from_anywhere = true",
             )
 
@@ -175,7 +179,7 @@ class ClusterConfig:
         """
         cluster = context.get("cluster", {})
         if not isinstance(cluster, Mapping):
-            raise ConfigError("", cluster, "context.cluster in cdk.json must be an object")
+            raise ConfigError("", cluster, "context.cluster must be an object")
         given = dict(cluster)
         given.update({k: v for k, v in context.items() if k != "cluster" and ":" not in k and "/" not in k})
         fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -185,13 +189,16 @@ class ClusterConfig:
                 raise ConfigError(
                     key, value, f"unknown key; did you mean {near[0]}? Known: {', '.join(sorted(fields))}"
                 )
-        if "ssh_cidr" not in given:
+        values = {key: _coerce(key, value, str(fields[key].type)) for key, value in given.items()}
+        if "ssh_cidr" not in values:
+            cls(**values, ssh_cidr=NOWHERE)  # What else is wrong is said first: this one must be given anyway.
             raise ConfigError(
                 "ssh_cidr",
                 None,
-                "missing; set the network from which you connect in cdk.json, or give -c ssh_cidr=ADDRESS/32",
+                "missing; set the network from which you connect in cdk.json, or give it for once: "
+                "`cdk deploy -c ssh_cidr=ADDRESS/32`, `fab up --set ssh_cidr=ADDRESS/32`",
             )
-        return cls(**{key: _coerce(key, value, str(fields[key].type)) for key, value in given.items()})
+        return cls(**values)
 
     @classmethod
     def from_file(cls, path: Path, overrides: Mapping[str, str] | None = None) -> ClusterConfig:
@@ -239,12 +246,20 @@ def _within(config: ClusterConfig, key: str, low: int, high: int) -> None:
         raise ConfigError(key, value, f"must be {low} to {high}")
 
 
+def _meant(value: str) -> ipaddress.IPv4Network:
+    """Return the network in which an address with host bits lies, or an example."""
+    try:
+        return ipaddress.IPv4Network(value, strict=False)
+    except ValueError:
+        return ipaddress.IPv4Network("198.18.0.7/32")
+
+
 def _network(config: ClusterConfig, key: str) -> ipaddress.IPv4Network:
     value = getattr(config, key)
     try:
         network = ipaddress.IPv4Network(value)
     except ValueError as error:
-        raise ConfigError(key, value, f"must be an IPv4 network such as 198.18.0.7/32 ({error})") from None
+        raise ConfigError(key, value, f"must be an IPv4 network such as {_meant(value)} ({error})") from None
     if str(network) != value:
         raise ConfigError(key, value, f"must be written as {network}")
     return network

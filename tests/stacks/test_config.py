@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stacks.config import ANYWHERE, ClusterConfig, ConfigError
+from stacks.config import ClusterConfig, ConfigError
 
 SSH_CIDR = "198.18.0.7/32"
 FIELDS = [field.name for field in dataclasses.fields(ClusterConfig)]
@@ -62,8 +62,8 @@ def test_a_number_means_the_same_as_text_as_with_dash_c(number: int) -> None:
     assert outcome(number) == outcome(str(number))
 
 
-@given(address=st.ip_addresses(v=4), prefix=st.integers(min_value=1, max_value=32))
-def test_any_network_but_the_whole_internet_may_be_the_source_of_ssh(
+@given(address=st.ip_addresses(v=4), prefix=st.integers(8, 32))
+def test_any_network_that_an_organisation_may_have_may_be_the_source_of_ssh(
     address: ipaddress.IPv4Address, prefix: int
 ) -> None:
     network = ipaddress.IPv4Network((int(address), prefix), strict=False)
@@ -103,9 +103,9 @@ def test_a_missing_ssh_cidr_is_asked_for() -> None:
 
 def test_the_whole_internet_must_be_said_twice() -> None:
     with pytest.raises(ConfigError, match="ssh_from_anywhere"):
-        build(ssh_cidr=ANYWHERE)
-    assert build(ssh_cidr=ANYWHERE, ssh_from_anywhere=True).ssh_cidr == ANYWHERE
-    assert build(ssh_cidr=ANYWHERE, ssh_from_anywhere="true").ssh_from_anywhere
+        build(ssh_cidr="0.0.0.0/0")
+    assert build(ssh_cidr="0.0.0.0/0", ssh_from_anywhere=True).ssh_cidr == "0.0.0.0/0"
+    assert build(ssh_cidr="0.0.0.0/0", ssh_from_anywhere="true").ssh_from_anywhere
 
 
 @pytest.mark.parametrize(
@@ -201,3 +201,24 @@ def test_reading_the_configuration_costs_no_third_party_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("cidr", "share"), [("0.0.0.0/0", "the whole internet"), ("0.0.0.0/1", "2,147,483,648 addr")])
+def test_a_network_wider_than_any_organisation_must_be_said_twice(cidr: str, share: str) -> None:
+    with pytest.raises(ConfigError, match=f"opens the master to {share}.*ssh_from_anywhere"):
+        build(ssh_cidr=cidr)
+    assert build(ssh_cidr=cidr, ssh_from_anywhere=True).ssh_cidr == cidr
+
+
+def test_a_missing_ssh_cidr_does_not_hide_what_else_is_wrong() -> None:
+    with pytest.raises(ConfigError, match=r"cluster\.workers = 'three': must be a whole number"):
+        ClusterConfig.from_context({"cluster": {"workers": "three"}})
+    with pytest.raises(ConfigError, match=r"cluster\.workers = 99"):
+        ClusterConfig.from_context({"cluster": {"workers": 99}})
+    with pytest.raises(ConfigError, match=r"^cluster.ssh_cidr: missing.*fab up --set ssh_cidr=ADDRESS/32"):
+        ClusterConfig.from_context({"cluster": {}})
+
+
+def test_an_address_with_host_bits_is_shown_the_network_that_is_meant() -> None:
+    with pytest.raises(ConfigError, match=r"such as 10\.0\.0\.0/24"):
+        build(ssh_cidr="10.0.0.5/24")
