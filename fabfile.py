@@ -8,8 +8,11 @@ from __future__ import annotations
 from invoke.collection import Collection
 
 from cluster.tasks.nodes import run, scale, ssh, ssh_config
-from cluster.tasks.runs import fetch, logs, runs, stop
+from cluster.tasks.runs import fetch, logs, rm, runs, show, stop
 from cluster.tasks.stack import down, status, up
-from cluster.tasks.training import attach, push, train
+from cluster.tasks.training import attach, push, resume, train
 
-ns = Collection(up, down, status, scale, ssh, ssh_config, run, push, train, attach, logs, stop, fetch, runs)
+CLUSTER = (up, down, status, scale, ssh, ssh_config, run)
+RUNS = (push, train, attach, resume, logs, stop, fetch, runs, show, rm)
+
+ns = Collection(*CLUSTER, *RUNS)

@@ -19,7 +19,18 @@ if TYPE_CHECKING:
 
 # What the supervisor's command line needs. Pushed on its own, so that a run can be watched and stopped while the
 # payload at hand is broken.
-CONTROL_MODULES: Final = ("__init__", "fanout", "launch", "reaper", "runs", "supervision", "supervisor", "watch")
+CONTROL_MODULES: Final = (
+    "__init__",
+    "afterlife",
+    "fanout",
+    "launch",
+    "reaper",
+    "runs",
+    "starting",
+    "supervision",
+    "supervisor",
+    "watch",
+)
 CONTROL_FILES: Final = (*(f"{name}.py" for name in CONTROL_MODULES), "bin/ssh")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -100,6 +101,30 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
         rows=tuple(rows),
         expendable=("reason",),
     )
+
+
+def record_table(record: Mapping[str, Any]) -> Table:
+    """Build the table of one run's record, from the supervisor's `show`."""
+    state, spec, result = record["state"], record["spec"] or {}, record["result"] or {}
+    took, found = float(state["updated"]) - float(state["started"]), record["checkpoints"]
+    command = list(spec.get("launcher") or ["python", *spec.get("command", ())])
+    rows: list[tuple[str, str]] = [
+        ("state", str(state["state"]) + (f": {state['reason']}" if state.get("reason") else "")),
+        ("started", f"{datetime.datetime.fromtimestamp(state['started'], datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"),
+        ("time", duration(took) + (f", attempt {record['attempts']}" if record["attempts"] > 1 else "")),
+        ("nodes", ", ".join(f"{h['name']} ({h['address']}, {h['slots']} slots)" for h in spec.get("hosts", ()))),
+        ("command", shlex.join(command)),
+        ("payload", str(spec.get("payload", "-"))),
+        ("commit", str(spec.get("git_commit") or "-")),
+        ("directory", str(record["directory"])),
+        ("checkpoints", ", ".join([str(len(found)), *(f"last {name}" for name in found[-1:])])),
+        ("size", f"{record['files']} files, {record['bytes']:,} bytes"),
+    ]
+    if state.get("exit_code") is not None:
+        rows.append(("exit code", str(state["exit_code"])))
+    rows += [(key.replace("_", " "), _plain(key, value)) for key, value in result.items() if _is_plain(value)]
+    lines = tuple(f"  {line}" for line in state.get("last_lines", ())[-5:])
+    return Table(title=f"run {record['run_id']}", columns=("", ""), rows=tuple(rows), footer=lines)
 
 
 def _shortened(text: str, length: int = 60) -> str:

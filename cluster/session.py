@@ -23,6 +23,7 @@ from payload.launch import Launch, LaunchError, Node, workers
 from stacks.config import NOWHERE, ClusterConfig, ConfigError
 from stacks.validation import validate
 
+_REFUSED_STATUS = 2
 _LIVE_RUN_STATUS = 3
 _NO_SUCH_RUN_STATUS = 4
 
@@ -144,6 +145,8 @@ class Supervisor:
             raise LiveRunError(json.loads(done.text)["live"])
         if done.status == _NO_SUCH_RUN_STATUS:
             raise DeepcdkError(done.stderr.strip(), remedy="`fab runs` lists them")
+        if done.status == _REFUSED_STATUS:
+            raise DeepcdkError(done.stderr.strip(), where=self.master.where)
         if done.status != 0:
             raise RemoteError(
                 f"the supervisor's `{arguments[0]}` failed",
@@ -183,6 +186,21 @@ class Supervisor:
     def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
         """Stop a run and return its final state."""
         answer: dict[str, Any] = self._call("stop", *([run_id] if run_id else []), "--grace", f"{grace_s:g}")
+        return answer
+
+    def show(self, run_id: str = "") -> dict[str, Any]:
+        """Return a run's record: state, spec, result, checkpoints, sizes."""
+        answer: dict[str, Any] = self._call("show", *([run_id] if run_id else []))
+        return answer
+
+    def resume(self, spec: Launch) -> dict[str, Any]:
+        """Go on with a run; return its checkpoints. Raises LiveRunError while any run is live."""
+        answer: dict[str, Any] = self._call("resume", stdin=spec.to_json().encode())
+        return answer
+
+    def remove(self, run_id: str) -> dict[str, Any]:
+        """Remove a run that has ended. Raises LiveRunError for a live one."""
+        answer: dict[str, Any] = self._call("remove", run_id)
         return answer
 
     def log_lines(self, run_id: str, *, following: bool, rank: int | None) -> Iterator[str]:

@@ -226,7 +226,7 @@ class Runs:
         Raises LiveRunError while another run is live.
         """
         self.root.mkdir(parents=True, exist_ok=True)
-        with self._guard():
+        with self.guard():
             holder = self._holder()
             if holder and holder[1].is_alive():
                 raise LiveRunError(holder[0], "live")
@@ -246,7 +246,7 @@ class Runs:
 
     def release(self, run_id: str) -> None:
         """Drop the lock if it is this run's."""
-        with self._guard():
+        with self.guard():
             holder = self._holder()
             if holder and holder[0] == run_id:
                 self.lock.unlink(missing_ok=True)
@@ -267,7 +267,7 @@ class Runs:
             return "", Owner(pid=0, start_ticks=0, boot_id="", host="")  # Cut short by a crash: as good as stale.
 
     @contextlib.contextmanager
-    def _guard(self) -> Iterator[None]:
+    def guard(self) -> Iterator[None]:
         """Keep two takers of the lock apart while each looks and then acts."""
         with (self.root / ".guard").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,6 +1,7 @@
 """Start, watch and stop runs on the master: the one command line that the laptop calls there.
 
-`python3 -m payload.supervisor --root /mnt/efs/runs start|status|follow|logs|stop ...`, in a pushed payload's directory.
+`python3 -m payload.supervisor --root /mnt/efs/runs start|resume|status|show|follow|logs|stop|remove ...`, in a pushed
+payload's directory.
 Exit status: 0 well, 1 failed, 2 bad arguments, 3 another run is live, 4 no such run.
 """
 
@@ -10,18 +11,15 @@ import argparse
 import contextlib
 import json
 import os
-import secrets
-import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from payload import reaper, watch
-from payload.launch import NODE_PYTHON, Launch, LaunchError
+from payload import afterlife, watch
+from payload.launch import Launch, LaunchError
 from payload.runs import (
     DISK_FULL,
     DISK_FULL_REASON,
@@ -32,84 +30,17 @@ from payload.runs import (
     State,
     write_atomically,
 )
-from payload.supervision import DEFAULT_GRACE_S, Supervisor, execute, first_state, remote_command
+from payload.starting import kill, resume, start
+from payload.supervision import DEFAULT_GRACE_S, Supervisor
 
 FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
 LIVE_RUN: Final = 3
 NO_SUCH_RUN: Final = 4
-READY_TIMEOUT_S: Final = 20.0
 
 
 class NoSuchRunError(LookupError):
     """Report a run that the shared file system does not hold."""
-
-
-def start(runs: Runs, launch: Launch) -> RunDirectory:
-    """Make the run's directory, take the lock and leave a supervisor behind that outlives this process.
-
-    Raises LiveRunError, FileExistsError for a run id that is taken, or RuntimeError when the supervisor does not start.
-    """
-    directory = runs[launch.run_id]
-    if directory.path.exists():
-        raise FileExistsError(f"{directory.path} exists already")
-    _claim(runs, launch.run_id)
-    partial = runs.root / f".{launch.run_id}.{secrets.token_hex(4)}"
-    try:
-        partial.mkdir()
-        (partial / "spec.json").write_text(launch.to_json(), encoding="utf-8")
-        RunDirectory(path=partial).write_state(first_state(launch))
-        partial.rename(directory.path)
-        _detach(runs, directory)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        runs.release(launch.run_id)
-        raise
-    return directory
-
-
-def _claim(runs: Runs, run_id: str) -> None:
-    """Take the lock, waiting for a run that has just ended and still clears its nodes."""
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while True:
-        try:
-            runs.claim(run_id, Owner.of(os.getpid()))
-            return
-        except LiveRunError as error:
-            try:
-                ending = not runs[error.run_id].read_state().is_live
-            except (OSError, ValueError):
-                ending = False
-            if not ending or time.monotonic() > deadline:
-                raise
-        time.sleep(watch.POLL_S)
-
-
-def _detach(runs: Runs, directory: RunDirectory) -> None:
-    """Start the supervisor in a session of its own, with no descriptor of ours, and wait until it holds the lock."""
-    ready, tell = os.pipe()
-    with directory.log.open("ab") as log:
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "payload.supervisor",
-                "--root",
-                str(runs.root),
-                "oversee",
-                directory.run_id,
-                str(tell),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            pass_fds=[tell],
-            start_new_session=True,
-        )
-    os.close(tell)
-    with os.fdopen(ready, "rb") as pipe:
-        if pipe.read() != b"ready":
-            raise RuntimeError("the supervisor did not start:\n" + "\n".join(directory.last_lines()))
 
 
 def oversee(runs: Runs, run_id: str, tell: int) -> int:
@@ -160,15 +91,7 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
 
 
 def _kill_leftovers(runs: Runs, directory: RunDirectory) -> None:
-    launch = Launch.from_json(directory.spec.read_text(encoding="utf-8"))
-    python = sys.executable if launch.launcher else NODE_PYTHON
-    argv = reaper.command(
-        python, str(runs.root), run_id=launch.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0
-    )
-    for host in (None, *launch.hosts):
-        execute(
-            remote_command(f"{launch.payload_directory}/payload/bin/ssh", host, launch.payload_directory, argv), 30.0
-        )
+    kill(runs, Launch.from_json(directory.spec.read_text(encoding="utf-8")))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -211,6 +134,15 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
             else:
                 directory = resolve(runs, options.run)
                 print(json.dumps(watch.summary(directory.read_state(), directory)))
+        case "show":
+            print(json.dumps(afterlife.record(resolve(runs, options.run))))
+        case "resume":
+            launch = Launch.from_json(sys.stdin.read())
+            directory = resolve(runs, launch.run_id)
+            resume(runs, launch)
+            print(json.dumps({"run_id": directory.run_id, "checkpoints": afterlife.checkpoints(directory)}))
+        case "remove":
+            print(json.dumps(afterlife.remove(runs, resolve(runs, options.run))))
         case "follow":
             for message in watch.follow(resolve(runs, options.run), options.from_line):
                 print(json.dumps(message), flush=True)
@@ -237,6 +169,11 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("run", nargs="?", default="", help="default: the live run, else the newest")
     status.add_argument("--live", action="store_true", help="the live run, or null")
     status.add_argument("--list", action="store_true", help="all runs, oldest first")
+    show = commands.add_parser("show", help="print all that is kept of a run as JSON")
+    show.add_argument("run", nargs="?", default="")
+    commands.add_parser("resume", help="go on with the run whose new spec comes on standard input")
+    removal = commands.add_parser("remove", help="remove a run that has ended")
+    removal.add_argument("run")
     follow = commands.add_parser("follow", help="stream metrics and state as JSON lines until the run ends")
     follow.add_argument("run", nargs="?", default="")
     follow.add_argument("--from-line", type=int, default=0, help="first line of metrics.jsonl to send")

@@ -12,9 +12,12 @@ import pytest
 from moto import mock_aws
 
 PROJECT = Path(__file__).resolve().parents[1]
-TASKS = ("attach", "down", "fetch", "logs", "push", "run", "runs", "scale", "status", "stop", "train", "up")
+TASKS = (
+    "attach", "down", "fetch", "logs", "push", "resume", "rm", "run", "runs", "scale", "show", "ssh", "ssh-config",
+    "status", "stop", "train", "up",
+)  # fmt: skip
 
-NEEDED = {"run": ("--", "true"), "scale": ("--nodes", "3")}
+NEEDED = {"rm": ("--run", "one"), "run": ("--", "true"), "scale": ("--nodes", "3")}
 """Arguments without which a task has nothing to do."""
 
 Fab = Callable[..., tuple[int, str]]
@@ -89,6 +92,7 @@ def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(fab: Fab, nodes:
         (("stop", "--grace", "soon"), "--grace"),
         (("scale", "--nodes", "17"), "from 0 to 16 (max_workers)"),
         (("scale",), "--nodes"),
+        (("rm",), "must be the id of the run to remove"),
         (("run",), "must follow after --"),
         (("run", "--nodes", "0", "--", "true"), "must be a whole number from 1 to 16 (max_workers)"),
         (("run", "--nodes", "2", "--master", "--", "true"), "--master"),

@@ -1,4 +1,4 @@
-"""The tasks of runs that have been started: list, read, stop, fetch."""
+"""The tasks of runs that have been started: list, read, stop, fetch, remove."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from invoke.tasks import task
 
 from cluster import fetch as fetching
 from cluster import report
+from cluster.errors import LiveRunError, UsageError
 from cluster.launch import parse_whole
-from cluster.session import Session
-from cluster.tasks.terms import JSON, KEY, PROJECT, RUN, SET, guarded, say
+from cluster.session import Session, confirm
+from cluster.tasks.terms import JSON, KEY, PROJECT, RUN, SET, YES, guarded, say
 
 
 @task(iterable=["set_"], help={"json": JSON, "set": SET, "key": KEY})
@@ -118,3 +119,49 @@ def fetch(
         return
     report.print_table(report.result_table(fetched.directory))
     say(f"{fetched.files} files, {fetched.size_bytes:,} bytes: {fetched.directory}")
+
+
+@task(iterable=["set_"], help={"run": RUN, "json": JSON, "set": SET, "key": KEY})
+@guarded
+def show(c: Context, set_: list[str], run: str = "", json: bool = False, key: str = "") -> None:
+    """
+    Show a run's record: what was asked, on which nodes, how it stands or ended, its result.
+
+    Example: fab show --run 20261120-121314-digits-ab12 --json
+    """
+    session = Session(PROJECT, set_, key=key)
+    with session.connect() as master:
+        record = session.supervisor(master).show(run)
+    if json:
+        say(json_format.dumps(record, indent=1))
+    else:
+        report.print_table(report.record_table(record))
+
+
+@task(
+    iterable=["set_"],
+    help={"run": "id of the run, in full", "json": JSON, "yes": YES, "set": SET, "key": KEY},
+)
+@guarded
+def rm(c: Context, set_: list[str], run: str = "", json: bool = False, yes: bool = False, key: str = "") -> None:
+    """
+    Remove an ended run from the shared file system, with its checkpoints.
+
+    What `fab fetch` has brought to the laptop stays.
+
+    Example: fab rm --run 20261120-121314-digits-ab12
+    """
+    session = Session(PROJECT, set_, key=key)
+    if not run:
+        raise UsageError("--run", run, "must be the id of the run to remove; `fab runs` lists them")
+    with session.connect() as master:
+        supervisor = session.supervisor(master)
+        record = supervisor.show(run)
+        if record["state"]["state"] in ("starting", "running"):
+            raise LiveRunError(run)
+        size = f"{record['files']} files, {record['bytes']:,} bytes"
+        confirm(
+            f"remove run {run} ({record['state']['state']}): {size}, {len(record['checkpoints'])} checkpoints.", yes=yes
+        )
+        removed = supervisor.remove(run)
+    say(json_format.dumps(removed) if json else f"run {run} removed: {size}")

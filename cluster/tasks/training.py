@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json as json_format
 from collections.abc import Callable
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from cluster.errors import LiveRunError
+from cluster.errors import DeepcdkError, LiveRunError
 from cluster.follow import Picture
 from cluster.launch import Training, dry_run_lines, parse_nodes_argument, split_further
 from cluster.push import payload_tree
 from cluster.session import Session, provide_nodes, specify
 from cluster.tasks.terms import KEY, PROJECT, RUN, SET, YES, guarded, say
 from cluster.watching import describe_end, watch
+from payload.afterlife import resumed
+from payload.launch import Launch, choose_hosts
 
 
 @task(iterable=["set_"], help={"set": SET, "key": KEY})
@@ -124,6 +127,55 @@ def attach(c: Context, set_: list[str], run: str = "", key: str = "") -> None:
         supervisor = session.supervisor(master)
         run_id = str(supervisor.status(run)["run_id"])
         finish(session, run_id, lambda: watch(session, supervisor, run_id))
+
+
+@task(
+    iterable=["set_"],
+    help={
+        "run": "id of the run; default: the newest",
+        "yes": YES,
+        "follow": "watch the run to its end",
+        "detach": "launch and return: the same as --no-follow",
+        "set": SET,
+        "key": KEY,
+    },
+)
+@guarded
+def resume(
+    c: Context,
+    set_: list[str],
+    run: str = "",
+    yes: bool = False,
+    follow: bool = True,
+    detach: bool = False,
+    key: str = "",
+) -> None:
+    """
+    Go on with a stopped or failed run, from its last checkpoint, in its own directory.
+
+    It takes as many nodes as before, growing the group after asking.
+
+    Example: fab resume --run 20261120-121314-digits-ab12
+    """
+    session = Session(PROJECT, set_, key=key)
+    session.prices.begin(session.instance_types)
+    with session.connect() as master:
+        supervisor = session.supervisor(master)
+        if live := supervisor.live():
+            raise LiveRunError(live)
+        record = supervisor.show(run)
+        run_id, count = str(record["run_id"]), len(record["state"]["hosts"])
+        if record["state"]["state"] == "succeeded":
+            raise DeepcdkError(f"run {run_id} has succeeded; there is nothing left to go on with")
+        nodes = provide_nodes(session, master, count, yes=yes, tell=say)
+        spec = resumed(Launch.from_json(json_format.dumps(record["spec"])), nodes, choose_hosts(nodes, count))
+        found = supervisor.resume(spec)["checkpoints"]
+        since = f"from {found[-1]}" if found else "from the beginning, for it has no checkpoint"
+        say(f"run {run_id} goes on {since}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
+        if follow and not detach:
+            finish(session, run_id, lambda: watch(session, supervisor, run_id))
+        else:
+            say(f"it goes on by itself; watch it with `fab attach --run {run_id}`")
 
 
 def finish(session: Session, run_id: str, watched: Callable[[], Picture]) -> None:

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from cluster.inventory import Instance, Inventory, Stack
-from cluster.report import fitted, plain_lines, print_table, result_table, runs_table, status_document, status_table
+from cluster.report import (
+    fitted,
+    plain_lines,
+    print_table,
+    record_table,
+    result_table,
+    runs_table,
+    status_document,
+    status_table,
+)
 
 LAUNCHED = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
 NOW = LAUNCHED + datetime.timedelta(minutes=5)
@@ -114,3 +123,21 @@ def test_text_that_looks_like_markup_is_printed_as_it_is(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     print_table(runs_table([{"run_id": "[/red]", "state": "failed", "started": 0, "updated": 0, "reason": "[bold"}]))
     assert "[/red]" in capsys.readouterr().out
+
+
+def test_a_record_names_what_ran_where_and_how_it_ended() -> None:
+    record = {
+        "run_id": "one", "directory": "/mnt/efs/runs/one", "attempts": 2, "files": 3, "bytes": 2048, "result": None,
+        "checkpoints": ["step-00000001", "step-00000007"],
+        "state": {"state": "failed", "reason": "no room", "started": 0, "updated": 61, "exit_code": 1,
+                  "last_lines": ["[bold]disk full"]},
+        "spec": {"command": ["-m", "payload.train", "--data-dir", "/a b"], "payload": "0123456789abcdef",
+                 "hosts": [{"name": "deeplearning-worker1", "address": "10.0.1.1", "slots": 8}]},
+    }  # fmt: skip
+    table = record_table(record)
+    rows = {row[0]: row[1] for row in table.rows}
+    assert (rows["state"], rows["time"]) == ("failed: no room", "1:01, attempt 2")
+    assert rows["checkpoints"] == "2, last step-00000007"
+    assert rows["nodes"] == "deeplearning-worker1 (10.0.1.1, 8 slots)"
+    assert rows["command"] == "python -m payload.train --data-dir '/a b'"
+    assert table.footer == ("  [bold]disk full",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -14,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from payload.launch import Launch
+from payload.afterlife import resumed
+from payload.launch import Launch, LaunchError, parse_nodes
 from payload.runs import Runs
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -236,3 +238,66 @@ def test_all_runs_are_listed_oldest_first(efs: Path, supervisor: Call) -> None:
         supervisor("start", stdin=spec(efs, run_id, "exit 0"))
         final_state(efs, run_id)
     assert [run["run_id"] for run in json.loads(supervisor("status", "--list").stdout)] == ["20261120-1", "20261120-2"]
+
+
+def test_a_stopped_run_goes_on_in_its_own_directory(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "echo first; trap 'exit 1' TERM; sleep 30 & wait"))
+    live_state(efs, "one")
+    assert json.loads(supervisor("stop", "one", "--grace", "5").stdout)["state"] == "stopped"
+    (efs / "runs" / "one" / "checkpoints" / "step-00000007").mkdir(parents=True)
+    done = supervisor("resume", stdin=spec(efs, "one", "echo second"))
+    assert json.loads(done.stdout) == {"run_id": "one", "checkpoints": ["step-00000007"]}
+    assert final_state(efs, "one")["state"] == "succeeded"
+    log = (efs / "runs" / "one" / "launcher.log").read_text().splitlines()
+    assert [line for line in log if line in ("first", "second")] == ["first", "second"]
+    assert any("resumed" in line and "from step-00000007" in line for line in log)
+    record = json.loads(supervisor("show", "one").stdout)
+    assert (record["attempts"], record["state"]["state"], record["result"]) == (2, "succeeded", None)
+    again = supervisor("resume", stdin=spec(efs, "one", "echo third"))
+    assert (again.returncode, "has succeeded" in again.stderr) == (2, True)
+
+
+def test_a_run_whose_supervisor_was_killed_goes_on_and_its_left_overs_do_not(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 60 & wait"))
+    os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
+    before = set(wait_until(lambda: run_processes(efs)))
+    assert json.loads(supervisor("show", "one").stdout)["state"]["reason"] == "supervisor died"
+    assert supervisor("resume", stdin=spec(efs, "one", "exit 0")).returncode == 0
+    assert final_state(efs, "one")["state"] == "succeeded"
+    assert not before & set(run_processes(efs))
+
+
+def test_a_live_run_is_neither_resumed_nor_removed(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 30"))
+    live_state(efs, "one")
+    for done in (supervisor("remove", "one"), supervisor("resume", stdin=spec(efs, "one", "true"))):
+        assert (done.returncode, json.loads(done.stdout)) == (3, {"live": "one"})
+    supervisor("stop", "one", "--grace", "0")
+
+
+def test_an_ended_run_is_removed_whole_and_the_others_stay(efs: Path, supervisor: Call) -> None:
+    for name in ("one", "two"):
+        supervisor("start", stdin=spec(efs, name, "true"))
+        final_state(efs, name)
+    removed = json.loads(supervisor("remove", "one").stdout)
+    assert (removed["run_id"], removed["files"] >= 3, removed["bytes"] > 0) == ("one", True, True)
+    assert [entry.name for entry in (efs / "runs").iterdir() if not entry.name.startswith(".guard")] == ["two"]
+    for done in (supervisor("remove", "one"), supervisor("show", "one"), supervisor("remove", "../two")):
+        assert done.returncode == 4
+
+
+def test_a_resumed_run_takes_as_many_ranks_as_before(efs: Path) -> None:
+    nodes = parse_nodes("deeplearning-master 10.0.0.5 i-0 1 e us\n" + "".join(
+        f"deeplearning-worker{n} 10.0.1.{n} i-{n} 1 e us\n" for n in (1, 2, 3)
+    ))  # fmt: skip
+    before = Launch(
+        run_id="one", efs_mount="/mnt/efs", payload=PAYLOAD, command=("-m", "payload.train", "--recipe", "digits"),
+        hosts=nodes[1:3],
+    )  # fmt: skip
+    again = resumed(before, nodes, nodes[2:4])
+    assert (again.command[-1], again.hosts, again.interface) == ("--resume", nodes[2:4], "e")
+    assert resumed(again, nodes, nodes[1:3]).command == again.command
+    with pytest.raises(LaunchError, match="had 2 ranks; these hosts take 3"):
+        resumed(before, nodes, nodes[1:4])
+    with pytest.raises(LaunchError, match=r"not of payload\.train"):
+        resumed(dataclasses.replace(before, command=("train.py",)), nodes, nodes[1:3])

@@ -1,0 +1,100 @@
+"""What can be done with a run that has ended: read its record, go on from its last checkpoint, remove it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import secrets
+import shutil
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from payload import watch
+from payload.launch import Launch, LaunchError, Node, common_interface
+from payload.runs import LiveRunError, RunDirectory, Runs, State
+
+RESUMABLE: Final = ("-m", "payload.train")
+"""Beginning of the commands that know how to go on from a checkpoint."""
+RESUME: Final = "--resume"
+
+
+def record(directory: RunDirectory) -> dict[str, Any]:
+    """Return all that is kept of a run: `state`, `spec`, `result` (null until it succeeded), checkpoints and sizes."""
+    sizes = []
+    for path in directory.path.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # A live run replaces its checkpoints.
+            sizes += [path.stat().st_size] if path.is_file() else []
+    return {
+        "run_id": directory.run_id,
+        "directory": str(directory.path),
+        "state": watch.summary(directory.read_state(), directory),
+        "spec": _read(directory, "spec.json"),
+        "result": _read(directory, "result.json"),
+        "checkpoints": checkpoints(directory),
+        "attempts": 1 + len(list(directory.path.glob("spec-*.json"))),
+        "files": len(sizes),
+        "bytes": sum(sizes),
+    }
+
+
+def _read(directory: RunDirectory, name: str) -> Any:
+    try:
+        return json.loads((directory.path / name).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def checkpoints(directory: RunDirectory) -> list[str]:
+    """List the names of a run's checkpoints, oldest first."""
+    return sorted(path.name for path in directory.path.glob("checkpoints/step-*"))
+
+
+def resumed(before: Launch, nodes: Sequence[Node], hosts: Sequence[Node]) -> Launch:
+    """Build the spec with which a run goes on, on these hosts. Raises LaunchError where it cannot."""
+    if before.launcher or before.command[:2] != RESUMABLE:
+        raise LaunchError(f"run {before.run_id} is not of payload.train, which alone knows how to go on")
+    ranks = sum(host.slots for host in hosts)
+    if ranks != before.ranks:
+        # Another number of ranks is another global batch, so the steps would not be those of this run.
+        raise LaunchError(f"run {before.run_id} had {before.ranks} ranks; these hosts take {ranks}")
+    masters = [node for node in nodes if node.worker_index is None]
+    command = before.command if RESUME in before.command else (*before.command, RESUME)
+    return dataclasses.replace(
+        before, command=command, hosts=tuple(hosts), interface=common_interface([*masters, *hosts])
+    )
+
+
+def check_resumable(directory: RunDirectory, state: State) -> None:
+    """Raise LaunchError for a run that has nothing to go on with."""
+    if state.state == "succeeded":
+        raise LaunchError(f"run {directory.run_id} has succeeded; there is nothing left to go on with")
+
+
+def reopen(directory: RunDirectory, launch: Launch, state: State) -> None:
+    """Make an ended run a starting one: keep the earlier spec beside the new one, drop what asked it to stop."""
+    attempts = len(list(directory.path.glob("spec-*.json"))) + 1
+    directory.spec.replace(directory.path / f"spec-{attempts}.json")
+    directory.spec.write_text(launch.to_json(), encoding="utf-8")
+    directory.stop_request.unlink(missing_ok=True)
+    with directory.log.open("ab") as log:
+        found = checkpoints(directory)
+        since = f"from {found[-1]}" if found else "from the beginning, for there is no checkpoint"
+        log.write(f"[supervisor] resumed at {time.strftime('%Y-%m-%d %H:%M:%S')}, {since}\n".encode())
+    directory.write_state(state)
+
+
+def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
+    """Remove a run that has ended, with its checkpoints; return how much that was. Raises LiveRunError."""
+    if directory.read_state().is_live:
+        raise LiveRunError(directory.run_id, "live")
+    gone = runs.root / f".removed-{directory.run_id}-{secrets.token_hex(4)}"
+    with runs.guard():
+        # Whoever resumes a run holds the lock before it looks for the directory.
+        if runs.live() == directory.run_id:
+            raise LiveRunError(directory.run_id, "starting")
+        files = [path.stat().st_size for path in directory.path.rglob("*") if path.is_file()]
+        directory.path.rename(gone)
+    shutil.rmtree(gone)
+    return {"run_id": directory.run_id, "files": len(files), "bytes": sum(files)}

@@ -1,0 +1,135 @@
+"""Start a run, or go on with one: take the lock, write its directory, leave a supervisor behind."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from payload import afterlife, reaper, watch
+from payload.launch import NODE_PYTHON, Launch, LaunchError, Node
+from payload.runs import LiveRunError, Owner, RunDirectory, Runs
+from payload.supervision import execute, first_state, remote_command
+
+READY_TIMEOUT_S: Final = 20.0
+
+
+def start(runs: Runs, launch: Launch) -> RunDirectory:
+    """Make the run's directory, take the lock and leave a supervisor behind that outlives this process.
+
+    Raises LiveRunError, FileExistsError for a run id that is taken, or RuntimeError when the supervisor does not start.
+    """
+    directory = runs[launch.run_id]
+    if directory.path.exists():
+        raise FileExistsError(f"{directory.path} exists already")
+    _claim(runs, launch.run_id)
+    partial = runs.root / f".{launch.run_id}.{secrets.token_hex(4)}"
+    try:
+        partial.mkdir()
+        (partial / "spec.json").write_text(launch.to_json(), encoding="utf-8")
+        RunDirectory(path=partial).write_state(first_state(launch))
+        partial.rename(directory.path)
+        _detach(runs, directory)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        runs.release(launch.run_id)
+        raise
+    return directory
+
+
+def resume(runs: Runs, launch: Launch) -> RunDirectory:
+    """Go on with an ended run in its own directory, and leave a supervisor behind.
+
+    Raises LiveRunError while any run is live, FileNotFoundError without the run, LaunchError where it cannot go on.
+    """
+    directory, run_id = runs[launch.run_id], launch.run_id
+    _claim(runs, run_id)
+    try:
+        afterlife.check_resumable(directory, directory.read_state())
+        before = Launch.from_json(directory.spec.read_text(encoding="utf-8"))
+        if not Path(launch.payload_directory).is_dir():
+            raise LaunchError(f"{launch.payload_directory}, which run {run_id} ran, is no longer there")
+        # What a crash left of the first attempt bears the same id, so the new one would not clear it away.
+        kill(runs, dataclasses.replace(launch, hosts=_union(before.hosts, launch.hosts)))
+        again = first_state(launch)
+        afterlife.reopen(directory, launch, again)
+        try:
+            _detach(runs, directory)
+        except BaseException as error:
+            reason = f"it could not be resumed: {error}"
+            directory.write_state(dataclasses.replace(again, state="failed", reason=reason, updated=time.time()))
+            raise
+    except BaseException:
+        runs.release(run_id)
+        raise
+    return directory
+
+
+def _union(before: Sequence[Node], after: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the hosts of two attempts, each name once; where an old one is gone, its name is another's or nobody's."""
+    return tuple({node.name: node for node in (*before, *after)}.values())
+
+
+def kill(runs: Runs, launch: Launch) -> None:
+    """Kill what is left of a run, on all its hosts at once; one that is gone has nothing left."""
+    python = sys.executable if launch.launcher else NODE_PYTHON
+    argv = reaper.command(
+        python, str(runs.root), run_id=launch.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0
+    )
+    ssh = f"{launch.payload_directory}/payload/bin/ssh"
+    commands = [remote_command(ssh, host, launch.payload_directory, argv) for host in (None, *launch.hosts)]
+    with concurrent.futures.ThreadPoolExecutor(max_workers=min(64, len(commands))) as pool:
+        list(pool.map(lambda command: execute(command, 30.0), commands))
+
+
+def _claim(runs: Runs, run_id: str) -> None:
+    """Take the lock, waiting for a run that has just ended and still clears its nodes."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        try:
+            runs.claim(run_id, Owner.of(os.getpid()))
+            return
+        except LiveRunError as error:
+            try:
+                ending = not runs[error.run_id].read_state().is_live
+            except (OSError, ValueError):
+                ending = False
+            if not ending or time.monotonic() > deadline:
+                raise
+        time.sleep(watch.POLL_S)
+
+
+def _detach(runs: Runs, directory: RunDirectory) -> None:
+    """Start the supervisor in a session of its own, with no descriptor of ours, and wait until it holds the lock."""
+    ready, tell = os.pipe()
+    with directory.log.open("ab") as log:
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "payload.supervisor",
+                "--root",
+                str(runs.root),
+                "oversee",
+                directory.run_id,
+                str(tell),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            pass_fds=[tell],
+            start_new_session=True,
+        )
+    os.close(tell)
+    with os.fdopen(ready, "rb") as pipe:
+        if pipe.read() != b"ready":
+            raise RuntimeError("the supervisor did not start:\n" + "\n".join(directory.last_lines()))

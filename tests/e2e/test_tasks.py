@@ -1,0 +1,141 @@
+"""The tasks of nodes and of ended runs on the deployed cluster: size, commands, shells, records, resumption."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import EmbeddedCloud, eventually
+from tools import demo
+
+
+def ssh_config(cloud: EmbeddedCloud) -> str:
+    """Have the ssh_config written; return its path."""
+    written = json.loads(cloud.fab("ssh-config", "--json").stdout)
+    assert set(written["hosts"]) == {"deepcdk-master", "deepcdk-worker1", "deepcdk-worker2"}
+    return str(written["config"])
+
+
+def run(cloud: EmbeddedCloud, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """`fab run` with these words; the cluster's settings come before the dashes."""
+    at = words.index("--")
+    return cloud.laptop("fab", "run", *words[:at], *demo.settings(2), *words[at:], check=check)
+
+
+def test_a_command_runs_on_every_worker_with_its_words_unchanged(cluster: EmbeddedCloud) -> None:
+    words = ["a  b", "$(id)", "'", '"', "two\nlines", "ünï", "", "x" * 100_000]
+    echo = ["python3", "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"]
+    answer = json.loads(run(cluster, "--json", "--", *echo, *words).stdout)
+    assert [host["name"] for host in answer["hosts"]] == ["deeplearning-worker1", "deeplearning-worker2"]
+    assert [json.loads(host["stdout"]) for host in answer["hosts"]] == [words, words]
+    assert answer["failed"] == []
+
+
+def test_a_failure_is_told_as_host_and_last_lines(cluster: EmbeddedCloud) -> None:
+    script = 'echo on $(hostname); test "$(hostname)" != "$0"'
+    victim = run(cluster, "--nodes", "1", "--", "hostname").stdout.split()[-1]
+    done = run(cluster, "--", "sh", "-c", script, victim, check=False)
+    assert done.returncode == 1
+    assert f"worker1 | on {victim}" in done.stdout
+    assert "failed on 1 of 2 nodes\n  deeplearning-worker1: exit code 1" in done.stderr
+
+
+def test_a_command_on_the_master_runs_once_and_its_status_is_passed_on(cluster: EmbeddedCloud) -> None:
+    done = run(cluster, "--master", "--env", "SECRET=a b", "--", "sh", "-c", 'echo "$SECRET"; exit 7', check=False)
+    assert (done.returncode, done.stdout) == (7, "master | a b\n")
+
+
+def test_ctrl_c_ends_the_command_on_all_nodes(cluster: EmbeddedCloud) -> None:
+    command = demo.localcloud("run", "--name", cluster.name, "--", "fab", "run", *demo.settings(2))
+    script = "echo up; exec sleep 4242"
+    running = subprocess.Popen(
+        [*command, "--", "sh", "-c", script],
+        cwd=demo.ROOT, env=demo.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert running.stdout is not None
+    assert sorted(running.stdout.readline() for _ in range(2)) == ["worker1 | up\n", "worker2 | up\n"]
+    running.send_signal(2)
+    assert running.wait(timeout=20) == 130
+    look = ("--", "pgrep", "-f", "^sleep 4242")
+    assert eventually(lambda: run(cluster, *look, check=False).stdout == "", within_s=10)
+
+
+def test_plain_ssh_and_scp_reach_a_worker_with_verified_keys(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+    config = ssh_config(cluster)
+    cluster.laptop("scp", "-q", "-F", config, __file__, "deepcdk-worker2:copied")
+    copied = cluster.laptop("ssh", "-F", config, "deepcdk-worker2", "cat", "copied").stdout
+    assert copied == Path(__file__).read_text()
+    forged = tmp_path / "known_hosts"
+    known = Path(config).with_suffix(".known_hosts").read_text().splitlines()
+    key = known[0].split()[1:3]
+    forged.write_text("".join(f"{line.split()[0]} {' '.join(key)}\n" for line in known))
+    refused = cluster.laptop(
+        "ssh", "-F", config, "-o", f"UserKnownHostsFile={forged}", "deepcdk-worker2", "true", check=False
+    )
+    assert refused.returncode == 255
+    assert "HOST IDENTIFICATION HAS CHANGED" in refused.stderr
+
+
+def test_a_shell_opens_on_a_worker_by_its_number(cluster: EmbeddedCloud) -> None:
+    shell = demo.localcloud("run", "--name", cluster.name, "--", "fab", "ssh", "--node", "2", *demo.settings(2))
+    done = subprocess.run(
+        shell, cwd=demo.ROOT, env=demo.environment(), input="hostname; exit 5\n", capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    (worker,) = (i for i in cluster.instances("worker") if i["PrivateDnsName"].split(".")[0] == done.stdout.strip())
+    assert (done.returncode, worker["InstanceId"] != "") == (5, True)
+
+
+@pytest.fixture(scope="module")
+def stopped(cluster: EmbeddedCloud) -> Iterator[str]:
+    """Start a run on both workers, see that its nodes are its own, and stop it; return its id."""
+    cluster.fab("train", "--nodes", "2", "--epochs", "3000", "--detach", "--yes")
+    run_id = str(json.loads(cluster.fab("show", "--json").stdout)["run_id"])
+
+    def has_stepped() -> bool:
+        return bool(json.loads(cluster.fab("show", "--run", run_id, "--json").stdout)["state"]["epoch"])
+
+    assert eventually(has_stepped, within_s=60)
+    refused = cluster.fab("scale", "--nodes", "1", "--yes", check=False)
+    assert (refused.returncode, f"from run {run_id}" in refused.stderr) == (1, True)
+    kept = cluster.fab("rm", "--run", run_id, "--yes", check=False)
+    assert (kept.returncode, "is live" in kept.stderr) == (1, True)
+    cluster.fab("stop", "--run", run_id)
+    yield run_id
+    cluster.fab("rm", "--run", run_id, "--yes", check=False)
+
+
+def test_a_stopped_run_goes_on_from_its_checkpoint(cluster: EmbeddedCloud, stopped: str) -> None:
+    before = json.loads(cluster.fab("show", "--run", stopped, "--json").stdout)
+    assert (before["state"]["state"], len(before["checkpoints"]) > 0) == ("stopped", True)
+    said = cluster.fab("resume", "--run", stopped, "--detach").stdout
+    assert f"goes on from {before['checkpoints'][-1]}" in said
+    try:
+
+        def beyond() -> bool:
+            record = json.loads(cluster.fab("show", "--run", stopped, "--json").stdout)
+            epoch = record["state"]["epoch"]
+            return bool(record["attempts"] == 2 and epoch and epoch["epoch"] > before["state"]["epoch"]["epoch"])
+
+        assert eventually(beyond, within_s=60)
+    finally:
+        cluster.fab("stop", "--run", stopped)
+
+
+def test_an_ended_run_is_removed_for_good(cluster: EmbeddedCloud, stopped: str) -> None:
+    cluster.fab("rm", "--run", stopped, "--yes")
+    gone = cluster.fab("show", "--run", stopped, check=False)
+    assert (gone.returncode, f"no run {stopped}" in gone.stderr) == (1, True)
+
+
+def test_the_group_grows_and_shrinks_by_the_newest_and_keeps_the_others(cluster: EmbeddedCloud) -> None:
+    before = {i["InstanceId"] for i in cluster.instances("worker")}
+    grown = json.loads(cluster.fab("scale", "--nodes", "3", "--yes", "--json").stdout)
+    assert (grown["before"], grown["after"], grown["added"]) == (2, 3, ["deeplearning-worker3"])
+    shrunk = json.loads(cluster.fab("scale", "--nodes", "2", "--yes", "--json").stdout)
+    assert (shrunk["after"], shrunk["removed"]) == (2, ["deeplearning-worker3"])
+    assert {i["InstanceId"] for i in cluster.instances("worker")} == before
