@@ -68,7 +68,7 @@ def test_lines_stand_whole_behind_aligned_names() -> None:
     results = collect([*messages, '{"heartbeat": true}', ended(TWO), ended(ONE)], shown)
     assert lines == [
         ("stdout", "worker10 | two"), ("stdout", "worker10 |"), ("stdout", "worker1  | all"),
-        ("stderr", "worker10 | bad"), ("stdout", "worker1  | end\ufffd"),
+        ("stderr", "worker10 | bad"), ("stdout", "worker1  | rest\ufffd"),
     ]  # fmt: skip
     assert [result.name for result in results] == [ONE, TWO]
 

@@ -13,6 +13,12 @@ from tests.e2e.conftest import EmbeddedCloud, eventually
 from tools import demo
 
 
+@pytest.fixture(autouse=True, scope="module")
+def joined(cluster: EmbeddedCloud) -> None:
+    """Wait until the master lists both workers, which takes seconds after a deployment."""
+    assert eventually(lambda: "worker2 |" in run(cluster, "--", "echo", "here", check=False).stdout, within_s=30)
+
+
 def ssh_config(cloud: EmbeddedCloud) -> str:
     """Have the ssh_config written; return its path."""
     written = json.loads(cloud.fab("ssh-config", "--json").stdout)
