@@ -1,0 +1,40 @@
+"""AlexNet with one tower: Krizhevsky 2014, "One weird trick", arXiv:1404.5997, section 5.
+
+The network of 2012 was two towers, one a GPU; this one has 64, 192, 384, 384 and 256 filters and no groups, and is what
+tf_cnn_benchmarks calls alexnet. At 224 x 224 x 3 and 1000 classes: 61,838,248 weights, by adding up its layers.
+torchvision's `alexnet` has 256 filters in the fourth layer, and so 61,100,840; give `filters` for it. The local
+response normalisation of 2012 is left out, as in both. The fully connected layers take the size of the images.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import keras
+
+from payload.models.layers import classifier, convolution, dense, maximum
+
+FILTERS: Final = (64, 192, 384, 384, 256)
+TORCHVISION_FILTERS: Final = (64, 192, 384, 256, 256)
+
+
+def alexnet(
+    image_shape: tuple[int, int, int],
+    classes: int,
+    *,
+    filters: tuple[int, int, int, int, int] = FILTERS,
+    dropout: float = 0.5,
+) -> Any:
+    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]."""
+    inputs = keras.layers.Input(image_shape)
+    x = convolution(inputs, filters[0], 11, stride=4, padding=2, activation="relu", name="conv1")
+    x = maximum(x, name="pool1")
+    x = convolution(x, filters[1], 5, padding=2, activation="relu", name="conv2")
+    x = maximum(x, name="pool2")
+    for number in (3, 4, 5):
+        x = convolution(x, filters[number - 1], 3, padding=1, activation="relu", name=f"conv{number}")
+    x = maximum(x, name="pool5")
+    x = keras.layers.Flatten(name="flatten")(x)
+    x = dense(x, 4096, dropout=dropout, name="fc6")
+    x = dense(x, 4096, dropout=dropout, name="fc7")
+    return keras.Model(inputs, classifier(x, classes, name="fc8"), name="alexnet")

@@ -1,0 +1,58 @@
+"""The VGG-like network of "Benchmarking NVIDIA CUDA 9 and Amazon EC2 P3 Instances Using Fashion MNIST" (Poduska 2018).
+
+Nine 3 x 3 convolutions in four stages, of which the second and the fourth halve the size, and two layers of 512 units,
+with batch normalisation and dropout between. At 28 x 28 x 1 and 10 classes: 8,454,954 trainable weights, by adding up
+the layers that the article lists; it states no count. The fully connected layers take the size of the images.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import keras
+
+from payload.models.layers import classifier, convolution, maximum
+
+MEAN: Final = 0.2860
+STANDARD_DEVIATION: Final = 0.3530
+"""Of the training images of Fashion-MNIST with pixels 0 to 1. The article names its first layer `norm_input` without
+listing it; this is what such a layer does."""
+
+
+def fashion_vgg(
+    image_shape: tuple[int, int, int],
+    classes: int,
+    *,
+    mean: float = MEAN,
+    standard_deviation: float = STANDARD_DEVIATION,
+    dropout: float = 0.5,
+) -> Any:
+    """Build the network: float32 [B, height, width, channels], 0 to 1, to logits, float32 [B, classes].
+
+    `dropout`: part of the units dropped after each layer of 512; half of it after each stage of convolutions.
+    """
+    inputs = keras.layers.Input(image_shape)
+    x = keras.layers.Rescaling(1 / standard_deviation, -mean / standard_deviation, name="normalise")(inputs)
+    x = _pair(x, 32, "conv1")
+    x = keras.layers.BatchNormalization(name="conv1_bn")(x)
+    x = keras.layers.Dropout(dropout / 2, name="dropout1")(x)
+    x = _pair(x, 64, "conv2")
+    x = maximum(x, size=2, name="pool2")
+    x = keras.layers.Dropout(dropout / 2, name="dropout2")(x)
+    x = _pair(x, 128, "conv3")
+    x = keras.layers.BatchNormalization(name="conv3_bn")(x)
+    x = keras.layers.Dropout(dropout / 2, name="dropout3")(x)
+    x = _pair(x, 256, "conv4")
+    x = convolution(x, 256, 3, padding=1, activation="relu", name="conv4_3")
+    x = maximum(x, size=2, name="pool4")
+    x = keras.layers.Flatten(name="flatten")(x)
+    for name in ("fc1", "fc2"):
+        x = keras.layers.Dense(512, activation="relu", kernel_initializer="he_normal", name=name)(x)
+        x = keras.layers.BatchNormalization(name=f"{name}_bn")(x)
+        x = keras.layers.Dropout(dropout, name=f"{name}_dropout")(x)
+    return keras.Model(inputs, classifier(x, classes, name="fc3"), name="fashion_vgg")
+
+
+def _pair(inputs: Any, filters: int, name: str) -> Any:
+    x = convolution(inputs, filters, 3, padding=1, activation="relu", name=f"{name}_1")
+    return convolution(x, filters, 3, padding=1, activation="relu", name=f"{name}_2")

@@ -1,0 +1,168 @@
+"""Every network by name, as data: standard library only until one is built."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import math
+from typing import Any, Final
+
+from payload.errors import PayloadError
+
+
+class UnknownNetworkError(PayloadError, LookupError):
+    """Report a name that no network has. Carries `name` and the `nearest` one."""
+
+    def __init__(self, name: str) -> None:
+        known = [network.name for network in NETWORKS]
+        self.name, self.nearest = name, difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
+        super().__init__(f"network {name}: unknown; did you mean {self.nearest}? Known: {', '.join(known)}")
+
+
+class ImageShapeError(PayloadError, ValueError):
+    """Report images that a network cannot take. Carries `network`, `height` and `width`."""
+
+    def __init__(self, network: Network, height: int, width: int) -> None:
+        self.network, self.height, self.width = network.name, height, width
+        least = network.smallest_size
+        super().__init__(f"images of {height} x {width}: {network.name} needs at least {least} x {least}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Network:
+    """Say where a network is built, for which images it was published, and what it then weighs."""
+
+    name: str
+    module: str
+    """Module that builds it; imported only then, since it imports TensorFlow."""
+    function: str
+    """Takes (height, width, channels) and the number of classes; options have defaults."""
+    image_size: int
+    """Side of the published images, pixels."""
+    channels: int = 3
+    classes: int = 1000
+    smallest_size: int
+    """Smallest side that leaves something after every halving, pixels."""
+    parameters: int
+    """Trainable weights at the published size and classes."""
+    source: str
+    """Where the count comes from."""
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Return height, width and channels of the published images."""
+        return (self.image_size, self.image_size, self.channels)
+
+    def build(self, image_shape: tuple[int, int, int], classes: int, **options: Any) -> Any:
+        """Build the Keras model: float32 [B, *image_shape] to logits, float32 [B, classes].
+
+        Raises ImageShapeError.
+        """
+        height, width, _ = image_shape
+        if min(height, width) < self.smallest_size:
+            raise ImageShapeError(self, height, width)
+        return getattr(importlib.import_module(self.module), self.function)(image_shape, classes, **options)
+
+
+def parameter_count(model: Any) -> int:
+    """Return the number of trainable weights; moving averages are state, not weights."""
+    return sum(math.prod(variable.shape) for variable in model.trainable_variables)
+
+
+def network(name: str) -> Network:
+    """Return the network of that name. Raises UnknownNetworkError, which names the nearest."""
+    for known in NETWORKS:
+        if known.name == name:
+            return known
+    raise UnknownNetworkError(name)
+
+
+NETWORKS: Final = (
+    Network(
+        name="alexnet",
+        module="payload.models.alexnet",
+        function="alexnet",
+        image_size=224,
+        smallest_size=63,
+        parameters=61_838_248,
+        source="the layers of arXiv:1404.5997, section 5, added up",
+    ),
+    Network(
+        name="fashion-vgg",
+        module="payload.models.fashion",
+        function="fashion_vgg",
+        image_size=28,
+        channels=1,
+        classes=10,
+        smallest_size=4,
+        parameters=8_454_954,
+        source="the layers that the article of Poduska 2018 lists, added up",
+    ),
+    Network(
+        name="googlenet",
+        module="payload.models.googlenet",
+        function="googlenet",
+        image_size=224,
+        smallest_size=32,
+        parameters=6_998_552,
+        source="Caffe's bvlc_googlenet as deployed, without auxiliary classifiers",
+    ),
+    Network(
+        name="inception-bn",
+        module="payload.models.inception_bn",
+        function="inception_bn",
+        image_size=224,
+        smallest_size=32,
+        parameters=11_295_240,
+        source="Caffe's BN-Inception as ported to PyTorch (bninception)",
+    ),
+    Network(
+        name="inception-v3",
+        module="payload.models.inception_v3",
+        function="inception_v3",
+        image_size=299,
+        smallest_size=75,
+        parameters=23_834_568,
+        source="torchvision's inception_v3 without its auxiliary classifier",
+    ),
+    Network(
+        name="lenet",
+        module="payload.models.lenet",
+        function="lenet",
+        image_size=28,
+        channels=1,
+        classes=10,
+        smallest_size=16,
+        parameters=431_080,
+        source="Caffe's lenet, whose layers the presentation of Smola 2016 has",
+    ),
+    Network(
+        name="resnet50",
+        module="payload.models.resnet",
+        function="resnet50",
+        image_size=224,
+        smallest_size=32,
+        parameters=25_557_032,
+        source="torchvision's resnet50",
+    ),
+    Network(
+        name="resnet152",
+        module="payload.models.resnet",
+        function="resnet152",
+        image_size=224,
+        smallest_size=32,
+        parameters=60_192_808,
+        source="torchvision's resnet152",
+    ),
+    Network(
+        name="vgg16",
+        module="payload.models.vgg",
+        function="vgg16",
+        image_size=224,
+        smallest_size=32,
+        parameters=138_357_544,
+        source="torchvision's vgg16; 138 million in arXiv:1409.1556, table 2",
+    ),
+)
+"""Every network there is, in the order in which they are shown."""

@@ -1,0 +1,33 @@
+"""VGG-16: Simonyan and Zisserman 2014, "Very Deep Convolutional Networks", arXiv:1409.1556, table 1, column D.
+
+At 224 x 224 x 3 and 1000 classes: 138,357,544 weights (table 2 says 138 million; torchvision's `vgg16` counts the
+same). The fully connected layers take the size of the images, so other sizes have other counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import keras
+
+from payload.models.layers import classifier, convolution, dense, maximum
+
+STAGES: Final = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+"""Filters and number of 3 x 3 convolutions, by stage; a maximum halves the size after each."""
+
+
+def vgg16(image_shape: tuple[int, int, int], classes: int, *, dropout: float = 0.5) -> Any:
+    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
+
+    The paper starts deep networks from trained shallow ones; weights started as in He et al. 2015 need no such help.
+    """
+    inputs = keras.layers.Input(image_shape)
+    x = inputs
+    for stage, (filters, count) in enumerate(STAGES, start=1):
+        for number in range(1, count + 1):
+            x = convolution(x, filters, 3, padding=1, activation="relu", name=f"conv{stage}_{number}")
+        x = maximum(x, size=2, name=f"pool{stage}")
+    x = keras.layers.Flatten(name="flatten")(x)
+    x = dense(x, 4096, dropout=dropout, name="fc6")
+    x = dense(x, 4096, dropout=dropout, name="fc7")
+    return keras.Model(inputs, classifier(x, classes, name="fc8"), name="vgg16")

@@ -1,0 +1,126 @@
+"""What holds for every network: its weights, its shapes at two sizes, and that a step lowers the loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from payload.models.registry import NETWORKS, Network, parameter_count
+
+pytestmark = pytest.mark.tensorflow
+
+TRAINED = [network for network in NETWORKS if network.name != "resnet152"]
+"""ResNet-152 has the blocks of ResNet-50, three times as many."""
+WITH_DROPOUT = ("alexnet", "fashion-vgg", "googlenet", "inception-v3", "vgg16")
+
+
+@pytest.fixture(autouse=True)
+def _forget_networks() -> Any:
+    yield
+    import keras
+
+    keras.backend.clear_session()
+
+
+@pytest.fixture
+def no_random_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start weights from zero: drawing a hundred million random numbers takes longer than all else here."""
+    import keras
+
+    monkeypatch.setattr(keras.initializers.VarianceScaling, "__call__", keras.initializers.Zeros().__call__)
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
+def test_it_has_the_published_number_of_weights(network: Network, no_random_weights: None) -> None:
+    model = network.build(network.image_shape, network.classes)
+    assert parameter_count(model) == network.parameters
+    assert model.output_shape == (None, network.classes)
+
+
+@pytest.mark.parametrize("network", TRAINED, ids=lambda network: network.name)
+def test_it_learns_from_the_smallest_images(network: Network) -> None:
+    import keras
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(1)
+    height, width = network.smallest_size, network.smallest_size + 5
+    options = {"dropout": 0.0} if network.name in WITH_DROPOUT else {}
+    model = network.build((height, width, network.channels), 3, **options)
+    images = tf.random.uniform((6, height, width, network.channels), seed=1)
+    labels = tf.constant([0, 1, 2, 0, 1, 2])
+    assert model.output_shape == (None, 3)
+    variables = [variable.value for variable in model.trainable_variables]
+
+    def loss() -> Any:
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(images, training=True)))
+
+    with tf.GradientTape() as tape:
+        before = loss()
+    gradients = tape.gradient(before, variables)
+    assert all(gradient is not None for gradient in gradients)
+    scale = 0.01 / tf.linalg.global_norm(gradients)
+    for variable, gradient in zip(variables, gradients, strict=True):
+        variable.assign_sub(scale * gradient)
+    after = loss()
+    assert float(after) < float(before), f"{float(before)} to {float(after)}"
+
+
+def test_resnet_strides_in_the_three_by_three_and_starts_its_blocks_as_identities(
+    no_random_weights: None,
+) -> None:
+    from payload.models.resnet import resnet50
+
+    model = resnet50((32, 32, 3), 10)
+    assert model.get_layer("conv3_1_a").strides == (1, 1)
+    assert model.get_layer("conv3_1_b").strides == (2, 2)
+    assert not model.get_layer("conv2_1_c_bn").gamma.numpy().any()
+    assert model.get_layer("conv2_1_b_bn").gamma.numpy().all()
+    assert resnet50((32, 32, 3), 10, zero_gamma=False).get_layer("conv2_1_c_bn").gamma.numpy().all()
+
+
+def test_alexnet_with_the_filters_of_torchvision_has_its_number_of_weights(no_random_weights: None) -> None:
+    from payload.models.alexnet import TORCHVISION_FILTERS, alexnet
+
+    assert parameter_count(alexnet((224, 224, 3), 1000, filters=TORCHVISION_FILTERS)) == 61_100_840
+
+
+def test_googlenet_has_the_grids_of_the_paper(no_random_weights: None) -> None:
+    from payload.models.googlenet import googlenet
+
+    model = googlenet((224, 224, 3), 1000)
+    grids = {name: model.get_layer(f"{name}_concat").output.shape[1:] for name in ("3a", "3b", "4a", "4e", "5b")}
+    assert grids == {
+        "3a": (28, 28, 256),
+        "3b": (28, 28, 480),
+        "4a": (14, 14, 512),
+        "4e": (14, 14, 832),
+        "5b": (7, 7, 1024),
+    }
+
+
+def test_inception_v3_has_the_grids_of_the_paper(no_random_weights: None) -> None:
+    from payload.models.inception_v3 import inception_v3
+
+    model = inception_v3((299, 299, 3), 1000)
+    grids = [model.get_layer(f"{name}_concat").output.shape[1:] for name in ("5d", "6a", "6e", "7a", "7c")]
+    assert grids == [(35, 35, 288), (17, 17, 768), (17, 17, 768), (8, 8, 1280), (8, 8, 2048)]
+
+
+def test_inception_bn_has_the_grids_of_the_presentation(no_random_weights: None) -> None:
+    from payload.models.inception_bn import inception_bn
+
+    model = inception_bn((224, 224, 3), 1000)
+    grids = [model.get_layer(f"{name}_concat").output.shape[1:] for name in ("3b", "3c", "4d", "4e", "5b")]
+    assert grids == [(28, 28, 320), (14, 14, 576), (14, 14, 608), (7, 7, 1056), (7, 7, 1024)]
+    assert any(layer.name == "5b_max_pool" for layer in model.layers)
+
+
+def test_the_fashion_network_halves_the_size_twice_and_normalises_its_input() -> None:
+    from payload.models.fashion import MEAN, STANDARD_DEVIATION, fashion_vgg
+
+    model = fashion_vgg((28, 28, 1), 10)
+    assert model.get_layer("flatten").output.shape[1] == 7 * 7 * 256
+    normalised = model.get_layer("normalise")(np.array([[[[MEAN]], [[MEAN + STANDARD_DEVIATION]]]], np.float32))
+    assert normalised.numpy().ravel() == pytest.approx([0, 1], abs=1e-5)

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from payload.errors import PayloadError
+from payload.models.registry import NETWORKS, ImageShapeError, UnknownNetworkError, network
+
+
+def test_names_are_unique() -> None:
+    assert len({known.name for known in NETWORKS}) == len(NETWORKS)
+
+
+@pytest.mark.parametrize("known", NETWORKS, ids=lambda known: known.name)
+def test_every_network_is_found_by_its_name_and_says_where_its_count_comes_from(known: object) -> None:
+    assert isinstance(known, type(NETWORKS[0]))
+    assert network(known.name) is known
+    assert known.source
+    assert known.smallest_size <= known.image_size
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("resnet-50", "resnet50"), ("inception3", "inception-v3"), ("VGG-16", "vgg16"), ("", "")]
+)
+def test_an_unknown_name_is_refused_with_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(UnknownNetworkError) as raised:
+        network(name)
+    assert isinstance(raised.value, PayloadError)
+    assert f"network {name}: unknown" in str(raised.value)
+    assert "resnet152" in str(raised.value)
+    if nearest:
+        assert f"did you mean {nearest}?" in str(raised.value)
+
+
+def test_images_too_small_are_refused_before_tensorflow_is_imported() -> None:
+    program = (
+        "import sys\n"
+        "from payload.models.registry import ImageShapeError, network\n"
+        "try:\n"
+        "    network('inception-v3').build((64, 80, 3), 10)\n"
+        "except ImageShapeError as error:\n"
+        "    print(error)\n"
+        "print('tensorflow' in sys.modules or 'keras' in sys.modules)\n"
+    )
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert output.splitlines() == ["images of 64 x 80: inception-v3 needs at least 75 x 75", "False"]
+
+
+def test_the_refusal_carries_its_data() -> None:
+    with pytest.raises(ImageShapeError) as raised:
+        network("vgg16").build((224, 31, 3), 10)
+    assert (raised.value.network, raised.value.height, raised.value.width) == ("vgg16", 224, 31)
