@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from payload.errors import PayloadError
 from payload.models.registry import NETWORKS, ImageShapeError, UnknownNetworkError, network
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_names_are_unique() -> None:
@@ -44,7 +47,9 @@ def test_images_too_small_are_refused_before_tensorflow_is_imported() -> None:
         "    print(error)\n"
         "print('tensorflow' in sys.modules or 'keras' in sys.modules)\n"
     )
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout
     assert output.splitlines() == ["images of 64 x 80: inception-v3 needs at least 75 x 75", "False"]
 
 

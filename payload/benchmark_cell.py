@@ -1,0 +1,89 @@
+"""Time one cell of the benchmark: `python -m payload.benchmark_cell JSON`, started by `payload.benchmark`.
+
+One process measures one cell, so none inherits another's memory, compiled graphs or settings. Prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import keras
+import tensorflow as tf
+
+from payload.benchmark_config import Cell
+from payload.models.registry import network, parameter_count
+
+LEARNING_RATE: Final = 1e-6
+"""Small, so that random labels leave the numbers finite; a step takes as long as with any other."""
+
+
+def measure(cell: Cell) -> dict[str, Any]:
+    """Run the cell and return its figures; times in seconds."""
+    cores = len(os.sched_getaffinity(0))
+    tf.config.threading.set_intra_op_parallelism_threads(cell.intra_op_threads or cores)
+    tf.config.threading.set_inter_op_parallelism_threads(cell.inter_op_threads)
+    keras.utils.set_random_seed(1)
+    known = network(cell.network)
+    shape = (cell.image_size, cell.image_size, known.channels)
+    model = known.build(shape, known.classes)
+    images = tf.random.uniform((cell.batch_size, *shape), seed=1)
+    labels = tf.random.uniform((cell.batch_size,), maxval=known.classes, dtype=tf.int32, seed=1)
+    step = _training_step(model, images, labels) if cell.mode == "training" else _inference_step(model, images)
+    warmup = [_timed(step) for _ in range(cell.warmup_steps)]
+    began, cpu_began = time.perf_counter(), time.process_time()
+    step_seconds = [_timed(step) for _ in range(cell.steps)]
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+    return {
+        "step_seconds": step_seconds,
+        "first_step_seconds": warmup[0],
+        "cores_used": cpu_seconds / seconds,
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "parameters": parameter_count(model),
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+    }
+
+
+def _timed(step: Callable[[], Any]) -> float:
+    """Return the seconds of one step; reading its result waits for it."""
+    began = time.perf_counter()
+    step().numpy()
+    return time.perf_counter() - began
+
+
+def _training_step(model: Any, images: Any, labels: Any) -> Callable[[], Any]:
+    """Compile forward, backward and an update by RMSprop, the source's optimizer."""
+    optimizer = keras.optimizers.RMSprop(LEARNING_RATE)
+    optimizer.build(model.trainable_variables)
+    variables = [variable.value for variable in model.trainable_variables]
+
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            logits = model(images, training=True)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+        gradients = tape.gradient(loss, variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    return _compiled(step)
+
+
+def _inference_step(model: Any, images: Any) -> Callable[[], Any]:
+    """Compile a forward pass; the images are an argument, since TensorFlow would fold constants into a result."""
+    forward = tf.function(lambda batch: tf.reduce_sum(model(batch, training=False)), autograph=False)
+    return lambda: forward(images)
+
+
+def _compiled(step: Callable[[], Any]) -> Callable[[], Any]:
+    graph: Callable[[], Any] = tf.function(step, autograph=False)
+    return graph
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(Cell(**json.loads(sys.argv[1])))), flush=True)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from payload.benchmark_config import BATCH_SIZES, NETWORK_NAMES, BenchmarkConfig, BenchmarkConfigError
+from payload.errors import PayloadError
+from payload.models.registry import ImageShapeError, UnknownNetworkError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_without_arguments_it_is_the_table_of_the_source() -> None:
+    config = BenchmarkConfig.from_argv([])
+    assert tuple(network.name for network in config.networks) == NETWORK_NAMES
+    assert config.batch_sizes == BATCH_SIZES
+    assert config.mode == "training"
+    assert {cell.image_size for cell in config.cells()} == {224, 299}
+
+
+def test_a_comparison_stands_beside_what_it_is_compared_with() -> None:
+    cells = BenchmarkConfig.from_argv(
+        ["--networks", "lenet, vgg16", "--batch-sizes", "1,8,8", "--compare-onednn", "--image-size", "64"]
+    ).cells()
+    assert [(cell.network, cell.batch_size, cell.onednn) for cell in cells] == [
+        ("lenet", 1, True),
+        ("lenet", 1, False),
+        ("lenet", 8, True),
+        ("lenet", 8, False),
+        ("vgg16", 1, True),
+        ("vgg16", 1, False),
+        ("vgg16", 8, True),
+        ("vgg16", 8, False),
+    ]
+    assert {cell.image_size for cell in cells} == {64}
+
+
+def test_flags_reach_the_cells() -> None:
+    argv = ["--steps=5", "--warmup-steps=1", "--mode=inference", "--intra-op-threads=2", "--inter-op-threads=0"]
+    config = BenchmarkConfig.from_argv([*argv, "--json", "/x.json", "--cell-timeout-s", "60"])
+    cell = config.cells()[0]
+    assert (cell.steps, cell.warmup_steps, cell.mode) == (5, 1, "inference")
+    assert (cell.intra_op_threads, cell.inter_op_threads) == (2, 0)
+    assert (config.json_path, config.cell_timeout_s) == (Path("/x.json"), 60)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--batch-sizes", "1,x"], "--batch-sizes 1,x: must be whole numbers"),
+        (["--batch-sizes", "0"], "--batch-sizes 0: must be 1 to 65536"),
+        (["--steps", "0"], "--steps 0: must be 1 to 1e"),
+        (["--warmup-steps", "0"], "--warmup-steps 0: must be 1"),
+        (["--cell-timeout-s", "nan"], "--cell-timeout-s nan: must be 1"),
+        (["--intra-op-threads", "-1"], "--intra-op-threads -1: must be 0"),
+        (["--mode", "both"], "invalid choice: 'both'"),
+        (["--bacth-sizes", "1"], "argument --bacth-sizes: unknown; did you mean --batch-sizes?"),
+        (["--jsn=x"], "argument --jsn=x: unknown; did you mean --json?"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_one_line(argv: list[str], message: str) -> None:
+    with pytest.raises(BenchmarkConfigError) as raised:
+        BenchmarkConfig.from_argv(argv)
+    assert isinstance(raised.value, PayloadError)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_networks_and_sizes_are_checked_before_anything_is_measured() -> None:
+    with pytest.raises(UnknownNetworkError, match=r"network inception3: unknown; did you mean inception-v3\?"):
+        BenchmarkConfig.from_argv(["--networks", "resnet50,inception3"])
+    with pytest.raises(ImageShapeError, match="inception-v3 needs at least 75 x 75"):
+        BenchmarkConfig.from_argv(["--networks", "resnet50,inception-v3", "--image-size", "64"])
+    with pytest.raises(ImageShapeError, match="images of -3 x -3"):
+        BenchmarkConfig.from_argv(["--networks", "resnet50", "--image-size", "-3"])
+
+
+def test_the_command_and_its_help_do_not_import_tensorflow() -> None:
+    program = "import sys, payload.benchmark; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-m", "payload.benchmark", "--help"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert "resnet152" in done.stdout
