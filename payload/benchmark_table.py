@@ -13,7 +13,7 @@ from payload.errors import PayloadError
 from payload.machine import Machine
 
 HEADINGS = ("network", "batch", "pixels", "images/s", "step ms", "spread", "cores", "MiB")
-COMPARED = ("oneDNN off", "ratio")
+COMPARED = ("oneDNN off", "cores off", "ratio")
 
 
 class CellOutputError(PayloadError, ValueError):
@@ -125,11 +125,11 @@ def _row(result: CellResult) -> list[str]:
 
 def _comparison(result: CellResult, other: CellResult | None) -> list[str]:
     if other is None:
-        return ["-", "-"]
-    if other.images_per_s is None:
-        return ["failed", "-"]
-    ratio = f"{result.images_per_s / other.images_per_s:.2f}" if result.images_per_s else "-"
-    return [_rate(other.images_per_s), ratio]
+        return ["-", "-", "-"]
+    if other.figures is None:
+        return ["failed", "-", "-"]
+    ratio = f"{other.figures.median_seconds / result.figures.median_seconds:.2f}" if result.figures else "-"
+    return [_rate(other.images_per_s), f"{other.figures.cores_used:.2f}", ratio]
 
 
 def _rate(images_per_s: float | None) -> str:

@@ -127,5 +127,5 @@ def test_lenet_is_measured_with_and_without_onednn(capsys: pytest.CaptureFixture
         assert cell["images_per_s"] == pytest.approx(4 / sorted(cell["step_seconds"])[1])
         assert cell["cores_used"] > 0 and cell["peak_memory_mib"] > 50
     header, row = capsys.readouterr().out.splitlines()[1:3]
-    assert header.endswith("oneDNN off  ratio")
+    assert header.endswith("oneDNN off  cores off  ratio")
     assert row.split()[:3] == ["lenet", "4", "28"] and float(row.split()[-1]) > 0

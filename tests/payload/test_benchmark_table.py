@@ -51,8 +51,8 @@ def test_a_table_has_a_line_a_cell() -> None:
 
 def test_a_comparison_is_a_ratio_beside_its_cell() -> None:
     lines = table([CellResult(cell=CELL, figures=FIGURES), CellResult(cell=OFF, figures=SLOWER)]).splitlines()
-    assert lines[0].endswith("  MiB  oneDNN off  ratio")
-    assert lines[1].split()[-2:] == ["4", "1.60"]
+    assert lines[0].endswith("  MiB  oneDNN off  cores off  ratio")
+    assert lines[1].split()[-3:] == ["4", "1.93", "1.60"]
     assert len(lines) == 2
 
 
@@ -60,15 +60,15 @@ def test_a_comparison_not_yet_measured_or_failed_is_left_open() -> None:
     done = CellResult(cell=CELL, figures=FIGURES)
     other = CellResult(cell=dataclasses.replace(CELL, batch_size=1), figures=FIGURES)
     lines = table([done, CellResult(cell=OFF, failure="killed"), other]).splitlines()
-    assert lines[1].split()[-2:] == ["failed", "-"]
-    assert lines[2].split()[-2:] == ["-", "-"]
+    assert lines[1].split()[-3:] == ["failed", "-", "-"]
+    assert lines[2].split()[-3:] == ["-", "-", "-"]
     assert lines[3] == "resnet50, batch 32, oneDNN off: killed"
 
 
 def test_a_failed_cell_is_named_with_its_reason_below_the_table() -> None:
     failed = CellResult(cell=CELL, failure="killed; most likely out of memory")
     lines = table([failed, CellResult(cell=OFF, figures=SLOWER)]).splitlines()
-    assert lines[1].split() == ["resnet50", "32", "224", "failed", "-", "-", "-", "-", "4", "-"]
+    assert lines[1].split() == ["resnet50", "32", "224", "failed", "-", "-", "-", "-", "4", "1.93", "-"]
     assert lines[2] == f"{describe(CELL)}: killed; most likely out of memory"
 
 
