@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import io
+import os
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cluster import farside
-from cluster.errors import DeepcdkError
+from cluster.errors import DeepcdkError, RemoteError
 from payload.launch import NODE_PYTHON
 
 if TYPE_CHECKING:
@@ -140,7 +142,12 @@ def push(master: Master, payloads_root: str, tree: Tree) -> Pushed:
     directory = f"{payloads_root}/{tree.name}"
     there = master.check(farside_command("has", directory), doing="looking for the payload").text.strip() == "yes"
     if not there:
-        master.check(
-            farside_command("receive", directory, tree.sha256), stdin=tree.archive, doing="pushing the payload"
-        )
+        try:
+            master.check(
+                farside_command("receive", directory, tree.sha256), stdin=tree.archive, doing="pushing the payload"
+            )
+        except RemoteError as error:
+            if os.strerror(errno.ENOSPC) in error.output:
+                error.remedy = "make room on the shared file system: `fab runs` lists the runs, `fab rm` removes one"
+            raise
     return Pushed(name=tree.name, directory=directory, uploaded_bytes=0 if there else len(tree.archive))

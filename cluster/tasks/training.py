@@ -43,7 +43,7 @@ def push(c: Context, set_: list[str], key: str = "") -> None:
         "recipe": "digits or fashion-mnist",
         "epochs": "epochs; default: the recipe's",
         "batch_per_rank": "images per step and rank; default: the recipe's",
-        "learning_rate": "learning rate of one rank, scaled by their number; default: the recipe's",
+        "learning_rate": "learning rate at the recipe's batch, scaled with the global batch; default: the recipe's",
         "seed": "seed of weights and shuffling; default: the recipe's",
         "data_dir": "directory of the data on the nodes, for recipes that need one",
         "args": "further arguments of payload.train, as one shell-quoted string",

@@ -86,6 +86,7 @@ def test_a_full_shared_disk_ends_the_push_with_a_clear_error(own: EmbeddedCloud)
         own.localcloud(*exec_, "rm", "/mnt/efs/ballast")
     assert done.returncode == 1
     assert "No space left" in done.stdout + done.stderr
+    assert "fab rm" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert "uploaded" in own.fab("push").stdout
 
