@@ -32,7 +32,7 @@ def metrics(run_dir: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("flags", "status", "said"),
     [
-        (["--epochs", "none"], 2, "argument --epochs: invalid int value: 'none'"),
+        (["--epochs", "none"], 2, "--epochs: must be a whole number, not 'none'"),
         (["--epoch", "1"], 2, "did you mean --epochs?"),
         (["--recipe", "fashion-mnist", "--data-dir", "/absent"], 1, "/absent: no such directory"),
     ],
