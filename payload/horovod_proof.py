@@ -100,7 +100,8 @@ def main() -> None:
     model = keras.Sequential([keras.Input([8]), keras.layers.Dense(16, activation="tanh"), keras.layers.Dense(4)])
     optimizer = keras.optimizers.SGD(learning_rate=0.1, momentum=0.9)
     optimizer.build(model.trainable_variables)
-    weights = [variable.value for variable in model.trainable_variables]
+    # Keras 3 wraps TensorFlow's variables, which Horovod needs; Keras 2, up to TensorFlow 2.15, does not.
+    weights = [v if isinstance(v, tf.Variable) else v.value for v in model.trainable_variables]
     hvd.broadcast_variables(weights, root_rank=0)
     before = tf.concat([tf.reshape(weight, [-1]) for weight in weights], axis=0)
     images, labels = tf.random.normal([32, 8]), tf.random.uniform([32], maxval=4, dtype=tf.int32)
