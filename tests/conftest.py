@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 
 import pytest
 
@@ -26,6 +27,12 @@ def missing_for(markers: set[str]) -> list[str]:
     for marker in sorted(markers & packages.keys()):
         missing += [name for name in packages[marker] if importlib.util.find_spec(name) is None]
     return missing
+
+
+def pytest_configure() -> None:
+    """Let what tests start be interrupted: a shell starts its background jobs with SIGINT ignored, for all below."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
