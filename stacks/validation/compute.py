@@ -1,57 +1,17 @@
-"""Rules that bind several values, or a value to the table of instance types: checked at synth, before any spend.
-
-A value that is wrong by itself fails where ClusterConfig is built. Here every problem is listed, so that one run tells
-them all. No AWS is asked.
-"""
+"""Rules of the nodes: instance types, images, placement, EFA, spot."""
 
 from __future__ import annotations
 
-import dataclasses
-import ipaddress
 from collections.abc import Iterator
 
 from stacks import images
-from stacks.config import RESERVED_ADDRESSES, ClusterConfig, ConfigError
+from stacks.config import ClusterConfig
 from stacks.instance_types import InstanceType, find, nearest, origin
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Problem:
-    """One rule that the configuration breaks."""
-
-    key: str
-    value: object
-    rule: str
-    remedy: str
-
-    def __str__(self) -> str:
-        """Return two lines: what is wrong, and what to do."""
-        return f"cluster.{self.key} = {self.value!r}: {self.rule}\n    do: {self.remedy}"
-
-
-class InvalidClusterError(ConfigError):
-    """Report every problem of a configuration. Carries `problems`; key, value and rule are those of the first."""
-
-    def __init__(self, problems: list[Problem]) -> None:
-        super().__init__(problems[0].key, problems[0].value, problems[0].rule)
-        self.problems = tuple(problems)
-
-    def __str__(self) -> str:
-        """Return a count and all problems."""
-        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
-        listed = "\n".join(f"  {problem}" for problem in self.problems)
-        return f"{count} in the configuration; nothing was deployed\n{listed}"
-
-
-def validate(config: ClusterConfig) -> None:
-    """Raise InvalidClusterError with all problems of a configuration, if it has any."""
-    problems = list(check(config))
-    if problems:
-        raise InvalidClusterError(problems)
+from stacks.validation.problem import Problem
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield every rule that the configuration breaks."""
+    """Yield every rule of the nodes that the configuration breaks."""
     for role in ("master", "worker"):
         yield from _instance_type(config, role)
         yield from _image(config, role)
@@ -59,8 +19,6 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
     yield from _placement(config)
     yield from _efa(config)
     yield from _spot(config)
-    yield from _room(config)
-    yield from _networks(config)
 
 
 def _instance_type(config: ClusterConfig, role: str) -> Iterator[Problem]:
@@ -190,26 +148,4 @@ def _spot(config: ClusterConfig) -> Iterator[Problem]:
             value=config.on_demand_workers,
             rule="says how many spot workers are on-demand instances nevertheless, but spot is false",
             remedy="set spot = true, or leave it out: without spot all workers are on-demand instances",
-        )
-
-
-def _room(config: ClusterConfig) -> Iterator[Problem]:
-    room = config.availability_zones * (2 ** (32 - config.private_prefix) - RESERVED_ADDRESSES)
-    if config.max_workers > room:
-        yield Problem(
-            key="max_workers",
-            value=config.max_workers,
-            rule=f"the private subnets of vpc_cidr {config.vpc_cidr} hold {room} workers at most",
-            remedy=f"set max_workers to {room} or less, or a wider vpc_cidr (a /16 at most)",
-        )
-
-
-def _networks(config: ClusterConfig) -> Iterator[Problem]:
-    source, vpc = ipaddress.IPv4Network(config.ssh_cidr), ipaddress.IPv4Network(config.vpc_cidr)
-    if source.prefixlen and source.overlaps(vpc):
-        yield Problem(
-            key="vpc_cidr",
-            value=config.vpc_cidr,
-            rule=f"overlaps ssh_cidr {config.ssh_cidr}: the master would look for you inside the VPC",
-            remedy="set another private network, such as 10.64.0.0/16, or the public address from which you connect",
         )

@@ -1,0 +1,66 @@
+"""Keys of the nodes: how many, of which type, from which image, and how they start."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from stacks.keys.rules import matches, within
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComputeKeys:
+    """Describe master and workers."""
+
+    key_name: str = "deepcdk"
+    """EC2 key pair that may log in; `fab up` imports the public half of the user's key under it when it is missing."""
+    workers: int = 2
+    """Worker instances at deployment; `fab train --nodes` grows the group later."""
+    max_workers: int = 16
+    """Worker instances at most; the bound of every later growth."""
+    worker_instance_type: str = "c5.2xlarge"
+    """EC2 instance type of the workers."""
+    master_instance_type: str = "t3.medium"
+    """EC2 instance type of the master, which drives runs and does not train."""
+    allow_unknown_instance_types: bool = False
+    """Take types that are not in the table of instance types; what needs the table is then not checked."""
+    placement_group: bool = False
+    """Place the workers near each other, in one cluster placement group: faster between them, harder to get many."""
+    spot: bool = False
+    """Launch the workers as spot instances, from the pools with most room. AWS may take one back any time."""
+    on_demand_workers: int = 0
+    """With `spot`: how many workers are on-demand instances nevertheless, the first ones."""
+    efa: bool = False
+    """Give the workers all EFA devices of their type, and one cluster placement group. Not run on AWS yet."""
+    worker_image_parameter: str = ""
+    """SSM parameter that names the workers' AMI: ids in templates go stale (deepcfn's most frequent complaint).
+    Empty: Amazon Linux 2023 for the type's processor, with NVIDIA's driver where the type has GPUs."""
+    master_image_parameter: str = ""
+    """SSM parameter that names the master's AMI; empty as above."""
+    login_user: str = ""
+    """User of the AMIs who logs in and owns the runs; empty: the one that the AMIs' publisher made."""
+    worker_volume_gib: int = 100
+    """Root volume of a worker, GiB, gp3."""
+    master_volume_gib: int = 50
+    """Root volume of the master, GiB, gp3."""
+    ready_timeout_min: int = 15
+    """Minutes that CloudFormation waits for the nodes to report success."""
+
+    def check_compute(self) -> None:
+        """Raise ConfigError for the first value that is wrong by itself."""
+        matches(self, "key_name", r"[ -~]{1,255}", "1 to 255 printable ASCII characters")
+        for key in ("worker_instance_type", "master_instance_type"):
+            matches(self, key, r"[a-z][a-z0-9-]*\.[a-z0-9-]+", "an EC2 instance type such as c5.2xlarge")
+        for key in ("worker_image_parameter", "master_image_parameter"):
+            matches(self, key, r"(?:/[\w./-]+)?", "the name of an SSM parameter, which starts with /, or empty")
+        matches(self, "login_user", r"(?:[a-z_][a-z0-9_-]{0,31})?", "a Linux user name, or empty")
+        within(self, "max_workers", 1, 1000)
+        within(self, "workers", 0, self.max_workers)
+        within(self, "on_demand_workers", 0, self.max_workers)
+        within(self, "worker_volume_gib", 8, 16384)
+        within(self, "master_volume_gib", 8, 16384)
+        within(self, "ready_timeout_min", 1, 720)
+
+    @property
+    def clustered(self) -> bool:
+        """Say whether the workers are in one cluster placement group, which EFA implies."""
+        return self.placement_group or self.efa

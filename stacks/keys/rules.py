@@ -1,0 +1,94 @@
+"""Rules that a value breaks or keeps by itself, and the error that names the key."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Any
+
+
+class ConfigError(ValueError):
+    """Report a value of the cluster's configuration that breaks a rule.
+
+    Carries `key` (as it stands in cdk.json), `value` and `rule`.
+    """
+
+    def __init__(self, key: str, value: object, rule: str) -> None:
+        self.key, self.value, self.rule = key, value, rule
+        place = f"cluster.{key}" if key else "cdk.json"
+        super().__init__(f"{place}: {rule}" if value is None else f"{place} = {value!r}: {rule}")
+
+
+def matches(keys: object, key: str, pattern: str, rule: str) -> None:
+    """Raise ConfigError unless the whole text, or each text of a list, matches a pattern of ASCII."""
+    value = getattr(keys, key)
+    for text in (value,) if isinstance(value, str) else value:
+        if not re.fullmatch(pattern, text, flags=re.ASCII):
+            raise ConfigError(key, text, f"must be {rule}")
+
+
+def within(keys: object, key: str, low: float, high: float) -> None:
+    """Raise ConfigError unless a number is in a range, ends included."""
+    value = getattr(keys, key)
+    if not low <= value <= high:
+        raise ConfigError(key, value, f"must be {low} to {high}")
+
+
+def one_of(keys: object, key: str, *choices: str) -> None:
+    """Raise ConfigError unless a text is one of some."""
+    value = getattr(keys, key)
+    if value not in choices:
+        raise ConfigError(key, value, f"must be one of {', '.join(choices)}")
+
+
+def network(key: str, value: str) -> ipaddress.IPv4Network:
+    """Return an IPv4 network that is written in its one proper way; raise ConfigError for any other text."""
+    try:
+        found = ipaddress.IPv4Network(value)
+    except ValueError as error:
+        raise ConfigError(key, value, f"must be an IPv4 network such as {_meant(value)} ({error})") from None
+    if str(found) != value:
+        raise ConfigError(key, value, f"must be written as {found}")
+    return found
+
+
+def _meant(value: str) -> ipaddress.IPv4Network:
+    """Return the network in which an address with host bits lies, or an example."""
+    try:
+        return ipaddress.IPv4Network(value, strict=False)
+    except ValueError:
+        return ipaddress.IPv4Network("198.18.0.7/32")
+
+
+def coerce(key: str, value: Any, kind: str) -> Any:
+    """Return a value of `cdk.json`, or its text on a command line, as a field of that kind takes it.
+
+    A list may be written as texts with commas between them. Raises ConfigError.
+    """
+    if kind == "str" and isinstance(value, str):
+        return value
+    if kind == "bool":
+        if isinstance(value, bool):
+            return value
+        if value in ("true", "false"):
+            return value == "true"
+        raise ConfigError(key, value, "must be true or false")
+    if kind == "int":
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value):
+            return int(value)
+        raise ConfigError(key, value, "must be a whole number")
+    if kind == "float":
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?", value):
+            return float(value)
+        raise ConfigError(key, value, "must be a number")
+    if kind == "tuple[str, ...]":
+        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return tuple(value)
+        if isinstance(value, str):
+            return tuple(each.strip() for each in value.split(",") if each.strip())
+        raise ConfigError(key, value, "must be a list of strings")
+    raise ConfigError(key, value, "must be a string")

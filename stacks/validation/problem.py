@@ -1,0 +1,35 @@
+"""A rule that the configuration breaks, and the error that lists all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from stacks.keys.rules import ConfigError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One rule that the configuration breaks."""
+
+    key: str
+    value: object
+    rule: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Return two lines: what is wrong, and what to do."""
+        return f"cluster.{self.key} = {self.value!r}: {self.rule}\n    do: {self.remedy}"
+
+
+class InvalidClusterError(ConfigError):
+    """Report every problem of a configuration. Carries `problems`; key, value and rule are those of the first."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__(problems[0].key, problems[0].value, problems[0].rule)
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        """Return a count and all problems."""
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        listed = "\n".join(f"  {problem}" for problem in self.problems)
+        return f"{count} in the configuration; nothing was deployed\n{listed}"

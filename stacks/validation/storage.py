@@ -1,0 +1,14 @@
+"""Rules of the shared file system and the run bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stacks.config import ClusterConfig
+from stacks.validation.problem import Problem
+
+
+def check(config: ClusterConfig) -> Iterator[Problem]:
+    """Yield every rule of the shared file system and the run bucket that the configuration breaks."""
+    del config
+    yield from ()
