@@ -9,7 +9,18 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
-from localcloud.api.formation import access, compute, files, firewall, network, registries, routes, storage
+from localcloud.api.formation import (
+    access,
+    compute,
+    files,
+    firewall,
+    network,
+    notices,
+    registries,
+    routes,
+    storage,
+    telemetry,
+)
 from localcloud.api.formation.durations import parse_duration
 from localcloud.api.formation.errors import ValidationError
 from localcloud.api.formation.intrinsics import FUNCTIONS, PSEUDO, references
@@ -34,7 +45,7 @@ _ANALYTICS = Kind(
     delete=_nothing_deleted,
 )
 
-_MODULES = (network, routes, firewall, compute, files, storage, registries, access)
+_MODULES = (network, routes, firewall, compute, files, storage, registries, access, telemetry, notices)
 
 KINDS: Final[Mapping[str, Kind]] = {
     kind.type: kind for kind in (*chain(*(module.KINDS for module in _MODULES)), _ANALYTICS)
