@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from fabric.main import program
 from invoke.collection import Collection
 
+from cluster.tasks import positionals
 from cluster.tasks.nodes import run, scale, ssh, ssh_config
 from cluster.tasks.runs import fetch, logs, rm, runs, show, stop
 from cluster.tasks.stack import down, status, up
@@ -16,3 +18,7 @@ CLUSTER = (up, down, status, scale, ssh, ssh_config, run)
 RUNS = (push, train, attach, resume, logs, stop, fetch, runs, show, rm)
 
 ns = Collection(*CLUSTER, *RUNS)
+
+# Fabric has parsed its own flags by now, and will parse the tasks' words next.
+if core := getattr(program, "core", None):
+    core.unparsed = positionals.with_flags(core.unparsed, ns.to_contexts())

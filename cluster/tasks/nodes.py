@@ -50,7 +50,7 @@ def scale(
 
     A live run keeps its nodes: the highest-numbered idle ones go first.
 
-    Example: fab scale --nodes 4
+    Example: fab scale 4
     """
     session = Session(PROJECT, set_, key=key)
     wanted = scaling.parse_size(nodes, session.config.max_workers)
@@ -174,7 +174,7 @@ def ssh(c: Context, set_: list[str], node: str = "", key: str = "") -> None:
     """
     Open a shell on the master, or on a worker through it.
 
-    Example: fab ssh --node worker3
+    Example: fab ssh worker3
     """
     session = Session(PROJECT, set_, key=key)
     with session.connect() as master:

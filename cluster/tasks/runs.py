@@ -127,7 +127,7 @@ def show(c: Context, set_: list[str], run: str = "", json: bool = False, key: st
     """
     Show a run's record: what was asked, on which nodes, how it stands or ended, its result.
 
-    Example: fab show --run 20261120-121314-digits-ab12 --json
+    Example: fab show 20261120-121314-digits-ab12 --json
     """
     session = Session(PROJECT, set_, key=key)
     with session.connect() as master:
@@ -149,7 +149,7 @@ def rm(c: Context, set_: list[str], run: str = "", json: bool = False, yes: bool
 
     What `fab fetch` has brought to the laptop stays.
 
-    Example: fab rm --run 20261120-121314-digits-ab12
+    Example: fab rm 20261120-121314-digits-ab12
     """
     session = Session(PROJECT, set_, key=key)
     if not run:

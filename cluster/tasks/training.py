@@ -119,7 +119,7 @@ def attach(c: Context, set_: list[str], run: str = "", key: str = "") -> None:
     """
     Watch a run from its start to its end.
 
-    Example: fab attach --run 20261120-121314-digits-ab12
+    Example: fab attach 20261120-121314-digits-ab12
     """
     session = Session(PROJECT, set_, key=key)
     session.prices.begin(session.instance_types)
@@ -155,7 +155,7 @@ def resume(
 
     It takes as many nodes as before, growing the group after asking.
 
-    Example: fab resume --run 20261120-121314-digits-ab12
+    Example: fab resume 20261120-121314-digits-ab12
     """
     session = Session(PROJECT, set_, key=key)
     session.prices.begin(session.instance_types)
