@@ -1,8 +1,10 @@
-"""User data of the nodes: settings, the registry script, the boot script, as one text."""
+"""User data of the nodes: the settings as they are, the registry script and the boot script packed."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import gzip
 import re
 import shlex
 from pathlib import Path
@@ -36,18 +38,25 @@ class BootSettings:
 
 
 def user_data(settings: BootSettings) -> str:
-    """Return the shell program that makes an instance a node of the cluster."""
-    registry = compact((SCRIPTS / "registry.sh").read_text(encoding="utf-8"))
-    node = compact((SCRIPTS / "node.sh").read_text(encoding="utf-8"))
+    """Return the shell program that makes an instance a node of the cluster.
+
+    The settings stand in it as they are; the scripts, which know no CDK token, are packed, since EC2's limit is small.
+    """
     exports = [f"export {key}={shlex.quote(value)}" for key, value in _environment(settings).items()]
     install = [
-        'mkdir -p "${DEEPCDK_ROOT:-}/opt/deepcdk/bin"',
-        "cat >\"${DEEPCDK_ROOT:-}/opt/deepcdk/bin/registry.new\" <<'REGISTRY'",
-        registry + "REGISTRY",
-        'chmod 755 "${DEEPCDK_ROOT:-}/opt/deepcdk/bin/registry.new"',
-        'mv -f "${DEEPCDK_ROOT:-}/opt/deepcdk/bin/registry.new" "${DEEPCDK_ROOT:-}/opt/deepcdk/bin/registry"',
+        "set -eo pipefail",
+        "bin=${DEEPCDK_ROOT:-}/opt/deepcdk/bin",
+        'mkdir -p "$bin"',
+        'unpack() { base64 -d | gunzip >"$bin/$1.new"; chmod 755 "$bin/$1.new"; mv -f "$bin/$1.new" "$bin/$1"; }',
     ]
-    return "\n".join(["#!/bin/bash", *exports, *install, node])
+    for name in ("registry", "node"):
+        install.append(f"unpack {name} <<<{packed((SCRIPTS / f'{name}.sh').read_text(encoding='utf-8'))}")
+    return "\n".join(["#!/bin/bash", *exports, *install, 'exec "$bin/node"', ""])
+
+
+def packed(script: str) -> str:
+    """Return a script without its comments, compressed, as base64: the same text for the same script."""
+    return base64.b64encode(gzip.compress(compact(script).encode(), mtime=0)).decode()
 
 
 def may_have_gpus(instance_type: str) -> bool:

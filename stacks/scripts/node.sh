@@ -1,6 +1,7 @@
+#!/bin/bash
 # Make an instance a node of the cluster: mount the shared file system, take a name, learn the other nodes, keep watch.
 #
-# Runs as root at first boot, after the settings DEEPCDK_* that user data puts in front and after the registry script.
+# Runs as root at first boot, with the settings DEEPCDK_* in its environment; user data sets them and unpacks this script.
 # A second run changes nothing that is already right. Every path hangs on DEEPCDK_ROOT, which is empty but in tests.
 set -euo pipefail
 umask 022

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from stacks.boot import USER_DATA_LIMIT, compact, may_have_gpus, user_data
+from stacks.boot import USER_DATA_LIMIT, compact, may_have_gpus, packed, user_data
 from tests.stacks.nodelab import Lab, Node
 
 
@@ -34,7 +38,18 @@ def eventually(fact: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 
 def test_user_data_stays_well_under_the_limit(lab: Lab) -> None:
-    assert len(user_data(lab.node("master", 1).settings).encode()) < USER_DATA_LIMIT - 2048
+    assert len(user_data(lab.node("master", 1).settings).encode()) < USER_DATA_LIMIT // 2
+
+
+def test_user_data_is_the_same_each_time_and_shows_its_settings(lab: Lab) -> None:
+    settings = lab.node("master", 1).settings
+    assert user_data(settings) == user_data(settings)
+    assert "\nexport DEEPCDK_LOGIN_USER=ec2-user\n" in user_data(settings)
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")))
+def test_a_packed_script_comes_out_as_it_went_in(script: str) -> None:
+    assert gzip.decompress(base64.b64decode(packed(script))).decode() == compact(script)
 
 
 def test_user_data_quotes_what_a_shell_would_read(lab: Lab) -> None:
