@@ -20,6 +20,10 @@ def _propose(client: Client, name: str, resources: dict[str, Any], kind: str = "
     return found
 
 
+def _by_name(description: dict[str, Any]) -> dict[str, Any]:
+    return {each["ResourceChange"]["LogicalResourceId"]: each["ResourceChange"] for each in description["Changes"]}
+
+
 def test_a_change_set_creates_a_stack(client: Client, stacks: Stacks) -> None:
     stacks.names.append("made-by-change-set")
     found = _propose(client, "made-by-change-set", nodes(1), "CREATE")
@@ -44,10 +48,65 @@ def test_changes_tell_what_is_replaced_and_what_follows(client: Client, stacks: 
     found = _propose(client, name, resources)
     changes = {each["ResourceChange"]["LogicalResourceId"]: each["ResourceChange"] for each in found["Changes"]}
     assert set(changes) == {"Group", "Template", "Nodes", "B"}
-    assert changes["Group"]["Replacement"] == "True"
-    assert changes["Template"]["Details"][0]["ChangeSource"] == "ResourceReference"
+    assert (changes["Group"]["Replacement"], changes["Group"]["PolicyAction"]) == ("True", "ReplaceAndDelete")
+    (follows,) = changes["Template"]["Details"]
+    assert (follows["ChangeSource"], follows["CausingEntity"]) == ("ResourceAttribute", "Group.GroupId")
+    assert follows["Evaluation"] == "Dynamic"
     assert changes["Nodes"]["Replacement"] == "False"
-    assert changes["B"]["Action"] == "Remove"
+    assert {detail.get("CausingEntity") for detail in changes["Nodes"]["Details"]} == {
+        None, "Template", "Template.LatestVersionNumber",
+    }  # fmt: skip
+    assert (changes["B"]["Action"], changes["B"]["PolicyAction"]) == ("Remove", "Delete")
+
+
+def test_what_follows_is_found_whatever_the_order_in_the_template(client: Client, stacks: Stacks) -> None:
+    resources = dict(reversed(nodes(0).items()))
+    name = stacks.create(resources)
+    resources["Group"]["Properties"]["GroupDescription"] = "other"
+    found = [each["ResourceChange"]["LogicalResourceId"] for each in _propose(client, name, resources)["Changes"]]
+    assert found == ["Nodes", "Template", "Group"]
+
+
+def test_a_reference_to_what_is_replaced_replaces_conditionally_and_what_is_retained_says_so(
+    client: Client, stacks: Stacks
+) -> None:
+    resources = nodes(0)
+    resources["Rule"] = {
+        "Type": "AWS::EC2::SecurityGroupIngress",
+        "Properties": {"GroupId": {"Fn::GetAtt": ["Group", "GroupId"]}, "IpProtocol": "-1", "CidrIp": "10.0.0.0/8"},
+    }
+    resources["Group"].update(DeletionPolicy="Retain", UpdateReplacePolicy="Retain")
+    name = stacks.create(resources)
+    resources["Group"]["Properties"]["GroupDescription"] = "other"
+    changes = _by_name(_propose(client, name, resources))
+    assert changes["Rule"]["Replacement"] == "Conditional"
+    assert changes["Group"]["PolicyAction"] == "ReplaceAndRetain"
+    for gone in ("Rule", "Nodes", "Template", "Group"):
+        del resources[gone]
+    client("cloudformation").delete_change_set(StackName=name, ChangeSetName="next")
+    assert _by_name(_propose(client, name, resources))["Group"]["PolicyAction"] == "Retain"
+
+
+def test_a_changed_parameter_and_a_changed_policy_are_told_as_what_they_are(client: Client, stacks: Stacks) -> None:
+    declared = {"Image": {"Type": "String", "Default": "ami-11111111"}}
+    resources = nodes(0, data={"ImageId": {"Ref": "Image"}})
+    name = stacks.create(resources, Parameters=declared)
+    resources["Nodes"]["UpdatePolicy"] = {"AutoScalingScheduledAction": {"IgnoreUnmodifiedGroupSizeProperties": True}}
+    resources["Vpc"]["Properties"]["Tags"] = [{"Key": "a", "Value": "b"}]
+    cf = client("cloudformation")
+    cf.create_change_set(
+        StackName=name,
+        ChangeSetName="next",
+        TemplateBody=json.dumps({"Resources": resources, "Parameters": declared}),
+        Parameters=[{"ParameterKey": "Image", "ParameterValue": "ami-22222222"}],
+    )
+    changes = _by_name(cf.describe_change_set(StackName=name, ChangeSetName="next"))
+    (image,) = changes["Template"]["Details"]
+    assert (image["ChangeSource"], image["CausingEntity"], image["Evaluation"]) == (
+        "ParameterReference", "Image", "Static",
+    )  # fmt: skip
+    assert "UpdatePolicy" in changes["Nodes"]["Scope"]
+    assert (changes["Vpc"]["Scope"], changes["Vpc"]["Replacement"]) == (["Tags"], "False")
 
 
 def test_a_change_set_without_changes_fails_with_the_words_that_the_cli_knows(client: Client, stacks: Stacks) -> None:
