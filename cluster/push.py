@@ -26,6 +26,7 @@ CONTROL_MODULES: Final = (
     "afterlife",
     "fanout",
     "launch",
+    "load",
     "reaper",
     "runs",
     "starting",

@@ -53,10 +53,29 @@ def status_table(inventory: Inventory, prices: Mapping[str, float | None], now: 
         rows=rows,
         footer=(
             f"workers: {workers} of {inventory.desired_workers} wanted, {inventory.stack.max_workers} at most",
-            f"instances together: {shown(total)}",
+            f"instances together: {shown(total)}" + _spent(inventory, prices, now),
         ),
         expendable=("zone", "type", "private"),
     )
+
+
+def usd_so_far(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> float | None:
+    """Return what the running instances have cost since their launch, USD; None where a price is unknown.
+
+    On-demand prices; instances that have gone, storage and the NAT gateway are not in it.
+    """
+    total = 0.0
+    for instance in inventory.instances:
+        price = prices.get(instance.type)
+        if price is None:
+            return None
+        total += price * max(0.0, (now - instance.launched).total_seconds()) / 3600
+    return total
+
+
+def _spent(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> str:
+    spent = usd_so_far(inventory, prices, now)
+    return "" if spent is None else f", ${spent:,.2f} since their launch"
 
 
 def status_document(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> dict[str, Any]:
@@ -75,6 +94,7 @@ def status_document(inventory: Inventory, prices: Mapping[str, float | None], no
         "desired_workers": inventory.desired_workers,
         "nodes": nodes,
         "usd_per_hour": total_per_hour([i.type for i in inventory.instances], prices),
+        "usd_so_far": usd_so_far(inventory, prices, now),
     }
 
 

@@ -49,7 +49,10 @@ def test_a_node_has_address_state_age_and_price() -> None:
         "master", "i-0", "t3.medium", "running", "10.0.0.5", "198.18.1.2", "us-east-1a", "5:00", "$0.042/h",
     )  # fmt: skip
     assert table.rows[1][3] == "running (Terminating)"
-    assert table.footer == ("workers: 1 of 2 wanted, 16 at most", "instances together: $0.382/h")
+    assert table.footer == (
+        "workers: 1 of 2 wanted, 16 at most",
+        "instances together: $0.382/h, $0.03 since their launch",
+    )
 
 
 def test_one_unknown_price_makes_the_total_unknown() -> None:
