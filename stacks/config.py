@@ -27,6 +27,9 @@ NFS_PORT: Final = 2049
 # Horovod's launcher listens for its ranks on a port of its own choice (horovod/runner/util/network.py, find_port).
 RENDEZVOUS_PORTS: Final = (1024, 65535)
 
+# The one prefix of the run bucket that the master reads and writes.
+RUNS_PREFIX: Final = "runs/"
+
 # Addresses of a subnet that no instance gets: five that AWS keeps, one of the mount target.
 RESERVED_ADDRESSES: Final = 6
 

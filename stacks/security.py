@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
 
 from aws_cdk import Acknowledgment, Aws, Validations
 from aws_cdk import aws_ec2 as ec2
@@ -11,11 +10,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from stacks.config import NFS_PORT, RENDEZVOUS_PORTS, SSH_PORT, ClusterConfig
+from stacks.config import NFS_PORT, RENDEZVOUS_PORTS, RUNS_PREFIX, SSH_PORT, ClusterConfig
 from stacks.storage import RUN_BUCKET
-
-# The one prefix of the run bucket that the master reads and writes.
-RUNS_PREFIX: Final = "runs/"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

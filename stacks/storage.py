@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from aws_cdk import Acknowledgment, Aws, RemovalPolicy, Validations
+from aws_cdk import Acknowledgment, Aws, Duration, RemovalPolicy, Validations
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from stacks.config import ClusterConfig
+from stacks.config import RUNS_PREFIX, ClusterConfig
 
 # Logical ids that stay when this code is rearranged: a new id would leave the old data behind and start empty.
 FILE_SYSTEM: Final = "FileSystem"
 RUN_BUCKET: Final = "RunBucket"
+# Parts of an upload that was broken off are invisible, and cost as much as objects.
+_ABORT_UPLOADS_DAYS: Final = 7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,23 +37,27 @@ class Storage(Construct):
         # A failed first deployment has no data yet, and leaves nothing behind under either policy.
         kept = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
         removal = kept if props.config.retain_data else RemovalPolicy.DESTROY
-        self.file_system_id = props.config.file_system_id or self._create_file_system(props.config.name, removal)
+        self.file_system_id = props.config.file_system_id or self._create_file_system(props.config, removal)
         self.mount_targets = self._create_mount_targets(props)
-        self.bucket = self._create_bucket(removal)
+        self.bucket = self._create_bucket(props.config, removal)
 
     @property
     def file_system_host(self) -> str:
         """Return the file system's DNS name, which leads each node to the mount target in its own zone."""
         return f"{self.file_system_id}.efs.{Aws.REGION}.{Aws.URL_SUFFIX}"
 
-    def _create_file_system(self, name: str, removal: RemovalPolicy) -> str:
+    def _create_file_system(self, config: ClusterConfig, removal: RemovalPolicy) -> str:
         file_system = efs.CfnFileSystem(
             self,
             "FileSystem",
             encrypted=True,
-            performance_mode="generalPurpose",
-            throughput_mode="bursting",  # costs nothing beyond the storage; `elastic` bills every byte of every epoch
-            file_system_tags=[efs.CfnFileSystem.ElasticFileSystemTagProperty(key="Name", value=name)],
+            performance_mode=config.efs_performance,
+            throughput_mode=config.efs_throughput,
+            provisioned_throughput_in_mibps=config.efs_throughput_mibps or None,
+            lifecycle_policies=_moves(config) or None,
+            backup_policy=efs.CfnFileSystem.BackupPolicyProperty(status="ENABLED") if config.efs_backup else None,
+            file_system_policy=_mounted_only(),
+            file_system_tags=[efs.CfnFileSystem.ElasticFileSystemTagProperty(key="Name", value=config.name)],
         )
         file_system.override_logical_id(FILE_SYSTEM)
         file_system.apply_removal_policy(removal)
@@ -70,7 +76,7 @@ class Storage(Construct):
             for index, subnet in enumerate(subnets, start=1)
         ]
 
-    def _create_bucket(self, removal: RemovalPolicy) -> s3.Bucket:
+    def _create_bucket(self, config: ClusterConfig, removal: RemovalPolicy) -> s3.Bucket:
         bucket = s3.Bucket(
             self,
             "Runs",
@@ -78,6 +84,8 @@ class Storage(Construct):
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             enforce_ssl=True,
             minimum_tls_version=1.2,
+            versioned=config.bucket_versioning,
+            lifecycle_rules=_rules(config),
             removal_policy=removal,  # never auto_delete_objects: it takes a Lambda
         )
         resource = bucket.node.default_child
@@ -90,3 +98,61 @@ class Storage(Construct):
             )
         )
         return bucket
+
+
+def _moves(config: ClusterConfig) -> list[efs.CfnFileSystem.LifecyclePolicyProperty]:
+    """Return when EFS moves files between its classes; each move is an object of its own."""
+    policy = efs.CfnFileSystem.LifecyclePolicyProperty
+    moves = []
+    if config.efs_infrequent_after_days:
+        moves.append(policy(transition_to_ia=_after(config.efs_infrequent_after_days)))
+    if config.efs_archive_after_days:
+        moves.append(policy(transition_to_archive=_after(config.efs_archive_after_days)))
+    if moves:
+        # Training reads a file once an epoch: it pays for reading the slow class once, and not every time.
+        moves.append(policy(transition_to_primary_storage_class="AFTER_1_ACCESS"))
+    return moves
+
+
+def _after(days: int) -> str:
+    return f"AFTER_{days}_DAY" if days == 1 else f"AFTER_{days}_DAYS"
+
+
+def _mounted_only() -> dict[str, object]:
+    """Allow whoever comes through a mount target, where the security groups decide; refuse every other way.
+
+    NFS clients without an identity of IAM are anybody (`*`) to EFS. Root may write, as the boot script does.
+    """
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Sid": "ThroughMountTargets",
+                "Effect": "Allow",
+                "Principal": {"AWS": "*"},
+                "Action": [
+                    "elasticfilesystem:ClientMount",
+                    "elasticfilesystem:ClientWrite",
+                    "elasticfilesystem:ClientRootAccess",
+                ],
+                "Condition": {"Bool": {"elasticfilesystem:AccessedViaMountTarget": "true"}},
+            }
+        ],
+    }
+
+
+def _rules(config: ClusterConfig) -> list[s3.LifecycleRule]:
+    """Return what leaves the run bucket by age."""
+    found = [
+        s3.LifecycleRule(id="BrokenUploads", abort_incomplete_multipart_upload_after=Duration.days(_ABORT_UPLOADS_DAYS))
+    ]
+    if config.bucket_expire_runs_days:
+        age = Duration.days(config.bucket_expire_runs_days)
+        found.append(s3.LifecycleRule(id="Runs", prefix=RUNS_PREFIX, expiration=age))
+    if config.bucket_expire_versions_days:
+        age = Duration.days(config.bucket_expire_versions_days)
+        found.append(s3.LifecycleRule(id="OlderVersions", noncurrent_version_expiration=age))
+    if config.bucket_versioning:
+        # What is left of an object when its last version is gone.
+        found.append(s3.LifecycleRule(id="DeleteMarkers", expired_object_delete_marker=True))
+    return found

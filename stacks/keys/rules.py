@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Any
+from typing import Any, Final
+
+# What a node needs to boot, to log in and to be a node of the cluster.
+_OF_THE_NODE: Final = tuple(
+    f"/{name}"
+    for name in (
+        *("bin", "boot", "dev", "etc", "home", "lib", "lib64", "proc", "root", "run", "sbin", "sys", "tmp", "usr"),
+        *("var", "opt/aws", "opt/deepcdk", "opt/deeplearning"),
+    )
+)
+_PARENTS: Final = ("/mnt", "/opt")
 
 
 class ConfigError(ValueError):
@@ -34,11 +44,22 @@ def within(keys: object, key: str, low: float, high: float) -> None:
         raise ConfigError(key, value, f"must be {low} to {high}")
 
 
-def one_of(keys: object, key: str, *choices: str) -> None:
-    """Raise ConfigError unless a text is one of some."""
+def one_of(keys: object, key: str, *choices: str | int) -> None:
+    """Raise ConfigError unless a text or a number is one of some."""
     value = getattr(keys, key)
     if value not in choices:
-        raise ConfigError(key, value, f"must be one of {', '.join(choices)}")
+        raise ConfigError(key, value, f"must be one of {', '.join(map(str, choices))}")
+
+
+def is_mount(keys: object, key: str) -> None:
+    """Raise ConfigError unless a text is a directory at which a node may mount something without hiding its own."""
+    matches(keys, key, r"(?:/[A-Za-z0-9][A-Za-z0-9_-]*)+", "an absolute path of letters, digits, - and _")
+    value = getattr(keys, key)
+    for own in _OF_THE_NODE:
+        if value == own or value.startswith(f"{own}/"):
+            raise ConfigError(key, value, f"must lie outside {own}, which the node itself needs; such as /mnt/NAME")
+    if value in _PARENTS:
+        raise ConfigError(key, value, f"would hide what else lies under it; such as {value}/NAME")
 
 
 def network(key: str, value: str) -> ipaddress.IPv4Network:

@@ -2,13 +2,99 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
+from typing import Final
 
 from stacks.config import ClusterConfig
 from stacks.validation.problem import Problem
 
+# Keys that describe a file system that is yet to be created.
+_OF_A_NEW_FILE_SYSTEM: Final = (
+    "efs_throughput",
+    "efs_throughput_mibps",
+    "efs_performance",
+    "efs_infrequent_after_days",
+    "efs_archive_after_days",
+    "efs_backup",
+)
+
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
     """Yield every rule of the shared file system and the run bucket that the configuration breaks."""
-    del config
-    yield from ()
+    if config.file_system_id:
+        yield from _existing(config)
+    else:
+        yield from _throughput(config)
+        yield from _classes(config)
+    yield from _versions(config)
+
+
+def _existing(config: ClusterConfig) -> Iterator[Problem]:
+    """Refuse to describe a file system that is only mounted: nothing would come of it."""
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    for key in _OF_A_NEW_FILE_SYSTEM:
+        if getattr(config, key) != defaults[key]:
+            yield Problem(
+                key=key,
+                value=getattr(config, key),
+                rule=f"describes a new file system, but file_system_id names the existing {config.file_system_id}",
+                remedy=f"leave {key} out and set this on {config.file_system_id} itself, or leave out file_system_id",
+            )
+
+
+def _throughput(config: ClusterConfig) -> Iterator[Problem]:
+    provisioned = config.efs_throughput == "provisioned"
+    if provisioned and not config.efs_throughput_mibps:
+        yield Problem(
+            key="efs_throughput_mibps",
+            value=config.efs_throughput_mibps,
+            rule="efs_throughput = provisioned wants to know how much",
+            remedy="set the MiB/s to provision, or efs_throughput = bursting or elastic",
+        )
+    if config.efs_throughput_mibps and not provisioned:
+        yield Problem(
+            key="efs_throughput_mibps",
+            value=config.efs_throughput_mibps,
+            rule=f"nothing is provisioned with efs_throughput = {config.efs_throughput}",
+            remedy="set efs_throughput = provisioned, or leave it out",
+        )
+    if config.efs_performance == "maxIO" and config.efs_throughput == "elastic":
+        yield Problem(
+            key="efs_performance",
+            value=config.efs_performance,
+            rule="EFS has no elastic throughput in its mode maxIO",
+            remedy="leave efs_performance out, or set efs_throughput = bursting or provisioned",
+        )
+
+
+def _classes(config: ClusterConfig) -> Iterator[Problem]:
+    """Check what EFS demands of a file system that moves files to Archive."""
+    days = config.efs_archive_after_days
+    if not days:
+        return
+    if config.efs_throughput != "elastic":
+        yield Problem(
+            key="efs_archive_after_days",
+            value=days,
+            rule=f"EFS has Archive with elastic throughput only, and efs_throughput is {config.efs_throughput}",
+            remedy="set efs_throughput = elastic, or efs_archive_after_days = 0",
+        )
+    if not 0 < config.efs_infrequent_after_days < days:
+        yield Problem(
+            key="efs_archive_after_days",
+            value=days,
+            rule="a file is moved to Archive from Infrequent Access only, "
+            f"and efs_infrequent_after_days is {config.efs_infrequent_after_days}",
+            remedy=f"set efs_infrequent_after_days to less than {days}, or efs_archive_after_days = 0",
+        )
+
+
+def _versions(config: ClusterConfig) -> Iterator[Problem]:
+    if config.bucket_expire_versions_days and not config.bucket_versioning:
+        yield Problem(
+            key="bucket_expire_versions_days",
+            value=config.bucket_expire_versions_days,
+            rule="says how long older versions stay, but bucket_versioning is false, so there are none",
+            remedy="set bucket_versioning = true, or leave it out",
+        )

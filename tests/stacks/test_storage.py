@@ -69,3 +69,75 @@ def test_every_bucket_refuses_plain_http(template: Template) -> None:
 def test_data_keeps_its_logical_ids_because_new_ones_would_start_empty(template: Template) -> None:
     assert list(template.of("AWS::EFS::FileSystem")) == ["FileSystem"]
     assert list(template.of("AWS::S3::Bucket")) == ["RunBucket"]
+
+
+def test_by_default_a_file_system_bursts_and_keeps_its_files_where_they_are(template: Template) -> None:
+    (item,) = template.of("AWS::EFS::FileSystem").values()
+    assert (item["ThroughputMode"], item["PerformanceMode"]) == ("bursting", "generalPurpose")
+    assert not {"LifecyclePolicies", "BackupPolicy", "ProvisionedThroughputInMibps"} & set(item)
+
+
+def test_a_file_system_is_reached_through_its_mount_targets_alone(template: Template) -> None:
+    (item,) = template.of("AWS::EFS::FileSystem").values()
+    (statement,) = item["FileSystemPolicy"]["Statement"]
+    assert statement["Condition"] == {"Bool": {"elasticfilesystem:AccessedViaMountTarget": "true"}}
+
+
+def test_throughput_classes_and_backup_are_as_asked(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(
+        efs_throughput="elastic", efs_infrequent_after_days=1, efs_archive_after_days=90, efs_backup=True
+    )
+    (item,) = template.of("AWS::EFS::FileSystem").values()
+    assert item["ThroughputMode"] == "elastic"
+    assert item["BackupPolicy"] == {"Status": "ENABLED"}
+    assert item["LifecyclePolicies"] == [
+        {"TransitionToIA": "AFTER_1_DAY"},
+        {"TransitionToArchive": "AFTER_90_DAYS"},
+        {"TransitionToPrimaryStorageClass": "AFTER_1_ACCESS"},
+    ]
+    provisioned = synthesise(efs_throughput="provisioned", efs_throughput_mibps=256)
+    (item,) = provisioned.of("AWS::EFS::FileSystem").values()
+    assert (item["ThroughputMode"], item["ProvisionedThroughputInMibps"]) == ("provisioned", 256)
+
+
+def rules(template: Template) -> dict[str, dict[str, object]]:
+    (bucket,) = template.of("AWS::S3::Bucket").values()
+    return {rule["Id"]: rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
+
+
+def test_by_default_only_broken_uploads_leave_the_bucket_by_age(template: Template) -> None:
+    assert rules(template) == {
+        "BrokenUploads": {
+            "Id": "BrokenUploads",
+            "Status": "Enabled",
+            "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7},
+        }
+    }
+    (bucket,) = template.of("AWS::S3::Bucket").values()
+    assert "VersioningConfiguration" not in bucket
+
+
+def test_runs_and_older_versions_leave_the_bucket_as_asked(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(bucket_versioning=True, bucket_expire_versions_days=14, bucket_expire_runs_days=365)
+    (bucket,) = template.of("AWS::S3::Bucket").values()
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+    found = rules(template)
+    assert (found["Runs"]["Prefix"], found["Runs"]["ExpirationInDays"]) == ("runs/", 365)
+    assert found["OlderVersions"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": 14}
+    assert found["DeleteMarkers"]["ExpiredObjectDeleteMarker"] is True
+
+
+def test_storage_in_all_its_choices_passes_cfn_lint(synthesise: Callable[..., Template]) -> None:
+    from cfnlint.api import ManualArgs, lint
+
+    template = synthesise(
+        efs_throughput="elastic",
+        efs_infrequent_after_days=30,
+        efs_archive_after_days=90,
+        efs_backup=True,
+        bucket_versioning=True,
+        bucket_expire_versions_days=14,
+        bucket_expire_runs_days=365,
+    )
+    matches = lint(template.text(), config=ManualArgs(regions=["us-east-1", "eu-central-1"]))
+    assert [str(match) for match in matches] == []

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from localcloud.api.formation.kinds import NOTHING_TO_ENCRYPT, Kind, Made, Place, Properties, keep, truth, unless_gone
+from localcloud.api.formation.kinds import (
+    NOTHING_TO_ENCRYPT,
+    Kind,
+    Made,
+    Place,
+    Properties,
+    keep,
+    shaped,
+    truth,
+    unless_gone,
+)
 
 _ONE_DISK = "a file system is a directory of this machine: no classes of storage, no rates to choose from, no backups"
+
+
+_RATES = ("ProvisionedThroughputInMibps",)
 
 
 def _create_file_system(place: Place, properties: Properties) -> Made:
@@ -15,6 +28,8 @@ def _create_file_system(place: Place, properties: Properties) -> Made:
         PerformanceMode=properties.get("PerformanceMode", "generalPurpose"),
         ThroughputMode=properties.get("ThroughputMode", "bursting"),
         Tags=place.tags(properties.get("FileSystemTags")),
+        Backup=(properties.get("BackupPolicy") or {}).get("Status") == "ENABLED",
+        **shaped(efs, "CreateFileSystem", {key: properties[key] for key in _RATES if key in properties}),
     )
     attributes = {"FileSystemId": made["FileSystemId"], "Arn": made["FileSystemArn"]}
     return Made(physical_id=made["FileSystemId"], attributes=attributes)
@@ -61,6 +76,7 @@ KINDS = (
             "BackupPolicy": _ONE_DISK,
             "LifecyclePolicies": _ONE_DISK,
             "PerformanceMode": _ONE_DISK,
+            "ProvisionedThroughputInMibps": _ONE_DISK,
             "ThroughputMode": _ONE_DISK,
             "FileSystemPolicy": "who may mount is decided by the security groups of the mount targets",
         },

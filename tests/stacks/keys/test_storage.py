@@ -1,0 +1,41 @@
+"""Keys of the shared file system and the run bucket: single values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stacks.config import ClusterConfig, ConfigError
+
+SSH_CIDR = "198.18.0.7/32"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("efs_mount", "/home/ec2-user"),
+        ("efs_throughput", "fast"),
+        ("efs_throughput_mibps", 3415),
+        ("efs_throughput_mibps", -1),
+        ("efs_performance", "maxio"),
+        ("efs_infrequent_after_days", 8),
+        ("efs_archive_after_days", 366),
+        ("bucket_expire_versions_days", -1),
+        ("bucket_expire_runs_days", 3651),
+    ],
+)
+def test_a_value_against_its_rule_is_refused_by_name(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ClusterConfig(**{"ssh_cidr": SSH_CIDR, key: value})
+    assert (caught.value.key, caught.value.value) == (key, value)
+
+
+def test_by_default_nothing_is_moved_copied_or_removed_and_throughput_costs_nothing() -> None:
+    config = ClusterConfig(ssh_cidr=SSH_CIDR)
+    assert (config.efs_throughput, config.efs_performance) == ("bursting", "generalPurpose")
+    assert not config.efs_infrequent_after_days + config.efs_archive_after_days
+    assert not config.efs_backup
+    assert not config.bucket_versioning
+    assert not config.bucket_expire_runs_days
+    assert config.retain_data

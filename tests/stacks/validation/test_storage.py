@@ -1,0 +1,77 @@
+"""Rules that bind several keys of the shared file system and the run bucket."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stacks.config import ClusterConfig
+from stacks.validation import Problem, check
+
+SSH_CIDR = "198.18.0.7/32"
+EXISTING = "fs-0123456789abcdef0"
+
+
+def problems(**values: Any) -> list[Problem]:
+    return list(check(ClusterConfig(**{"ssh_cidr": SSH_CIDR, **values})))
+
+
+def keys(**values: Any) -> list[str]:
+    return [problem.key for problem in problems(**values)]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"efs_throughput": "elastic"}, []),
+        ({"efs_throughput": "provisioned", "efs_throughput_mibps": 128}, []),
+        ({"efs_throughput": "provisioned"}, ["efs_throughput_mibps"]),
+        ({"efs_throughput_mibps": 128}, ["efs_throughput_mibps"]),
+        ({"efs_performance": "maxIO"}, []),
+        ({"efs_performance": "maxIO", "efs_throughput": "elastic"}, ["efs_performance"]),
+    ],
+)
+def test_throughput_is_provisioned_with_an_amount_and_only_then(values: dict[str, Any], expected: list[str]) -> None:
+    assert keys(**values) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"efs_infrequent_after_days": 30}, []),
+        ({"efs_throughput": "elastic", "efs_infrequent_after_days": 30, "efs_archive_after_days": 90}, []),
+        ({"efs_infrequent_after_days": 30, "efs_archive_after_days": 90}, ["efs_archive_after_days"]),
+        ({"efs_throughput": "elastic", "efs_archive_after_days": 90}, ["efs_archive_after_days"]),
+        (
+            {"efs_throughput": "elastic", "efs_infrequent_after_days": 90, "efs_archive_after_days": 90},
+            ["efs_archive_after_days"],
+        ),
+        ({"efs_archive_after_days": 90}, ["efs_archive_after_days", "efs_archive_after_days"]),
+    ],
+)
+def test_archive_wants_elastic_throughput_and_an_earlier_infrequent_access(
+    values: dict[str, Any], expected: list[str]
+) -> None:
+    assert keys(**values) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("efs_throughput", "elastic"),
+        ("efs_backup", True),
+        ("efs_infrequent_after_days", 7),
+        ("efs_performance", "maxIO"),
+    ],
+)
+def test_an_existing_file_system_is_not_described_anew(key: str, value: Any) -> None:
+    (problem,) = problems(**{"file_system_id": EXISTING, key: value})
+    assert (problem.key, problem.value) == (key, value)
+    assert EXISTING in problem.rule
+    assert problems(file_system_id=EXISTING) == []
+
+
+def test_older_versions_expire_where_there_are_versions() -> None:
+    assert keys(bucket_expire_versions_days=30) == ["bucket_expire_versions_days"]
+    assert keys(bucket_expire_versions_days=30, bucket_versioning=True) == []
