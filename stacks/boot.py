@@ -35,6 +35,8 @@ class BootSettings:
     efs_mount: str
     login_user: str
     instance_type: str
+    agent: str = ""
+    """Parameter with the CloudWatch agent's configuration; empty: the node runs none."""
 
 
 def user_data(settings: BootSettings) -> str:
@@ -49,7 +51,7 @@ def user_data(settings: BootSettings) -> str:
         'mkdir -p "$bin"',
         'unpack() { base64 -d | gunzip >"$bin/$1.new"; chmod 755 "$bin/$1.new"; mv -f "$bin/$1.new" "$bin/$1"; }',
     ]
-    for name in ("registry", "node"):
+    for name in ("registry", *(("agent",) if settings.agent else ()), "node"):
         install.append(f"unpack {name} <<<{packed((SCRIPTS / f'{name}.sh').read_text(encoding='utf-8'))}")
     return "\n".join(["#!/bin/bash", *exports, *install, 'exec "$bin/node"', ""])
 
@@ -82,4 +84,5 @@ def _environment(settings: BootSettings) -> dict[str, str]:
         "DEEPCDK_EFS_MOUNT": settings.efs_mount,
         "DEEPCDK_LOGIN_USER": settings.login_user,
         "DEEPCDK_GPUS": "true" if may_have_gpus(settings.instance_type) else "false",
+        **({"DEEPCDK_AGENT": settings.agent} if settings.agent else {}),
     }

@@ -13,6 +13,7 @@ from stacks.boot import BootSettings, user_data
 from stacks.compute import NodeGroup, NodeGroupProps
 from stacks.config import CLUSTER_TAG, MASTER, WORKER, ClusterConfig, Output
 from stacks.network import Network, NetworkProps
+from stacks.observability import Observability, ObservabilityProps, Telemetry, TelemetryProps
 from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
 from stacks.storage import Storage, StorageProps
 
@@ -43,9 +44,22 @@ class ClusterStack(Stack):
             ),
         )
         self.roles = NodeRoles(self, "Roles", NodeRolesProps(bucket=self.storage.bucket))
+        self.telemetry = Telemetry(self, "Telemetry", TelemetryProps(config=config))
+        self.telemetry.admit({MASTER: self.roles.master, WORKER: self.roles.workers})
         self.key_pair = ec2.KeyPair.from_key_pair_name(self, "KeyPair", config.key_name)
         self.master = self._create_master()
         self.workers = self._create_workers()
+        self.observability = Observability(
+            self,
+            "Observability",
+            ObservabilityProps(
+                config=config,
+                vpc=self.network.vpc,
+                groups={MASTER: self.master.group, WORKER: self.workers.group},
+                file_system=self.storage.file_system_id,
+                telemetry=self.telemetry,
+            ),
+        )
         Tags.of(self).add(CLUSTER_TAG, config.name)
         self._emit_outputs()
 
@@ -124,6 +138,7 @@ class ClusterStack(Stack):
                 efs_mount=self.config.efs_mount,
                 login_user=self.login_user,
                 instance_type=instance_type,
+                agent=self.telemetry.parameter(role),
             )
         )
 

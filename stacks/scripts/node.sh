@@ -63,6 +63,12 @@ need flock util-linux util-linux
 need ssh-keygen openssh openssh-client
 need mount.nfs4 nfs-utils nfs-common
 
+# As early as can be, so that a boot that fails is told of too; and no reason to fail itself.
+if [[ -n ${DEEPCDK_AGENT:-} ]]; then
+  step='starting the CloudWatch agent'
+  "$root/opt/deepcdk/bin/agent" || log "the CloudWatch agent did not start: this node's logs and metrics are not shipped"
+fi
+
 step='finding the login user'
 login_home=
 while IFS=: read -r user _ login_uid login_gid _ login_home _; do

@@ -24,14 +24,24 @@ ACKNOWLEDGED = {
     "AwsSolutions-VPC7",
 }
 
+# Every key that tells of the cluster, at once.
+OBSERVED: dict[str, Any] = {
+    "node_logs": True,
+    "node_metrics": True,
+    "dashboard": True,
+    "alarms": True,
+    "alarm_emails": ("ops@example.com",),
+}
+
 
 @pytest.mark.parametrize(
     ("values", "regions"),
     [
         ({}, ["us-east-1", "eu-central-1"]),
         ({"availability_zones": 2, "file_system_id": "fs-0123456789abcdef0"}, ["us-east-1", "eu-central-1"]),
+        (OBSERVED, ["us-east-1", "eu-central-1"]),
     ],
-    ids=["default", "two-zones"],
+    ids=["default", "two-zones", "observed"],
 )
 def test_cfn_lint_finds_nothing(
     synthesise: Callable[..., Template], values: dict[str, object], regions: list[str]
@@ -56,7 +66,9 @@ def inspect_with_nag(outdir: Path, **values: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"worker_instance_type": "p5.48xlarge", "efa": True}], ids=["default", "p5-with-efa"]
+    "values",
+    [{}, {"worker_instance_type": "p5.48xlarge", "efa": True}, OBSERVED],
+    ids=["default", "p5-with-efa", "observed"],
 )
 def test_cdk_nag_finds_nothing_that_is_not_acknowledged(
     values: dict[str, Any], synthesise: object, tmp_path: Path

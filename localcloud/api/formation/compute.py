@@ -212,6 +212,7 @@ KINDS = (
             "HealthCheckGracePeriod": "an instance is found unhealthy as soon as its host is gone",
             "Cooldown": "there are no scaling policies to hold back",
             "MetricsCollection": "there are no metrics to collect",
+            "NotificationConfigurations": "failed launches are in the activities; no mail leaves the machine",
         },
         refused={"MixedInstancesPolicy": "nothing is sold on spot here, so nothing would be taken back"},
         replaced_by=frozenset({"AutoScalingGroupName"}),

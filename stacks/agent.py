@@ -1,0 +1,135 @@
+"""What the CloudWatch agent does on a node, as its configuration file says it.
+
+Sections, fields and metrics are those of the agent's own schema and of "Manually create or edit the CloudWatch agent
+configuration file" in the CloudWatch user guide.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, Final
+
+# The dimensions of all that the agent sends: one node, or all nodes of a role together.
+NODE: Final = "InstanceId"
+ROLE: Final = "Role"
+# What an advanced parameter would cost money for; a standard one holds 4 KiB.
+PARAMETER_LIMIT: Final = 4096
+
+BOOT_LOG: Final = "/var/log/cloud-init-output.log"
+_CPU: Final = ("usage_active", "usage_iowait")
+_DISK: Final = ("used_percent", "inodes_free")
+_NETWORK: Final = ("bytes_sent", "bytes_recv", "drop_in", "drop_out")
+_GPU: Final = ("utilization_gpu", "utilization_memory", "memory_used", "temperature_gpu", "power_draw")
+# Packets that the instance type's allowances held back or dropped, counted by the ENA driver since its start.
+_ALLOWANCES: Final = (
+    "bw_in_allowance_exceeded",
+    "bw_out_allowance_exceeded",
+    "pps_allowance_exceeded",
+    "conntrack_allowance_exceeded",
+)
+# `RDMA read` and `write` are how NCCL and libfabric move gradients where the device has them.
+_EFA: Final = (
+    "efa_tx_bytes",
+    "efa_rx_bytes",
+    "efa_rdma_read_bytes",
+    "efa_rdma_write_bytes",
+    "efa_rx_dropped",
+    "efa_retrans_bytes",
+)
+# No disk of the node is behind these.
+_NO_DISKS: Final = ("sysfs", "devtmpfs", "tmpfs", "squashfs", "nfs4", "lustre", "vfat")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AgentSettings:
+    """What the agent of one kind of node is told. Texts may be CDK tokens."""
+
+    role: str
+    namespace: str
+    """Namespace of the metrics: the cluster's own, so that one cluster cannot write another's."""
+    metrics: bool
+    interval_s: int
+    gpus: bool
+    efa: bool
+    boot_logs: str
+    """Log group of the boot logs; empty: none are shipped."""
+    run_logs: str
+    """Log group of the runs' logs, which one node alone ships; empty: this one does not."""
+    runs: str
+    """Directory of the runs on the shared file system."""
+
+
+def configuration(settings: AgentSettings) -> str:
+    """Return the agent's configuration file, as compact JSON."""
+    # The agent runs as root: the boot log and the runs are not for everybody's eyes.
+    document: dict[str, Any] = {"agent": {"metrics_collection_interval": settings.interval_s, "run_as_user": "root"}}
+    if settings.metrics:
+        document["metrics"] = _metrics(settings)
+    if settings.boot_logs or settings.run_logs:
+        document["logs"] = {"logs_collected": {"files": {"collect_list": _logs(settings)}}}
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _metrics(settings: AgentSettings) -> dict[str, Any]:
+    """Send each metric by node and by role, and in no finer grain: AWS bills every combination as one more metric.
+
+    A rolled-up metric keeps its minimum and maximum, by which the fullest disk and the idlest GPU still show.
+    """
+    collected: dict[str, Any] = {
+        "cpu": {**_measured(_CPU, settings), "totalcpu": True},
+        "mem": _measured(("used_percent",), settings),
+        "disk": {
+            **_measured(_DISK, settings),
+            "resources": ["*"],
+            "ignore_file_system_types": list(_NO_DISKS),
+        },
+        "net": {**_measured(_NETWORK, settings), "resources": ["*"]},
+        "ethtool": {
+            "metrics_include": list(_ALLOWANCES),
+            "append_dimensions": {ROLE: settings.role},
+            "drop_original_metrics": [f"ethtool_{name}" for name in _ALLOWANCES],
+        },
+    }
+    if settings.gpus:
+        collected["nvidia_gpu"] = _measured(_GPU, settings)
+    if settings.efa:  # this section takes no dimensions of one's own: by node alone
+        collected["efa"] = {"measurement": list(_EFA), "drop_original_metrics": list(_EFA)}
+    return {
+        "namespace": settings.namespace,
+        "append_dimensions": {NODE: "${aws:InstanceId}"},
+        "aggregation_dimensions": [[NODE], [ROLE]],
+        "metrics_collected": collected,
+    }
+
+
+def _measured(names: tuple[str, ...], settings: AgentSettings) -> dict[str, Any]:
+    """Name the metrics without their section, which the agent puts in front: `cpu_usage_active`."""
+    return {
+        "measurement": list(names),
+        "append_dimensions": {ROLE: settings.role},
+        "drop_original_metrics": list(names),
+    }
+
+
+def _logs(settings: AgentSettings) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    if settings.boot_logs:
+        found.append(
+            {
+                "file_path": BOOT_LOG,
+                "log_group_name": settings.boot_logs,
+                "log_stream_name": "{instance_id}/boot",
+            }
+        )
+    if settings.run_logs:
+        found.append(
+            {
+                "file_path": f"{settings.runs}/*/launcher.log",
+                "log_group_name": settings.run_logs,
+                # The agent adds the file's path, and so the run's id, to the name.
+                "log_stream_name": "{instance_id}/run",
+                "publish_multi_logs": True,
+            }
+        )
+    return found

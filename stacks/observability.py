@@ -1,0 +1,190 @@
+"""What is told of a cluster: the nodes' logs and metrics, a dashboard, alarms."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Final
+
+from aws_cdk import Acknowledgment, Aws, RemovalPolicy, Stack, Validations
+from aws_cdk import aws_autoscaling as autoscaling
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_ssm as ssm
+from constructs import Construct
+
+from stacks import dashboard
+from stacks.agent import AgentSettings, configuration
+from stacks.alarms import Alarms, AlarmsProps
+from stacks.boot import may_have_gpus
+from stacks.config import MASTER, WORKER, ClusterConfig
+from stacks.watched import GROUP_METRICS, Watched
+
+# Logical ids, by which people find the log groups: CloudFormation makes the names of them.
+NODE_LOGS: Final = "NodeLogs"
+RUN_LOGS: Final = "RunLogs"
+
+
+def namespace(config: ClusterConfig) -> str:
+    """Return the namespace of the nodes' metrics, which a cluster shares with no other of its account and region."""
+    return f"deepcdk/{config.stack_name}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TelemetryProps:
+    config: ClusterConfig
+
+
+class Telemetry(Construct):
+    """Own what the nodes' CloudWatch agents need: log groups, and each role's configuration in a parameter."""
+
+    def __init__(self, scope: Construct, id: str, props: TelemetryProps) -> None:
+        super().__init__(scope, id)
+        config = props.config
+        self._config = config
+        self.node_logs = self._create_log_group(NODE_LOGS) if config.node_logs else None
+        self.run_logs = self._create_log_group(RUN_LOGS) if config.node_logs else None
+        self._parameters: dict[str, ssm.CfnParameter] = {}
+        if config.has_agent:
+            self._parameters = {role: self._create_parameter(role) for role in (MASTER, WORKER)}
+
+    @property
+    def log_groups(self) -> tuple[str, ...]:
+        """Return the names of the log groups that the nodes write to."""
+        return tuple(group.ref for group in (self.node_logs, self.run_logs) if group)
+
+    def parameter(self, role: str) -> str:
+        """Return the name of the parameter with a role's configuration of the agent; empty without an agent."""
+        found = self._parameters.get(role)
+        return found.ref if found else ""
+
+    def admit(self, roles: Mapping[str, iam.Role]) -> None:
+        """Allow the nodes' roles what their agents do."""
+        for name, role in roles.items():
+            for statement in self._statements(name):
+                role.add_to_policy(statement)
+            if self._config.node_metrics:
+                Validations.of(role).acknowledge(
+                    Acknowledgment(
+                        id="AwsSolutions-IAM5[Resource::*]",
+                        reason="PutMetricData knows no resources; a condition holds it to the cluster's namespace.",
+                    )
+                )
+
+    def _create_log_group(self, logical_id: str) -> logs.CfnLogGroup:
+        group = logs.CfnLogGroup(self, logical_id, retention_in_days=self._config.log_retention_days)
+        group.override_logical_id(logical_id)
+        # Retained also when the first deployment fails: that is when the boot logs are wanted. They expire anyway.
+        keep = self._config.retain_data
+        group.apply_removal_policy(RemovalPolicy.RETAIN if keep else RemovalPolicy.DESTROY)
+        return group
+
+    def _create_parameter(self, role: str) -> ssm.CfnParameter:
+        config = self._config
+        settings = AgentSettings(
+            role=role,
+            namespace=namespace(config),
+            metrics=config.node_metrics,
+            interval_s=config.metrics_interval_s,
+            gpus=_has_gpus(config, role),
+            efa=config.efa and role == WORKER,
+            boot_logs=self.node_logs.ref if self.node_logs else "",
+            run_logs=self.run_logs.ref if self.run_logs and role == MASTER else "",
+            runs=f"{config.efs_mount}/runs",
+        )
+        return ssm.CfnParameter(
+            self,
+            f"{role.capitalize()}Agent",
+            type="String",
+            value=configuration(settings),
+            description=f"Configuration of the CloudWatch agent ({role})",
+        )
+
+    def _statements(self, role: str) -> list[iam.PolicyStatement]:
+        found: list[iam.PolicyStatement] = []
+        parameter, groups = self._parameters.get(role), [self.node_logs, self.run_logs if role == MASTER else None]
+        if parameter:
+            arn = Stack.of(self).format_arn(service="ssm", resource="parameter", resource_name=parameter.ref)
+            # The agent reads its configuration when the node boots.
+            found.append(iam.PolicyStatement(actions=["ssm:GetParameter"], resources=[arn]))
+        arns = [group.attr_arn for group in groups if group]
+        if arns:
+            # A stream for each log file; the groups themselves are the stack's.
+            actions = ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"]
+            found.append(iam.PolicyStatement(actions=actions, resources=arns))
+        if self._config.node_metrics:
+            condition = {"StringEquals": {"cloudwatch:namespace": namespace(self._config)}}
+            found.append(
+                iam.PolicyStatement(actions=["cloudwatch:PutMetricData"], resources=["*"], conditions=condition)
+            )
+        return found
+
+
+def _has_gpus(config: ClusterConfig, role: str) -> bool:
+    return may_have_gpus(config.worker_instance_type if role == WORKER else config.master_instance_type)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObservabilityProps:
+    config: ClusterConfig
+    vpc: ec2.IVpc
+    groups: Mapping[str, autoscaling.AutoScalingGroup]
+    """Auto Scaling groups, by role."""
+    file_system: str
+    telemetry: Telemetry
+
+
+class Observability(Construct):
+    """Own the dashboard and the alarms."""
+
+    def __init__(self, scope: Construct, id: str, props: ObservabilityProps) -> None:
+        super().__init__(scope, id)
+        config = props.config
+        if not config.dashboard and not config.alarms:
+            return
+        for group in props.groups.values():
+            collect_group_metrics(group)
+        watched = _watched(props)
+        alarms: Alarms | None = None
+        if config.alarms:
+            alarms = Alarms(self, "Alarms", AlarmsProps(config=config, watched=watched))
+            for group in props.groups.values():
+                alarms.tell_launch_failures(group)
+        if config.dashboard:
+            body = dashboard.body(watched, alarms.arns if alarms else ())
+            cloudwatch.CfnDashboard(
+                self,
+                "Dashboard",
+                # Dashboards are the account's, not the region's: a name tells both.
+                dashboard_name=f"{config.stack_name}-{Aws.REGION}",
+                dashboard_body=Stack.of(self).to_json_string(body),
+            )
+
+
+def collect_group_metrics(group: autoscaling.AutoScalingGroup) -> None:
+    """Have an Auto Scaling group count its instances once a minute, which costs nothing."""
+    resource = group.node.default_child
+    if isinstance(resource, autoscaling.CfnAutoScalingGroup):
+        resource.metrics_collection = [
+            autoscaling.CfnAutoScalingGroup.MetricsCollectionProperty(
+                granularity="1Minute", metrics=list(GROUP_METRICS)
+            )
+        ]
+
+
+def _watched(props: ObservabilityProps) -> Watched:
+    config = props.config
+    gateways = [child for child in props.vpc.node.find_all() if isinstance(child, ec2.CfnNatGateway)]
+    return Watched(
+        region=Aws.REGION,
+        groups={role: group.auto_scaling_group_name for role, group in props.groups.items()},
+        file_system=props.file_system,
+        nat_gateways=tuple(gateway.ref for gateway in gateways),
+        namespace=namespace(config),
+        node_metrics=config.node_metrics,
+        gpus=_has_gpus(config, WORKER),
+        efa=config.efa,
+        log_groups=props.telemetry.log_groups,
+    )

@@ -1,0 +1,26 @@
+#!/bin/bash
+# Start the CloudWatch agent with the configuration in the parameter DEEPCDK_AGENT; install it first where it is missing.
+#
+# On a node only where the cluster has an agent; node.sh runs it.
+set -euo pipefail
+
+root=${DEEPCDK_ROOT:-}
+ctl=$root/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl
+package=$root/tmp/amazon-cloudwatch-agent.deb
+ID=
+
+if [[ ! -x $ctl ]]; then
+  if command -v dnf >/dev/null; then
+    dnf install -y -q amazon-cloudwatch-agent
+  else
+    # Debian and Ubuntu have no such package; AWS keeps one for each in a bucket of the region.
+    # shellcheck source=/dev/null
+    . "$root/etc/os-release"
+    bucket=amazoncloudwatch-agent-$DEEPCDK_REGION.s3.$DEEPCDK_REGION.${DEEPCDK_FILE_SYSTEM##*."$DEEPCDK_REGION".}
+    curl -fsS --retry 3 --max-time 120 -o "$package" \
+      "https://$bucket/$ID/$(dpkg --print-architecture)/latest/amazon-cloudwatch-agent.deb"
+    dpkg -i "$package"
+    rm -f "$package"
+  fi
+fi
+"$ctl" -a fetch-config -m ec2 -s -c "ssm:$DEEPCDK_AGENT"

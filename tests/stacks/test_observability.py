@@ -1,0 +1,121 @@
+"""Log groups, the agents' parameters and permissions, and the dashboard, in the template."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.stacks.conftest import Synthesise
+from tests.stacks.template import Template
+from tests.stacks.test_dashboard import check_widget
+
+ALL: dict[str, Any] = {
+    "node_logs": True,
+    "node_metrics": True,
+    "dashboard": True,
+    "alarms": True,
+    "alarm_emails": ("ops@example.com",),
+}
+
+
+@pytest.fixture
+def whole(synthesise: Synthesise) -> Template:
+    return synthesise(**ALL)
+
+
+def filled(value: Any) -> str:
+    """Return a text of the template with something in the place of each reference, as CloudFormation would."""
+    if isinstance(value, str):
+        return value
+    if "Fn::Join" in value:
+        between, parts = value["Fn::Join"]
+        return str(between).join(filled(part) for part in parts)
+    if "Ref" in value:
+        return str(value["Ref"]).replace("::", "-")
+    return "arn:" + ".".join(value["Fn::GetAtt"])
+
+
+def statements(template: Template, group: str) -> list[dict[str, Any]]:
+    """Return what the role of a group's nodes may do."""
+    profile = template.of("AWS::IAM::InstanceProfile")[
+        template.template_of(group)["IamInstanceProfile"]["Arn"]["Fn::GetAtt"][0]
+    ]
+    (role,) = profile["Roles"]
+    policies = [item for item in template.of("AWS::IAM::Policy").values() if role in item["Roles"]]
+    return [statement for policy in policies for statement in policy["PolicyDocument"]["Statement"]]
+
+
+def test_the_default_cluster_has_nothing_of_it(template: Template) -> None:
+    services = {item["Type"].split("::")[1] for item in template.resources.values()}
+    assert not services & {"CloudWatch", "Logs", "SNS", "SSM"}
+    assert "DEEPCDK_AGENT" not in template.user_data("WorkerGroup")
+    assert "MetricsCollection" not in template.resources["WorkerGroup"]["Properties"]
+
+
+def test_the_dashboard_is_json_whose_references_lead_to_the_cluster(whole: Template) -> None:
+    (board,) = whole.of("AWS::CloudWatch::Dashboard").values()
+    assert filled(board["DashboardName"]) == "deepcdk-AWS-Region"
+    widgets = json.loads(filled(board["DashboardBody"]))["widgets"]
+    for widget in widgets:
+        check_widget(widget)
+    text = json.dumps(widgets)
+    nat, files = whole.only("AWS::EC2::NatGateway"), whole.only("AWS::EFS::FileSystem")
+    for name in ("WorkerGroup", "MasterGroup", nat, files, "NodeLogs", "RunLogs"):
+        assert name in text, name
+    (alarms,) = [widget["properties"]["alarms"] for widget in widgets if widget["type"] == "alarm"]
+    assert len(alarms) == len(whole.of("AWS::CloudWatch::Alarm"))
+
+
+def test_log_groups_expire_and_outlive_a_cluster_whose_data_is_kept(whole: Template, synthesise: Synthesise) -> None:
+    for name in ("NodeLogs", "RunLogs"):
+        assert whole.resources[name]["DeletionPolicy"] == "Retain"
+        assert whole.resources[name]["Properties"]["RetentionInDays"] == 30
+        gone = synthesise(node_logs=True, retain_data=False, log_retention_days=7).resources[name]
+        assert gone["DeletionPolicy"] == "Delete"
+        assert gone["Properties"]["RetentionInDays"] == 7
+        assert "LogGroupName" not in gone["Properties"], "a group that is kept would be in the next one's way"
+
+
+def test_each_role_boots_with_its_own_configuration_of_the_agent(whole: Template) -> None:
+    found = {}
+    for group in ("MasterGroup", "WorkerGroup"):
+        (line,) = [line for line in whole.user_data(group).splitlines() if line.startswith("export DEEPCDK_AGENT=")]
+        parameter = line.split("${")[1].split("}")[0]
+        found[group] = json.loads(filled(whole.of("AWS::SSM::Parameter")[parameter]["Value"]))
+    logs = {
+        group: {entry["log_group_name"] for entry in document["logs"]["logs_collected"]["files"]["collect_list"]}
+        for group, document in found.items()
+    }
+    assert logs == {"MasterGroup": {"NodeLogs", "RunLogs"}, "WorkerGroup": {"NodeLogs"}}
+    assert {document["metrics"]["namespace"] for document in found.values()} == {"deepcdk/deepcdk"}
+
+
+def test_nodes_may_write_to_their_log_groups_and_their_clusters_metrics_only(whole: Template) -> None:
+    found = {str(item["Action"]): item for item in statements(whole, "WorkerGroup")}
+    logs = found["['logs:CreateLogStream', 'logs:DescribeLogStreams', 'logs:PutLogEvents']"]
+    assert logs["Resource"] == {"Fn::GetAtt": ["NodeLogs", "Arn"]}
+    metrics = found["cloudwatch:PutMetricData"]
+    assert metrics["Resource"] == "*"
+    assert metrics["Condition"] == {"StringEquals": {"cloudwatch:namespace": "deepcdk/deepcdk"}}
+    assert filled(found["ssm:GetParameter"]["Resource"]).startswith("arn:AWS-Partition:ssm:AWS-Region:AWS-AccountId:")
+    assert len(found) == 4, "these, and the signal to the stack"
+
+
+def test_the_master_alone_ships_the_runs_logs(whole: Template) -> None:
+    (logs,) = [item for item in statements(whole, "MasterGroup") if "logs:PutLogEvents" in item["Action"]]
+    assert logs["Resource"] == [{"Fn::GetAtt": ["NodeLogs", "Arn"]}, {"Fn::GetAtt": ["RunLogs", "Arn"]}]
+
+
+def test_logs_alone_take_no_permission_for_metrics(synthesise: Synthesise) -> None:
+    template = synthesise(node_logs=True)
+    assert "cloudwatch:PutMetricData" not in template.text()
+    assert all('"metrics":' not in filled(item["Value"]) for item in template.of("AWS::SSM::Parameter").values())
+
+
+def test_efa_is_measured_on_workers_alone(synthesise: Synthesise) -> None:
+    template = synthesise(**ALL, worker_instance_type="p5.48xlarge", efa=True)
+    with_efa = [id for id, item in template.of("AWS::SSM::Parameter").items() if '"efa"' in filled(item["Value"])]
+    assert len(with_efa) == 1
+    assert "Worker" in with_efa[0]
