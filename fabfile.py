@@ -9,9 +9,10 @@ from fabric.main import program
 from invoke.collection import Collection
 
 from cluster.tasks import positionals
+from cluster.tasks.lifetime import down, up
 from cluster.tasks.nodes import run, scale, ssh, ssh_config
 from cluster.tasks.runs import fetch, logs, rm, runs, show, stop
-from cluster.tasks.stack import down, status, up
+from cluster.tasks.stack import status
 from cluster.tasks.training import attach, push, resume, train
 
 CLUSTER = (up, down, status, scale, ssh, ssh_config, run)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cluster.aws import Aws
 
 TOOLKIT: Final = "CDKToolkit"
+LAST_LINES: Final = 30
+"""Of what the CLI said, where it failed without having been heard."""
 
 
 class CdkError(DeepcdkError, RuntimeError):
@@ -58,9 +60,16 @@ def context(overrides: Mapping[str, str]) -> list[str]:
     return [word for key, value in overrides.items() for word in ("-c", f"{key}={value}")]
 
 
-def deploy_command(cli: Path, stack: str, overrides: Mapping[str, str]) -> list[str]:
-    """Build the command that deploys. What it opens to whom stands in cdk.json, so it asks nothing."""
-    return [str(cli), "deploy", stack, "--require-approval", "never", *context(overrides)]
+def prepare_command(cli: Path, stack: str, change_set: str, assembly: Path, overrides: Mapping[str, str]) -> list[str]:
+    """Build the command that makes templates and a change set of them, and changes nothing."""
+    prepare = ["--method", "prepare-change-set", "--change-set-name", change_set, "--output", str(assembly)]
+    return [str(cli), "deploy", stack, "--require-approval", "never", *prepare, *context(overrides)]
+
+
+def execute_command(cli: Path, stack: str, change_set: str, assembly: Path) -> list[str]:
+    """Build the command that executes a change set and shows its progress. What it changes was shown before."""
+    execute = ["--method", "execute-change-set", "--change-set-name", change_set, "--app", str(assembly)]
+    return [str(cli), "deploy", stack, "--require-approval", "never", *execute]
 
 
 def destroy_command(cli: Path, stack: str, overrides: Mapping[str, str]) -> list[str]:
@@ -76,16 +85,11 @@ def bootstrap_command(cli: Path, account: str, region: str) -> list[str]:
 def run(command: Sequence[str], directory: Path, what: str) -> None:
     """Run the CLI with its output passed through. Raises CdkError when it fails, KeyboardInterrupt on Ctrl-C."""
     sys.stdout.flush()
-    process = subprocess.Popen(command, cwd=directory, env=environment(find_node(), os.environ))
+    process = subprocess.Popen(command, cwd=directory, env=environment(find_node(), os.environ), text=True)
     try:
         status = process.wait()
     except KeyboardInterrupt:
-        # The terminal has sent the CLI its own; give it the time to end.
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            process.wait()
+        _end(process)
         raise
     if status != 0:
         raise CdkError(
@@ -95,14 +99,50 @@ def run(command: Sequence[str], directory: Path, what: str) -> None:
         )
 
 
-def bootstrap_if_missing(aws: Aws, project: Path, tell: Callable[[str], None]) -> None:
-    """Bootstrap the account and region unless the CDK's own stack is there."""
+def run_quietly(command: Sequence[str], directory: Path, what: str) -> None:
+    """Run the CLI and show what it said only where it fails: then as part of the CdkError."""
+    process = subprocess.Popen(
+        command,
+        cwd=directory,
+        env=environment(find_node(), os.environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    try:
+        said, _ = process.communicate()
+    except KeyboardInterrupt:
+        _end(process)
+        raise
+    if process.returncode != 0:
+        lines = [line for line in said.splitlines() if line.strip()]
+        raise CdkError("\n  ".join([f"{what} failed", *lines[-LAST_LINES:]]), where=" ".join(command[:3]))
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Let the CLI end: the terminal has sent it the same Ctrl-C."""
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.wait()
+
+
+def is_bootstrapped(aws: Aws) -> bool:
+    """Tell whether the CDK's own stack is in the account and region."""
     toolkit = inventory.describe_stack(aws, TOOLKIT)
-    if toolkit is not None and toolkit["StackStatus"] in (
+    return toolkit is not None and toolkit["StackStatus"] in (
         "CREATE_COMPLETE",
         "UPDATE_COMPLETE",
         "UPDATE_ROLLBACK_COMPLETE",
-    ):
+    )
+
+
+def bootstrap_if_missing(aws: Aws, project: Path, tell: Callable[[str], None]) -> None:
+    """Bootstrap the account and region unless the CDK's own stack is there."""
+    if is_bootstrapped(aws):
         return
     with aws_errors("asking who I am"):
         account = aws.client("sts").get_caller_identity()["Account"]
@@ -111,13 +151,11 @@ def bootstrap_if_missing(aws: Aws, project: Path, tell: Callable[[str], None]) -
         run(bootstrap_command(find_cli(project), account, aws.region), Path(empty), "the bootstrap")
 
 
-def up(aws: Aws, project: Path, stack: str, overrides: Mapping[str, str], tell: Callable[[str], None]) -> None:
-    """Deploy the stack. What nodes said that failed to boot is part of the error, for they are gone by then."""
-    cli = find_cli(project)
-    bootstrap_if_missing(aws, project, tell)
+def execute(aws: Aws, project: Path, stack: str, change_set: str, assembly: Path, tell: Callable[[str], None]) -> None:
+    """Execute a change set. What nodes said that failed to boot is part of the error, for they are gone by then."""
     began = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     try:
-        run(deploy_command(cli, stack, overrides), project, "the deployment")
+        run(execute_command(find_cli(project), stack, change_set, assembly), project, "the deployment")
     except KeyboardInterrupt:
         tell("\nthe deployment may go on in CloudFormation: `fab status` shows it, `fab down` ends it")
         raise
@@ -126,16 +164,6 @@ def up(aws: Aws, project: Path, stack: str, overrides: Mapping[str, str], tell: 
         if not boots:
             raise
         raise CdkError("\n  ".join([str(error.what), *boots]), where=error.where, remedy=error.remedy) from None
-
-
-def describe_fate(kept: Mapping[str, bool]) -> str:
-    """Say which data outlive a stack and which go with it."""
-    stays = [name for name, keeps in kept.items() if keeps]
-    goes = [name for name, keeps in kept.items() if not keeps]
-    parts = [f"its {' and '.join(stays)} {'is' if len(stays) == 1 else 'are'} kept"] if stays else []
-    if goes:
-        parts.append(f"ITS {' AND '.join(goes).upper()} GO{'ES' if len(goes) == 1 else ''} TOO, WITH WHAT IS ON IT")
-    return ", ".join(parts) or "it holds no data of its own"
 
 
 def down(project: Path, stack: str, overrides: Mapping[str, str], tell: Callable[[str], None]) -> None:

@@ -13,7 +13,6 @@ from cluster.aws import Aws, aws_errors
 from cluster.errors import AwsError, NoStackError
 from stacks.config import CLUSTER_TAG, MASTER, WORKER, Output
 
-DATA_TYPES: Final = {"AWS::EFS::FileSystem": "file system", "AWS::S3::Bucket": "bucket"}
 BOOT_WORD: Final = "deepcdk: "
 """With which the boot script begins what it says."""
 
@@ -156,15 +155,6 @@ def read_template(aws: Aws, name: str) -> Mapping[str, Any]:
         body = aws.client("cloudformation").get_template(StackName=name)["TemplateBody"]
     template: Mapping[str, Any] = json.loads(body) if isinstance(body, str) else body
     return template
-
-
-def data_of(template: Mapping[str, Any]) -> dict[str, bool]:
-    """Tell of the file system and the bucket of a template, where it makes them, whether they outlive the stack."""
-    return {
-        DATA_TYPES[resource["Type"]]: resource.get("DeletionPolicy", "Delete").startswith("Retain")
-        for resource in template.get("Resources", {}).values()
-        if resource["Type"] in DATA_TYPES
-    }
 
 
 def find(aws: Aws, name: str) -> Inventory:

@@ -1,4 +1,4 @@
-"""The tasks of the stack as a whole: deploy it, show it, destroy it."""
+"""The task that shows the stack as a whole."""
 
 from __future__ import annotations
 
@@ -6,57 +6,20 @@ import datetime
 import json as json_format
 import sys
 import time
-from pathlib import Path
 from typing import Final
 
 from invoke.context import Context
 from invoke.tasks import task
 
-from cluster import cdk, inventory, keypair, report
+from cluster import inventory, report
 from cluster import load as loads
 from cluster.connection import Master
-from cluster.session import Session, confirm, describe_deployment
-from cluster.tasks.terms import JSON, KEY, PROJECT, SET, YES, guarded, say
+from cluster.session import Session
+from cluster.tasks.terms import JSON, KEY, PROJECT, SET, guarded, say
 
 WATCH_S: Final = 2.0
 CLEAR: Final = "\x1b[H\x1b[2J"
 """Home, and clear the screen."""
-
-
-@task(iterable=["set_"], help={"set": SET, "yes": YES, "key": KEY})
-@guarded
-def up(c: Context, set_: list[str], yes: bool = False, key: str = "") -> None:
-    """
-    Deploy the cluster of cdk.json, or change it to what cdk.json says now.
-
-    Example: fab up --set ssh_cidr=198.51.100.7/32 --set workers=4
-    """
-    session = Session(PROJECT, set_, key=key, deploying=True)
-    config = session.config
-    confirm(describe_deployment(session), yes=yes)
-    if not keypair.exists(session.aws, config.key_name):
-        public_key = keypair.find_public_key(Path.home(), key)
-        say(f"importing {public_key} as EC2 key pair {config.key_name}; the private half stays here")
-        keypair.import_public_key(session.aws, config.key_name, public_key)
-    cdk.up(session.aws, PROJECT, config.stack_name, session.overrides, say)
-    report.print_status(session.inventory, session.prices, wait_s=2.0)
-
-
-@task(iterable=["set_"], help={"set": SET, "yes": YES})
-@guarded
-def down(c: Context, set_: list[str], yes: bool = False) -> None:
-    """
-    Destroy the cluster. Its data stay where it was deployed with retain_data.
-
-    Example: fab down --yes
-    """
-    session = Session(PROJECT, set_)
-    stack = session.deployed_stack
-    kept = inventory.data_of(inventory.read_template(session.aws, stack.name))
-    confirm(f"destroy stack {stack.name}: {cdk.describe_fate(kept)}.", yes=yes)
-    if stack.bucket and not kept.get("bucket", True):
-        say(f"emptying bucket {stack.bucket}: {cdk.empty_bucket(session.aws, stack.bucket)} objects deleted")
-    cdk.down(PROJECT, session.config.stack_name, session.overrides, say)
 
 
 @task(

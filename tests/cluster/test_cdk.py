@@ -29,9 +29,14 @@ def calls(project: Path) -> list[str]:
 
 
 def test_overrides_reach_the_cli_as_context() -> None:
-    cli = Path("cdk")
-    assert cdk.deploy_command(cli, "deepcdk", {"workers": "4"}) == [
-        "cdk", "deploy", "deepcdk", "--require-approval", "never", "-c", "workers=4",
+    cli, assembly = Path("cdk"), Path("/tmp/assembly")
+    assert cdk.prepare_command(cli, "deepcdk", "next", assembly, {"workers": "4"}) == [
+        "cdk", "deploy", "deepcdk", "--require-approval", "never", "--method", "prepare-change-set",
+        "--change-set-name", "next", "--output", "/tmp/assembly", "-c", "workers=4",
+    ]  # fmt: skip
+    assert cdk.execute_command(cli, "deepcdk", "next", assembly) == [
+        "cdk", "deploy", "deepcdk", "--require-approval", "never", "--method", "execute-change-set",
+        "--change-set-name", "next", "--app", "/tmp/assembly",
     ]  # fmt: skip
     assert cdk.destroy_command(cli, "deepcdk", {}) == ["cdk", "destroy", "deepcdk", "--force"]
 
@@ -48,21 +53,41 @@ def test_a_missing_cli_points_to_the_setup(tmp_path: Path, monkeypatch: pytest.M
     assert "make setup" in caught.value.remedy
 
 
-def test_up_bootstraps_an_account_that_is_not(aws: Aws, project: Path) -> None:
+def test_an_account_that_is_not_bootstrapped_becomes_so_without_running_an_app(aws: Aws, project: Path) -> None:
     told: list[str] = []
-    cdk.up(aws, project, "deepcdk", {}, told.append)
-    bootstrap, deploy = calls(project)
+    assert not cdk.is_bootstrapped(aws)
+    cdk.bootstrap_if_missing(aws, project, told.append)
+    (bootstrap,) = calls(project)
     assert "bootstrap aws://123456789012/us-east-1" in bootstrap
-    assert not bootstrap.startswith(f"{project} "), "the bootstrap runs no app"
-    assert deploy.startswith(f"{project} deploy deepcdk")
+    assert not bootstrap.startswith(f"{project} ")
     assert "123456789012" in told[0]
 
 
-def test_up_bootstraps_once(aws: Aws, project: Path) -> None:
+def test_an_account_is_bootstrapped_once(aws: Aws, project: Path) -> None:
     template = json.dumps({"Resources": {"B": {"Type": "AWS::S3::Bucket"}}})
     aws.client("cloudformation").create_stack(StackName="CDKToolkit", TemplateBody=template)
-    cdk.up(aws, project, "deepcdk", {}, lambda _: None)
-    assert len(calls(project)) == 1
+    cdk.bootstrap_if_missing(aws, project, lambda _: None)
+    assert not (project / "calls").exists()
+
+
+def test_an_execution_runs_in_the_project_on_the_templates_of_the_plan(aws: Aws, project: Path) -> None:
+    cdk.execute(aws, project, "deepcdk", "next", Path("/tmp/assembly"), print)
+    (call,) = calls(project)
+    assert call.startswith(f"{project} deploy deepcdk")
+    assert call.endswith("--app /tmp/assembly")
+
+
+def test_what_the_cli_said_is_shown_where_it_fails_and_only_there(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cli = project / "node_modules" / ".bin" / "cdk"
+    cli.write_text(f"#!/bin/sh\necho out; echo why >&2\nexit $(cat {project}/status)\n")
+    cdk.run_quietly([str(cli)], project, "the plan")
+    (project / "status").write_text("3")
+    with pytest.raises(cdk.CdkError, match=r"(?s)the plan failed.*out.*why"):
+        cdk.run_quietly([str(cli)], project, "the plan")
+    captured = capfd.readouterr()
+    assert captured.out + captured.err == ""
 
 
 def test_a_failed_deployment_is_told_with_its_status(project: Path) -> None:
@@ -80,13 +105,3 @@ def test_a_bucket_is_emptied_of_all_versions(aws: Aws) -> None:
     s3.delete_object(Bucket="runs", Key="a")
     assert cdk.empty_bucket(aws, "runs") == 3
     s3.delete_bucket(Bucket="runs")
-
-
-def test_what_goes_with_a_stack_is_told_by_what_was_deployed() -> None:
-    both = {"file system": False, "bucket": False}
-    assert cdk.describe_fate(both) == "ITS FILE SYSTEM AND BUCKET GO TOO, WITH WHAT IS ON IT"
-    assert cdk.describe_fate({"file system": True, "bucket": True}) == "its file system and bucket are kept"
-    assert cdk.describe_fate({"bucket": True}) == "its bucket is kept"
-    assert cdk.describe_fate({"file system": True, "bucket": False}) == (
-        "its file system is kept, ITS BUCKET GOES TOO, WITH WHAT IS ON IT"
-    )

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.aws import Aws, aws_errors
 from cluster.errors import AwsError, NoStackError
-from cluster.inventory import console, data_of, find, find_stack, parse_inventory, parse_stack, refresh
+from cluster.inventory import console, find, find_stack, parse_inventory, parse_stack, refresh
 
 OUTPUTS = {
     "MasterGroupName": "masters",
@@ -118,13 +118,3 @@ def test_a_stack_without_instances_has_none(aws: Aws) -> None:
 def test_an_instance_that_is_unknown_is_an_error_of_aws(aws: Aws) -> None:
     with pytest.raises(AwsError, match="reading the console"), aws_errors("never"):
         console(aws, "i-00000000000000000")
-
-
-def test_data_outlive_a_stack_by_the_deployed_deletion_policy() -> None:
-    resources = {
-        "FileSystem": {"Type": "AWS::EFS::FileSystem", "DeletionPolicy": "RetainExceptOnCreate"},
-        "RunBucket": {"Type": "AWS::S3::Bucket", "DeletionPolicy": "Delete"},
-        "Vpc": {"Type": "AWS::EC2::VPC"},
-    }
-    assert data_of({"Resources": resources}) == {"file system": True, "bucket": False}
-    assert data_of({"Resources": {"RunBucket": {"Type": "AWS::S3::Bucket"}}}) == {"bucket": False}

@@ -61,7 +61,10 @@ def test_scaling_from_two_to_four_keeps_the_first_two_under_their_names(own: Emb
 
 def test_a_changed_deployment_keeps_the_grown_group_and_its_nodes(own: EmbeddedCloud) -> None:
     before = registered(own)
-    own.fab("up", "--yes", "--set", "worker_volume_gib=120")
+    planned = json.loads(own.fab("up", "--plan", "--json", "--set", "worker_volume_gib=120").stdout)
+    assert {each["action"] for each in planned["changes"]} == {"changed"}
+    changed = own.fab("up", "--yes", "--set", "worker_volume_gib=120").stdout
+    assert "VolumeSize 100 -> 120" in changed
     assert {i["InstanceId"] for i in own.instances("worker")} == set(before)
     assert registered(own) == before
 

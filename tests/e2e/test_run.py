@@ -113,7 +113,7 @@ def test_a_changed_host_key_is_refused(cluster: EmbeddedCloud, trained: dict[str
     assert "Traceback" not in done.stderr
 
 
-def test_a_second_run_is_refused_and_the_first_goes_on_without_the_laptop(
+def test_a_second_run_and_what_would_end_the_first_are_refused_and_it_goes_on_without_the_laptop(
     cluster: EmbeddedCloud, trained: dict[str, Any]
 ) -> None:
     cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--epochs", "5000", "--detach", "--yes")
@@ -123,10 +123,19 @@ def test_a_second_run_is_refused_and_the_first_goes_on_without_the_laptop(
         assert second.returncode != 0
         assert run in second.stdout + second.stderr
         assert eventually(lambda: live_state(cluster, run) == "running", within_s=60)
+        shrunk = cluster.fab("up", "--yes", "--set", "workers=1", check=False)
+        assert "1 of 2 nodes END" in shrunk.stdout
+        destroyed = cluster.fab("down", "--yes", check=False)
+        for refused in (shrunk, destroyed):
+            assert refused.returncode == 1
+            assert f"run {run} is live" in refused.stderr
+            assert "--force" in refused.stderr
+        assert live_state(cluster, run) == "running"
     finally:
         cluster.fab("stop", "--run", run)
     assert live_state(cluster, run) == "stopped"
     assert runs(cluster)[0]["run_id"] == run
+    assert len(cluster.instances("worker")) == 2
     assert (demo.ROOT / "runs" / trained["run"] / "result.json").exists()
 
 

@@ -1,0 +1,140 @@
+"""The tasks that begin, change and end a cluster."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+
+from invoke.context import Context
+from invoke.tasks import task
+
+from cluster import cdk, deployment, effects, inventory, keypair, liveness, remains, report
+from cluster.errors import DeepcdkError, UsageError
+from cluster.session import Session, confirm, describe_deployment
+from cluster.tasks.terms import KEY, PROJECT, SET, YES, guarded, say
+
+FORCE = "do it although a run is live: the run is stopped first, with a checkpoint"
+
+
+@task(
+    iterable=["set_"],
+    auto_shortflags=False,
+    help={
+        "plan": "show what would change, and change nothing",
+        "force": FORCE,
+        "json": "with --plan: print JSON",
+        "set": SET,
+        "yes": YES,
+        "key": KEY,
+    },
+)
+@guarded
+def up(
+    c: Context,
+    set_: list[str],
+    plan: bool = False,
+    force: bool = False,
+    json: bool = False,
+    yes: bool = False,
+    key: str = "",
+) -> None:
+    """
+    Deploy the cluster of cdk.json, or change it to what cdk.json says now.
+
+    What a change adds, alters, replaces and removes is shown before. One that a live run would not survive is refused.
+
+    Example: fab up --set ssh_cidr=198.51.100.7/32 --set workers=4
+    """
+    if json and not plan:
+        raise UsageError("--json", None, "shows a plan; give it with --plan")
+    session = Session(PROJECT, set_, key=key, deploying=True)
+    if plan:
+        _show_plan(session, as_json=json)
+        return
+    stack = session.config.stack_name
+    new = deployment.is_new(inventory.describe_stack(session.aws, stack))
+    if new:
+        confirm(describe_deployment(session), yes=yes)
+    _provide_key_pair(session)
+    cdk.bootstrap_if_missing(session.aws, PROJECT, say)
+    with deployment.planned(session.aws, PROJECT, stack, session.overrides) as planned:
+        if planned.unchanged:
+            say(f"stack {stack}: no changes")
+        else:
+            report.print_table(effects.change_table(stack, planned.effects))
+            _permit(session, planned, new=new, force=force, yes=yes)
+            cdk.execute(session.aws, PROJECT, stack, deployment.NAME, planned.assembly, say)
+    report.print_status(inventory.find(session.aws, stack), session.prices, wait_s=2.0)
+
+
+def _show_plan(session: Session, *, as_json: bool) -> None:
+    stack = session.config.stack_name
+    there = inventory.describe_stack(session.aws, stack)
+    if there is not None and there["StackStatus"] in deployment.FAILED_CREATION:
+        raise DeepcdkError(
+            f"stack {stack} failed to be created ({there['StackStatus']}); a plan would begin by removing what is left",
+            remedy="`fab up` removes it and creates the cluster anew; `fab down` only removes it",
+        )
+    if not cdk.is_bootstrapped(session.aws):
+        raise DeepcdkError(
+            "the CDK is not bootstrapped in this account and region, without which CloudFormation cannot be asked",
+            where=f"region {session.aws.region}",
+            remedy="`fab up` bootstraps it, once; nothing but the new cluster would be in the plan",
+        )
+    with deployment.planned(session.aws, PROJECT, stack, session.overrides) as planned:
+        if as_json:
+            say(json_format.dumps(planned.document(), indent=1))
+        elif planned.unchanged:
+            say(f"stack {stack}: no changes")
+        else:
+            report.print_table(effects.change_table(stack, planned.effects))
+            for reason in planned.ends_run:
+                say(f"ends a live run: {reason}")
+
+
+def _provide_key_pair(session: Session) -> None:
+    name = session.config.key_name
+    if not keypair.exists(session.aws, name):
+        public_key = keypair.find_public_key(Path.home(), session.key)
+        say(f"importing {public_key} as EC2 key pair {name}; the private half stays here")
+        keypair.import_public_key(session.aws, name, public_key)
+
+
+def _permit(session: Session, plan: deployment.Plan, *, new: bool, force: bool, yes: bool) -> None:
+    """Ask before a change, and see to a live run that it would end."""
+    if new:
+        return  # It was asked for before anything was made, and there is nothing to lose.
+    doing, reasons = "the change", plan.ends_run
+    run_id = liveness.allow(session, doing, reasons, force=force) if reasons else ""
+    stopped = f" Run {run_id} is stopped first." if run_id else ""
+    confirm(f"change stack {plan.stack}: {effects.summary(plan.effects)}.{stopped}", yes=yes)
+    if reasons:
+        liveness.end(session, liveness.allow(session, doing, reasons, force=force), say)
+
+
+@task(iterable=["set_"], help={"set": SET, "yes": YES, "force": FORCE, "key": KEY})
+@guarded
+def down(c: Context, set_: list[str], yes: bool = False, force: bool = False, key: str = "") -> None:
+    """
+    Destroy the cluster. Its data stay where it was deployed with retain_data.
+
+    While a run is live it does nothing, unless forced.
+
+    Example: fab down --yes
+    """
+    session = Session(PROJECT, set_, key=key)
+    stack = session.deployed_stack
+    holders = remains.find(session.aws, stack.name)
+    doing = f"destroying stack {stack.name}"
+    run_id = liveness.allow(session, doing, (), force=force)
+    stopped = f" Run {run_id} is stopped first." if run_id else ""
+    confirm(f"destroy stack {stack.name}: {remains.describe_fate(holders)}.{stopped}", yes=yes)
+    liveness.end(session, liveness.allow(session, doing, (), force=force), say)
+    for each in holders:
+        if each.type == remains.BUCKET and not each.kept:
+            say(
+                f"emptying bucket {each.physical_id}: {cdk.empty_bucket(session.aws, each.physical_id)} objects deleted"
+            )
+    cdk.down(PROJECT, session.config.stack_name, session.overrides, say)
+    for line in remains.describe_remains(holders, session.config.key_name):
+        say(line)

@@ -1,0 +1,133 @@
+"""Facts about a deployment in two steps: the plan is CloudFormation's own, and what is not executed leaves nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import cdk, deployment
+from cluster.aws import Aws
+from cluster.cdk import CdkError
+
+Propose = Callable[[dict[str, Any], str], None]
+PROJECT = Path("/project")
+
+
+def bucket(**more: Any) -> dict[str, Any]:
+    return {"Type": "AWS::S3::Bucket", "Properties": {}, **more}
+
+
+@pytest.fixture
+def propose(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Propose:
+    """Return a setter of what the CDK CLI makes a change set of, in place of the CLI."""
+    wanted: dict[str, Any] = {}
+
+    def run_quietly(command: list[str], project: Path, what: str) -> None:
+        name = command[command.index("--change-set-name") + 1]
+        aws.client("cloudformation").create_change_set(
+            StackName="deepcdk", ChangeSetName=name, ChangeSetType=wanted["kind"], TemplateBody=wanted["body"]
+        )
+
+    def set_up(resources: dict[str, Any], kind: str) -> None:
+        wanted.update(kind=kind, body=json.dumps({"Resources": resources}))
+
+    monkeypatch.setattr(cdk, "run_quietly", run_quietly)
+    monkeypatch.setattr(cdk, "find_cli", lambda _: Path("cdk"))
+    return set_up
+
+
+def deploy(aws: Aws, resources: dict[str, Any]) -> None:
+    body = json.dumps({"Resources": resources})
+    aws.client("cloudformation").create_stack(StackName="deepcdk", TemplateBody=body)
+
+
+def change_sets(aws: Aws) -> list[str]:
+    listed = aws.client("cloudformation").list_change_sets(StackName="deepcdk")["Summaries"]
+    return [each["ChangeSetName"] for each in listed]
+
+
+def test_a_plan_says_what_comes_and_what_goes(aws: Aws, propose: Propose) -> None:
+    deploy(aws, {"Old": bucket(), "Same": bucket()})
+    propose({"New": bucket(), "Same": bucket()}, "UPDATE")
+    with deployment.planned(aws, PROJECT, "deepcdk", {}) as plan:
+        assert [(each.action, each.what) for each in plan.effects] == [
+            ("REMOVED", "bucket Old"),
+            ("added", "bucket New"),
+        ]
+        assert change_sets(aws) == [deployment.NAME]
+    assert plan.ends_run == ("bucket Old: removed",)
+    assert [each["action"] for each in plan.document()["changes"]] == ["REMOVED", "added"]
+
+
+def test_a_plan_that_is_not_executed_leaves_no_change_set(aws: Aws, propose: Propose) -> None:
+    deploy(aws, {"Old": bucket()})
+    propose({"New": bucket()}, "UPDATE")
+    with pytest.raises(KeyboardInterrupt), deployment.planned(aws, PROJECT, "deepcdk", {}):
+        raise KeyboardInterrupt
+    assert change_sets(aws) == []
+
+
+def test_a_plan_of_a_new_stack_leaves_no_stack(aws: Aws, propose: Propose) -> None:
+    propose({"New": bucket()}, "CREATE")
+    with deployment.planned(aws, PROJECT, "deepcdk", {}) as plan:
+        assert [each.action for each in plan.effects] == ["added"]
+    assert aws.client("cloudformation").describe_stacks()["Stacks"] == []
+
+
+def test_termination_protection_is_as_before_a_plan_that_is_not_executed(
+    aws: Aws, propose: Propose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(aws, {"Old": bucket()})
+    client = aws.client("cloudformation")
+    propose({"New": bucket()}, "UPDATE")
+    set_back: list[dict[str, Any]] = []
+    monkeypatch.setattr(client, "update_termination_protection", lambda **given: set_back.append(given))
+    shown = client.describe_stacks
+    with deployment.planned(aws, PROJECT, "deepcdk", {}):
+
+        def protected(**given: Any) -> dict[str, Any]:
+            answer: dict[str, Any] = shown(**given)
+            answer["Stacks"][0]["EnableTerminationProtection"] = True
+            return answer
+
+        monkeypatch.setattr(client, "describe_stacks", protected)
+    assert set_back == [{"StackName": "deepcdk", "EnableTerminationProtection": False}]
+
+
+@pytest.mark.parametrize(
+    ("reason", "unchanged"),
+    [
+        ("The submitted information didn't contain changes. Submit different information.", True),
+        ("No updates are to be performed.", True),
+        ("Template error: a rule is broken", False),
+    ],
+)
+def test_no_change_is_no_failure_and_any_other_is_told(
+    aws: Aws, propose: Propose, monkeypatch: pytest.MonkeyPatch, reason: str, unchanged: bool
+) -> None:
+    deploy(aws, {"Old": bucket()})
+    propose({"Old": bucket()}, "UPDATE")
+    client = aws.client("cloudformation")
+    failed = {"Status": "FAILED", "StatusReason": reason, "Changes": []}
+    monkeypatch.setattr(client, "describe_change_set", lambda **_: dict(failed))
+    monkeypatch.setattr(client, "get_template", lambda **_: {"TemplateBody": {"Resources": {}}})
+    if unchanged:
+        with deployment.planned(aws, PROJECT, "deepcdk", {}) as plan:
+            assert (plan.unchanged, plan.effects) == (True, ())
+    else:
+        with (
+            pytest.raises(CdkError, match="CloudFormation refuses the change: Template error"),
+            deployment.planned(aws, PROJECT, "deepcdk", {}),
+        ):
+            raise AssertionError("a plan that failed is none")
+
+
+def test_the_remains_of_a_failed_creation_count_as_nothing() -> None:
+    assert deployment.is_new(None)
+    assert deployment.is_new({"StackStatus": "ROLLBACK_COMPLETE"})
+    assert deployment.is_new({"StackStatus": "REVIEW_IN_PROGRESS"})
+    assert not deployment.is_new({"StackStatus": "UPDATE_ROLLBACK_COMPLETE"})
