@@ -75,7 +75,7 @@ def cost_so_far(picture: Picture, usd_per_hour: float | None) -> float | None:
 
 
 class PlainDisplay:
-    """Print a line for each epoch and each change of state, and one for a step now and then."""
+    """Print a line for each epoch and each change of state, one for a step now and then, and the log where it comes."""
 
     def __init__(
         self,
@@ -94,6 +94,8 @@ class PlainDisplay:
             if picture.is_final:
                 return  # The task tells the end, and more of it.
             self._write(f"{picture.run_id}: {picture.state}" + (f" ({picture.reason})" if picture.reason else ""))
+        if message["type"] == "log":
+            self._write(str(message.get("text", "")))
         if message["type"] != "metric":
             return
         event = message["record"].get("event")

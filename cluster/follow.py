@@ -42,6 +42,8 @@ class Picture:
     eta_s: float | None = None
     next_line: int = 0
     """First line of metrics.jsonl that was not seen: where a new connection goes on."""
+    next_log_line: int = 0
+    """The same of the run's log, where that is asked for."""
     hosts: tuple[str, ...] = ()
     last_lines: tuple[str, ...] = ()
 
@@ -85,6 +87,8 @@ def reduce(picture: Picture, message: dict[str, Any]) -> Picture:
             )
         case "heartbeat":
             return dataclasses.replace(picture, updated=_number(message, "time", picture.updated))
+        case "log":
+            return dataclasses.replace(picture, next_log_line=int(message.get("line", -1)) + 1)
         case "metric" if isinstance(message.get("record"), dict):
             record = message["record"]
             seen = dataclasses.replace(
@@ -158,7 +162,7 @@ class Display(Protocol):
 
 
 def follow(
-    open_stream: Callable[[int], Iterator[str]],
+    open_stream: Callable[[Picture], Iterator[str]],
     display: Display,
     *,
     silence_s: float = SILENCE_S,
@@ -167,14 +171,14 @@ def follow(
 ) -> Picture:
     """Follow a run until it has ended; return the last picture.
 
-    `open_stream(line)` yields the far side's lines from that line of metrics on; it is called again after a silence or
-    a broken connection. Raises ConnectionFailedError when no attempt gets through; the run goes on without us.
+    `open_stream(picture)` yields the far side's lines from where the picture ends; it is called again after a silence
+    or a broken connection. Raises ConnectionFailedError when no attempt gets through; the run goes on without us.
     """
     picture = Picture()
     failures = 0
     while True:
         try:
-            stream = Interruptible(open_stream(picture.next_line))
+            stream = Interruptible(open_stream(picture))
             while (line := stream.next(timeout_s=silence_s)) is not None:
                 failures = 0
                 message = parse_message(line)

@@ -6,23 +6,26 @@ import dataclasses
 import datetime
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cluster.errors import UsageError
 from cluster.inventory import Stack
+from cluster.program import Program
 from payload.config import TrainConfig, TrainConfigError
+from payload.knobs import KnobError, Knobs
 from payload.launch import (
     NODE_PYTHON,
     WORKER_PREFIX,
     Launch,
     Node,
     choose_hosts,
-    common_interface,
-    horovodrun,
     make_run_id,
+    meeting_interface,
     workers,
 )
+from payload.launcher import horovodrun
+from payload.rank import words as rank_words
 
 RUNTIME_PYTHON = "RUNTIME/bin/python"
 _ANY_RUN = "/run"
@@ -53,6 +56,11 @@ class Training:
                 "--run-dir", str(config.run_dir), "each run has a directory of its own; leave the flag out"
             )
 
+    @property
+    def label(self) -> str:
+        """Return what runs of it are called."""
+        return self.recipe
+
     def command(self, run_directory: str) -> tuple[str, ...]:
         """Build what each rank runs after its interpreter."""
         given = (
@@ -64,6 +72,21 @@ class Training:
         )
         flags = [word for flag, value in given if value for word in (flag, value)]
         return ("-m", "payload.train", "--recipe", self.recipe, "--run-dir", run_directory, *flags, *self.further)
+
+
+def read_work(payload: str, entry: str, further: Sequence[str], recipe: Mapping[str, str]) -> Training | Program:
+    """Read what is to run: the user's program, or else a recipe with its flags. Raises UsageError for a mixture."""
+    given = {name: text for name, text in recipe.items() if text}
+    if not payload:
+        for flag, value in (("--entry", entry), ("words after --", shlex.join(further))):
+            if value:
+                raise UsageError(flag, value, "needs --payload DIRECTORY, the one with your program")
+        arguments = given.pop("args", "")
+        return Training(**given, further=split_further(arguments))
+    for name, text in given.items():
+        rule = "is a recipe's; a program of your own takes its arguments in --entry or after --"
+        raise UsageError(f"--{name.replace('_', '-')}", text, rule)
+    return Program.from_arguments(payload, entry, further)
 
 
 def parse_nodes_argument(text: str, max_workers: int) -> int:
@@ -85,6 +108,34 @@ def parse_whole(name: str, text: str, *, lowest: int) -> int:
     return int(text)
 
 
+def parse_knobs(
+    *, fusion_threshold_mb: str = "", cycle_time_ms: str = "", cache_capacity: str = "", **switches: bool
+) -> Knobs:
+    """Parse Horovod's settings as flags give them. Raises UsageError that names the rule."""
+    cycle = parse_number("--cycle-time-ms", cycle_time_ms) if cycle_time_ms else None
+    try:
+        return Knobs(
+            fusion_threshold_mb=_whole_or_none("--fusion-threshold-mb", fusion_threshold_mb),
+            cycle_time_ms=cycle,
+            cache_capacity=_whole_or_none("--cache-capacity", cache_capacity),
+            **switches,
+        )
+    except KnobError as error:
+        raise UsageError(error.flag, error.value, error.rule) from None
+
+
+def _whole_or_none(name: str, text: str) -> int | None:
+    return parse_whole(name, text, lowest=0) if text else None
+
+
+def parse_number(name: str, text: str) -> float:
+    """Parse a number of a flag. Raises UsageError that names the rule."""
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(name, text, "must be a number") from None
+
+
 def split_further(text: str) -> tuple[str, ...]:
     """Split --args as a shell would, without ever giving it to one. Raises UsageError for an open quote."""
     try:
@@ -93,31 +144,55 @@ def split_further(text: str) -> tuple[str, ...]:
         raise UsageError("--args", text, f"cannot be split into words: {error}") from None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Hold how a run is launched, whatever it runs."""
+
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables for the ranks."""
+    knobs: Knobs = dataclasses.field(default_factory=Knobs)
+
+    def __post_init__(self) -> None:
+        for flag, given in (
+            ("--hierarchical-allreduce", self.knobs.hierarchical_allreduce),
+            ("--hierarchical-allgather", self.knobs.hierarchical_allgather),
+        ):
+            if given:
+                raise UsageError(flag, None, "needs Horovod built with MPI and for GPUs; under Gloo it is ignored")
+
+
 def build(
     stack: Stack,
-    training: Training,
+    work: Training | Program,
     nodes: Sequence[Node],
     count: int,
     *,
     payload: str,
+    program: str = "",
+    terms: Terms,
     now: datetime.datetime,
     token: str,
     git_commit: str,
 ) -> Launch:
-    """Build the spec of a run on the first `count` workers."""
+    """Build the spec of a run on the first `count` workers; `payload` and `program` name the pushed trees."""
     hosts = choose_hosts(nodes, count)
-    run_id = make_run_id(now, training.recipe, token)
-    masters = [node for node in nodes if node.worker_index is None]
+    run_id = make_run_id(now, work.label, token)
     return Launch(
         run_id=run_id,
         efs_mount=stack.efs_mount,
         payload=payload,
-        command=training.command(f"{stack.runs_root}/{run_id}"),
+        program=program,
+        command=work.command(f"{stack.runs_root}/{run_id}"),
         hosts=hosts,
-        interface=common_interface([*masters, *hosts]),
-        recipe=training.recipe,
+        interface=meeting_interface(nodes),
+        recipe=work.label,
         git_commit=git_commit,
-        environment=(("DEEPCDK_GIT_COMMIT", git_commit), ("DEEPCDK_PAYLOAD_HASH", payload)),
+        environment=(
+            ("DEEPCDK_GIT_COMMIT", git_commit),
+            ("DEEPCDK_PAYLOAD_HASH", program or payload),
+            *terms.environment,
+        ),
+        knobs=terms.knobs,
     )
 
 
@@ -136,6 +211,8 @@ def dry_run_lines(nodes: Sequence[Node], count: int, specify: Callable[[Sequence
     spec = specify([*nodes, *added])
     yield f"# in {spec.payload_directory} on the master, once RUNTIME is the same on all nodes:"
     yield shlex.join(horovodrun(spec, RUNTIME_PYTHON))
+    yield f"# and each rank then turns, in {spec.working_directory}, into:"
+    yield shlex.join(rank_words(spec, RUNTIME_PYTHON))
 
 
 def supervisor(stack: Stack, *arguments: str) -> list[str]:

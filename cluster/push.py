@@ -25,8 +25,11 @@ CONTROL_MODULES: Final = (
     "__init__",
     "afterlife",
     "fanout",
+    "knobs",
     "launch",
+    "launcher",
     "load",
+    "program",
     "reaper",
     "runs",
     "starting",
@@ -46,7 +49,7 @@ class Tree:
     """Hold a packed tree: the same files make the same bytes, on any machine."""
 
     archive: bytes
-    """An uncompressed tar whose entries lie under payload/."""
+    """An uncompressed tar whose entries lie under one folder: `payload`, or `program` for a user's own."""
     files: int
 
     @property
@@ -103,15 +106,15 @@ def check_syntax(root: Path, files: Iterable[Path]) -> None:
             raise BrokenPayloadError(f"{path}: {error}", remedy="correct it; nothing was uploaded") from None
 
 
-def pack(root: Path, files: Iterable[Path]) -> Tree:
-    """Pack the files of `root` under payload/, with times, owners and modes that depend on nothing but the content."""
+def pack(root: Path, files: Iterable[Path], folder: str = "payload") -> Tree:
+    """Pack the files of `root` under `folder`, with times, owners and modes that depend on nothing but the content."""
     buffer = io.BytesIO()
     count = 0
     with tarfile.open(fileobj=buffer, mode="w:", format=tarfile.PAX_FORMAT) as archive:
         for relative in files:
             path = root / relative
             data = path.read_bytes()
-            entry = tarfile.TarInfo(f"payload/{relative.as_posix()}")
+            entry = tarfile.TarInfo(f"{folder}/{relative.as_posix()}")
             entry.size = len(data)
             entry.mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
             archive.addfile(entry, io.BytesIO(data))

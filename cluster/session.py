@@ -17,6 +17,7 @@ from cluster.aws import Aws
 from cluster.connection import Master, connect
 from cluster.errors import DeepcdkError, LiveRunError, NotReadyError, RemoteError, UsageError
 from cluster.price import Prices, cache_file, shown, total_per_hour
+from cluster.program import Program
 from cluster.push import Pushed, Tree, control_tree, push
 from cluster.reader import Interruptible
 from payload.launch import Launch, LaunchError, Node, workers
@@ -252,18 +253,30 @@ def provide_nodes(
     return found
 
 
-def specify(session: Session, training: launch.Training, nodes: Sequence[Node], count: int, payload: str) -> Launch:
+def specify(
+    session: Session,
+    work: launch.Training | Program,
+    nodes: Sequence[Node],
+    count: int,
+    *,
+    payload: str,
+    program: str,
+    terms: launch.Terms,
+) -> Launch:
     """Build the spec of a new run. Raises DeepcdkError for one that cannot be."""
+    source = work.directory if isinstance(work, Program) else session.project
     try:
         return launch.build(
             session.stack,
-            training,
+            work,
             nodes,
             count,
             payload=payload,
+            program=program,
+            terms=terms,
             now=datetime.datetime.now(datetime.UTC),
             token=secrets.token_hex(2),
-            git_commit=launch.git_commit(session.project),
+            git_commit=launch.git_commit(source),
         )
     except LaunchError as error:
         raise DeepcdkError(str(error), remedy="`fab status` shows the nodes") from None

@@ -14,18 +14,19 @@ from cluster.session import Session, Supervisor
 PRICE_WAIT_S = 0.5
 
 
-def watch(session: Session, supervisor: Supervisor, run_id: str) -> Picture:
-    """Show a run from its start to its end; return the last picture."""
+def watch(session: Session, supervisor: Supervisor, run_id: str, *, log: bool = False) -> Picture:
+    """Show a run from its start to its end, with `log` by what it prints itself; return the last picture."""
     opened: list[Master] = []
 
-    def open_stream(from_line: int) -> Iterator[str]:
+    def open_stream(seen: Picture) -> Iterator[str]:
         master = session.connect() if opened else supervisor.master
         opened.append(master)
-        command = launch.supervisor(session.stack, "follow", run_id, "--from-line", str(from_line))
+        lines = ["--from-line", str(seen.next_line), *(["--log-from", str(seen.next_log_line)] if log else [])]
+        command = launch.supervisor(session.stack, "follow", run_id, *lines)
         return master.lines(command, directory=supervisor.directory)
 
     shown_on = display.make(
-        terminal=sys.stdout.isatty(),
+        terminal=sys.stdout.isatty() and not log,
         write=lambda text: print(text, flush=True),
         usd_per_hour=session.usd_per_hour(PRICE_WAIT_S),
     )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from payload import watch
-from payload.launch import Launch, LaunchError, Node, common_interface
+from payload.launch import Launch, LaunchError, Node, meeting_interface
 from payload.runs import LiveRunError, RunDirectory, Runs, State
 
 RESUMABLE: Final = ("-m", "payload.train")
@@ -59,11 +59,8 @@ def resumed(before: Launch, nodes: Sequence[Node], hosts: Sequence[Node]) -> Lau
     if ranks != before.ranks:
         # Another number of ranks is another global batch, so the steps would not be those of this run.
         raise LaunchError(f"run {before.run_id} had {before.ranks} ranks; these hosts take {ranks}")
-    masters = [node for node in nodes if node.worker_index is None]
     command = before.command if RESUME in before.command else (*before.command, RESUME)
-    return dataclasses.replace(
-        before, command=command, hosts=tuple(hosts), interface=common_interface([*masters, *hosts])
-    )
+    return dataclasses.replace(before, command=command, hosts=tuple(hosts), interface=meeting_interface(nodes))
 
 
 def check_resumable(directory: RunDirectory, state: State) -> None:

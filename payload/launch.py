@@ -9,8 +9,10 @@ import dataclasses
 import datetime
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
+
+from payload.knobs import Knobs
 
 NODES_PATH: Final = "/opt/deeplearning/nodes"
 NODE_PYTHON: Final = "/opt/deepcdk/bin/python3"
@@ -18,6 +20,9 @@ MASTER_NAME: Final = "deeplearning-master"
 WORKER_PREFIX: Final = "deeplearning-worker"
 RUN_VARIABLE: Final = "DEEPCDK_RUN"
 RUNS_VARIABLE: Final = "DEEPCDK_RUNS"
+PROGRAM_FOLDER: Final = "program"
+"""Where a pushed tree holds the user's files; the payload's lie in `payload`."""
+WORK_FOLDER: Final = "work"
 
 
 class LaunchError(ValueError):
@@ -87,13 +92,12 @@ def choose_hosts(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
     return found[:count]
 
 
-def common_interface(nodes: Sequence[Node]) -> str:
-    """Return the interface on which all nodes agree, or "" where they differ and Horovod has to find out.
+def meeting_interface(nodes: Sequence[Node]) -> str:
+    """Return the master's interface, on whose address the ranks meet; "" without a master, and Horovod has to probe.
 
-    Give the master too: its address on this interface is where the ranks meet.
+    Each rank finds its own node's interface by the node's address: names differ between instance types.
     """
-    names = {node.interface for node in nodes}
-    return names.pop() if len(names) == 1 else ""
+    return next((node.interface for node in nodes if node.name == MASTER_NAME), "")
 
 
 def make_run_id(now: datetime.datetime, recipe: str, token: str) -> str:
@@ -112,16 +116,18 @@ class Launch:
     payload: str
     """Name of the pushed tree under payloads/: the first 16 hexadecimal digits of its SHA-256."""
     command: tuple[str, ...]
-    """What each rank runs after its Python interpreter, such as `-m payload.train --recipe digits`."""
+    """What each rank runs: `-m MODULE ...` or `SCRIPT.py ...` by its Python, else a program and its arguments."""
     hosts: tuple[Node, ...]
     """In rank order."""
     interface: str = ""
-    """Network interface for Gloo and NCCL; empty: Horovod probes all hosts, which is slow."""
+    """The master's network interface, on which the ranks meet; empty: Horovod probes all hosts, which is slow."""
     environment: tuple[tuple[str, str], ...] = ()
-    """Further variables for the ranks. Horovod puts them on command lines, which `ps` shows: no secrets."""
-    cycle_time_ms: float = 5.0
-    """How often Horovod's background thread gathers gradients. Horovod's own 1 ms takes the cores of the compute."""
+    """Further variables for the ranks. They read them from this spec, so that no command line shows them."""
+    program: str = ""
+    """Name of the pushed tree of the user's own program, under payloads/; empty: the command is of the payload."""
+    knobs: Knobs = dataclasses.field(default_factory=Knobs)
     recipe: str = ""
+    """What the run is called: the recipe, or the name of the user's script."""
     git_commit: str = ""
     """Commit of the laptop's project at launch; ends with `+` where files differed from it; empty without git."""
     launcher: tuple[str, ...] = ()
@@ -130,11 +136,16 @@ class Launch:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,127}", self.run_id):
             raise LaunchError(f"run_id = {self.run_id!r}: must be 1 to 128 of a-z, 0-9, . and -")
-        if not re.fullmatch(r"[0-9a-f]{16}", self.payload):
-            raise LaunchError(f"payload = {self.payload!r}: must be 16 hexadecimal digits")
+        for name, tree in (("payload", self.payload), ("program", self.program)):
+            if not re.fullmatch(r"[0-9a-f]{16}", tree) and (tree or name == "payload"):
+                raise LaunchError(f"{name} = {tree!r}: must be 16 hexadecimal digits")
         if not re.fullmatch(r"(?:/[A-Za-z0-9][\w.-]*)+", self.efs_mount, flags=re.ASCII):
             # Horovod puts its working directory on a shell's command line without quotes.
             raise LaunchError(f"efs_mount = {self.efs_mount!r}: must be an absolute path without spaces or quotes")
+        if self.program and not self.command:
+            raise LaunchError("command is empty: a program needs an entry")
+        if self.knobs.hierarchical_allreduce or self.knobs.hierarchical_allgather:
+            raise LaunchError("hierarchical collectives need Horovod built with MPI; under Gloo it would ignore them")
         if not self.hosts and not self.launcher:
             raise LaunchError("hosts is empty: a run needs at least one")
         for name, value in self.environment:
@@ -161,6 +172,16 @@ class Launch:
         """Return the directory of the pushed tree, in which launcher and ranks run."""
         return f"{self.efs_mount}/payloads/{self.payload}"
 
+    @property
+    def program_directory(self) -> str:
+        """Return the directory of the user's program as it was pushed; nothing writes there."""
+        return f"{self.efs_mount}/payloads/{self.program}/{PROGRAM_FOLDER}"
+
+    @property
+    def working_directory(self) -> str:
+        """Return the directory in which the ranks run: for a user's program its copy in the run's directory."""
+        return f"{self.run_directory}/{WORK_FOLDER}" if self.program else self.payload_directory
+
     def to_json(self) -> str:
         """Return the spec as JSON, which `from_json` reads back unchanged."""
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -173,57 +194,17 @@ class Launch:
             if not isinstance(document, dict):
                 raise TypeError("not an object")
             return cls(**{key: _restore(key, value) for key, value in document.items()})
-        except (TypeError, KeyError, json.JSONDecodeError) as error:
+        except LaunchError:
+            raise
+        except (TypeError, KeyError, ValueError) as error:
             raise LaunchError(f"not the spec of a run: {error}") from None
 
 
 def _restore(key: str, value: Any) -> Any:
     if key == "hosts":
         return tuple(Node(**host) for host in value)
+    if key == "knobs":
+        return Knobs(**value)
     if key == "environment":
         return tuple((str(name), str(content)) for name, content in value)
     return tuple(str(word) for word in value) if isinstance(value, list) else value
-
-
-def start_timeout_s(hosts: int) -> int:
-    """Return how long horovodrun may take to reach all hosts, s. Its own 30 s are too few for 16 nodes."""
-    return 60 + 5 * hosts
-
-
-def gloo_timeout_s(ranks: int) -> int:
-    """Return how long a rank waits for another, s: the slowest one's import of TensorFlow fits in it."""
-    return 120 + 5 * ranks
-
-
-def horovodrun(launch: Launch, python: str) -> list[str]:
-    """Build the command that starts all ranks; `python` is the runtime's interpreter, at one path on all nodes."""
-    interface = ["--network-interfaces", launch.interface] if launch.interface else []
-    return [
-        *(python, "-m", "payload.horovodrun"),
-        *("-np", str(launch.ranks)),
-        *("-H", ",".join(f"{host.name}:{host.slots}" for host in launch.hosts)),
-        "--gloo",
-        *interface,
-        *("--start-timeout", str(start_timeout_s(len(launch.hosts)))),
-        *(python, *launch.command),
-    ]
-
-
-def launcher_environment(launch: Launch, login: Mapping[str, str]) -> dict[str, str]:
-    """Build the whole environment of horovodrun, which it passes on to the ranks over SSH command lines.
-
-    Nothing is inherited but `HOME` and `USER` of `login`, so that no secret of the master's shell travels. The
-    payload's own `ssh`, which verifies host keys, comes first in PATH.
-    """
-    return {
-        "PATH": f"{launch.payload_directory}/payload/bin:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
-        "HOME": login.get("HOME", "/"),
-        "USER": login.get("USER", ""),
-        "LANG": "C.UTF-8",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HOROVOD_CYCLE_TIME": f"{launch.cycle_time_ms:g}",
-        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(gloo_timeout_s(launch.ranks)),
-        **dict(launch.environment),
-        RUN_VARIABLE: launch.run_id,
-        RUNS_VARIABLE: launch.runs_root,
-    }

@@ -17,7 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Final
 
 from payload import reaper
-from payload.launch import NODE_PYTHON, Launch, Node, horovodrun, launcher_environment
+from payload.launch import NODE_PYTHON, Launch, Node
+from payload.launcher import horovodrun, launcher_environment
+from payload.program import stage
 from payload.runs import Owner, RunDirectory, Runs, State
 
 POLL_S: Final = 0.2
@@ -171,6 +173,7 @@ class Supervisor:
 
     def _launch(self, python: str) -> None:
         command = list(self.launch.launcher) or horovodrun(self.launch, python)
+        stage(self.launch)
         login = {"HOME": pwd.getpwuid(os.getuid()).pw_dir, "USER": pwd.getpwuid(os.getuid()).pw_name}
         self._say(f"$ {shlex.join(command)}")
         launcher = subprocess.Popen(

@@ -144,7 +144,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "remove":
             print(json.dumps(afterlife.remove(runs, resolve(runs, options.run))))
         case "follow":
-            for message in watch.follow(resolve(runs, options.run), options.from_line):
+            for message in watch.follow(resolve(runs, options.run), options.from_line, log_from=options.log_from):
                 print(json.dumps(message), flush=True)
         case "logs":
             for line in watch.log_lines(resolve(runs, options.run), following=options.follow, rank=options.rank):
@@ -177,6 +177,7 @@ def _parser() -> argparse.ArgumentParser:
     follow = commands.add_parser("follow", help="stream metrics and state as JSON lines until the run ends")
     follow.add_argument("run", nargs="?", default="")
     follow.add_argument("--from-line", type=int, default=0, help="first line of metrics.jsonl to send")
+    follow.add_argument("--log-from", type=int, help="first line of the log to send as well; default: none of it")
     logs = commands.add_parser("logs", help="print the launcher's log")
     logs.add_argument("run", nargs="?", default="")
     logs.add_argument("-f", "--follow", action="store_true", help="until the run ends")

@@ -43,14 +43,19 @@ class Tail:
 
 
 def follow(
-    directory: RunDirectory, from_line: int = 0, sleep: Callable[[float], None] = time.sleep
+    directory: RunDirectory,
+    from_line: int = 0,
+    sleep: Callable[[float], None] = time.sleep,
+    *,
+    log_from: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield what happens in a run until it has ended, as messages of three types:
+    """Yield what happens in a run until it has ended, as messages of four types:
 
     `state` with the state's fields, at first and at each change; `metric` with `line` (counted from 0) and `record`,
-    beginning with line `from_line`; `heartbeat` where nothing else was to say. The last one is the final state.
+    beginning with line `from_line`; `log` with `line` and `text`, beginning with line `log_from`, unless that is None;
+    `heartbeat` where nothing else was to say. The last one is the final state.
     """
-    tail = Tail(directory.metrics)
+    tail, log, log_number = Tail(directory.metrics), Tail(directory.log), 0
     number = 0
     told: dict[str, Any] = {}
     spoke_at = time.monotonic()
@@ -67,6 +72,12 @@ def follow(
                 spoke_at = time.monotonic()
                 yield {"type": "metric", "line": number, "record": record}
             number += 1
+        if log_from is not None:
+            for text in log.lines() + ([] if state.is_live else log.rest()):
+                if log_number >= log_from:
+                    spoke_at = time.monotonic()
+                    yield {"type": "log", "line": log_number, "text": text}
+                log_number += 1
         if not state.is_live:
             yield {"type": "state", **document}
             return

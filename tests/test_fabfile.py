@@ -84,6 +84,13 @@ def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(fab: Fab, nodes:
         (("train", "--recipe", "digit"), "did you mean digits"),
         (("train", "--args", "'open"), "--args"),
         (("train", "--args=--epoch 3"), "did you mean --epochs"),
+        (("train", "--entry", "train.py"), "needs --payload"),
+        (("train", "--payload", "payload", "--entry", "missing.py"), "is not a file in"),
+        (("train", "--payload", "payload", "--entry", "train.py", "--epochs", "3"), "is a recipe's"),
+        (("train", "--", "--flag"), "needs --payload"),
+        (("train", "--env", "NAME"), "must be NAME=VALUE"),
+        (("train", "--cycle-time-ms", "fast"), "--cycle-time-ms"),
+        (("train", "--hierarchical-allreduce"), "needs Horovod built with MPI"),
         (("status", "--set", "wrkers=2"), "did you mean workers"),
         (("status", "--set", "workers"), "must be key=value"),
         (("up", "--set", "ssh_cidr=0.0.0.0/0"), "opens the master to the whole internet"),
@@ -97,7 +104,7 @@ def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(fab: Fab, nodes:
         (("run", "--nodes", "0", "--", "true"), "must be a whole number from 1 to 16 (max_workers)"),
         (("run", "--nodes", "2", "--master", "--", "true"), "--master"),
         (("run", "--env", "=secret", "--", "true"), "must be NAME=VALUE"),
-        (("status", "--", "true"), "taken by `fab run` alone"),
+        (("status", "--", "true"), "taken by `fab run` and `fab train` alone"),
     ],
 )
 def test_bad_input_is_refused_with_what_was_wrong(fab: Fab, arguments: tuple[str, ...], says: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from fabric.executor import Executor
 from invoke.exceptions import Exit
 
-TAKES_WORDS: Final = ("run",)
+TAKES_WORDS: Final = ("run", "train")
 
 
 class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
@@ -18,6 +18,6 @@ class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
         names = [getattr(task, "name", "") for task in tasks]
         if self.core is not None and self.core.remainder:
             if not set(names) & set(TAKES_WORDS):
-                raise Exit("deepcdk: words after -- are taken by `fab run` alone", code=1)
+                raise Exit("deepcdk: words after -- are taken by `fab run` and `fab train` alone", code=1)
             self.core.remainder = ""
         return super().execute(*tasks)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
 from cluster.errors import DeepcdkError, LiveRunError
+from cluster.fanout import words_after_dashes
 from cluster.follow import Picture
-from cluster.launch import Training, dry_run_lines, parse_nodes_argument, split_further
-from cluster.push import payload_tree
+from cluster.launch import Terms, Training, dry_run_lines, parse_knobs, parse_nodes_argument, read_work
+from cluster.program import Program
+from cluster.push import Tree, payload_tree
 from cluster.session import Session, provide_nodes, specify
 from cluster.tasks.terms import KEY, PROJECT, RUN, SET, YES, guarded, say
+from cluster.variables import parse_environment
 from cluster.watching import describe_end, watch
 from payload.afterlife import resumed
-from payload.launch import Launch, choose_hosts
+from payload.launch import Launch, Node, choose_hosts
 
 
 @task(iterable=["set_"], help={"set": SET, "key": KEY})
@@ -36,17 +41,27 @@ def push(c: Context, set_: list[str], key: str = "") -> None:
 
 
 @task(
-    iterable=["set_"],
+    iterable=["set_", "env"],
     auto_shortflags=False,  # one letter for each of so many would mean nothing
     help={
         "nodes": "worker nodes to train on; the group grows to it, after asking",
-        "recipe": "digits or fashion-mnist",
+        "recipe": "digits or fashion-mnist; default: digits",
         "epochs": "epochs; default: the recipe's",
         "batch_per_rank": "images per step and rank; default: the recipe's",
         "learning_rate": "learning rate at the recipe's batch, scaled with the global batch; default: the recipe's",
         "seed": "seed of weights and shuffling; default: the recipe's",
         "data_dir": "directory of the data on the nodes, for recipes that need one",
         "args": "further arguments of payload.train, as one shell-quoted string",
+        "payload": "directory of a program of your own, to run in place of a recipe",
+        "entry": "what each rank runs in it, such as 'train.py --epochs 3'; words after -- follow unchanged",
+        "env": "variable for the ranks, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
+        "fusion_threshold_mb": "Horovod: MiB of gradients that travel together; default: 128",
+        "cycle_time_ms": "Horovod: how often gradients are gathered; default: 5, or the autotuner's choice",
+        "cache_capacity": "Horovod: tensors that need no negotiation any more; default: 1024",
+        "hierarchical_allreduce": "Horovod: within hosts first, then between them; needs a GPU build and MPI",
+        "hierarchical_allgather": "Horovod: the same for allgather",
+        "autotune": "Horovod: search these settings while training, into autotune.csv of the run",
+        "timeline": "Horovod: record every collective in timeline.json of the run",
         "yes": YES,
         "follow": "watch the run to its end",
         "detach": "launch and return: the same as --no-follow",
@@ -59,14 +74,24 @@ def push(c: Context, set_: list[str], key: str = "") -> None:
 def train(
     c: Context,
     set_: list[str],
+    env: list[str],
     nodes: str = "2",
-    recipe: str = "digits",
+    recipe: str = "",
     epochs: str = "",
     batch_per_rank: str = "",
     learning_rate: str = "",
     seed: str = "",
     data_dir: str = "",
     args: str = "",
+    payload: str = "",
+    entry: str = "",
+    fusion_threshold_mb: str = "",
+    cycle_time_ms: str = "",
+    cache_capacity: str = "",
+    hierarchical_allreduce: bool = False,
+    hierarchical_allgather: bool = False,
+    autotune: bool = False,
+    timeline: bool = False,
     yes: bool = False,
     follow: bool = True,
     detach: bool = False,
@@ -74,43 +99,77 @@ def train(
     key: str = "",
 ) -> None:
     """
-    Train on N nodes and watch the run, which goes on without the laptop.
+    Train on N nodes, a recipe or a program of your own, and watch the run, which goes on without the laptop.
 
     Example: fab train --nodes 4 --recipe digits --epochs 20
+
+    Example: fab train --nodes 16 --payload ~/project --entry "train.py --batch-size 64"
     """
     session = Session(PROJECT, set_, key=key)
     count = parse_nodes_argument(nodes, session.config.max_workers)
-    training = Training(
-        recipe=recipe,
-        epochs=epochs,
-        batch_per_rank=batch_per_rank,
-        learning_rate=learning_rate,
-        seed=seed,
-        data_dir=data_dir,
-        further=split_further(args),
+    work = read_work(
+        payload,
+        entry,
+        words_after_dashes(sys.argv),
+        {
+            "recipe": recipe,
+            "epochs": epochs,
+            "batch_per_rank": batch_per_rank,
+            "learning_rate": learning_rate,
+            "seed": seed,
+            "data_dir": data_dir,
+            "args": args,
+        },
     )
-    tree = payload_tree(PROJECT / "payload")
+    terms = Terms(
+        environment=parse_environment(env),
+        knobs=parse_knobs(
+            fusion_threshold_mb=fusion_threshold_mb,
+            cycle_time_ms=cycle_time_ms,
+            cache_capacity=cache_capacity,
+            hierarchical_allreduce=hierarchical_allreduce,
+            hierarchical_allgather=hierarchical_allgather,
+            autotune=autotune,
+            timeline=timeline,
+        ),
+    )
+    trees = pack_trees(PROJECT / "payload", work)
     count = parse_nodes_argument(nodes, session.stack.max_workers)
     session.prices.begin(session.instance_types)
+
+    def specified(found: Sequence[Node]) -> Launch:
+        return specify(
+            session, work, found, count, payload=trees[0].name, program=trees[1].name if trees[1:] else "", terms=terms
+        )
+
     with session.connect() as master:
         if dry_run:
-            for line in dry_run_lines(
-                session.nodes(master), count, lambda found: specify(session, training, found, count, tree.name)
-            ):
+            for line in dry_run_lines(session.nodes(master), count, specified):
                 say(line)
             return
         supervisor = session.supervisor(master)
         if live := supervisor.live():
             raise LiveRunError(live)
-        pushed = session.push(master, tree)
-        say(str(pushed))
-        spec = specify(session, training, provide_nodes(session, master, count, yes=yes, tell=say), count, pushed.name)
+        for tree in trees:
+            say(str(session.push(master, tree)))
+        spec = specified(provide_nodes(session, master, count, yes=yes, tell=say))
         supervisor.start(spec)
         say(f"run {spec.run_id}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
         if follow and not detach:
-            finish(session, spec.run_id, lambda: watch(session, supervisor, spec.run_id))
+            finish(session, spec.run_id, lambda: watch(session, supervisor, spec.run_id, log=bool(spec.program)))
         else:
             say(f"it goes on by itself; watch it with `fab attach --run {spec.run_id}`")
+
+
+def pack_trees(payload: Path, work: Training | Program) -> list[Tree]:
+    """Check and pack the payload, and after it the user's program where there is one."""
+    if not isinstance(work, Program):
+        return [payload_tree(payload)]
+    _, links = work.survey()
+    if links:
+        shown = ", ".join(map(str, links[:3])) + (", ..." if links[3:] else "")
+        say(f"left out of the upload: {len(links)} symbolic links ({shown})")
+    return [payload_tree(payload), work.tree()]
 
 
 @task(iterable=["set_"], help={"run": RUN, "set": SET, "key": KEY})
@@ -125,8 +184,9 @@ def attach(c: Context, set_: list[str], run: str = "", key: str = "") -> None:
     session.prices.begin(session.instance_types)
     with session.connect() as master:
         supervisor = session.supervisor(master)
-        run_id = str(supervisor.status(run)["run_id"])
-        finish(session, run_id, lambda: watch(session, supervisor, run_id))
+        record = supervisor.show(run)
+        run_id, log = str(record["run_id"]), bool((record["spec"] or {}).get("program"))
+        finish(session, run_id, lambda: watch(session, supervisor, run_id, log=log))
 
 
 @task(

@@ -72,6 +72,12 @@ def test_plain_lines_come_for_states_and_epochs_and_now_and_then_for_a_step() ->
     assert [line.split(",")[0] for line in written] == ["one: running", "epoch 2/4", "epoch 2/4", "epoch 2/4"]
 
 
+def test_the_log_is_printed_as_it_came() -> None:
+    lines: list[str] = []
+    PlainDisplay(lines.append).show(Picture(), {"type": "log", "line": 0, "text": "[0]<stdout>:[bold] \x1b[1m"})
+    assert lines == ["[0]<stdout>:[bold] \x1b[1m"]
+
+
 def test_a_live_display_takes_text_that_looks_like_markup(capsys: pytest.CaptureFixture[str]) -> None:
     with LiveDisplay(None) as display:
         display.show(dataclasses.replace(PICTURE, reason="[/red] [bold"), {"type": "state"})

@@ -100,6 +100,11 @@ def test_no_record_breaks_the_picture(event: str, values: dict[str, Any]) -> Non
     assert picture.loss is None or isinstance(picture.loss, float)
 
 
+def test_the_log_is_taken_up_after_the_last_line_that_was_seen() -> None:
+    assert fold(STATE).next_log_line == 0
+    assert reduce(fold(STATE), {"type": "log", "line": 41, "text": "hello"}).next_log_line == 42
+
+
 def test_unknown_messages_change_nothing() -> None:
     assert reduce(fold(STATE), {"type": "weather"}) == fold(STATE)
 
@@ -111,12 +116,12 @@ def stream(*messages: dict[str, Any], error: Exception | None = None) -> Iterato
         raise error
 
 
-def opener(*streams: Callable[[], Iterator[str]]) -> tuple[Callable[[int], Iterator[str]], list[int]]:
+def opener(*streams: Callable[[], Iterator[str]]) -> tuple[Callable[[Picture], Iterator[str]], list[int]]:
     asked: list[int] = []
     waiting = list(streams)
 
-    def open_stream(line: int) -> Iterator[str]:
-        asked.append(line)
+    def open_stream(seen: Picture) -> Iterator[str]:
+        asked.append(seen.next_line)
         return waiting.pop(0)()
 
     return open_stream, asked

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import datetime
+import re
 import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.connection import remote_line
 from cluster.errors import UsageError
 from cluster.inventory import Stack
 from cluster.launch import (
+    Terms,
     Training,
     build,
     dry_run_lines,
     git_commit,
+    parse_knobs,
     parse_nodes_argument,
     parse_whole,
+    read_work,
     split_further,
     supervisor,
 )
+from cluster.program import Program
+from payload.knobs import Knobs
 from payload.launch import Launch, Node, parse_nodes
 
 STACK = Stack(
@@ -38,11 +44,24 @@ NODES = parse_nodes(
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
-def make_launch(nodes: tuple[Node, ...] = NODES, count: int = 2, training: Training | None = None) -> Launch:
+def make_launch(
+    nodes: tuple[Node, ...] = NODES,
+    count: int = 2,
+    training: Training | Program | None = None,
+    terms: Terms | None = None,
+) -> Launch:
     return build(
-        STACK, training or Training(), nodes, count, payload="0123456789abcdef",
-        now=datetime.datetime(2026, 11, 20, 12, 13, 14), token="ab12", git_commit="c0ffee+",
-    )  # fmt: skip
+        STACK,
+        training or Training(),
+        nodes,
+        count,
+        payload="0123456789abcdef",
+        program="fedcba9876543210" if isinstance(training, Program) else "",
+        terms=terms or Terms(),
+        now=datetime.datetime(2026, 11, 20, 12, 13, 14),
+        token="ab12",
+        git_commit="c0ffee+",
+    )
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "17", "two", "", "1.5"])
@@ -98,8 +117,57 @@ def test_a_dry_run_names_the_nodes_that_would_be_added() -> None:
     lines = list(dry_run_lines(NODES, 4, lambda nodes: make_launch(tuple(nodes), 4)))
     assert "2 nodes are ready" in lines[0]
     assert lines[0].endswith("deeplearning-worker3, deeplearning-worker4")
-    assert "-H deeplearning-worker1:4,deeplearning-worker2:4,deeplearning-worker3:4" in lines[-1]
-    assert len(list(dry_run_lines(NODES, 2, lambda nodes: make_launch(tuple(nodes), 2)))) == 2
+    assert "-H deeplearning-worker1:4,deeplearning-worker2:4,deeplearning-worker3:4" in lines[2]
+    assert len(list(dry_run_lines(NODES, 2, lambda nodes: make_launch(tuple(nodes), 2)))) == 4
+
+
+def test_a_dry_run_shows_what_each_rank_becomes_and_where(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    program = Program(directory=tmp_path, entry=("train.py", "--name", "two words"))
+    launch = make_launch(training=program)
+    assert (launch.recipe, launch.run_id) == ("train", "20261120-121314-train-ab12")
+    where, what = list(dry_run_lines(NODES, 2, lambda _: launch))[-2:]
+    assert "in /mnt/efs/runs/20261120-121314-train-ab12/work" in where
+    assert what == "RUNTIME/bin/python train.py --name 'two words'"
+
+
+def test_terms_reach_the_spec() -> None:
+    launch = make_launch(terms=Terms(environment=(("NAME", "value"),), knobs=Knobs(autotune=True)))
+    assert ("NAME", "value") in launch.environment
+    assert launch.knobs.autotune
+
+
+@pytest.mark.parametrize(
+    ("payload", "entry", "further", "recipe", "says"),
+    [
+        ("", "train.py", (), {}, "--entry = 'train.py': needs --payload"),
+        ("", "", ("--flag",), {}, "words after -- = '--flag': needs --payload"),
+        (".", "train.py", (), {"batch_per_rank": "8"}, "--batch-per-rank = '8': is a recipe's"),
+        (".", "train.py", (), {"recipe": "digits"}, "--recipe = 'digits': is a recipe's"),
+    ],
+)
+def test_a_mixture_of_recipe_and_program_is_refused(
+    payload: str, entry: str, further: tuple[str, ...], recipe: dict[str, str], says: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        read_work(payload, entry, further, recipe)
+
+
+def test_without_a_payload_the_work_is_a_recipe() -> None:
+    assert read_work("", "", (), {"recipe": "", "epochs": "3", "args": ""}) == Training(epochs="3")
+
+
+def test_knobs_are_parsed_and_bad_ones_refused_by_their_flags() -> None:
+    assert parse_knobs(cycle_time_ms="2.5", cache_capacity="0", timeline=True) == Knobs(
+        cycle_time_ms=2.5, cache_capacity=0, timeline=True
+    )
+    for given_, says in (
+        ({"cycle_time_ms": "fast"}, "--cycle-time-ms = 'fast': must be a number"),
+        ({"cycle_time_ms": "nan"}, "--cycle-time-ms = nan: must be 0.01 to 60000"),
+        ({"fusion_threshold_mb": "-1"}, "--fusion-threshold-mb = '-1': must be a whole number"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(says)):
+            parse_knobs(**given_)  # type: ignore[arg-type]  # bad values are the point
 
 
 def test_the_supervisor_is_called_without_a_shell_word_of_its_own() -> None:
@@ -113,6 +181,7 @@ def test_words_come_through_the_remote_shell_unchanged(words: list[str]) -> None
     assert shlex.split(remote_line(words)) == words
 
 
+@settings(deadline=None)
 @given(TEXT)
 def test_a_real_shell_hands_a_word_over_unchanged(word: str) -> None:
     line = remote_line(["printf", "%s", word], "/")

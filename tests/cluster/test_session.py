@@ -14,7 +14,7 @@ from cluster import capacity, session
 from cluster.connection import Completed, Master
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError, UsageError
 from cluster.inventory import Instance, Inventory, Stack
-from cluster.launch import Training
+from cluster.launch import Terms, Training
 from cluster.session import Session, Supervisor, confirm, parse_overrides, provide_nodes, read_config
 from payload.launch import Node, parse_nodes
 from stacks.config import ConfigError
@@ -182,5 +182,5 @@ def test_stopping_names_the_run_and_the_grace() -> None:
 def test_too_few_nodes_are_told_with_a_remedy(task: Session) -> None:
     training = Training()
     with pytest.raises(DeepcdkError, match="3 nodes wanted, 2 ready") as caught:
-        session.specify(task, training, nodes_of(2), 3, "0123456789abcdef")
+        session.specify(task, training, nodes_of(2), 3, payload="0123456789abcdef", program="", terms=Terms())
     assert "fab status" in caught.value.remedy

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import datetime
-import shlex
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from payload.knobs import Knobs
 from payload.launch import (
     Launch,
     LaunchError,
     Node,
     choose_hosts,
-    common_interface,
-    gloo_timeout_s,
-    horovodrun,
-    launcher_environment,
     make_run_id,
+    meeting_interface,
     parse_nodes,
-    start_timeout_s,
     workers,
 )
 
@@ -82,40 +78,18 @@ def test_too_few_workers_are_refused_with_both_numbers() -> None:
         choose_hosts(parse_nodes(NODES), 0)
 
 
-def test_horovodrun_gets_every_slot_of_every_host_in_order() -> None:
-    assert shlex.join(horovodrun(make_launch(), "/opt/deepcdk/runtime/ab/bin/python")) == (
-        "/opt/deepcdk/runtime/ab/bin/python -m payload.horovodrun -np 8"
-        " -H deeplearning-worker1:4,deeplearning-worker2:4 --gloo --network-interfaces ens5 --start-timeout 70"
-        " /opt/deepcdk/runtime/ab/bin/python -m payload.train --recipe digits"
-    )
-
-
-def test_horovod_probes_the_interfaces_only_where_the_nodes_differ() -> None:
+def test_the_ranks_meet_on_the_masters_interface_whatever_the_workers_call_theirs() -> None:
     nodes = parse_nodes(NODES.replace("i-0aa 1 ens5", "i-0aa 1 eth0"))
-    assert common_interface(nodes) == ""
-    assert common_interface(nodes[1:]) == "ens5"
-    assert "--network-interfaces" not in horovodrun(make_launch(interface=""), "python")
+    assert meeting_interface(nodes) == "eth0"
+    assert meeting_interface(nodes[1:]) == ""
 
 
-def test_timeouts_grow_with_the_cluster() -> None:
-    assert start_timeout_s(2) < start_timeout_s(16)
-    assert gloo_timeout_s(2) < gloo_timeout_s(16)
-
-
-def test_the_environment_inherits_nothing_that_could_be_secret() -> None:
-    login = {"HOME": "/home/ec2-user", "USER": "ec2-user", "AWS_SECRET_ACCESS_KEY": "never"}
-    environment = launcher_environment(make_launch(environment=(("TF_CPP_MIN_LOG_LEVEL", "2"),)), login)
-    assert "never" not in environment.values()
-    assert environment["TF_CPP_MIN_LOG_LEVEL"] == "2"
-    assert environment["HOROVOD_CYCLE_TIME"] == "5"
-    assert environment["DEEPCDK_RUN"] == "20261120-121314-digits-ab12"
-    assert environment["DEEPCDK_RUNS"] == "/mnt/efs/runs"
-
-
-def test_the_payloads_ssh_comes_before_the_systems() -> None:
-    path = launcher_environment(make_launch(), {})["PATH"].split(":")
-    assert path[0] == "/mnt/efs/payloads/0123456789abcdef/payload/bin"
-    assert "/usr/bin" in path
+def test_a_program_works_in_its_own_copy_and_the_payload_in_the_pushed_tree() -> None:
+    launch = make_launch()
+    assert launch.working_directory == launch.payload_directory == "/mnt/efs/payloads/0123456789abcdef"
+    own = make_launch(program="fedcba9876543210", command=("train.py",))
+    assert own.working_directory == f"{own.run_directory}/work"
+    assert own.program_directory == "/mnt/efs/payloads/fedcba9876543210/program"
 
 
 def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
@@ -129,6 +103,9 @@ def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
         ("run_id", "../escape"),
         ("run_id", ""),
         ("payload", "0123"),
+        ("payload", ""),
+        ("program", "../../etc"),
+        ("knobs", Knobs(hierarchical_allreduce=True)),
         ("efs_mount", "/mnt/with space"),
         ("efs_mount", "/mnt/$(reboot)"),
         ("hosts", ()),
@@ -140,7 +117,9 @@ def test_a_launch_that_cannot_be_is_refused_where_it_is_built(field: str, value:
         make_launch(**{field: value})
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"run_id": 1}', '{"hosts": 3}', '{"unknown": 1}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"run_id": 1}', '{"hosts": 3}', '{"unknown": 1}', '{"knobs": {"cycle_time_ms": -1}}']
+)
 def test_what_is_no_spec_is_refused(text: str) -> None:
     with pytest.raises(LaunchError):
         Launch.from_json(text)
@@ -151,5 +130,6 @@ def test_what_is_no_spec_is_refused(text: str) -> None:
     value=st.text(st.characters(codec="utf-8", exclude_characters="\0")),
 )
 def test_a_spec_comes_back_from_json_unchanged(command: tuple[str, ...], value: str) -> None:
-    launch = make_launch(command=command, environment=(("ANY", value),))
+    knobs = Knobs(cycle_time_ms=2.5, autotune=True)
+    launch = make_launch(command=command, environment=(("ANY", value),), knobs=knobs)
     assert Launch.from_json(launch.to_json()) == launch

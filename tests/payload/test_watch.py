@@ -66,6 +66,13 @@ def test_a_heartbeat_alone_is_no_change_of_state(directory: RunDirectory) -> Non
     assert [m["type"] for m in follow(directory, sleep=steps(beat, lambda: end(directory)))] == ["state", "state"]
 
 
+def test_the_log_comes_to_who_asks_for_it_from_the_line_that_was_asked(directory: RunDirectory) -> None:
+    append(directory.log, "first\nsecond\nthird")
+    end(directory)
+    assert [m["text"] for m in follow(directory, log_from=1) if m["type"] == "log"] == ["second", "third"]
+    assert [m["type"] for m in follow(directory)] == ["state"]
+
+
 def test_a_reader_goes_on_where_it_left(directory: RunDirectory) -> None:
     append(directory.metrics, '{"n": 0}\n{"n": 1}\n{"n": 2}\n')
     end(directory)

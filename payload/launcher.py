@@ -1,0 +1,55 @@
+"""Horovod's launcher as a command line and an environment. Pure; standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from payload.launch import RUN_VARIABLE, RUNS_VARIABLE, Launch
+
+
+def start_timeout_s(hosts: int) -> int:
+    """Return how long horovodrun may take to reach all hosts, s. Its own 30 s are too few for 16 nodes."""
+    return 60 + 5 * hosts
+
+
+def gloo_timeout_s(ranks: int) -> int:
+    """Return how long a rank waits for another, s: the slowest one's import of TensorFlow fits in it."""
+    return 120 + 5 * ranks
+
+
+def horovodrun(launch: Launch, python: str) -> list[str]:
+    """Build the command that starts all ranks; `python` is their interpreter, at one path on all nodes.
+
+    Each rank begins as `payload.rank`, which reads from the run's spec what it is to become: the words of a user's
+    command are data there, and meet neither Horovod's quoting nor the limit of one command line.
+    """
+    interface = ["--network-interfaces", launch.interface] if launch.interface else []
+    return [
+        *(python, "-m", "payload.horovodrun"),
+        *("-np", str(launch.ranks)),
+        *("-H", ",".join(f"{host.name}:{host.slots}" for host in launch.hosts)),
+        "--gloo",
+        *interface,
+        *("--start-timeout", str(start_timeout_s(len(launch.hosts)))),
+        *launch.knobs.flags(launch.run_directory),
+        *(python, "-m", "payload.rank", launch.run_directory),
+    ]
+
+
+def launcher_environment(launch: Launch, login: Mapping[str, str]) -> dict[str, str]:
+    """Build the whole environment of horovodrun, which it passes on to the ranks over SSH command lines.
+
+    Nothing is inherited but `HOME` and `USER` of `login`, so that no secret of the master's shell travels. The
+    payload's own `ssh`, which verifies host keys, comes first in PATH. What the user gave the ranks read elsewhere
+    (`payload.rank`), because `ps` shows these command lines.
+    """
+    return {
+        "PATH": f"{launch.payload_directory}/payload/bin:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+        "HOME": login.get("HOME", "/"),
+        "USER": login.get("USER", ""),
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(gloo_timeout_s(launch.ranks)),
+        RUN_VARIABLE: launch.run_id,
+        RUNS_VARIABLE: launch.runs_root,
+    }

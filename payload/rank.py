@@ -1,0 +1,85 @@
+"""Become one rank: read from the run's spec what to run, in which directory and with which variables, and turn into it.
+
+    python -m payload.rank RUN_DIRECTORY
+
+Horovod's launcher writes command lines that a shell reads and `ps` shows. So all that it starts is this, and what the
+user gave travels in a file: words of any length and content, and variables that no command line shows.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from payload.launch import Launch, LaunchError
+
+NOT_STARTED: Final = 127
+_SIOCGIFADDR: Final = 0x8915
+_PYTHONS: Final = ("python", "python3")
+
+
+def words(launch: Launch, python: str) -> list[str]:
+    """Return the rank's own command: a script or a module by `python`, anything else as it is."""
+    first, *rest = launch.command
+    if first in _PYTHONS:
+        return [python, *rest]
+    return [python, first, *rest] if first.startswith("-") or first.endswith(".py") else [first, *rest]
+
+
+def environment(launch: Launch, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
+    """Return the rank's variables: what Horovod's launcher set, its node's interface, and what the user gave."""
+    result = dict(inherited)
+    if interface:
+        result |= {"HOROVOD_GLOO_IFACE": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
+    if launch.program:
+        # `python`, and the programs that the requirements bring, before the system's.
+        result["PATH"] = f"{Path(python).parent}:{result.get('PATH', os.defpath)}"
+    return result | {"PWD": launch.working_directory} | dict(launch.environment)
+
+
+def interface_with(address: str, names: Sequence[str], address_of: Callable[[str], str]) -> str:
+    """Return the network interface that carries an address, "" where none does."""
+    return next((name for name in names if address_of(name) == address), "")
+
+
+def read_address(interface: str) -> str:
+    """Ask the kernel for an interface's IPv4 address; "" where it has none."""
+    request = array.array("B", struct.pack("256s", interface.encode()[:15]))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+        except OSError:
+            return ""
+    return socket.inet_ntoa(request[20:24].tobytes())
+
+
+def main(argv: Sequence[str]) -> int:
+    """Turn into the rank; return an exit status only where that fails."""
+    directory = Path(argv[0])
+    try:
+        launch = Launch.from_json((directory / "spec.json").read_text(encoding="utf-8"))
+    except (OSError, LaunchError) as error:
+        print(f"{directory / 'spec.json'}: {error}", file=sys.stderr)
+        return NOT_STARTED
+    inherited = dict(os.environ)
+    mine = [host.address for host in launch.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]
+    names = [name for _, name in socket.if_nameindex()]
+    interface = interface_with(mine[0], names, read_address) if mine else ""
+    command = words(launch, sys.executable)
+    try:
+        os.chdir(launch.working_directory)
+        os.execvpe(command[0], command, environment(launch, inherited, sys.executable, interface))
+    except OSError as error:
+        print(f"{command[0]} in {launch.working_directory}: {error.strerror}", file=sys.stderr)
+    return NOT_STARTED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
