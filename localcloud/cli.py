@@ -59,6 +59,12 @@ def _parser() -> argparse.ArgumentParser:
             "--mount", action="append", default=[], metavar="SRC:DST", help="show SRC as DST in all hosts"
         )
         command.add_argument("--efs-size", default="", metavar="SIZE", help="bound the shared file systems (e.g. 64m)")
+        command.add_argument(
+            "--metrics-speed",
+            default="1",
+            metavar="N",
+            help="let N minutes of metrics and alarms pass in one (default: 1)",
+        )
         command.add_argument("--lock", type=int, default=-1, help=argparse.SUPPRESS)
     add("stop", "stop a cloud and remove everything of it", _stop)
     for name in ("status", "show"):
@@ -84,7 +90,14 @@ def _parser() -> argparse.ArgumentParser:
 def _options(arguments: argparse.Namespace) -> Options:
     if arguments.efs_size and not re.fullmatch(r"[1-9][0-9]{0,6}[kmg]", arguments.efs_size):
         raise LocalCloudError(f"--efs-size {arguments.efs_size!r}: must be 1 to 9999999 and k, m or g, such as 64m")
-    return Options(name=arguments.name, binds=tuple(map(Bind.parse, arguments.mount)), efs_size=arguments.efs_size)
+    if not re.fullmatch(r"[1-9][0-9]{0,2}", arguments.metrics_speed):
+        raise LocalCloudError(f"--metrics-speed {arguments.metrics_speed!r}: must be a whole number from 1 to 999")
+    return Options(
+        name=arguments.name,
+        binds=tuple(map(Bind.parse, arguments.mount)),
+        efs_size=arguments.efs_size,
+        metrics_speed=float(arguments.metrics_speed),
+    )
 
 
 def _start(arguments: argparse.Namespace) -> int:

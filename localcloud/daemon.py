@@ -21,6 +21,7 @@ from localcloud.errors import LocalCloudError, UnknownInstanceError
 from localcloud.host import hostname
 from localcloud.internet import Internet
 from localcloud.layout import Layout
+from localcloud.metering import Meter
 from localcloud.network import API_ADDRESS
 from localcloud.reconciler import Reconciler
 
@@ -41,11 +42,14 @@ class Options:
     binds: tuple[image.Bind, ...] = ()
     efs_size: str = ""
     """Size of a memory file system for all shared file systems, such as 64m; empty: on disk, bounded by the disk."""
+    metrics_speed: float = 1.0
+    """How many minutes of the metrics and alarms pass in one."""
 
     def to_argv(self) -> list[str]:
         """Return the daemon's command line."""
         binds = [part for bind in self.binds for part in ("--mount", f"{bind.source}:{bind.target}")]
-        return ["--name", self.name, "--efs-size", self.efs_size, *binds]
+        speed = ["--metrics-speed", f"{self.metrics_speed:g}"]
+        return ["--name", self.name, "--efs-size", self.efs_size, *speed, *binds]
 
 
 def guest_environment(region: str) -> dict[str, str]:
@@ -68,7 +72,8 @@ class Daemon:
         binds = (*image.interpreter_binds(), *image.aws_cli_binds(), *options.binds)
         environment = guest_environment(REGION)
         self._mount_layers(binds, environment)
-        self.cloud = Cloud()
+        self.cloud = Cloud(options.metrics_speed)
+        self.meter = Meter(options.metrics_speed)
         self.internet = Internet()
         self.reconciler = Reconciler(
             cloud=self.cloud,
@@ -94,6 +99,8 @@ class Daemon:
             if changed or again or self.reconciler.dead:
                 again = not self._reconcile()
             self.reconciler.consoles.publish()
+            if self.meter.due:
+                self._measure()
         self._control.close()
         self.reconciler.close()
         self.internet.close()
@@ -119,6 +126,13 @@ class Daemon:
             return False
         self._error = ""
         return True
+
+    def _measure(self) -> None:
+        try:
+            hosts = [(host.instance, host.init_pid) for host in self.reconciler.hosts.values()]
+            self.cloud.record(self.meter.measure(hosts))
+        except Exception as error:  # An alarm that cannot be evaluated must not end the cloud for all else.
+            self._report("metrics could not be recorded, or alarms not be evaluated", error)
 
     def _report(self, what: str, error: Exception) -> None:
         text = str(error) or type(error).__name__

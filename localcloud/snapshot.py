@@ -1,4 +1,4 @@
-"""What the API says should exist, as plain values: the one thing that passes from the API to the hosts and networks."""
+"""Plain values between the API and the hosts: what should exist, and what the hosts did."""
 
 from __future__ import annotations
 
@@ -104,3 +104,16 @@ class Snapshot:
     nat_gateways: tuple[NatGateway, ...] = ()
     mount_targets: tuple[MountTarget, ...] = ()
     instances: tuple[Instance, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HostLoad:
+    """What one host did since it was measured before: the one thing that passes from the hosts to the API's metrics."""
+
+    instance_id: str
+    group: str
+    """Name of its Auto Scaling group; empty without one."""
+    cpu_percent: float
+    """Share of the processor time that is the host's own."""
+    received_bytes: float
+    sent_bytes: float

@@ -6,7 +6,9 @@ DescribeScalingActivities shows. moto fails the request that set the size, and s
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 from moto.autoscaling.responses import AutoScalingResponse
@@ -19,6 +21,16 @@ from localcloud.api.replacing import replace
 _KEPT = 200
 
 
+@contextlib.contextmanager
+def caused_by(group: Any, cause: str) -> Iterator[None]:
+    """Give the activities of a group, for the time of a block, their cause."""
+    group._cause = cause
+    try:
+        yield
+    finally:
+        del group._cause
+
+
 def record(group: Any, description: str, *, failure: str = "") -> None:
     """Add an activity to a group, successful unless `failure` says why it was not."""
     now = utcnow()
@@ -28,7 +40,8 @@ def record(group: Any, description: str, *, failure: str = "") -> None:
             "ActivityId": str(uuid.uuid4()),
             "AutoScalingGroupName": group.name,
             "Description": description if not failure else f"{description}.  Status Reason: {failure}",
-            "Cause": f"At {now:%Y-%m-%dT%H:%M:%SZ} the group had to meet its desired capacity.",
+            "Cause": group.__dict__.get("_cause")
+            or f"At {now:%Y-%m-%dT%H:%M:%SZ} the group had to meet its desired capacity.",
             "StartTime": now,
             "EndTime": now,
             "StatusCode": "Failed" if failure else "Successful",

@@ -6,13 +6,14 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any, Final, cast
 
 from werkzeug.serving import make_server
 
 from localcloud.api import autoscaling, corrections, observation
 from localcloud.api.instances import Console
-from localcloud.snapshot import Snapshot
+from localcloud.snapshot import HostLoad, Snapshot
 
 log = logging.getLogger("localcloud.api")
 
@@ -25,7 +26,8 @@ REGION: Final = "us-east-1"
 class Cloud:
     """Hold the state of the embedded cloud and serve its API. One at a time in a process."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics_speed: float = 1.0) -> None:
+        self._metrics_speed = metrics_speed
         self.console = cast(Console, corrections.apply())
         # moto and its WSGI application are imported here: importing this module costs nothing.
         from localcloud.api.formation.account import Account
@@ -139,15 +141,43 @@ class Cloud:
             instance.state_reason.message = f"Server.InternalError: {reason}"
         self.announce()
 
+    def record(self, loads: Iterable[HostLoad]) -> None:
+        """Record what the hosts did in the last minute of the metrics, and evaluate all alarms.
+
+        Call it once a minute, or as many times as often as `metrics_speed` says: so much shorter are the alarms'
+        periods then.
+        """
+        from localcloud.api.monitoring.metrics import Recorder
+        from localcloud.api.monitoring.watching import Watcher
+
+        with self.lock:
+            recorder = Recorder(self._backend("cloudwatch"))
+            recorder.hosts(loads)
+            recorder.groups(self._backend("autoscaling"))
+            recorder.queues(self._backend("sqs"))
+            watcher = Watcher(self._backend, account=ACCOUNT, region=REGION, speed=self._metrics_speed)
+            if watcher.evaluate():
+                self.announce()
+
     def _backend(self, service: str) -> Any:
         from moto.autoscaling.models import autoscaling_backends
+        from moto.cloudwatch.models import cloudwatch_backends
         from moto.ec2.models import ec2_backends
         from moto.efs.models import efs_backends
         from moto.iam.models import iam_backends
+        from moto.sns.models import sns_backends
+        from moto.sqs.models import sqs_backends
 
         if service == "iam":
             return iam_backends[ACCOUNT]["aws"]
-        regional: dict[str, Any] = {"ec2": ec2_backends, "efs": efs_backends, "autoscaling": autoscaling_backends}
+        regional: dict[str, Any] = {
+            "ec2": ec2_backends,
+            "efs": efs_backends,
+            "autoscaling": autoscaling_backends,
+            "cloudwatch": cloudwatch_backends,
+            "sns": sns_backends,
+            "sqs": sqs_backends,
+        }
         return regional[service][ACCOUNT][REGION]
 
 

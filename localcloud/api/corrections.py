@@ -23,6 +23,7 @@ def apply() -> object:
         raise failures.WrongMotoError(found, MOTO_VERSION)
     if not _applied:
         from localcloud.api import activities, addresses, autoscaling, buckets, instances, placement, policies
+        from localcloud.api.monitoring import alarms, scaling
 
         console = instances.Console()
         addresses.apply()
@@ -32,5 +33,7 @@ def apply() -> object:
         activities.apply()
         policies.apply()
         buckets.apply()
+        alarms.apply()
+        scaling.apply()
         _applied.append(console)
     return _applied[0]

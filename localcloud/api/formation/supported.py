@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from localcloud.api.formation import (
     access,
+    alarms,
     compute,
     files,
     firewall,
@@ -45,7 +46,7 @@ _ANALYTICS = Kind(
     delete=_nothing_deleted,
 )
 
-_MODULES = (network, routes, firewall, compute, files, storage, registries, access, telemetry, notices)
+_MODULES = (network, routes, firewall, compute, files, storage, registries, access, telemetry, alarms, notices)
 
 KINDS: Final[Mapping[str, Kind]] = {
     kind.type: kind for kind in (*chain(*(module.KINDS for module in _MODULES)), _ANALYTICS)
