@@ -22,6 +22,7 @@ from cluster.push import Pushed, Tree, control_tree, push
 from cluster.reader import Interruptible
 from payload.launch import Launch, LaunchError, Node, workers
 from stacks.config import NOWHERE, ClusterConfig, ConfigError
+from stacks.keys.network import ONE_NAT_GATEWAY
 from stacks.validation import validate
 
 _REFUSED_STATUS = 2
@@ -79,7 +80,16 @@ def describe_deployment(session: Session) -> str:
     kinds = [config.master_instance_type, *[config.worker_instance_type] * config.workers]
     price = shown(total_per_hour(kinds, session.prices.per_hour(kinds, wait_s=3.0)))
     nodes = f"a {config.master_instance_type} master and {config.workers} {config.worker_instance_type} workers"
-    return f"deploy stack {config.stack_name}: {nodes}, instances {price}, and a NAT gateway."
+    return f"deploy stack {config.stack_name}: {nodes}, instances {price}{_ways_out(config)}."
+
+
+def _ways_out(config: ClusterConfig) -> str:
+    """Say what the deployment makes that lets the workers out, and costs by the hour too."""
+    if config.vpc_id:
+        return f", in the existing {config.vpc_id}"
+    if config.nat_gateways == ONE_NAT_GATEWAY or config.availability_zones == 1:
+        return ", and a NAT gateway"
+    return f", and {config.availability_zones} NAT gateways"
 
 
 class Session:

@@ -39,7 +39,7 @@ class ClusterStack(Stack):
             StorageProps(
                 config=config,
                 vpc=self.network.vpc,
-                subnets=self.network.private,
+                subnets=self.network.workers,
                 security_group=self.firewall.files,
             ),
         )
@@ -72,14 +72,14 @@ class ClusterStack(Stack):
                 role=MASTER,
                 name=f"{config.name}-master",
                 vpc=self.network.vpc,
-                subnets=self.network.public,
+                subnets=self.network.master,
                 security_group=self.firewall.master,
                 instance_role=self.roles.master,
                 instance_type=config.master_instance_type,
                 image_parameter=self.master_image,
                 key_pair=self.key_pair,
                 volume_gib=config.master_volume_gib,
-                public_address=True,
+                public_address=config.opens_ssh_port,
                 minimum=1,
                 desired=1,
                 maximum=1,
@@ -92,7 +92,7 @@ class ClusterStack(Stack):
                 logical_id=MASTER_GROUP,
             ),
         )
-        master.wait_for(*self.network.public_ways_out, *self.storage.mount_targets, self.firewall, self.roles)
+        master.wait_for(*self.network.masters_ways_out, *self.storage.mount_targets, self.firewall, self.roles)
         return master
 
     def _create_workers(self) -> NodeGroup:
@@ -104,7 +104,7 @@ class ClusterStack(Stack):
                 role=WORKER,
                 name=f"{config.name}-worker",
                 vpc=self.network.vpc,
-                subnets=self.network.private,
+                subnets=self.network.workers,
                 security_group=self.firewall.workers,
                 instance_role=self.roles.workers,
                 instance_type=config.worker_instance_type,
@@ -124,7 +124,7 @@ class ClusterStack(Stack):
                 logical_id=WORKER_GROUP,
             ),
         )
-        workers.wait_for(*self.network.private_ways_out, *self.storage.mount_targets, self.firewall, self.roles)
+        workers.wait_for(*self.network.workers_ways_out, *self.storage.mount_targets, self.firewall, self.roles)
         return workers
 
     def _boot(self, role: str, group: str, instance_type: str) -> str:
@@ -153,6 +153,7 @@ class ClusterStack(Stack):
             Output.BUCKET: self.storage.bucket.bucket_name,
             Output.LOGIN_USER: self.login_user,
             Output.MAX_WORKERS: str(self.config.max_workers),
+            Output.SSH_ACCESS: self.config.ssh_access,
         }
         for key, value in values.items():
             CfnOutput(self, key, value=value)

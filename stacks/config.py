@@ -54,6 +54,7 @@ class Output:
     BUCKET: Final = "BucketName"
     LOGIN_USER: Final = "LoginUser"
     MAX_WORKERS: Final = "MaxWorkers"
+    SSH_ACCESS: Final = "SshAccess"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,14 +99,6 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, GuardKeys, Observabil
                     key, value, f"unknown key; did you mean {near[0]}? Known: {', '.join(sorted(fields))}"
                 )
         values = {key: coerce(key, value, str(fields[key].type)) for key, value in given.items()}
-        if "ssh_cidr" not in values:
-            cls(**values, ssh_cidr=NOWHERE)  # What else is wrong is said first: this one must be given anyway.
-            raise ConfigError(
-                "ssh_cidr",
-                None,
-                "missing; set the network from which you connect in cdk.json, or give it for once: "
-                "`cdk deploy -c ssh_cidr=ADDRESS/32`, `fab up --set ssh_cidr=ADDRESS/32`",
-            )
         return cls(**values)
 
     @classmethod

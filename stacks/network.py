@@ -1,14 +1,19 @@
-"""The cluster's network: a VPC whose private subnets reach out through one NAT gateway."""
+"""The cluster's network: a VPC whose private subnets reach out through NAT, or the subnets of an existing one."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
 from aws_cdk import Acknowledgment, Validations
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, IDependable
 
 from stacks.config import ClusterConfig
+from stacks.keys.network import ONE_NAT_GATEWAY
+
+# A zone of an existing VPC: the constructs ask for a name, and put it nowhere in the template.
+UNKNOWN: Final = "unknown"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,22 +22,29 @@ class NetworkProps:
 
 
 class Network(Construct):
-    """Own the VPC: public subnets for the master and the NAT gateway, private ones for the workers."""
+    """Own the VPC, or find the one that is given: subnets for the master and subnets for the workers.
 
-    public: ec2.SubnetSelection
-    private: ec2.SubnetSelection
+    The public ones hold the NAT gateways, and the master where it is reached at its SSH port. With Session Manager it
+    stands among the workers, without a public address.
+    """
+
+    master: ec2.SubnetSelection
+    workers: ec2.SubnetSelection
 
     def __init__(self, scope: Construct, id: str, props: NetworkProps) -> None:
         super().__init__(scope, id)
         config = props.config
-        self.public = ec2.SubnetSelection(subnet_type=ec2.SubnetType.PUBLIC)
-        self.private = ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS)
-        self.vpc = ec2.Vpc(
+        self.vpc, public, private = self._find(config) if config.vpc_id else self._create(config)
+        self.workers = ec2.SubnetSelection(subnets=private)
+        self.master = ec2.SubnetSelection(subnets=public if config.opens_ssh_port else private)
+
+    def _create(self, config: ClusterConfig) -> tuple[ec2.IVpc, list[ec2.ISubnet], list[ec2.ISubnet]]:
+        vpc = ec2.Vpc(
             self,
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(config.vpc_cidr),
             max_azs=config.availability_zones,
-            nat_gateways=1,  # workers fetch little through it, and each one costs as much as a small instance
+            nat_gateways=1 if config.nat_gateways == ONE_NAT_GATEWAY else config.availability_zones,
             # Emptying the default group takes a Lambda; no instance is ever in that group.
             restrict_default_security_group=False,
             subnet_configuration=[
@@ -49,19 +61,40 @@ class Network(Construct):
                 ),
             ],
         )
-        Validations.of(self.vpc).acknowledge(
+        Validations.of(vpc).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-VPC7",
                 reason="Flow logs of gradient traffic cost more than they tell in a cluster that lives for hours.",
             )
         )
+        return vpc, vpc.public_subnets, vpc.private_subnets
+
+    def _find(self, config: ClusterConfig) -> tuple[ec2.IVpc, list[ec2.ISubnet], list[ec2.ISubnet]]:
+        """Name the VPC and its subnets; nothing of them is created, changed or removed, and nothing is looked up."""
+        vpc = ec2.Vpc.from_vpc_attributes(
+            self,
+            "Vpc",
+            vpc_id=config.vpc_id,
+            vpc_cidr_block=config.vpc_cidr,
+            availability_zones=[UNKNOWN],
+        )
+        public = [self._subnet(f"Public{n}", id) for n, id in enumerate(config.public_subnet_ids, start=1)]
+        private = [self._subnet(f"Private{n}", id) for n, id in enumerate(config.private_subnet_ids, start=1)]
+        return vpc, public, private
+
+    def _subnet(self, name: str, id: str) -> ec2.ISubnet:
+        return ec2.Subnet.from_subnet_attributes(self, name, subnet_id=id, availability_zone=UNKNOWN)
 
     @property
-    def public_ways_out(self) -> list[IDependable]:
-        """Return what a node in a public subnet needs before it reaches the internet."""
-        return [subnet.internet_connectivity_established for subnet in self.vpc.public_subnets]
+    def masters_ways_out(self) -> list[IDependable]:
+        """Return what the master needs before it reaches the internet."""
+        return _ways_out(self.master)
 
     @property
-    def private_ways_out(self) -> list[IDependable]:
-        """Return what a node in a private subnet needs before it reaches the internet."""
-        return [subnet.internet_connectivity_established for subnet in self.vpc.private_subnets]
+    def workers_ways_out(self) -> list[IDependable]:
+        """Return what a worker needs before it reaches the internet."""
+        return _ways_out(self.workers)
+
+
+def _ways_out(selection: ec2.SubnetSelection) -> list[IDependable]:
+    return [subnet.internet_connectivity_established for subnet in selection.subnets or ()]

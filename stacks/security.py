@@ -25,18 +25,25 @@ class Firewall(Construct):
 
     def __init__(self, scope: Construct, id: str, props: FirewallProps) -> None:
         super().__init__(scope, id)
-        self.master = ec2.SecurityGroup(self, "Master", vpc=props.vpc, description="SSH from ssh_cidr")
+        opens = props.config.opens_ssh_port
+        self.master = ec2.SecurityGroup(
+            self, "Master", vpc=props.vpc, description="SSH from ssh_cidr" if opens else "Nothing from outside"
+        )
         self.workers = ec2.SecurityGroup(self, "Workers", vpc=props.vpc, description="Each other and the master")
         self.files = ec2.SecurityGroup(
             self, "Files", vpc=props.vpc, description="NFS from all nodes", allow_all_outbound=False
         )
-        self._admit_ssh(props.config.ssh_cidr)
+        self._admit_ssh(props.config)
         self._admit_ranks()
         self._admit_nfs()
 
-    def _admit_ssh(self, ssh_cidr: str) -> None:
+    def _admit_ssh(self, config: ClusterConfig) -> None:
         ssh = ec2.Port.tcp(SSH_PORT)
-        self.master.add_ingress_rule(ec2.Peer.ipv4(ssh_cidr), ssh, "SSH from ssh_cidr")
+        if config.opens_ssh_port:
+            for cidr in config.ssh_cidr:
+                self.master.add_ingress_rule(ec2.Peer.ipv4(cidr), ssh, "SSH from ssh_cidr")
+            for prefix_list in config.ssh_prefix_lists:
+                self.master.add_ingress_rule(ec2.Peer.prefix_list(prefix_list), ssh, "SSH from ssh_prefix_lists")
         self.workers.add_ingress_rule(self.master, ssh, "SSH from the master")
 
     def _admit_ranks(self) -> None:

@@ -64,7 +64,7 @@ class Storage(Construct):
         return file_system.ref
 
     def _create_mount_targets(self, props: StorageProps) -> list[efs.CfnMountTarget]:
-        subnets = props.vpc.select_subnets(subnet_type=props.subnets.subnet_type).subnets
+        subnets = props.vpc.select_subnets(subnets=props.subnets.subnets).subnets
         return [
             efs.CfnMountTarget(
                 self,

@@ -8,11 +8,17 @@ import shutil
 import signal
 
 import pytest
+from hypothesis import settings
 
 REQUIRE_ALL = "DEEPCDK_REQUIRE_ALL"
 """Set to 1 (as CI does) to make a missing tool a failure instead of a skip."""
 
 ROOT_TOOLS = ("ip", "nft", "sshd", "unshare", "nsenter", "setpriv", "pivot_root", "mount", "ssh-keygen", "curl")
+
+
+# How long an example takes tells of the machine's load, not of the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def missing_for(markers: set[str]) -> list[str]:

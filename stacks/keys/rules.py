@@ -107,7 +107,7 @@ def coerce(key: str, value: Any, kind: str) -> Any:
             return float(value)
         raise ConfigError(key, value, "must be a number")
     if kind == "tuple[str, ...]":
-        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
             return tuple(value)
         if isinstance(value, str):
             return tuple(each.strip() for each in value.split(",") if each.strip())

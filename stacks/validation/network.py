@@ -1,4 +1,4 @@
-"""Rules of the network: room for the workers, and addresses that do not clash."""
+"""Rules of the network: room for the workers, addresses that do not clash, and keys that go together."""
 
 from __future__ import annotations
 
@@ -6,16 +6,27 @@ import ipaddress
 from collections.abc import Iterator
 
 from stacks.config import RESERVED_ADDRESSES, ClusterConfig
+from stacks.keys.network import ONE_NAT_GATEWAY, SESSION_MANAGER
 from stacks.validation.problem import Problem
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
     """Yield every rule of the network that the configuration breaks."""
-    yield from _room(config)
-    yield from _networks(config)
+    yield from (_existing(config) if config.vpc_id else _own(config))
+    yield from _sources(config)
 
 
-def _room(config: ClusterConfig) -> Iterator[Problem]:
+def _own(config: ClusterConfig) -> Iterator[Problem]:
+    """Check a VPC that is yet to be made."""
+    for key in ("public_subnet_ids", "private_subnet_ids"):
+        ids = getattr(config, key)
+        if ids:
+            yield Problem(
+                key=key,
+                value=ids,
+                rule="are subnets of an existing VPC, and vpc_id names none",
+                remedy=f"set vpc_id too, or leave {key} out",
+            )
     room = config.availability_zones * (2 ** (32 - config.private_prefix) - RESERVED_ADDRESSES)
     if config.max_workers > room:
         yield Problem(
@@ -26,12 +37,69 @@ def _room(config: ClusterConfig) -> Iterator[Problem]:
         )
 
 
-def _networks(config: ClusterConfig) -> Iterator[Problem]:
-    source, vpc = ipaddress.IPv4Network(config.ssh_cidr), ipaddress.IPv4Network(config.vpc_cidr)
-    if source.prefixlen and source.overlaps(vpc):
+def _existing(config: ClusterConfig) -> Iterator[Problem]:
+    """Check what is said of a VPC that exists, as far as its ids tell; what is true of it, only AWS knows."""
+    public, private = config.public_subnet_ids, config.private_subnet_ids
+    if len(private) != config.availability_zones:
         yield Problem(
-            key="vpc_cidr",
-            value=config.vpc_cidr,
-            rule=f"overlaps ssh_cidr {config.ssh_cidr}: the master would look for you inside the VPC",
-            remedy="set another private network, such as 10.64.0.0/16, or the public address from which you connect",
+            key="private_subnet_ids",
+            value=private,
+            rule=f"must be one for each of availability_zones ({config.availability_zones}), "
+            "where the workers and the file system's mount targets are",
+            remedy="list one private subnet of vpc_id for each zone, or set availability_zones to their number",
         )
+    if config.opens_ssh_port and not public:
+        yield Problem(
+            key="public_subnet_ids",
+            value=public,
+            rule=f"missing: the master, which is reached at its SSH port, needs a public subnet of {config.vpc_id}",
+            remedy=f"list one, or set ssh_access = {SESSION_MANAGER}, which needs none",
+        )
+    if public and not config.opens_ssh_port:
+        yield Problem(
+            key="public_subnet_ids",
+            value=public,
+            rule=f"nothing would be in them: with ssh_access = {SESSION_MANAGER} the master is in a private subnet",
+            remedy="leave them out",
+        )
+    both = sorted(set(public) & set(private))
+    if both:
+        yield Problem(
+            key="private_subnet_ids",
+            value=private,
+            rule=f"{', '.join(both)} stands under public_subnet_ids too: a subnet is one or the other",
+            remedy="list it once",
+        )
+    if config.nat_gateways != ONE_NAT_GATEWAY:
+        yield Problem(
+            key="nat_gateways",
+            value=config.nat_gateways,
+            rule=f"the ways out of {config.vpc_id} are its own: no NAT gateway is made in an existing VPC",
+            remedy="leave nat_gateways out",
+        )
+
+
+def _sources(config: ClusterConfig) -> Iterator[Problem]:
+    """Check from where SSH comes."""
+    if not config.opens_ssh_port:
+        for key in ("ssh_cidr", "ssh_prefix_lists"):
+            value = getattr(config, key)
+            if value:
+                yield Problem(
+                    key=key,
+                    value=value,
+                    rule=f"with ssh_access = {SESSION_MANAGER} no port is open to any network",
+                    remedy=f"leave {key} out; on a command line: --set {key}=",
+                )
+        return
+    vpc = ipaddress.IPv4Network(config.vpc_cidr)
+    for text in config.ssh_cidr:
+        source = ipaddress.IPv4Network(text)
+        if source.prefixlen and source.overlaps(vpc):
+            yield Problem(
+                key="vpc_cidr",
+                value=config.vpc_cidr,
+                rule=f"overlaps ssh_cidr {text}: the master would look for you inside the VPC",
+                remedy="set another private network, such as 10.64.0.0/16, "
+                "or the public address from which you connect",
+            )

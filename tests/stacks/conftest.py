@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.stacks.template import Template
 
 PROJECT = Path(__file__).parents[2]
-SSH_CIDR = "198.18.0.7/32"
+SSH_CIDR = ("198.18.0.7/32",)
 
 Synthesise = Callable[..., "Template"]
 

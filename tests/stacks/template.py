@@ -101,5 +101,5 @@ def _rule(direction: str, group: str, item: dict[str, Any]) -> Rule:
             peer = _group(item[key])
             break
     else:
-        peer = item["CidrIp"]
+        peer = item.get("SourcePrefixListId") or item["CidrIp"]
     return direction, group, peer, item["IpProtocol"], item.get("FromPort", -1), item.get("ToPort", -1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,60 @@ def test_each_zone_has_one_public_and_one_private_subnet(synthesise: Callable[..
         template = synthesise(availability_zones=zones) if zones > 1 else synthesise()
         assert len(template.subnets_of("MasterGroup")) == len(template.subnets_of("WorkerGroup")) == zones
         assert len(template.of("AWS::EC2::Subnet")) == 2 * zones
+
+
+def test_each_zone_may_have_a_nat_gateway_of_its_own(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(availability_zones=2, nat_gateways="one-per-zone")
+    assert len(template.of("AWS::EC2::NatGateway")) == len(template.of("AWS::EC2::EIP")) == 2
+    ways = [template.default_route(subnet) for subnet in template.subnets_of("WorkerGroup")]
+    assert sorted(ways) == sorted(template.of("AWS::EC2::NatGateway"))
+    for subnet, way in zip(template.subnets_of("WorkerGroup"), ways, strict=True):
+        beside = template.of("AWS::EC2::NatGateway")[way]["SubnetId"]["Ref"]
+        assert _zone(template, subnet) == _zone(template, beside)
+
+
+def _zone(template: Template, subnet: str) -> object:
+    return template.of("AWS::EC2::Subnet")[subnet]["AvailabilityZone"]
+
+
+def test_with_session_manager_the_master_stands_in_a_private_subnet_without_a_public_address(
+    synthesise: Callable[..., Template],
+) -> None:
+    template = synthesise(ssh_access="session-manager", ssh_cidr=())
+    assert template.subnets_of("MasterGroup") == template.subnets_of("WorkerGroup")
+    (interface,) = template.template_of("MasterGroup")["NetworkInterfaces"]
+    assert interface["AssociatePublicIpAddress"] is False
+
+
+EXISTING: dict[str, Any] = {
+    "vpc_id": "vpc-0123456789abcdef0",
+    "public_subnet_ids": ("subnet-0aaaaaaaaaaaaaaa1",),
+    "private_subnet_ids": ("subnet-0bbbbbbbbbbbbbbb1", "subnet-0bbbbbbbbbbbbbbb2"),
+    "availability_zones": 2,
+}
+
+
+def test_in_an_existing_vpc_nothing_of_the_network_is_made(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(**EXISTING)
+    made = {item["Type"] for item in template.resources.values() if item["Type"].startswith("AWS::EC2::")}
+    assert made == {
+        "AWS::EC2::SecurityGroup",
+        "AWS::EC2::SecurityGroupIngress",
+        "AWS::EC2::SecurityGroupEgress",
+        "AWS::EC2::LaunchTemplate",
+    }
+
+
+def test_in_an_existing_vpc_nodes_and_mount_targets_are_in_the_given_subnets(
+    synthesise: Callable[..., Template],
+) -> None:
+    template = synthesise(**EXISTING)
+    assert template.resources["MasterGroup"]["Properties"]["VPCZoneIdentifier"] == ["subnet-0aaaaaaaaaaaaaaa1"]
+    private = list(EXISTING["private_subnet_ids"])
+    assert template.resources["WorkerGroup"]["Properties"]["VPCZoneIdentifier"] == private
+    assert [target["SubnetId"] for target in template.of("AWS::EFS::MountTarget").values()] == private
+    assert {group["VpcId"] for group in template.of("AWS::EC2::SecurityGroup").values()} == {EXISTING["vpc_id"]}
+    assert template.document["Outputs"]["VpcId"]["Value"] == EXISTING["vpc_id"]
 
 
 def test_the_network_is_deepcfns_by_default(template: Template) -> None:

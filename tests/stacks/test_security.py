@@ -23,7 +23,7 @@ def groups(template: Template) -> dict[str, str]:
 def test_nothing_is_admitted_but_what_the_cluster_needs(template: Template, groups: dict[str, str]) -> None:
     master, workers, files = groups["master"], groups["workers"], groups["files"]
     assert {rule[1:] for rule in template.rules() if rule[0] == "in"} == {
-        (master, SSH_CIDR, "tcp", SSH_PORT, SSH_PORT),
+        (master, *SSH_CIDR, "tcp", SSH_PORT, SSH_PORT),
         (master, workers, "tcp", *RENDEZVOUS_PORTS),
         (workers, master, "tcp", SSH_PORT, SSH_PORT),
         (workers, workers, "-1", -1, -1),
@@ -33,9 +33,24 @@ def test_nothing_is_admitted_but_what_the_cluster_needs(template: Template, grou
 
 
 def test_ssh_from_networks_comes_from_the_given_cidr_only(synthesise: Callable[..., Template]) -> None:
-    template = synthesise(ssh_cidr="198.18.4.0/24")
-    networks = {rule[2] for rule in template.rules() if rule[0] == "in" and "/" in rule[2]}
-    assert networks == {"198.18.4.0/24"}
+    given = ("198.18.4.0/24", "198.18.5.0/24")
+    template = synthesise(ssh_cidr=given)
+    assert {rule[2] for rule in template.rules() if rule[0] == "in" and "/" in rule[2]} == set(given)
+
+
+def test_ssh_from_prefix_lists_comes_from_these_alone(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(ssh_cidr=(), ssh_prefix_lists=("pl-0123456789abcdef0",))
+    master = template.group_behind("SSH from ssh_cidr")
+    admitted = {rule[2:] for rule in template.rules() if rule[:2] == ("in", master)}
+    assert ("pl-0123456789abcdef0", "tcp", SSH_PORT, SSH_PORT) in admitted
+    assert not any("/" in rule[0] for rule in admitted)
+
+
+def test_with_session_manager_nothing_is_admitted_from_any_network(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(ssh_access="session-manager", ssh_cidr=())
+    assert not any("/" in rule[2] or rule[2].startswith("pl-") for rule in template.rules() if rule[0] == "in")
+    workers, master = template.group_behind("Each other and the master"), template.group_behind("Nothing from outside")
+    assert {rule[2] for rule in template.rules() if rule[:2] == ("in", master)} == {workers}
 
 
 def test_workers_may_send_anything_to_their_own_group_as_efa_wants(template: Template, groups: dict[str, str]) -> None:

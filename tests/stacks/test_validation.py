@@ -21,7 +21,7 @@ AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-"
 
 
 def build(**values: Any) -> ClusterConfig:
-    return ClusterConfig(**{"ssh_cidr": SSH_CIDR, **values})
+    return ClusterConfig.from_context({"cluster": {"ssh_cidr": SSH_CIDR, **values}})
 
 
 def problems(**values: Any) -> list[Problem]:
