@@ -19,7 +19,7 @@ TOPIC = "arn:aws:sns:us-east-1:123456789012:ops"
 
 
 def by_id(agents: bool = False, **values: Any) -> dict[str, Alarm]:
-    config = ClusterConfig(ssh_cidr="198.18.0.7/32", alarms=True, **values)
+    config = ClusterConfig(ssh_cidr=("198.18.0.7/32",), alarms=True, **values)
     return {alarm.id: alarm for alarm in alarms(config, dataclasses.replace(PLAIN, node_metrics=agents))}
 
 
@@ -120,7 +120,7 @@ def test_without_anybody_to_tell_alarms_just_show(synthesise: Synthesise) -> Non
 
 
 def test_each_of_two_nat_gateways_would_have_its_alarm() -> None:
-    config = ClusterConfig(ssh_cidr="198.18.0.7/32", alarms=True)
+    config = ClusterConfig(ssh_cidr=("198.18.0.7/32",), alarms=True)
     watched = dataclasses.replace(PLAIN, nat_gateways=("nat-1", "nat-2"))
     found = [alarm.metrics[0].dimensions for alarm in alarms(config, watched) if alarm.id.startswith("Nat")]
     assert found == [{"NatGatewayId": "nat-1"}, {"NatGatewayId": "nat-2"}]

@@ -11,7 +11,7 @@ from stacks.keys.observability import RETENTIONS
 
 
 def build(**values: Any) -> ClusterConfig:
-    return ClusterConfig(ssh_cidr="198.18.0.7/32", **values)
+    return ClusterConfig(ssh_cidr=("198.18.0.7/32",), **values)
 
 
 def test_all_that_aws_bills_is_off_unless_asked_for() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from stacks.config import ClusterConfig, ConfigError
 
-SSH_CIDR = "198.18.0.7/32"
+SSH_CIDR = ("198.18.0.7/32",)
 
 
 @pytest.mark.parametrize(

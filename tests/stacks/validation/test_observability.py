@@ -13,7 +13,7 @@ TOPIC = "arn:aws:sns:us-east-1:123456789012:ops"
 
 
 def keys(**values: Any) -> list[str]:
-    return [problem.key for problem in check(ClusterConfig(ssh_cidr="198.18.0.7/32", **values))]
+    return [problem.key for problem in check(ClusterConfig(ssh_cidr=("198.18.0.7/32",), **values))]
 
 
 @pytest.mark.parametrize(("key", "value"), [("alarm_emails", ("a@example.com",)), ("alarm_topic", TOPIC)])

@@ -9,7 +9,7 @@ import pytest
 from stacks.config import ClusterConfig
 from stacks.validation import Problem, check
 
-SSH_CIDR = "198.18.0.7/32"
+SSH_CIDR = ("198.18.0.7/32",)
 EXISTING = "fs-0123456789abcdef0"
 
 
