@@ -74,11 +74,14 @@ class NotReadyError(DeepcdkError, TimeoutError):
 
 
 class LiveRunError(DeepcdkError):
-    """Report that another run is live."""
+    """Report that another run is live, or waits in the queue."""
 
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
+    def __init__(self, run_id: str, *, queued: bool = False) -> None:
+        self.run_id, self.queued = run_id, queued
         super().__init__(
-            f"run {run_id} is live, and the cluster takes one run at a time",
-            remedy=f"watch it with `fab attach --run {run_id}`, or stop it with `fab stop --run {run_id}`",
+            f"run {run_id} waits in the queue, and nobody goes before it"
+            if queued
+            else f"run {run_id} is live, and the cluster takes one run at a time",
+            remedy=f"wait your turn with --queue, watch it with `fab attach --run {run_id}`, "
+            f"or stop it with `fab stop --run {run_id}`",
         )

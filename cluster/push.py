@@ -26,15 +26,18 @@ CONTROL_MODULES: Final = (
     "afterlife",
     "fanout",
     "knobs",
+    "keeper",
     "launch",
     "launcher",
     "load",
     "program",
+    "owner",
     "reaper",
     "runs",
     "starting",
     "supervision",
     "supervisor",
+    "turns",
     "watch",
 )
 CONTROL_FILES: Final = (*(f"{name}.py" for name in CONTROL_MODULES), "bin/ssh")

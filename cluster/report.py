@@ -107,11 +107,11 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
         rows.append(
             (
                 str(run["run_id"]),
-                str(run["state"]),
+                " ".join(str(word) for word in (run["state"], run.get("position")) if word),
                 str(len(run.get("hosts", ()))),
                 str(epoch.get("epoch", "-")),
                 f"{accuracy:.2%}" if isinstance(accuracy, int | float) else "-",
-                duration(float(run["updated"]) - float(run["started"])),
+                "-" if run.get("position") else duration(float(run["updated"]) - float(run["started"])),
                 _shortened(str(run.get("reason", ""))),
             )
         )

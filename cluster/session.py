@@ -21,6 +21,7 @@ from cluster.program import Program
 from cluster.push import Pushed, Tree, control_tree, push
 from cluster.reader import Interruptible
 from payload.launch import Launch, LaunchError, Node, workers
+from payload.runs import QUEUED
 from stacks.config import NOWHERE, ClusterConfig, ConfigError
 from stacks.keys.network import ONE_NAT_GATEWAY
 from stacks.validation import validate
@@ -153,7 +154,8 @@ class Supervisor:
     def _call(self, *arguments: str, stdin: bytes = b"") -> Any:
         done = self.master.run(launch.supervisor(self.stack, *arguments), directory=self.directory, stdin=stdin)
         if done.status == _LIVE_RUN_STATUS:
-            raise LiveRunError(json.loads(done.text)["live"])
+            answer = json.loads(done.text)
+            raise LiveRunError(answer["live"], queued=answer["state"] == QUEUED)
         if done.status == _NO_SUCH_RUN_STATUS:
             raise DeepcdkError(done.stderr.strip(), remedy="`fab runs` lists them")
         if done.status == _REFUSED_STATUS:
@@ -175,9 +177,15 @@ class Supervisor:
                 where=self.master.where,
             ) from None
 
-    def start(self, spec: Launch) -> None:
-        """Start a run that goes on without us. Raises LiveRunError while another one is live."""
-        self._call("start", stdin=spec.to_json().encode())
+    def start(self, spec: Launch, *, queue: bool = False) -> int | None:
+        """Start a run that goes on without us; with `queue`, when its turn comes.
+
+        Return its place in the queue, None where it began at once. Raises LiveRunError while another one is live or
+        queued, unless this one may wait.
+        """
+        answer = self._call("start", *(["--queue"] if queue else []), stdin=spec.to_json().encode())
+        position: int | None = answer["position"]
+        return position
 
     def live(self) -> str:
         """Return the id of the live run, "" without one."""
@@ -204,9 +212,12 @@ class Supervisor:
         answer: dict[str, Any] = self._call("show", *([run_id] if run_id else []))
         return answer
 
-    def resume(self, spec: Launch) -> dict[str, Any]:
-        """Go on with a run; return its checkpoints. Raises LiveRunError while any run is live."""
-        answer: dict[str, Any] = self._call("resume", stdin=spec.to_json().encode())
+    def resume(self, spec: Launch, *, queue: bool = False) -> dict[str, Any]:
+        """Go on with a run; with `queue`, when its turn comes. Return its `checkpoints` and its `position` as `start`.
+
+        Raises LiveRunError as `start`.
+        """
+        answer: dict[str, Any] = self._call("resume", *(["--queue"] if queue else []), stdin=spec.to_json().encode())
         return answer
 
     def remove(self, run_id: str) -> dict[str, Any]:

@@ -84,8 +84,8 @@ def reopen(directory: RunDirectory, launch: Launch, state: State) -> None:
 
 def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
     """Remove a run that has ended, with its checkpoints; return how much that was. Raises LiveRunError."""
-    if directory.read_state().is_live:
-        raise LiveRunError(directory.run_id, "live")
+    if not (state := directory.read_state()).has_ended:
+        raise LiveRunError(directory.run_id, state.state)
     gone = runs.root / f".removed-{directory.run_id}-{secrets.token_hex(4)}"
     with runs.guard():
         # Whoever resumes a run holds the lock before it looks for the directory.

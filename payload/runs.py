@@ -9,13 +9,15 @@ import fcntl
 import json
 import os
 import re
-import socket
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from payload.owner import Owner
+
+QUEUED: Final = "queued"
 LIVE_STATES: Final = ("starting", "running")
 FINAL_STATES: Final = ("succeeded", "failed", "stopped")
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -28,10 +30,10 @@ _LAUNCHERS_TRACEBACK: Final = re.compile(
 
 
 class LiveRunError(RuntimeError):
-    """Report that another run is live; `run_id` names it."""
+    """Report that another run is live or queued; `run_id` names it, `state` says which."""
 
     def __init__(self, run_id: str, state: str) -> None:
-        self.run_id = run_id
+        self.run_id, self.state = run_id, state
         super().__init__(f"run {run_id} is {state}; one run at a time: wait for it, or stop it")
 
 
@@ -49,51 +51,16 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Owner:
-    """Identify one process beyond the reuse of its pid, a reboot, or a replaced master."""
-
-    pid: int
-    start_ticks: int
-    """Start time in clock ticks since boot, from /proc/PID/stat."""
-    boot_id: str
-    host: str
-
-    @classmethod
-    def of(cls, pid: int) -> Owner:
-        """Read the identity of a live process on this host."""
-        return cls(pid=pid, start_ticks=_start_ticks(pid), boot_id=_boot_id(), host=socket.gethostname())
-
-    def is_alive(self) -> bool:
-        """Tell whether this very process still runs on this host."""
-        if self.boot_id != _boot_id() or self.host != socket.gethostname():
-            return False
-        try:
-            return _start_ticks(self.pid) == self.start_ticks
-        except (OSError, ValueError, IndexError):
-            return False
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-def _start_ticks(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    if fields[0] == "Z":
-        raise ValueError(f"process {pid} has ended")
-    return int(fields[19])
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
     """Say where a run stands, as state.json holds it. Times are in seconds since 1970."""
 
     run_id: str
     state: str
-    """starting, running, succeeded, failed or stopped."""
+    """queued, starting, running, succeeded, failed or stopped."""
     owner: Owner
-    """The supervisor."""
+    """The supervisor; of a queued run, the process that put it there."""
     started: float
+    """When it was launched; while it is queued, since when."""
     updated: float
     """Heartbeat of the supervisor."""
     reason: str = ""
@@ -107,8 +74,13 @@ class State:
 
     @property
     def is_live(self) -> bool:
-        """Tell whether the run has not ended, as far as is written."""
+        """Tell whether the run has begun and not ended, as far as is written."""
         return self.state in LIVE_STATES
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether the run is neither live nor queued."""
+        return self.state in FINAL_STATES
 
     def to_document(self) -> dict[str, Any]:
         """Return the state as JSON values, the supervisor's pid also at the top."""
@@ -173,10 +145,14 @@ class RunDirectory:
             # It may have written its last word and ended since the file was read: only what stands there now counts.
             state = self._written_state()
             if state.is_live:
-                return dataclasses.replace(
-                    state, state="failed", reason=SUPERVISOR_DIED, last_lines=tuple(self.last_lines())
-                )
+                reason = f"{SUPERVISOR_DIED}: {state.owner.fate}" if state.owner.fate else SUPERVISOR_DIED
+                return dataclasses.replace(state, state="failed", reason=reason, last_lines=tuple(self.last_lines()))
         return state
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Tell whether the run stands written as live although its supervisor is gone."""
+        return self.read_state().state == "failed" and self._written_state().is_live
 
     def _written_state(self) -> State:
         try:
@@ -232,7 +208,7 @@ class Runs:
                 raise LiveRunError(holder[0], "live")
             dead = holder[0] if holder else None
             if dead and dead != run_id:
-                self._bury(dead)
+                self.bury(dead)
             self.lock.unlink(missing_ok=True)
             content = json.dumps({"run_id": run_id, "owner": dataclasses.asdict(owner)})
             handle = os.open(self.lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
@@ -251,11 +227,16 @@ class Runs:
             if holder and holder[0] == run_id:
                 self.lock.unlink(missing_ok=True)
 
-    def _bury(self, run_id: str) -> None:
+    def forsaken(self) -> str | None:
+        """Return the id of the run that holds the lock although its supervisor is gone."""
+        holder = self._holder()
+        return holder[0] if holder and holder[0] and not holder[1].is_alive() else None
+
+    def bury(self, run_id: str) -> None:
+        """Write down of a run whose supervisor is gone that it has failed."""
         with contextlib.suppress(FileNotFoundError, ValueError):
-            state = self[run_id].read_state()
-            if state.reason == SUPERVISOR_DIED:
-                self[run_id].write_state(dataclasses.replace(state, updated=time.time()))
+            if self[run_id].is_forsaken:
+                self[run_id].write_state(dataclasses.replace(self[run_id].read_state(), updated=time.time()))
 
     def _holder(self) -> tuple[str, Owner] | None:
         try:

@@ -17,8 +17,10 @@ from typing import Final
 
 from payload import afterlife, reaper, watch
 from payload.launch import NODE_PYTHON, Launch, LaunchError, Node
-from payload.runs import LiveRunError, Owner, RunDirectory, Runs
+from payload.owner import Owner
+from payload.runs import QUEUED, LiveRunError, RunDirectory, Runs, State
 from payload.supervision import execute, first_state, remote_command
+from payload.turns import Queue
 
 READY_TIMEOUT_S: Final = 20.0
 
@@ -26,44 +28,46 @@ READY_TIMEOUT_S: Final = 20.0
 def start(runs: Runs, launch: Launch) -> RunDirectory:
     """Make the run's directory, take the lock and leave a supervisor behind that outlives this process.
 
-    Raises LiveRunError, FileExistsError for a run id that is taken, or RuntimeError when the supervisor does not start.
+    Raises LiveRunError, also where runs wait in the queue, FileExistsError for a run id that is taken, or RuntimeError
+    when the supervisor does not start.
     """
-    directory = runs[launch.run_id]
-    if directory.path.exists():
-        raise FileExistsError(f"{directory.path} exists already")
+    _check_new(runs, launch.run_id)
+    _check_queue(runs)
     _claim(runs, launch.run_id)
-    partial = runs.root / f".{launch.run_id}.{secrets.token_hex(4)}"
     try:
-        partial.mkdir()
-        (partial / "spec.json").write_text(launch.to_json(), encoding="utf-8")
-        RunDirectory(path=partial).write_state(first_state(launch))
-        partial.rename(directory.path)
-        _detach(runs, directory)
+        directory = _make(runs, launch, first_state(launch))
+        detach(runs, directory)
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
         runs.release(launch.run_id)
         raise
+    return directory
+
+
+def enqueue(runs: Runs, launch: Launch) -> RunDirectory:
+    """Make the run's directory and put it into the queue. Raises FileExistsError for a run id that is taken."""
+    _check_new(runs, launch.run_id)
+    runs.root.mkdir(parents=True, exist_ok=True)
+    directory = _make(runs, launch, _queued(launch))
+    Queue(runs=runs).add(launch.run_id)
     return directory
 
 
 def resume(runs: Runs, launch: Launch) -> RunDirectory:
     """Go on with an ended run in its own directory, and leave a supervisor behind.
 
-    Raises LiveRunError while any run is live, FileNotFoundError without the run, LaunchError where it cannot go on.
+    Raises LiveRunError while any run is live or queued, FileNotFoundError without the run, LaunchError where it cannot
+    go on.
     """
     directory, run_id = runs[launch.run_id], launch.run_id
+    _check_queue(runs)
     _claim(runs, run_id)
     try:
-        afterlife.check_resumable(directory, directory.read_state())
-        before = Launch.from_json(directory.spec.read_text(encoding="utf-8"))
-        if not Path(launch.payload_directory).is_dir():
-            raise LaunchError(f"{launch.payload_directory}, which run {run_id} ran, is no longer there")
-        # What a crash left of the first attempt bears the same id, so the new one would not clear it away.
-        kill(runs, dataclasses.replace(launch, hosts=_union(before.hosts, launch.hosts)))
+        _check_resumable(directory, launch)
+        _clear(runs, directory, launch)
         again = first_state(launch)
         afterlife.reopen(directory, launch, again)
         try:
-            _detach(runs, directory)
+            detach(runs, directory)
         except BaseException as error:
             reason = f"it could not be resumed: {error}"
             directory.write_state(dataclasses.replace(again, state="failed", reason=reason, updated=time.time()))
@@ -72,6 +76,60 @@ def resume(runs: Runs, launch: Launch) -> RunDirectory:
         runs.release(run_id)
         raise
     return directory
+
+
+def enqueue_again(runs: Runs, launch: Launch) -> RunDirectory:
+    """Put an ended run into the queue, to go on in its own directory. Raises as `resume`."""
+    directory = runs[launch.run_id]
+    state = directory.read_state()
+    if not state.has_ended or runs.live() == launch.run_id:
+        raise LiveRunError(launch.run_id, state.state)
+    _check_resumable(directory, launch)
+    _clear(runs, directory, launch)
+    afterlife.reopen(directory, launch, _queued(launch))
+    Queue(runs=runs).add(launch.run_id)
+    return directory
+
+
+def _check_new(runs: Runs, run_id: str) -> None:
+    if runs[run_id].path.exists():
+        raise FileExistsError(f"{runs[run_id].path} exists already")
+
+
+def _check_queue(runs: Runs) -> None:
+    """Nobody pushes in: while runs wait, the next one is the first of them."""
+    if waiting := Queue(runs=runs).ids():
+        raise LiveRunError(runs.live() or waiting[0], "live" if runs.live() else QUEUED)
+
+
+def _check_resumable(directory: RunDirectory, launch: Launch) -> None:
+    afterlife.check_resumable(directory, directory.read_state())
+    if not Path(launch.payload_directory).is_dir():
+        raise LaunchError(f"{launch.payload_directory}, which run {launch.run_id} ran, is no longer there")
+
+
+def _clear(runs: Runs, directory: RunDirectory, launch: Launch) -> None:
+    """Kill what a crash left of an earlier attempt: it bears the same id, so the new one would not clear it away."""
+    before = Launch.from_json(directory.spec.read_text(encoding="utf-8"))
+    kill(runs, dataclasses.replace(launch, hosts=_union(before.hosts, launch.hosts)))
+
+
+def _queued(launch: Launch) -> State:
+    return dataclasses.replace(first_state(launch), state=QUEUED)
+
+
+def _make(runs: Runs, launch: Launch, state: State) -> RunDirectory:
+    """Make a run's directory, whole or not at all."""
+    partial = runs.root / f".{launch.run_id}.{secrets.token_hex(4)}"
+    try:
+        partial.mkdir()
+        (partial / "spec.json").write_text(launch.to_json(), encoding="utf-8")
+        RunDirectory(path=partial).write_state(state)
+        partial.rename(runs[launch.run_id].path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return runs[launch.run_id]
 
 
 def _union(before: Sequence[Node], after: Sequence[Node]) -> tuple[Node, ...]:
@@ -100,7 +158,7 @@ def _claim(runs: Runs, run_id: str) -> None:
             return
         except LiveRunError as error:
             try:
-                ending = not runs[error.run_id].read_state().is_live
+                ending = runs[error.run_id].read_state().has_ended
             except (OSError, ValueError):
                 ending = False
             if not ending or time.monotonic() > deadline:
@@ -108,7 +166,7 @@ def _claim(runs: Runs, run_id: str) -> None:
         time.sleep(watch.POLL_S)
 
 
-def _detach(runs: Runs, directory: RunDirectory) -> None:
+def detach(runs: Runs, directory: RunDirectory) -> None:
     """Start the supervisor in a session of its own, with no descriptor of ours, and wait until it holds the lock."""
     ready, tell = os.pipe()
     with directory.log.open("ab") as log:

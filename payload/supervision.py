@@ -19,8 +19,9 @@ from typing import IO, Final
 from payload import reaper
 from payload.launch import NODE_PYTHON, Launch, Node
 from payload.launcher import horovodrun, launcher_environment
+from payload.owner import Owner
 from payload.program import stage
-from payload.runs import Owner, RunDirectory, Runs, State
+from payload.runs import RunDirectory, Runs, State
 
 POLL_S: Final = 0.2
 HEARTBEAT_S: Final = 5.0

@@ -1,8 +1,8 @@
 """Start, watch and stop runs on the master: the one command line that the laptop calls there.
 
-`python3 -m payload.supervisor --root /mnt/efs/runs start|resume|status|show|follow|logs|stop|remove ...`, in a pushed
-payload's directory.
-Exit status: 0 well, 1 failed, 2 bad arguments, 3 another run is live, 4 no such run.
+`python3 -m payload.supervisor --root /mnt/efs/runs start|resume|status|show|follow|logs|stop|remove|keep ...`, in a
+pushed payload's directory.
+Exit status: 0 well, 1 failed, 2 bad arguments, 3 another run is live or queued, 4 no such run.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from payload import afterlife, watch
+from payload import afterlife, keeper, watch
 from payload.launch import Launch, LaunchError
+from payload.owner import Owner
 from payload.runs import (
     DISK_FULL,
     DISK_FULL_REASON,
+    QUEUED,
     LiveRunError,
-    Owner,
     RunDirectory,
     Runs,
     State,
     write_atomically,
 )
-from payload.starting import kill, resume, start
+from payload.starting import enqueue, enqueue_again, kill, resume, start
 from payload.supervision import DEFAULT_GRACE_S, Supervisor
+from payload.turns import WITHDRAWN, Queue
 
 FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
@@ -53,6 +55,8 @@ def oversee(runs: Runs, run_id: str, tell: int) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         runs.hand_over(run_id, Owner.of(os.getpid()))
         runs[run_id].write_state(supervisor.state)
+        if runs[run_id].stop_request.exists():  # Whoever wrote it signalled the process that had this run before.
+            supervisor.request_stop()
         os.write(tell, b"ready")
         os.close(tell)
         final = supervisor.oversee()
@@ -73,8 +77,11 @@ def resolve(runs: Runs, run_id: str) -> RunDirectory:
 def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
     """Stop a run: its ranks get SIGTERM and `grace_s` seconds, then SIGKILL. Return its final state.
 
-    A run whose supervisor is dead has its left-over processes killed on all its hosts.
+    A queued run is taken out of the queue. A run whose supervisor is dead has its left-over processes killed on all its
+    hosts.
     """
+    if directory.read_state().state == QUEUED:
+        Queue(runs=runs).end(directory.run_id, "stopped", WITHDRAWN)
     state = directory.read_state()
     if state.is_live:
         write_atomically(directory.stop_request, json.dumps({"grace_s": grace_s, "time": time.time()}))
@@ -83,15 +90,21 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
         while (state := directory.read_state()).is_live:
             time.sleep(watch.POLL_S)
         return state
-    if state.state == "failed" and json.loads((directory.path / "state.json").read_text())["state"] != "failed":
-        _kill_leftovers(runs, directory)
-        directory.write_state(state)
+    if directory.is_forsaken:
+        kill(runs, Launch.from_json(directory.spec.read_text(encoding="utf-8")))
+        runs.bury(directory.run_id)
         runs.release(directory.run_id)
     return state
 
 
-def _kill_leftovers(runs: Runs, directory: RunDirectory) -> None:
-    kill(runs, Launch.from_json(directory.spec.read_text(encoding="utf-8")))
+def begin(runs: Runs, launch: Launch, *, again: bool, queueing: bool) -> RunDirectory:
+    """Start a run, or go on with one (`again`), at once or with `queueing` when its turn comes. Raises LiveRunError."""
+    try:
+        return resume(runs, launch) if again else start(runs, launch)
+    except LiveRunError as error:
+        if not queueing or error.run_id == launch.run_id:
+            raise
+    return enqueue_again(runs, launch) if again else enqueue(runs, launch)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,10 +112,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     runs = Runs(root=Path(options.root))
     try:
-        return _dispatch(runs, options)
+        status = _dispatch(runs, options)
+        if options.command not in ("keep", "oversee"):
+            keeper.call(runs)
+        return status
     except LiveRunError as error:
         print(error, file=sys.stderr)
-        print(json.dumps({"live": error.run_id}))
+        print(json.dumps({"live": error.run_id, "state": error.state}))
         return LIVE_RUN
     except NoSuchRunError as error:
         print(error, file=sys.stderr)
@@ -122,8 +138,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
     match options.command:
         case "start":
-            directory = start(runs, Launch.from_json(sys.stdin.read()))
-            print(json.dumps({"run_id": directory.run_id, "directory": str(directory.path)}))
+            directory = begin(runs, Launch.from_json(sys.stdin.read()), again=False, queueing=options.queue)
+            keeper.leave_hook(runs)
+            position = Queue(runs=runs).position(directory.run_id)
+            print(json.dumps({"run_id": directory.run_id, "directory": str(directory.path), "position": position}))
         case "oversee":
             return oversee(runs, options.run, options.tell)
         case "status" if options.list:
@@ -139,8 +157,13 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "resume":
             launch = Launch.from_json(sys.stdin.read())
             directory = resolve(runs, launch.run_id)
-            resume(runs, launch)
-            print(json.dumps({"run_id": directory.run_id, "checkpoints": afterlife.checkpoints(directory)}))
+            begin(runs, launch, again=True, queueing=options.queue)
+            keeper.leave_hook(runs)
+            found, position = afterlife.checkpoints(directory), Queue(runs=runs).position(directory.run_id)
+            print(json.dumps({"run_id": directory.run_id, "checkpoints": found, "position": position}))
+        case "keep":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # It comes from who stops a run that it is handing over.
+            keeper.keep(runs)
         case "remove":
             print(json.dumps(afterlife.remove(runs, resolve(runs, options.run))))
         case "follow":
@@ -151,7 +174,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
                 print(line, flush=options.follow)
         case "stop":
             directory = resolve(runs, options.run)
-            was_live = directory.read_state().is_live
+            was_live = not directory.read_state().has_ended
             state = stop(runs, directory, options.grace)
             print(json.dumps({**state.to_document(), "was_live": was_live}))
     return 0
@@ -161,7 +184,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="payload.supervisor", description="Start, watch and stop runs on the master.")
     parser.add_argument("--root", required=True, help="directory of all runs, on the shared file system")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("start", help="start the run whose spec comes on standard input, and leave it running")
+    begin = commands.add_parser("start", help="start the run whose spec comes on standard input, and leave it running")
+    again = commands.add_parser("resume", help="go on with the run whose new spec comes on standard input")
+    for starter in (begin, again):
+        starter.add_argument("--queue", action="store_true", help="wait for its turn where another run is live")
+    commands.add_parser("keep", help="start the waiting runs, each in its turn; called where runs wait, and at boot")
     overseer = commands.add_parser("oversee", help="be the supervisor of a run; `start` calls this")
     overseer.add_argument("run")
     overseer.add_argument("tell", type=int)
@@ -171,7 +198,6 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--list", action="store_true", help="all runs, oldest first")
     show = commands.add_parser("show", help="print all that is kept of a run as JSON")
     show.add_argument("run", nargs="?", default="")
-    commands.add_parser("resume", help="go on with the run whose new spec comes on standard input")
     removal = commands.add_parser("remove", help="remove a run that has ended")
     removal.add_argument("run")
     follow = commands.add_parser("follow", help="stream metrics and state as JSON lines until the run ends")

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from payload.runs import RunDirectory, State
+from payload.runs import QUEUED, RunDirectory, Runs, State
+from payload.turns import Queue
 
 POLL_S: Final = 0.2
 HEARTBEAT_S: Final = 5.0
@@ -60,11 +61,11 @@ def follow(
     told: dict[str, Any] = {}
     spoke_at = time.monotonic()
     while True:
-        state = directory.read_state()
+        state = with_outlook(directory.read_state(), directory)
         document = state.to_document()
         essence = {key: value for key, value in document.items() if key != "updated"}
         new_lines = tail.lines()
-        if essence != told and state.is_live:
+        if essence != told and not state.has_ended:
             told, spoke_at = essence, time.monotonic()
             yield {"type": "state", **document}
         for line in new_lines:
@@ -73,12 +74,12 @@ def follow(
                 yield {"type": "metric", "line": number, "record": record}
             number += 1
         if log_from is not None:
-            for text in log.lines() + ([] if state.is_live else log.rest()):
+            for text in log.lines() + (log.rest() if state.has_ended else []):
                 if log_number >= log_from:
                     spoke_at = time.monotonic()
                     yield {"type": "log", "line": log_number, "text": text}
                 log_number += 1
-        if not state.is_live:
+        if state.has_ended:
             yield {"type": "state", **document}
             return
         if time.monotonic() - spoke_at >= HEARTBEAT_S:
@@ -106,7 +107,7 @@ def log_lines(
     """Yield the lines of launcher.log, of one rank or of all; with `following` until the run has ended."""
     tail = Tail(directory.log)
     while True:
-        live = following and directory.read_state().is_live
+        live = following and not directory.read_state().has_ended
         yield from (line for line in tail.lines() if of_rank(line, rank))
         if not live:
             yield from (line for line in tail.rest() if of_rank(line, rank))
@@ -114,14 +115,26 @@ def log_lines(
         sleep(POLL_S)
 
 
+def with_outlook(state: State, directory: RunDirectory) -> State:
+    """Return the state of a queued run with its place in the queue for a reason; any other as it is."""
+    if state.state != QUEUED or state.reason:
+        return state
+    return dataclasses.replace(state, reason=Queue(runs=Runs(root=directory.path.parent)).outlook(state.run_id))
+
+
 def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
-    """Return a run's state with its last epoch's and last record's metrics, as JSON values."""
+    """Return a run's state with its last epoch's and last record's metrics, as JSON values.
+
+    `position` is its place in the queue, 1 for the next one, null for a run that does not wait.
+    """
     records = [record for line in Tail(directory.metrics).lines() if (record := _record(line)) is not None]
     epochs = [record for record in records if record.get("event") == "epoch"]
-    document = state.to_document()
+    document = with_outlook(state, directory).to_document()
     document.pop("last_lines")
+    queue = Queue(runs=Runs(root=directory.path.parent))
     return {
         **document,
+        "position": queue.position(state.run_id) if state.state == QUEUED else None,
         "last_lines": list(dataclasses.asdict(state)["last_lines"]),
         "epoch": epochs[-1] if epochs else None,
         "last": records[-1] if records else None,

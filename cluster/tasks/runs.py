@@ -10,10 +10,11 @@ from invoke.tasks import task
 
 from cluster import fetch as fetching
 from cluster import report
-from cluster.errors import LiveRunError, UsageError
+from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.launch import parse_whole
 from cluster.session import Session, confirm
 from cluster.tasks.terms import JSON, KEY, PROJECT, RUN, SET, YES, guarded, say
+from payload.runs import LIVE_STATES, QUEUED
 
 
 @task(iterable=["set_"], help={"json": JSON, "set": SET, "key": KEY})
@@ -64,7 +65,7 @@ def logs(c: Context, set_: list[str], follow: bool = False, run: str = "", rank:
 @guarded
 def stop(c: Context, set_: list[str], run: str = "", grace: str = "30", force: bool = False, key: str = "") -> None:
     """
-    Stop a run: gracefully, so that it writes a checkpoint, then hard.
+    Stop a run: gracefully, so that it writes a checkpoint, then hard; take a queued one out of the queue.
 
     Example: fab stop --grace 60
     """
@@ -157,8 +158,10 @@ def rm(c: Context, set_: list[str], run: str = "", json: bool = False, yes: bool
     with session.connect() as master:
         supervisor = session.supervisor(master)
         record = supervisor.show(run)
-        if record["state"]["state"] in ("starting", "running"):
+        if record["state"]["state"] in LIVE_STATES:
             raise LiveRunError(run)
+        if record["state"]["state"] == QUEUED:
+            raise DeepcdkError(f"run {run} waits in the queue", remedy=f"`fab stop --run {run}` takes it out")
         size = f"{record['files']} files, {record['bytes']:,} bytes"
         confirm(
             f"remove run {run} ({record['state']['state']}): {size}, {len(record['checkpoints'])} checkpoints.", yes=yes

@@ -19,6 +19,7 @@ SET: Final = "override a value of context.cluster in cdk.json, as key=value; may
 KEY: Final = "private SSH key; default: the agent's and those in ~/.ssh"
 RUN: Final = "id of the run; default: the live one, else the newest"
 YES: Final = "answer every question with yes"
+QUEUE: Final = "where another run is live, wait for its end and those before; default: refuse"
 JSON: Final = "print JSON"
 
 

@@ -18,11 +18,12 @@ from cluster.launch import Terms, Training, dry_run_lines, parse_knobs, parse_no
 from cluster.program import Program
 from cluster.push import Tree, payload_tree
 from cluster.session import Session, provide_nodes, specify
-from cluster.tasks.terms import KEY, PROJECT, RUN, SET, YES, guarded, say
+from cluster.tasks.terms import KEY, PROJECT, QUEUE, RUN, SET, YES, guarded, say
 from cluster.variables import parse_environment
 from cluster.watching import describe_end, watch
 from payload.afterlife import resumed
 from payload.launch import Launch, Node, choose_hosts
+from payload.runs import LIVE_STATES, QUEUED
 
 
 @task(iterable=["set_"], help={"set": SET, "key": KEY})
@@ -62,6 +63,7 @@ def push(c: Context, set_: list[str], key: str = "") -> None:
         "hierarchical_allgather": "Horovod: the same for allgather",
         "autotune": "Horovod: search these settings while training, into autotune.csv of the run",
         "timeline": "Horovod: record every collective in timeline.json of the run",
+        "queue": QUEUE,
         "yes": YES,
         "follow": "watch the run to its end",
         "detach": "launch and return: the same as --no-follow",
@@ -92,6 +94,7 @@ def train(
     hierarchical_allgather: bool = False,
     autotune: bool = False,
     timeline: bool = False,
+    queue: bool = False,
     yes: bool = False,
     follow: bool = True,
     detach: bool = False,
@@ -148,12 +151,12 @@ def train(
                 say(line)
             return
         supervisor = session.supervisor(master)
-        if live := supervisor.live():
+        if not queue and (live := supervisor.live()):
             raise LiveRunError(live)
         for tree in trees:
             say(str(session.push(master, tree)))
         spec = specified(provide_nodes(session, master, count, yes=yes, tell=say))
-        supervisor.start(spec)
+        say_turn(spec.run_id, supervisor.start(spec, queue=queue))
         say(f"run {spec.run_id}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
         if follow and not detach:
             finish(session, spec.run_id, lambda: watch(session, supervisor, spec.run_id, log=bool(spec.program)))
@@ -193,6 +196,7 @@ def attach(c: Context, set_: list[str], run: str = "", key: str = "") -> None:
     iterable=["set_"],
     help={
         "run": "id of the run; default: the newest",
+        "queue": QUEUE,
         "yes": YES,
         "follow": "watch the run to its end",
         "detach": "launch and return: the same as --no-follow",
@@ -205,6 +209,7 @@ def resume(
     c: Context,
     set_: list[str],
     run: str = "",
+    queue: bool = False,
     yes: bool = False,
     follow: bool = True,
     detach: bool = False,
@@ -221,21 +226,31 @@ def resume(
     session.prices.begin(session.instance_types)
     with session.connect() as master:
         supervisor = session.supervisor(master)
-        if live := supervisor.live():
+        if not queue and (live := supervisor.live()):
             raise LiveRunError(live)
         record = supervisor.show(run)
         run_id, count = str(record["run_id"]), len(record["state"]["hosts"])
         if record["state"]["state"] == "succeeded":
             raise DeepcdkError(f"run {run_id} has succeeded; there is nothing left to go on with")
+        if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
+            raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
         nodes = provide_nodes(session, master, count, yes=yes, tell=say)
         spec = resumed(Launch.from_json(json_format.dumps(record["spec"])), nodes, choose_hosts(nodes, count))
-        found = supervisor.resume(spec)["checkpoints"]
+        answer = supervisor.resume(spec, queue=queue)
+        say_turn(run_id, answer["position"])
+        found = answer["checkpoints"]
         since = f"from {found[-1]}" if found else "from the beginning, for it has no checkpoint"
         say(f"run {run_id} goes on {since}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
         if follow and not detach:
             finish(session, run_id, lambda: watch(session, supervisor, run_id))
         else:
             say(f"it goes on by itself; watch it with `fab attach --run {run_id}`")
+
+
+def say_turn(run_id: str, position: int | None) -> None:
+    """Say where a run stands in the queue, if it does."""
+    if position:
+        say(f"run {run_id} waits at place {position} in the queue; `fab stop --run {run_id}` takes it out")
 
 
 def finish(session: Session, run_id: str, watched: Callable[[], Picture]) -> None:

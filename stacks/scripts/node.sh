@@ -134,16 +134,8 @@ if [[ $DEEPCDK_ROLE == master ]]; then
   done
 fi
 
-step='reading host keys'
+step='making host keys'
 if [[ ! -e $root/etc/ssh/ssh_host_ed25519_key.pub ]]; then ssh-keygen -q -A ${root:+-f "$root"}; fi
-host_keys=
-for file in "$root"/etc/ssh/ssh_host_*_key.pub; do
-  read -r line <"$file"
-  host_keys+=$line$'\n'
-done
-# The console's output is how others learn these keys without trusting the network, as with cloud-init.
-{ printf -- '-----BEGIN SSH HOST KEY KEYS-----\n%s-----END SSH HOST KEY KEYS-----\n' "$host_keys" \
-  >>"$root/dev/console"; } 2>/dev/null || log 'no console to print the host keys to'
 
 if [[ $DEEPCDK_ROLE == master ]]; then
   step="making the cluster's key"
@@ -185,6 +177,7 @@ login_gid=$login_gid
 login_home=$login_home
 efs_mount=$DEEPCDK_EFS_MOUNT
 SETTINGS
+"$root/opt/deepcdk/bin/registry" keys
 "$root/opt/deepcdk/bin/registry" refresh
 
 step='starting the watcher'
@@ -199,6 +192,7 @@ After=network-online.target remote-fs.target
 ExecStart=/opt/deepcdk/bin/registry watch
 Restart=always
 RestartSec=5
+KillMode=process
 
 [Install]
 WantedBy=multi-user.target

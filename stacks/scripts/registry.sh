@@ -3,6 +3,7 @@
 #
 #   registry refresh   take a name (or keep it), then bring every file up to date, once
 #   registry watch     the same, again and again until stopped
+#   registry keys      print the host keys on the console, as `watch` does at each boot
 #
 # The registry lies on the shared file system: .cluster/nodes/NAME/ holds one fact a file. Names are given out under a
 # lock, so any number of nodes may boot at once. A node whose heartbeat is older than `stale_s` is gone: it leaves the
@@ -179,11 +180,34 @@ leave() {
   exit 0
 }
 
+# The console's output is how others learn these keys without trusting the network, as with cloud-init, which prints them
+# at the first boot alone: a reboot may empty the console.
+keys() {
+  local file line keys=
+  for file in "$root"/etc/ssh/ssh_host_*_key.pub; do
+    read -r line <"$file"
+    keys+=$line$'\n'
+  done
+  { printf -- '-----BEGIN SSH HOST KEY KEYS-----\n%s-----END SSH HOST KEY KEYS-----\n' "$keys" \
+    >>"$root/dev/console"; } 2>/dev/null || log 'no console to print the host keys to'
+}
+
+# Have the master do at each boot what the runs left for it: to tell what became of the live one, to keep the queue.
+at_boot() {
+  local hook=$root$efs_mount/runs/.at-boot
+  if [[ $role != master || ! -x $hook ]]; then return; fi
+  HOME=$login_home setsid setpriv --reuid "$login_uid" --regid "$login_gid" --init-groups "$hook" \
+    </dev/null &>/dev/null 8>&- &
+}
+
 watch() {
   local passes=0 pause_s
   exec 8>"$root/opt/deepcdk/watch.lock"
   if ! flock -n 8; then exit 0; fi # another one is at it
   trap leave TERM INT
+  keys
+  refresh
+  at_boot
   while :; do
     refresh
     passes=$((passes + 1))
@@ -196,6 +220,6 @@ watch() {
 }
 
 case ${1:-} in
-  refresh | watch) "$1" ;;
-  *) log "usage: registry refresh|watch" && exit 2 ;;
+  refresh | watch | keys) "$1" ;;
+  *) log "usage: registry refresh|watch|keys" && exit 2 ;;
 esac

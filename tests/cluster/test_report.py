@@ -79,6 +79,11 @@ def test_runs_come_newest_first_with_short_reasons() -> None:
     assert len(table.rows[1][-1]) == 60
 
 
+def test_a_waiting_run_shows_its_place_in_the_queue() -> None:
+    waiting = {"run_id": "one", "state": "queued", "position": 2, "started": 0, "updated": 61, "epoch": None}
+    assert runs_table([waiting]).rows[0] == ("one", "queued 2", "0", "-", "-", "-", "")
+
+
 def test_a_result_shows_its_plain_values(tmp_path: Path) -> None:
     values = {"recipe": "digits", "test_accuracy": 0.98333, "steps": 1200, "hosts": ["w1", "w2"], "finished": 0.0,
               "versions": {"keras": "3"}, "weights_agree": True, "data_dir": None}  # fmt: skip

@@ -16,7 +16,7 @@ from cluster.errors import DeepcdkError, LiveRunError, RemoteError, UsageError
 from cluster.inventory import Instance, Inventory, Stack
 from cluster.launch import Terms, Training
 from cluster.session import Session, Supervisor, confirm, parse_overrides, provide_nodes, read_config
-from payload.launch import Node, parse_nodes
+from payload.launch import Launch, Node, parse_nodes
 from stacks.config import ConfigError
 
 STACK = Stack(
@@ -153,9 +153,29 @@ def test_growth_is_done_and_waited_for_after_consent(task: Session, monkeypatch:
 
 
 def test_a_live_run_is_told_by_its_id() -> None:
-    caller = Supervisor(AnsweringMaster(answer({"live": "one"}, status=3)), STACK, "/mnt/efs/payloads/x")
+    caller = Supervisor(
+        AnsweringMaster(answer({"live": "one", "state": "live"}, status=3)), STACK, "/mnt/efs/payloads/x"
+    )
     with pytest.raises(LiveRunError, match="run one is live"):
         caller.live()
+
+
+def test_a_waiting_run_is_told_as_one_that_goes_first() -> None:
+    caller = Supervisor(AnsweringMaster(answer({"live": "one", "state": "queued"}, status=3)), STACK, "/x")
+    with pytest.raises(LiveRunError, match="run one waits in the queue") as caught:
+        caller.runs()
+    assert "--queue" in caught.value.remedy
+
+
+@pytest.mark.parametrize("queue", [False, True])
+def test_a_run_waits_only_where_it_is_asked_for(queue: bool) -> None:
+    spec = Launch(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=(), hosts=nodes_of(1))
+    for verb in ("start", "resume"):
+        master = AnsweringMaster(answer({"position": 2, "checkpoints": []}))
+        caller = Supervisor(master, STACK, "/x")
+        told = caller.start(spec, queue=queue) if verb == "start" else caller.resume(spec, queue=queue)["position"]
+        assert told == 2
+        assert master.commands[0][-1 - queue :] == [verb, *(["--queue"] if queue else [])]
 
 
 def test_an_unknown_run_is_told_in_the_supervisors_words() -> None:

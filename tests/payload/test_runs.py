@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from payload.runs import LiveRunError, Owner, Runs, State, write_atomically
+from payload.owner import Owner
+from payload.runs import LiveRunError, Runs, State, write_atomically
 
 
 def dead_owner() -> Owner:

@@ -17,7 +17,8 @@ import pytest
 
 from payload.afterlife import resumed
 from payload.launch import Launch, LaunchError, parse_nodes
-from payload.runs import Runs
+from payload.runs import FINAL_STATES, Runs
+from payload.starting import enqueue
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAYLOAD = "0123456789abcdef"
@@ -92,7 +93,7 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
 def final_state(efs: Path, run_id: str) -> dict[str, Any]:
     path = efs / "runs" / run_id / "state.json"
     return wait_until(  # type: ignore[no-any-return]
-        lambda: state if (state := json.loads(path.read_text()))["state"] not in ("starting", "running") else None
+        lambda: state if (state := json.loads(path.read_text()))["state"] in FINAL_STATES else None
     )
 
 
@@ -126,7 +127,7 @@ def test_a_second_run_is_refused_by_the_name_of_the_live_one(efs: Path, supervis
     supervisor("start", stdin=spec(efs, "one", "sleep 30"))
     second = supervisor("start", stdin=spec(efs, "two", "true"))
     assert second.returncode == 3
-    assert json.loads(second.stdout) == {"live": "one"}
+    assert json.loads(second.stdout) == {"live": "one", "state": "live"}
     assert "run one is live" in second.stderr
     assert not (efs / "runs" / "two").exists()
     assert json.loads(supervisor("status", "--live").stdout)["run_id"] == "one"
@@ -246,7 +247,7 @@ def test_a_stopped_run_goes_on_in_its_own_directory(efs: Path, supervisor: Call)
     assert json.loads(supervisor("stop", "one", "--grace", "5").stdout)["state"] == "stopped"
     (efs / "runs" / "one" / "checkpoints" / "step-00000007").mkdir(parents=True)
     done = supervisor("resume", stdin=spec(efs, "one", "echo second"))
-    assert json.loads(done.stdout) == {"run_id": "one", "checkpoints": ["step-00000007"]}
+    assert json.loads(done.stdout) == {"run_id": "one", "checkpoints": ["step-00000007"], "position": None}
     assert final_state(efs, "one")["state"] == "succeeded"
     log = (efs / "runs" / "one" / "launcher.log").read_text().splitlines()
     assert [line for line in log if line in ("first", "second")] == ["first", "second"]
@@ -271,7 +272,7 @@ def test_a_live_run_is_neither_resumed_nor_removed(efs: Path, supervisor: Call) 
     supervisor("start", stdin=spec(efs, "one", "sleep 30"))
     live_state(efs, "one")
     for done in (supervisor("remove", "one"), supervisor("resume", stdin=spec(efs, "one", "true"))):
-        assert (done.returncode, json.loads(done.stdout)) == (3, {"live": "one"})
+        assert (done.returncode, json.loads(done.stdout)["live"]) == (3, "one")
     supervisor("stop", "one", "--grace", "0")
 
 
@@ -281,9 +282,91 @@ def test_an_ended_run_is_removed_whole_and_the_others_stay(efs: Path, supervisor
         final_state(efs, name)
     removed = json.loads(supervisor("remove", "one").stdout)
     assert (removed["run_id"], removed["files"] >= 3, removed["bytes"] > 0) == ("one", True, True)
-    assert [entry.name for entry in (efs / "runs").iterdir() if not entry.name.startswith(".guard")] == ["two"]
+    assert [entry.name for entry in (efs / "runs").iterdir() if not entry.name.startswith(".")] == ["two"]
     for done in (supervisor("remove", "one"), supervisor("show", "one"), supervisor("remove", "../two")):
         assert done.returncode == 4
+
+
+def test_a_queued_run_waits_its_turn_and_they_go_in_order(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 30"))
+    live_state(efs, "one")
+    for place, name in enumerate(("two", "three"), start=1):
+        queued = supervisor("start", "--queue", stdin=spec(efs, name, "sleep 0.3"))
+        assert (queued.returncode, json.loads(queued.stdout)["position"]) == (0, place)
+    told = {run["run_id"]: run for run in json.loads(supervisor("status", "--list").stdout)}
+    assert [(told[n]["state"], told[n]["position"]) for n in ("two", "three")] == [("queued", 1), ("queued", 2)]
+    assert told["two"]["reason"] == "place 1 in the queue, after one"
+    assert told["three"]["reason"] == "place 2 in the queue, after two"
+    supervisor("stop", "one", "--grace", "0")
+    states = [final_state(efs, name) for name in ("two", "three")]
+    assert [state["state"] for state in states] == ["succeeded", "succeeded"]
+    assert states[0]["updated"] <= states[1]["started"]
+    wait_until(lambda: not (efs / "runs" / ".live").exists())
+    assert json.loads((efs / "runs" / ".queue").read_text()) == []
+
+
+def test_nobody_pushes_in_before_those_who_wait(efs: Path, supervisor: Call) -> None:
+    runs = Runs(root=efs / "runs")
+    enqueue(runs, Launch.from_json(spec(efs, "one", "sleep 30")))
+    refused = supervisor("start", stdin=spec(efs, "two", "true"))
+    assert (refused.returncode, json.loads(refused.stdout)) == (3, {"live": "one", "state": "queued"})
+    assert supervisor("remove", "one").returncode == 3
+    # Those commands were refused; one that is answered calls the keeper, without whom nothing moves.
+    supervisor("status")
+    live_state(efs, "one")
+    supervisor("stop", "one", "--grace", "0")
+
+
+def test_a_stop_takes_a_run_out_of_the_queue_and_a_resume_brings_it_back(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 30"))
+    live_state(efs, "one")
+    supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
+    stopped = json.loads(supervisor("stop", "two").stdout)
+    assert (stopped["state"], stopped["reason"], stopped["was_live"]) == ("stopped", "taken out of the queue", True)
+    again = json.loads(supervisor("resume", "--queue", stdin=spec(efs, "two", "true")).stdout)
+    assert (again["run_id"], again["position"]) == ("two", 1)
+    twice = supervisor("resume", "--queue", stdin=spec(efs, "two", "true"))
+    assert (twice.returncode, json.loads(twice.stdout)) == (3, {"live": "two", "state": "queued"})
+    supervisor("stop", "one", "--grace", "0")
+    assert final_state(efs, "two")["state"] == "succeeded"
+
+
+def test_a_follower_of_a_queued_run_waits_with_it(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "until [ -e $RUN/go ]; do sleep 0.1; done"))
+    supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
+    follow = [sys.executable, "-m", "payload.supervisor", "--root", str(efs / "runs"), "follow", "two"]
+    with subprocess.Popen(follow, cwd=efs / "payloads" / PAYLOAD, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        first = json.loads(following.stdout.readline())
+        assert (first["state"], first["reason"]) == ("queued", "place 1 in the queue, after one")
+        (efs / "runs" / "one" / "go").touch()
+        assert json.loads(following.stdout.read().splitlines()[-1])["state"] == "succeeded"
+
+
+def test_the_queue_goes_on_after_a_killed_supervisor(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 60"))
+    pid = live_state(efs, "one")["pid"]
+    supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
+    os.kill(pid, signal.SIGKILL)
+    assert final_state(efs, "two")["state"] == "succeeded"
+    assert final_state(efs, "one")["reason"] == "supervisor died"
+
+
+def test_what_a_booting_master_runs_tells_what_became_of_the_run_and_keeps_the_queue(
+    efs: Path, supervisor: Call
+) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 60"))
+    state = live_state(efs, "one")
+    os.kill(state["pid"], signal.SIGKILL)
+    runs = Runs(root=efs / "runs")
+    enqueue(runs, Launch.from_json(spec(efs, "two", "true")))
+    for path in (efs / "runs" / "one" / "state.json", efs / "runs" / ".live"):
+        path.write_text(path.read_text().replace(state["owner"]["boot_id"], "of-before-the-reboot"))
+    assert run_processes(efs)
+    subprocess.run([efs / "runs" / ".at-boot"], check=True, timeout=60)
+    assert final_state(efs, "one")["reason"] == "supervisor died: the master was rebooted"
+    assert final_state(efs, "two")["state"] == "succeeded"
+    wait_until(lambda: not run_processes(efs))
 
 
 def test_a_resumed_run_takes_as_many_ranks_as_before(efs: Path) -> None:

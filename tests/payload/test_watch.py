@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from payload.runs import Owner, RunDirectory, Runs, State
+from payload.owner import Owner
+from payload.runs import RunDirectory, Runs, State
 from payload.watch import Tail, follow, log_lines, of_rank, summary
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -290,6 +291,37 @@ def test_where_systemd_runs_it_keeps_the_watcher_running(lab: Lab) -> None:
     assert "ExecStart=/opt/deepcdk/bin/registry watch" in node.text("etc/systemd/system/deepcdk-registry.service")
     assert "enable --now deepcdk-registry.service" in node.text("systemctl")
     assert node.text("watchers") == ""
+
+
+def test_a_booting_master_runs_what_the_runs_left_for_it_as_the_login_user(lab: Lab) -> None:
+    master, worker = booted(lab.node("master", 1)), booted(lab.node("worker", 2))
+    hook = lab.shared / "runs" / ".at-boot"
+    hook.write_text("#!/bin/sh\n")
+    hook.chmod(0o755)
+    for node in (master, worker):
+        (node.root / "watchers").unlink()
+        watcher = node.registry("watch", DEEPCDK_PAUSE_S="0.05")
+        try:
+            assert eventually(lambda node=node: (node.root / "watchers").exists() or node is worker)  # type: ignore[misc]
+        finally:
+            watcher.send_signal(signal.SIGTERM)
+            watcher.wait(timeout=10)
+    uid, gid = os.getuid(), os.getgid()
+    started = f"setpriv --reuid {uid} --regid {gid} --init-groups {master.root}/mnt/efs/runs/.at-boot"
+    assert (master.text("watchers").strip(), worker.text("watchers")) == (started, "")
+
+
+def test_host_keys_are_printed_anew_at_each_boot_for_a_reboot_may_empty_the_console(lab: Lab) -> None:
+    node = lab.node("worker", 5)
+    (node.root / "dev/console").touch()
+    booted(node)
+    (node.root / "dev/console").write_text("")
+    watcher = node.registry("watch", DEEPCDK_PAUSE_S="0.05")
+    try:
+        assert eventually(lambda: "ssh-ed25519 HOST5" in node.text("dev/console"))
+    finally:
+        watcher.send_signal(signal.SIGTERM)
+        watcher.wait(timeout=10)
 
 
 def test_a_watcher_follows_newcomers_and_leaves_when_stopped(lab: Lab) -> None:

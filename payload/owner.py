@@ -1,0 +1,50 @@
+"""Who drives a run: one process, told from every other one that had or will have its number."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from pathlib import Path
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Owner:
+    """Identify one process beyond the reuse of its pid, a reboot, or a replaced master."""
+
+    pid: int
+    start_ticks: int
+    """Start time in clock ticks since boot, from /proc/PID/stat."""
+    boot_id: str
+    host: str
+
+    @classmethod
+    def of(cls, pid: int) -> Owner:
+        """Read the identity of a live process on this host."""
+        return cls(pid=pid, start_ticks=_start_ticks(pid), boot_id=_boot_id(), host=socket.gethostname())
+
+    def is_alive(self) -> bool:
+        """Tell whether this very process still runs on this host."""
+        if self.boot_id != _boot_id() or self.host != socket.gethostname():
+            return False
+        try:
+            return _start_ticks(self.pid) == self.start_ticks
+        except (OSError, ValueError, IndexError):
+            return False
+
+    @property
+    def fate(self) -> str:
+        """Return what ended it, as far as this host can know; "" where only the process itself is gone."""
+        if self.host != socket.gethostname():
+            return "the master was replaced"
+        return "the master was rebooted" if self.boot_id != _boot_id() else ""
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _start_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    if fields[0] == "Z":
+        raise ValueError(f"process {pid} has ended")
+    return int(fields[19])

@@ -1,0 +1,102 @@
+"""Facts about the keeper: on which nodes a waiting run begins, and when it gives up."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from payload import keeper
+from payload.keeper import at_hand, keep
+from payload.launch import Launch, LaunchError, parse_nodes
+from payload.owner import Owner
+from payload.runs import Runs
+from payload.starting import enqueue
+
+MASTER = "deeplearning-master 10.0.0.5 i-0 1 ens5 us\n"
+
+
+def listed(*indices: int, generation: str = "a", slots: int = 1) -> str:
+    """Write a nodes file of the master and these workers; `generation` tells instances of one name apart."""
+    return MASTER + "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n}{generation} {slots} ens5 us\n" for n in indices)
+
+
+def launch(hosts: str, run_id: str = "one") -> Launch:
+    return Launch(
+        run_id=run_id, efs_mount="/mnt/efs", payload="0123456789abcdef", command=("train.py",),
+        hosts=parse_nodes(hosts)[1:], interface="ens5",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Path:
+    return tmp_path / "nodes"
+
+
+def test_a_run_keeps_its_nodes_while_they_are_the_same_instances(nodes: Path) -> None:
+    nodes.write_text(listed(1, 2, 3))
+    spec = launch(listed(2, 3))
+    assert at_hand(spec, str(nodes)) == spec
+
+
+def test_a_replaced_node_is_taken_as_it_is_now_with_the_slots_that_were_asked_for(nodes: Path) -> None:
+    nodes.write_text(listed(1, 3, generation="b", slots=8))
+    again = at_hand(launch(listed(1, 2, slots=4)), str(nodes))
+    assert [(host.name, host.instance_id, host.slots) for host in again.hosts] == [
+        ("deeplearning-worker1", "i-1b", 4), ("deeplearning-worker3", "i-3b", 4),
+    ]  # fmt: skip
+
+
+def test_too_few_nodes_are_told(nodes: Path) -> None:
+    nodes.write_text(listed(1))
+    with pytest.raises(LaunchError, match=r"2 nodes wanted, 1 ready"):
+        at_hand(launch(listed(1, 2)), str(nodes))
+
+
+def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_go_on(
+    tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(root=tmp_path / "runs")
+    enqueue(runs, launch(listed(1, 2)))
+    nodes.write_text(listed(1))
+    seen = []
+
+    def pause(_: float) -> None:
+        seen.append(runs["one"].read_state().reason)
+        monkeypatch.setattr(keeper, "NODES_PATIENCE_S", 0.0)
+
+    monkeypatch.setattr("payload.keeper.time.sleep", pause)
+    keep(runs, nodes_path=str(nodes))
+    state = runs["one"].read_state()
+    assert seen[0] == "waiting: 2 nodes wanted, 1 ready (deeplearning-worker1)"
+    assert (state.state, "`fab scale` adds nodes" in state.reason) == ("failed", True)
+
+
+def test_nothing_starts_while_a_run_is_live(tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(root=tmp_path / "runs")
+    enqueue(runs, launch(listed(1)))
+    nodes.write_text(listed(1))
+    runs.claim("other", Owner.of(os.getpid()))
+    begun: list[str] = []
+    monkeypatch.setattr(keeper, "detach", lambda runs, directory: begun.append(directory.run_id))
+
+    def pause(_: float) -> None:
+        if runs.live() == "other":
+            assert begun == []
+            runs.release("other")
+        else:
+            assert begun == ["one"]
+
+    monkeypatch.setattr("payload.keeper.time.sleep", pause)
+    keep(runs, nodes_path=str(nodes))
+    assert begun == ["one"]
+
+
+def test_a_second_keeper_leaves_the_queue_to_the_first(tmp_path: Path, nodes: Path) -> None:
+    runs = Runs(root=tmp_path / "runs")
+    enqueue(runs, launch(listed(1)))
+    with keeper._alone(runs) as alone:
+        assert alone is not None
+        keep(runs, nodes_path=str(nodes))
+    assert runs["one"].read_state().state == "queued"
