@@ -11,7 +11,7 @@ from invoke.tasks import task
 from cluster import cdk, deployment, effects, inventory, keypair, liveness, remains, report
 from cluster.errors import DeepcdkError, UsageError
 from cluster.session import Session, confirm, describe_deployment
-from cluster.tasks.terms import KEY, PROJECT, SET, YES, guarded, say
+from cluster.tasks.terms import KEY, PROJECT, SET, YES, guarded, remark, say
 
 FORCE = "do it although a run is live: the run is stopped first, with a checkpoint"
 
@@ -55,7 +55,7 @@ def up(
     new = deployment.is_new(inventory.describe_stack(session.aws, stack))
     if new:
         confirm(describe_deployment(session), yes=yes)
-    _provide_key_pair(session)
+    _provide_key_pair(session, new=new)
     cdk.bootstrap_if_missing(session.aws, PROJECT, say)
     with deployment.planned(session.aws, PROJECT, stack, session.overrides) as planned:
         if planned.unchanged:
@@ -92,12 +92,21 @@ def _show_plan(session: Session, *, as_json: bool) -> None:
                 say(f"ends a live run: {reason}")
 
 
-def _provide_key_pair(session: Session) -> None:
-    name = session.config.key_name
-    if not keypair.exists(session.aws, name):
-        public_key = keypair.find_public_key(Path.home(), session.key)
+def _provide_key_pair(session: Session, *, new: bool) -> None:
+    """Import the user's key where there is no key pair; where there is one, see that it is the user's."""
+    name, home = session.config.key_name, Path.home()
+    described = keypair.describe(session.aws, name)
+    if described is None:
+        public_key = keypair.find_public_key(home, session.key)
         say(f"importing {public_key} as EC2 key pair {name}; the private half stays here")
         keypair.import_public_key(session.aws, name, public_key)
+        return
+    match = keypair.match(described, keypair.own_keys(home, session.key))
+    if match.differs:
+        error = keypair.OtherKeyError(match)
+        if new:
+            raise error
+        remark(f"warning: {error}")  # Somebody else's cluster may well be changed by whoever cannot log in.
 
 
 def _permit(session: Session, plan: deployment.Plan, *, new: bool, force: bool, yes: bool) -> None:

@@ -33,9 +33,65 @@ def test_without_a_key_the_way_to_one_is_told(home: Path) -> None:
     assert "ssh-keygen -t ed25519" in caught.value.remedy
 
 
+def make_key(path: Path, passphrase: str = "") -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(path)], check=True)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
 def test_a_key_is_imported_once(aws: Aws, home: Path) -> None:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / "key")], check=True)
-    (home / "key").unlink()
+    make_key(home / "key").unlink()
     assert not keypair.exists(aws, "deepcdk")
     keypair.import_public_key(aws, "deepcdk", home / "key.pub")
     assert keypair.exists(aws, "deepcdk")
+
+
+def compared(aws: Aws, home: Path, key: str = "") -> keypair.Match:
+    described = keypair.describe(aws, "deepcdk")
+    assert described is not None
+    return keypair.match(described, keypair.own_keys(home, key))
+
+
+def test_the_users_own_key_pair_is_recognized_whatever_its_comment(aws: Aws, home: Path) -> None:
+    public = make_key(home / ".ssh" / "id_ed25519").with_suffix(".pub")
+    keypair.import_public_key(aws, "deepcdk", public)
+    public.write_text(" ".join([*public.read_text().split()[:2], "another comment"]))
+    match = compared(aws, home)
+    assert (match.found, match.differs) == (str(public), False)
+
+
+def test_a_key_that_is_given_is_the_only_one_that_counts_and_needs_no_public_half(aws: Aws, home: Path) -> None:
+    make_key(home / ".ssh" / "id_ed25519")
+    keypair.import_public_key(aws, "deepcdk", home / ".ssh" / "id_ed25519.pub")
+    other = make_key(home / "other")
+    assert compared(aws, home, str(other)).differs
+    Path(f"{other}.pub").unlink()
+    assert compared(aws, home, str(other)).differs
+    (home / ".ssh" / "id_ed25519.pub").unlink()
+    assert not compared(aws, home, str(home / ".ssh" / "id_ed25519")).differs
+
+
+def test_another_key_is_told_with_both_sides_and_what_to_do(aws: Aws, home: Path) -> None:
+    keypair.import_public_key(aws, "deepcdk", make_key(home / "theirs").with_suffix(".pub"))
+    make_key(home / ".ssh" / "id_ed25519")
+    match = compared(aws, home)
+    assert match.differs
+    text = str(keypair.OtherKeyError(match))
+    assert "key pair deepcdk holds a key that is none of yours" in text
+    assert match.theirs in text
+    assert str(home / ".ssh" / "id_ed25519.pub") in text
+    assert "key_name" in text
+
+
+def test_what_ec2_does_not_show_is_not_called_different(home: Path) -> None:
+    match = keypair.match({"KeyName": "old", "KeyFingerprint": "aa:bb"}, {"~/.ssh/a.pub": "ssh-ed25519 A"})
+    assert (match.theirs, match.differs) == ("", False)
+
+
+@pytest.mark.parametrize("text", ["", "ssh-ed25519", "-----BEGIN PUBLIC KEY----- A"])
+def test_what_is_no_public_key_is_none(text: str) -> None:
+    assert keypair.parse_public_key(text) is None
