@@ -14,9 +14,10 @@ from cluster.tasks.nodes import run, scale, ssh, ssh_config
 from cluster.tasks.runs import fetch, logs, rm, runs, show, stop
 from cluster.tasks.stack import status
 from cluster.tasks.training import attach, push, resume, train
+from cluster.tasks.views import tensorboard
 
 CLUSTER = (up, down, status, scale, ssh, ssh_config, run)
-RUNS = (push, train, attach, resume, logs, stop, fetch, runs, show, rm)
+RUNS = (push, train, attach, resume, logs, stop, fetch, runs, show, tensorboard, rm)
 
 ns = Collection(*CLUSTER, *RUNS)
 

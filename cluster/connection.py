@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shlex
 import socket
@@ -83,6 +84,13 @@ class Master:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+    def forward(self, local_port: int, remote_port: int) -> contextlib.AbstractContextManager[None]:
+        """Lead a port of this machine's loopback to one of the master's, for the time of a `with`."""
+        tunnel: contextlib.AbstractContextManager[None] = self._connection.forward_local(
+            local_port, remote_port=remote_port, remote_host="127.0.0.1", local_host="127.0.0.1"
+        )
+        return tunnel
 
     def _open(self, argv: Sequence[str], directory: str) -> Any:
         import paramiko

@@ -14,7 +14,7 @@ from moto import mock_aws
 PROJECT = Path(__file__).resolve().parents[1]
 TASKS = (
     "attach", "down", "fetch", "logs", "push", "resume", "rm", "run", "runs", "scale", "show", "ssh", "ssh-config",
-    "status", "stop", "train", "up",
+    "status", "stop", "tensorboard", "train", "up",
 )  # fmt: skip
 
 NEEDED = {"rm": ("--run", "one"), "run": ("--", "true"), "scale": ("--nodes", "3")}

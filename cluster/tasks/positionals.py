@@ -12,7 +12,7 @@ from typing import Any, Final
 FLAGS: Final = {
     "scale": "--nodes",
     "ssh": "--node",
-    **dict.fromkeys(("attach", "fetch", "logs", "resume", "rm", "show", "stop"), "--run"),
+    **dict.fromkeys(("attach", "fetch", "logs", "resume", "rm", "show", "stop", "tensorboard"), "--run"),
 }
 """The flag that a task's one word without a flag stands for."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -76,6 +77,27 @@ def test_status_names_every_node(cluster: EmbeddedCloud, trained: dict[str, Any]
         for instance in cluster.instances(role):
             assert instance["InstanceId"] in text
             assert instance["PrivateIpAddress"] in text
+
+
+def test_every_node_tells_its_load_under_its_name(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
+    loads = json.loads(cluster.fab("status", "--load", "--json").stdout)["load"]
+    assert [each["name"] for each in loads] == [f"deeplearning-{name}" for name in ("master", "worker1", "worker2")]
+    assert all(0 <= each["processor"] <= 1 and 0 < each["memory_used"] < each["memory_total"] for each in loads)
+
+
+def test_tensorboard_shows_the_run_through_the_tunnel_and_ends_with_it(
+    cluster: EmbeddedCloud, trained: dict[str, Any]
+) -> None:
+    command = demo.localcloud("run", "--name", cluster.name, "--", "fab", "tensorboard", trained["run"])
+    with subprocess.Popen(command, cwd=demo.ROOT, env=demo.environment(), stdout=subprocess.PIPE, text=True) as shown:
+        assert shown.stdout is not None
+        lines = iter(shown.stdout.readline, "")
+        url = next(line for line in lines if line.startswith("http://localhost:")).split()[0]
+        assert json.loads(cluster.laptop("curl", "--silent", f"{url}data/runs").stdout) == ["events"]
+        shown.send_signal(signal.SIGINT)
+        assert shown.wait(timeout=60) == 0
+    looking = ("fab", "run", "--master", "--", "pgrep", "-af", "[t]ensorboard.main")
+    assert eventually(lambda: cluster.laptop(*looking, check=False).stdout == "", within_s=30)
 
 
 def test_an_unchanged_payload_uploads_nothing(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
