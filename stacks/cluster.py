@@ -12,6 +12,7 @@ from stacks import images
 from stacks.boot import BootSettings, user_data
 from stacks.compute import NodeGroup, NodeGroupProps
 from stacks.config import CLUSTER_TAG, MASTER, WORKER, ClusterConfig, Output
+from stacks.encryption import Encryption, EncryptionProps
 from stacks.network import Network, NetworkProps
 from stacks.observability import Observability, ObservabilityProps, Telemetry, TelemetryProps
 from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
@@ -33,6 +34,7 @@ class ClusterStack(Stack):
         self.login_user = config.login_user or images.login_user(self.worker_image)
         self.network = Network(self, "Network", NetworkProps(config=config))
         self.firewall = Firewall(self, "Firewall", FirewallProps(config=config, vpc=self.network.vpc))
+        self.encryption = Encryption(self, "Encryption", EncryptionProps(config=config))
         self.storage = Storage(
             self,
             "Storage",
@@ -41,9 +43,10 @@ class ClusterStack(Stack):
                 vpc=self.network.vpc,
                 subnets=self.network.workers,
                 security_group=self.firewall.files,
+                key=self.encryption.key,
             ),
         )
-        self.roles = NodeRoles(self, "Roles", NodeRolesProps(bucket=self.storage.bucket))
+        self.roles = NodeRoles(self, "Roles", NodeRolesProps(bucket=self.storage.bucket, key=self.encryption.key))
         self.telemetry = Telemetry(self, "Telemetry", TelemetryProps(config=config))
         self.telemetry.admit({MASTER: self.roles.master, WORKER: self.roles.workers})
         self.key_pair = ec2.KeyPair.from_key_pair_name(self, "KeyPair", config.key_name)
@@ -79,6 +82,7 @@ class ClusterStack(Stack):
                 image_parameter=self.master_image,
                 key_pair=self.key_pair,
                 volume_gib=config.master_volume_gib,
+                volume_key=self.encryption.key,
                 public_address=config.opens_ssh_port,
                 minimum=1,
                 desired=1,
@@ -111,6 +115,7 @@ class ClusterStack(Stack):
                 image_parameter=self.worker_image,
                 key_pair=self.key_pair,
                 volume_gib=config.worker_volume_gib,
+                volume_key=self.encryption.key,
                 public_address=False,
                 minimum=0,
                 desired=config.workers,

@@ -8,6 +8,7 @@ from aws_cdk import Acknowledgment, Duration, Tags, Validations
 from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from constructs import Construct, IDependable
 
 from stacks.config import ROLE_TAG, ConfigError
@@ -30,6 +31,8 @@ class NodeGroupProps:
     """SSM parameter that names the AMI."""
     key_pair: ec2.IKeyPair
     volume_gib: int
+    volume_key: kms.IKey | None
+    """What encrypts the root volume; None: AWS's own key."""
     public_address: bool
     minimum: int
     desired: int
@@ -87,6 +90,7 @@ class NodeGroup(Construct):
                     volume=ec2.BlockDeviceVolume.ebs(
                         props.volume_gib,
                         encrypted=True,
+                        kms_key=props.volume_key,
                         volume_type=ec2.EbsDeviceVolumeType.GP3,
                         delete_on_termination=True,
                     ),

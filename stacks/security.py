@@ -7,6 +7,7 @@ import dataclasses
 from aws_cdk import Acknowledgment, Aws, Validations
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
@@ -69,6 +70,8 @@ class Firewall(Construct):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeRolesProps:
     bucket: s3.IBucket
+    key: kms.IKey | None
+    """What encrypts the bucket; None: AWS's own key."""
 
 
 class NodeRoles(Construct):
@@ -82,6 +85,8 @@ class NodeRoles(Construct):
             # cfn-signal needs no permission; images without it signal through the AWS CLI, which does.
             role.add_to_policy(iam.PolicyStatement(actions=["cloudformation:SignalResource"], resources=[Aws.STACK_ID]))
         self._share_runs(props.bucket)
+        if props.key:
+            self._share_key(props.key)
 
     def _share_runs(self, bucket: s3.IBucket) -> None:
         objects = bucket.arn_for_objects(f"{RUNS_PREFIX}*")
@@ -99,5 +104,15 @@ class NodeRoles(Construct):
             Acknowledgment(
                 id=f"AwsSolutions-IAM5[Resource::<{RUN_BUCKET}.Arn>/{RUNS_PREFIX}*]",
                 reason="The wildcard stands for the objects of the runs, whose names nobody knows beforehand.",
+            )
+        )
+
+    def _share_key(self, key: kms.IKey) -> None:
+        """Let the master read and write what the bucket encrypts, and use the key for nothing else."""
+        self.master.add_to_policy(
+            iam.PolicyStatement(
+                actions=["kms:Decrypt", "kms:GenerateDataKey"],
+                resources=[key.key_arn],
+                conditions={"StringEquals": {"kms:ViaService": f"s3.{Aws.REGION}.{Aws.URL_SUFFIX}"}},
             )
         )

@@ -8,6 +8,7 @@ from typing import Final
 from aws_cdk import Acknowledgment, Aws, Duration, RemovalPolicy, Validations
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_efs as efs
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
@@ -27,6 +28,8 @@ class StorageProps:
     subnets: ec2.SubnetSelection
     """Subnets that get a mount target, one a zone."""
     security_group: ec2.ISecurityGroup
+    key: kms.IKey | None
+    """What encrypts the data; None: AWS's own keys."""
 
 
 class Storage(Construct):
@@ -37,20 +40,22 @@ class Storage(Construct):
         # A failed first deployment has no data yet, and leaves nothing behind under either policy.
         kept = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
         removal = kept if props.config.retain_data else RemovalPolicy.DESTROY
-        self.file_system_id = props.config.file_system_id or self._create_file_system(props.config, removal)
+        self.file_system_id = props.config.file_system_id or self._create_file_system(props, removal)
         self.mount_targets = self._create_mount_targets(props)
-        self.bucket = self._create_bucket(props.config, removal)
+        self.bucket = self._create_bucket(props, removal)
 
     @property
     def file_system_host(self) -> str:
         """Return the file system's DNS name, which leads each node to the mount target in its own zone."""
         return f"{self.file_system_id}.efs.{Aws.REGION}.{Aws.URL_SUFFIX}"
 
-    def _create_file_system(self, config: ClusterConfig, removal: RemovalPolicy) -> str:
+    def _create_file_system(self, props: StorageProps, removal: RemovalPolicy) -> str:
+        config = props.config
         file_system = efs.CfnFileSystem(
             self,
             "FileSystem",
             encrypted=True,
+            kms_key_id=props.key.key_arn if props.key else None,
             performance_mode=config.efs_performance,
             throughput_mode=config.efs_throughput,
             provisioned_throughput_in_mibps=config.efs_throughput_mibps or None,
@@ -76,16 +81,18 @@ class Storage(Construct):
             for index, subnet in enumerate(subnets, start=1)
         ]
 
-    def _create_bucket(self, config: ClusterConfig, removal: RemovalPolicy) -> s3.Bucket:
+    def _create_bucket(self, props: StorageProps, removal: RemovalPolicy) -> s3.Bucket:
         bucket = s3.Bucket(
             self,
             "Runs",
-            encryption=s3.BucketEncryption.S3_MANAGED,
+            encryption=s3.BucketEncryption.KMS if props.key else s3.BucketEncryption.S3_MANAGED,
+            encryption_key=props.key,
+            bucket_key_enabled=True if props.key else None,  # else every object is a request to KMS, and billed
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             enforce_ssl=True,
             minimum_tls_version=1.2,
-            versioned=config.bucket_versioning,
-            lifecycle_rules=_rules(config),
+            versioned=props.config.bucket_versioning,
+            lifecycle_rules=_rules(props.config),
             removal_policy=removal,  # never auto_delete_objects: it takes a Lambda
         )
         resource = bucket.node.default_child

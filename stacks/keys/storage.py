@@ -10,6 +10,8 @@ from stacks.keys.rules import is_mount, matches, one_of, within
 # Days without access after which EFS can move a file; 0: never.
 EFS_DAYS: Final = (0, 1, 7, 14, 30, 60, 90, 180, 270, 365)
 
+_KEY_ARN: Final = r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/(?:mrk-)?[0-9a-f-]{32,36}"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StorageKeys:
@@ -41,6 +43,9 @@ class StorageKeys:
     """Days after which a run's files leave the run bucket. 0: never."""
     retain_data: bool = True
     """Keep the shared file system and the run bucket when the stack is destroyed."""
+    kms_key: str = ""
+    """Key that encrypts volumes, file systems, bucket and logs. Empty: AWS's own keys, which cost nothing; `create`: a
+    new one of the cluster's own; or the ARN of one that exists."""
 
     def check_storage(self) -> None:
         """Raise ConfigError for the first value that is wrong by itself."""
@@ -53,3 +58,4 @@ class StorageKeys:
         one_of(self, "efs_archive_after_days", *EFS_DAYS)
         within(self, "bucket_expire_versions_days", 0, 3650)
         within(self, "bucket_expire_runs_days", 0, 3650)
+        matches(self, "kms_key", rf"(?:create|{_KEY_ARN})?", "create, the ARN of a key (not of an alias), or empty")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from localcloud.api.formation.keys import require
 from localcloud.api.formation.kinds import (
     NOTHING_TO_ENCRYPT,
     Kind,
@@ -17,11 +18,13 @@ from localcloud.api.formation.kinds import (
 _ONE_DISK = "a file system is a directory of this machine: no classes of storage, no rates to choose from, no backups"
 
 
-_RATES = ("ProvisionedThroughputInMibps",)
+_GIVEN = ("KmsKeyId", "ProvisionedThroughputInMibps")
 
 
 def _create_file_system(place: Place, properties: Properties) -> Made:
     efs = place.aws.client("efs")
+    if "KmsKeyId" in properties:
+        require(place, properties["KmsKeyId"])
     made = efs.create_file_system(
         CreationToken=place.name(64),
         Encrypted=truth(properties.get("Encrypted", False)),
@@ -29,7 +32,7 @@ def _create_file_system(place: Place, properties: Properties) -> Made:
         ThroughputMode=properties.get("ThroughputMode", "bursting"),
         Tags=place.tags(properties.get("FileSystemTags")),
         Backup=(properties.get("BackupPolicy") or {}).get("Status") == "ENABLED",
-        **shaped(efs, "CreateFileSystem", {key: properties[key] for key in _RATES if key in properties}),
+        **shaped(efs, "CreateFileSystem", {key: properties[key] for key in _GIVEN if key in properties}),
     )
     attributes = {"FileSystemId": made["FileSystemId"], "Arn": made["FileSystemArn"]}
     return Made(physical_id=made["FileSystemId"], attributes=attributes)
@@ -73,6 +76,7 @@ KINDS = (
         carried_out=frozenset({"FileSystemTags"}),
         inert={
             "Encrypted": NOTHING_TO_ENCRYPT,
+            "KmsKeyId": f"the key must exist, but {NOTHING_TO_ENCRYPT}",
             "BackupPolicy": _ONE_DISK,
             "LifecyclePolicies": _ONE_DISK,
             "PerformanceMode": _ONE_DISK,
@@ -80,7 +84,7 @@ KINDS = (
             "ThroughputMode": _ONE_DISK,
             "FileSystemPolicy": "who may mount is decided by the security groups of the mount targets",
         },
-        replaced_by=frozenset({"Encrypted", "PerformanceMode"}),
+        replaced_by=frozenset({"Encrypted", "KmsKeyId", "PerformanceMode"}),
         attributes=frozenset({"FileSystemId", "Arn"}),
         create=_create_file_system,
         update=keep,

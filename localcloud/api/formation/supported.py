@@ -15,6 +15,7 @@ from localcloud.api.formation import (
     compute,
     files,
     firewall,
+    keys,
     network,
     notices,
     registries,
@@ -46,7 +47,7 @@ _ANALYTICS = Kind(
     delete=_nothing_deleted,
 )
 
-_MODULES = (network, routes, firewall, compute, files, storage, registries, access, telemetry, alarms, notices)
+_MODULES = (network, routes, firewall, compute, files, storage, keys, registries, access, telemetry, alarms, notices)
 
 KINDS: Final[Mapping[str, Kind]] = {
     kind.type: kind for kind in (*chain(*(module.KINDS for module in _MODULES)), _ANALYTICS)

@@ -23,6 +23,9 @@ SSH_CIDR = ("198.18.0.7/32",)
         ("efs_archive_after_days", 366),
         ("bucket_expire_versions_days", -1),
         ("bucket_expire_runs_days", 3651),
+        ("kms_key", "new"),
+        ("kms_key", "arn:aws:kms:us-east-1:123456789012:alias/mine"),
+        ("kms_key", "1234abcd-12ab-34cd-56ef-1234567890ab"),
     ],
 )
 def test_a_value_against_its_rule_is_refused_by_name(key: str, value: Any) -> None:

@@ -94,10 +94,10 @@ def test_unknown_functions_and_dynamic_references_are_refused() -> None:
 
 def test_a_resource_whose_condition_is_false_may_be_anything() -> None:
     resources = nodes(1)
-    resources["Key"] = {"Type": "AWS::KMS::Key", "Condition": "False", "Properties": {"Anything": 1}}
+    resources["Key"] = {"Type": "AWS::SQS::Queue", "Condition": "False", "Properties": {"Anything": 1}}
     _check(resources)
     resources["Key"]["Condition"] = "True"
-    with pytest.raises(ValidationError, match="AWS::KMS::Key"):
+    with pytest.raises(ValidationError, match="AWS::SQS::Queue"):
         _check(resources)
 
 
