@@ -10,7 +10,7 @@ from constructs import Construct
 
 from stacks import images
 from stacks.boot import BootSettings, user_data
-from stacks.compute import NodeGroup, NodeGroupProps
+from stacks.compute import NodeGroup, NodeGroupProps, Volume
 from stacks.config import CLUSTER_TAG, MASTER, WORKER, ClusterConfig, Output
 from stacks.encryption import Encryption, EncryptionProps
 from stacks.network import Network, NetworkProps
@@ -29,9 +29,19 @@ class ClusterStack(Stack):
     def __init__(self, scope: Construct, config: ClusterConfig) -> None:
         super().__init__(scope, config.stack_name, description="deepcdk: a cluster for distributed deep learning")
         self.config = config
-        self.master_image = images.choose(config.master_image_parameter, config.master_instance_type)
-        self.worker_image = images.choose(config.worker_image_parameter, config.worker_instance_type)
-        self.login_user = config.login_user or images.login_user(self.worker_image)
+        self.master_image = images.image(
+            id=config.master_image_id,
+            parameter=config.master_image_parameter,
+            root_device=config.master_root_device,
+            instance_type=config.master_instance_type,
+        )
+        self.worker_image = images.image(
+            id=config.worker_image_id,
+            parameter=config.worker_image_parameter,
+            root_device=config.worker_root_device,
+            instance_type=config.worker_instance_type,
+        )
+        self.login_user = config.login_user or images.login_user(self.worker_image.parameter)
         self.network = Network(self, "Network", NetworkProps(config=config))
         self.firewall = Firewall(self, "Firewall", FirewallProps(config=config, vpc=self.network.vpc))
         self.encryption = Encryption(self, "Encryption", EncryptionProps(config=config))
@@ -79,10 +89,14 @@ class ClusterStack(Stack):
                 security_group=self.firewall.master,
                 instance_role=self.roles.master,
                 instance_type=config.master_instance_type,
-                image_parameter=self.master_image,
+                image=self.master_image,
                 key_pair=self.key_pair,
-                volume_gib=config.master_volume_gib,
-                volume_key=self.encryption.key,
+                volume=Volume(
+                    gib=config.master_volume_gib,
+                    iops=config.master_volume_iops,
+                    mib_s=config.master_volume_mib_s,
+                    key=self.encryption.key,
+                ),
                 public_address=config.opens_ssh_port,
                 minimum=1,
                 desired=1,
@@ -112,10 +126,14 @@ class ClusterStack(Stack):
                 security_group=self.firewall.workers,
                 instance_role=self.roles.workers,
                 instance_type=config.worker_instance_type,
-                image_parameter=self.worker_image,
+                image=self.worker_image,
                 key_pair=self.key_pair,
-                volume_gib=config.worker_volume_gib,
-                volume_key=self.encryption.key,
+                volume=Volume(
+                    gib=config.worker_volume_gib,
+                    iops=config.worker_volume_iops,
+                    mib_s=config.worker_volume_mib_s,
+                    key=self.encryption.key,
+                ),
                 public_address=False,
                 minimum=0,
                 desired=config.workers,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Final
 
@@ -23,6 +24,24 @@ OLDER_THAN_OPEN_DRIVER: Final = frozenset({"K80", "M60", "V100"})
 _ARCHITECTURES: Final = {"x86_64": "x86_64", "amd64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
 # Publishers of plain images, none of which has an NVIDIA driver.
 _PLAIN: Final = ("/aws/service/ami-amazon-linux-latest/", "/aws/service/canonical/", "/aws/service/debian/")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Image:
+    """One machine image as a launch template names it: by SSM parameter, or by id."""
+
+    parameter: str
+    """Name of the SSM parameter that holds its id; empty for an image by id."""
+    id: str
+    """`ami-...`; empty for an image by parameter."""
+    root_device: str
+    """Device of its root volume: only a mapping of this name changes that volume's size and encryption."""
+
+
+def image(*, id: str, parameter: str, root_device: str, instance_type: str) -> Image:
+    """Return the image that was given by id or by parameter, else the one that fits the instance type."""
+    named = "" if id else choose(parameter, instance_type)
+    return Image(parameter=named, id=id, root_device=root_device or default_root_device(named))
 
 
 def choose(given: str, instance_type: str) -> str:
@@ -70,6 +89,6 @@ def login_user(parameter: str) -> str:
     return "ubuntu" if "ubuntu" in parameter else "admin" if "/debian/" in parameter else "ec2-user"
 
 
-def root_device(parameter: str) -> str:
+def default_root_device(parameter: str) -> str:
     """Return the device of an image's root volume: Ubuntu's images have their own, most others share Amazon's."""
     return "/dev/sda1" if "ubuntu" in parameter else "/dev/xvda"

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
 from stacks.keys.rules import matches, within
+
+# What every gp3 volume has without being asked, and costs nothing more.
+BASE_IOPS: Final = 3000
+BASE_MIB_S: Final = 125
+# gp3's upper ends, as the EC2 API of 2026 documents them (CreateVolume): size, IOPS, throughput.
+LARGEST_GIB: Final = 65536
+MOST_IOPS: Final = 80000
+MOST_MIB_S: Final = 2000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,12 +45,28 @@ class ComputeKeys:
     Empty: Amazon Linux 2023 for the type's processor, with NVIDIA's driver where the type has GPUs."""
     master_image_parameter: str = ""
     """SSM parameter that names the master's AMI; empty as above."""
+    worker_image_id: str = ""
+    """The workers' AMI by id (`ami-...`), in place of a parameter; root device and login user must then be given."""
+    master_image_id: str = ""
+    """The master's AMI by id, in place of a parameter."""
+    worker_root_device: str = ""
+    """Device of the root volume in the workers' AMI, such as /dev/xvda; empty: the one of the AMI's publisher."""
+    master_root_device: str = ""
+    """Device of the root volume in the master's AMI; empty as above."""
     login_user: str = ""
     """User of the AMIs who logs in and owns the runs; empty: the one that the AMIs' publisher made."""
     worker_volume_gib: int = 100
     """Root volume of a worker, GiB, gp3."""
     master_volume_gib: int = 50
     """Root volume of the master, GiB, gp3."""
+    worker_volume_iops: int = BASE_IOPS
+    """IOPS of a worker's root volume; what is above 3,000 costs."""
+    worker_volume_mib_s: int = BASE_MIB_S
+    """Throughput of a worker's root volume, MiB/s; what is above 125 costs."""
+    master_volume_iops: int = BASE_IOPS
+    """IOPS of the master's root volume."""
+    master_volume_mib_s: int = BASE_MIB_S
+    """Throughput of the master's root volume, MiB/s."""
     ready_timeout_min: int = 15
     """Minutes that CloudFormation waits for the nodes to report success."""
 
@@ -52,12 +77,21 @@ class ComputeKeys:
             matches(self, key, r"[a-z][a-z0-9-]*\.[a-z0-9-]+", "an EC2 instance type such as c5.2xlarge")
         for key in ("worker_image_parameter", "master_image_parameter"):
             matches(self, key, r"(?:/[\w./-]+)?", "the name of an SSM parameter, which starts with /, or empty")
+            matches(
+                self,
+                key.replace("parameter", "id"),
+                r"(?:ami-[0-9a-f]{8,17})?",
+                "ami- and hexadecimal digits, or empty",
+            )
+        for role in ("worker", "master"):
+            matches(self, f"{role}_root_device", r"(?:/dev/[a-z0-9]{2,16})?", "a device such as /dev/xvda, or empty")
+            within(self, f"{role}_volume_gib", 8, LARGEST_GIB)
+            within(self, f"{role}_volume_iops", BASE_IOPS, MOST_IOPS)
+            within(self, f"{role}_volume_mib_s", BASE_MIB_S, MOST_MIB_S)
         matches(self, "login_user", r"(?:[a-z_][a-z0-9_-]{0,31})?", "a Linux user name, or empty")
         within(self, "max_workers", 1, 1000)
         within(self, "workers", 0, self.max_workers)
         within(self, "on_demand_workers", 0, self.max_workers)
-        within(self, "worker_volume_gib", 8, 16384)
-        within(self, "master_volume_gib", 8, 16384)
         within(self, "ready_timeout_min", 1, 720)
 
     @property

@@ -57,6 +57,25 @@ def test_images_come_from_ssm_parameters(synthesise: Callable[..., Template]) ->
         assert parameter["Default"] == expected
 
 
+def test_an_image_by_id_stands_in_the_template_with_its_own_root_device(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(
+        worker_image_id="ami-0123456789abcdef0", worker_root_device="/dev/sda1", login_user="ubuntu", workers=1
+    )
+    data = template.template_of("WorkerGroup")
+    assert data["ImageId"] == "ami-0123456789abcdef0"
+    assert [mapping["DeviceName"] for mapping in data["BlockDeviceMappings"]] == ["/dev/sda1"]
+    assert "Ref" in template.template_of("MasterGroup")["ImageId"]
+    assert "export DEEPCDK_LOGIN_USER=ubuntu\n" in template.user_data("WorkerGroup")
+
+
+def test_volumes_are_as_fast_as_asked_and_no_faster_by_default(synthesise: Callable[..., Template]) -> None:
+    asked = synthesise(worker_volume_gib=200, worker_volume_iops=80000, worker_volume_mib_s=2000)
+    (worker,) = asked.template_of("WorkerGroup")["BlockDeviceMappings"]
+    (master,) = asked.template_of("MasterGroup")["BlockDeviceMappings"]
+    assert (worker["Ebs"]["Iops"], worker["Ebs"]["Throughput"]) == (80000, 2000)
+    assert not {"Iops", "Throughput"} & set(master["Ebs"])
+
+
 def test_there_is_one_master_and_as_many_workers_as_asked(synthesise: Callable[..., Template]) -> None:
     template = synthesise(workers=3, max_workers=5)
     sizes = {

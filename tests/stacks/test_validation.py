@@ -121,6 +121,45 @@ def test_the_volume_holds_the_image() -> None:
     assert not problems(worker_volume_gib=8, master_volume_gib=8)
 
 
+def test_an_image_by_id_wants_what_its_id_does_not_tell() -> None:
+    ami = "ami-0123456789abcdef0"
+    assert keys(worker_image_id=ami) == ["worker_root_device", "login_user"]
+    assert not problems(worker_image_id=ami, worker_root_device="/dev/sda1", login_user="ubuntu")
+    assert keys(
+        worker_image_id=ami, worker_root_device="/dev/sda1", login_user="ubuntu", worker_image_parameter="/my/own/image"
+    ) == ["worker_image_id"]
+    both = {f"{role}_{key}": value for role in ("worker", "master") for key, value in (("image_id", ami),)}
+    assert keys(**both) == ["master_root_device", "worker_root_device", "login_user"]
+
+
+def test_an_image_by_id_is_not_measured_by_a_parameters_name() -> None:
+    values = {"worker_image_id": "ami-01234567", "worker_root_device": "/dev/xvda", "login_user": "ops"}
+    assert not problems(worker_instance_type="p3dn.24xlarge", worker_volume_gib=8, **values)
+
+
+@pytest.mark.parametrize("role", ["worker", "master"])
+@given(
+    gib=st.integers(8, 65536),
+    iops=st.integers(3000, 80000),
+    mib_s=st.integers(125, 2000),
+)
+def test_a_volume_has_500_iops_for_each_gib_and_a_quarter_mib_s_for_each_of_them(
+    role: str, gib: int, iops: int, mib_s: int
+) -> None:
+    values = {f"{role}_volume_gib": gib, f"{role}_volume_iops": iops, f"{role}_volume_mib_s": mib_s}
+    too_many = iops > 3000 and iops > 500 * gib
+    too_fast = 4 * mib_s > iops
+    expected = [f"{role}_volume_iops"] * too_many + [f"{role}_volume_mib_s"] * too_fast
+    assert keys(**values) == expected
+
+
+def test_the_remedies_of_a_volume_help() -> None:
+    (first, second) = problems(worker_volume_gib=8, worker_volume_iops=5000, worker_volume_mib_s=2000)
+    assert "set worker_volume_gib to 10 or more" in first.remedy
+    assert "set worker_volume_iops to 8000 or more" in second.remedy
+    assert not problems(worker_volume_gib=16, worker_volume_iops=8000, worker_volume_mib_s=2000)
+
+
 def test_one_user_logs_in_to_all_nodes() -> None:
     assert keys(worker_image_parameter=UBUNTU) == ["login_user"]
     assert not problems(worker_image_parameter=UBUNTU, master_image_parameter=UBUNTU)

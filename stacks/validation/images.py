@@ -1,0 +1,144 @@
+"""Rules of the images and of the root volumes that they are copied to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from stacks import images
+from stacks.config import ClusterConfig
+from stacks.instance_types import InstanceType, find
+from stacks.keys.compute import BASE_IOPS
+from stacks.validation.problem import Problem
+
+# What gp3 volumes are bound to (EBS user guide, "General Purpose SSD volumes"), beside the ends in stacks.keys.compute.
+IOPS_PER_GIB: Final = 500
+MIB_S_PER_IOPS: Final = 0.25
+
+
+def check(config: ClusterConfig) -> Iterator[Problem]:
+    """Yield every rule of images and root volumes that the configuration breaks."""
+    for role in ("master", "worker"):
+        yield from _image(config, role)
+        yield from _volume(config, role)
+    yield from _login(config)
+
+
+def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
+    """Compare an image, as far as its parameter's name tells of it, with the instance type and the root volume."""
+    key = f"{role}_image_parameter"
+    given, name = getattr(config, key), getattr(config, f"{role}_instance_type")
+    kind = find(name)
+    if getattr(config, f"{role}_image_id"):
+        yield from _image_by_id(config, role)
+        return
+    if kind is None and not config.allow_unknown_instance_types:
+        return  # the type itself is the problem
+    if not given and not images.default(kind):
+        rule = f"empty, and no image is known to fit {name}"
+        if kind and kind.gpu_name in images.OLDER_THAN_OPEN_DRIVER:
+            rule = f"empty, and AWS's image of today has no driver for the {kind.gpu_name} GPUs of {name}"
+        yield Problem(key=key, value=given, rule=rule, remedy="name the SSM parameter of an image that fits the type")
+        return
+    parameter = images.choose(given, name)
+    if kind is not None:
+        yield from _fit(key, parameter, kind)
+    least_gib = images.smallest_volume_gib(parameter)
+    if getattr(config, f"{role}_volume_gib") < least_gib:
+        yield Problem(
+            key=f"{role}_volume_gib",
+            value=getattr(config, f"{role}_volume_gib"),
+            rule=f"the image {parameter} takes {least_gib} GiB before anything is written",
+            remedy=f"set {role}_volume_gib to {least_gib} or more",
+        )
+
+
+def _image_by_id(config: ClusterConfig, role: str) -> Iterator[Problem]:
+    """Demand beside an id what a parameter's name would have told."""
+    key, id = f"{role}_image_id", getattr(config, f"{role}_image_id")
+    parameter = f"{role}_image_parameter"
+    if getattr(config, parameter):
+        yield Problem(
+            key=key,
+            value=id,
+            rule=f"names an image, and so does {parameter}",
+            remedy=f"leave one of {key} and {parameter} empty",
+        )
+    device = f"{role}_root_device"
+    if not getattr(config, device):
+        yield Problem(
+            key=device,
+            value="",
+            rule=f"empty, and the id {id} does not tell it: under another name the image's own root volume would stay "
+            "unencrypted and as small as it is",
+            remedy=f"set what `aws ec2 describe-images --image-ids {id} --query 'Images[0].RootDeviceName'` answers",
+        )
+
+
+def _fit(key: str, parameter: str, kind: InstanceType) -> Iterator[Problem]:
+    built_for = images.architecture(parameter)
+    if built_for and built_for not in kind.architectures:
+        processor = " or ".join(kind.architectures)
+        yield Problem(
+            key=key,
+            value=parameter,
+            rule=f"an image for {built_for}, but {kind.name} has {processor} processors",
+            remedy="leave it empty, name an image for that processor, or take another instance type",
+        )
+    if kind.gpus and images.lacks_gpu_driver(parameter):
+        yield Problem(
+            key=key,
+            value=parameter,
+            rule=f"an image without an NVIDIA driver: the {kind.gpus} GPUs of {kind.name} would lie idle",
+            remedy="leave it empty, or name an image with the driver",
+        )
+    if kind.gpu_name in images.OLDER_THAN_OPEN_DRIVER and images.has_open_gpu_driver(parameter):
+        yield Problem(
+            key=key,
+            value=parameter,
+            rule=f"NVIDIA's open driver, which this image has, does not know the {kind.gpu_name} GPUs of {kind.name}",
+            remedy="name an image with NVIDIA's proprietary driver, or take an instance type with newer GPUs",
+        )
+
+
+def _volume(config: ClusterConfig, role: str) -> Iterator[Problem]:
+    """Check what gp3 gives at most: 500 IOPS for each GiB, and 0.25 MiB/s for each of the IOPS."""
+    keys = (f"{role}_volume_gib", f"{role}_volume_iops", f"{role}_volume_mib_s")
+    gib, iops, mib_s = (getattr(config, key) for key in keys)
+    if iops > max(BASE_IOPS, gib * IOPS_PER_GIB):
+        yield Problem(
+            key=keys[1],
+            value=iops,
+            rule=f"gp3 gives {IOPS_PER_GIB} IOPS for each GiB at most, so {gib * IOPS_PER_GIB:,} to {gib} GiB",
+            remedy=f"set {keys[0]} to {math.ceil(iops / IOPS_PER_GIB)} or more, or {keys[1]} lower",
+        )
+    if mib_s > iops * MIB_S_PER_IOPS:
+        yield Problem(
+            key=keys[2],
+            value=mib_s,
+            rule=f"gp3 gives {MIB_S_PER_IOPS} MiB/s for each of its IOPS at most, so {iops * MIB_S_PER_IOPS:g} here",
+            remedy=f"set {keys[1]} to {math.ceil(mib_s / MIB_S_PER_IOPS)} or more, or {keys[2]} lower",
+        )
+
+
+def _login(config: ClusterConfig) -> Iterator[Problem]:
+    """Check that one user can log in to both images."""
+    master = images.login_user(images.choose(config.master_image_parameter, config.master_instance_type))
+    worker = images.login_user(images.choose(config.worker_image_parameter, config.worker_instance_type))
+    if config.login_user:
+        return
+    if config.worker_image_id or config.master_image_id:
+        yield Problem(
+            key="login_user",
+            value="",
+            rule="empty, and the id of an image does not tell which user its publisher made",
+            remedy="set it, such as ec2-user (Amazon Linux) or ubuntu",
+        )
+    elif master != worker:
+        yield Problem(
+            key="login_user",
+            value=config.login_user,
+            rule=f"the master's image has the user {master}, the workers' {worker}; all nodes share one",
+            remedy="name images of one publisher, or a login_user that both images have",
+        )
