@@ -8,11 +8,12 @@ from aws_cdk import Aws, CfnOutput, Duration, Stack, Tags
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from stacks import images
+from stacks import images, market
 from stacks.boot import BootSettings, user_data
 from stacks.compute import NodeGroup, NodeGroupProps, Volume
 from stacks.config import CLUSTER_TAG, MASTER, WORKER, ClusterConfig, Output
 from stacks.encryption import Encryption, EncryptionProps
+from stacks.market import Market
 from stacks.network import Network, NetworkProps
 from stacks.observability import Observability, ObservabilityProps, Telemetry, TelemetryProps
 from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
@@ -103,8 +104,7 @@ class ClusterStack(Stack):
                 maximum=1,
                 ready_timeout=Duration.minutes(config.ready_timeout_min),
                 clustered=False,
-                spot=False,
-                on_demand=0,
+                market=Market(),
                 efa=False,
                 user_data=self._boot(MASTER, MASTER_GROUP, config.master_instance_type),
                 logical_id=MASTER_GROUP,
@@ -140,8 +140,7 @@ class ClusterStack(Stack):
                 maximum=config.max_workers,
                 ready_timeout=Duration.minutes(config.ready_timeout_min),
                 clustered=config.clustered,
-                spot=config.spot,
-                on_demand=config.on_demand_workers,
+                market=market.of(config),
                 efa=config.efa,
                 user_data=self._boot(WORKER, WORKER_GROUP, config.worker_instance_type),
                 logical_id=WORKER_GROUP,

@@ -17,6 +17,7 @@ from stacks.config import ROLE_TAG, ConfigError
 from stacks.images import Image
 from stacks.instance_types import find
 from stacks.keys.compute import BASE_IOPS, BASE_MIB_S
+from stacks.market import Market, mixed_policy, reserve
 
 # Up to here cfn-lint, which the CDK runs at synth, has gp3's limits right.
 _LINTED_IOPS: Final = 16000
@@ -57,9 +58,7 @@ class NodeGroupProps:
     user_data: str
     clustered: bool
     """Place all nodes of the group in one cluster placement group."""
-    spot: bool
-    """Launch spot instances, beyond `on_demand` of them."""
-    on_demand: int
+    market: Market
     efa: bool
     """Give each node all EFA devices that its type has."""
     logical_id: str
@@ -76,6 +75,7 @@ class NodeGroup(Construct):
             self._place_together(template, props)
         if props.efa:
             _attach_efa(template, props)
+        reserve(template, props.market)
         self.group = self._create_group(template, props)
         for tagged in (template, self.group):
             Tags.of(tagged).add(ROLE_TAG, props.role)
@@ -127,8 +127,10 @@ class NodeGroup(Construct):
             "Group",
             vpc=props.vpc,
             vpc_subnets=props.subnets,
-            launch_template=None if props.spot else template,
-            mixed_instances_policy=_spot_policy(template, props) if props.spot else None,
+            launch_template=None if props.market.mixed else template,
+            mixed_instances_policy=mixed_policy(template, props.instance_type, props.market)
+            if props.market.mixed
+            else None,
             min_capacity=props.minimum,
             desired_capacity=props.desired,
             max_capacity=props.maximum,
@@ -182,18 +184,6 @@ def _root_volume(device: str, volume: Volume) -> ec2.BlockDevice:
             iops=volume.iops if volume.iops != BASE_IOPS else None,
             throughput=volume.mib_s if volume.mib_s != BASE_MIB_S else None,
             delete_on_termination=True,
-        ),
-    )
-
-
-def _spot_policy(template: ec2.LaunchTemplate, props: NodeGroupProps) -> autoscaling.MixedInstancesPolicy:
-    """Ask for spot instances from the pools that are least likely to be interrupted, at the on-demand price at most."""
-    return autoscaling.MixedInstancesPolicy(
-        launch_template=template,
-        instances_distribution=autoscaling.InstancesDistribution(
-            on_demand_base_capacity=props.on_demand,
-            on_demand_percentage_above_base_capacity=0,
-            spot_allocation_strategy=autoscaling.SpotAllocationStrategy.CAPACITY_OPTIMIZED,
         ),
     )
 

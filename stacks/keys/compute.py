@@ -5,7 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from stacks.keys.rules import matches, within
+from stacks.keys.rules import matches, one_of, within
+
+# The strategies of an Auto Scaling group that take its instance types by name.
+SPOT_ALLOCATIONS: Final = (
+    "capacity-optimized",
+    "capacity-optimized-prioritized",
+    "price-capacity-optimized",
+    "lowest-price",
+)
+ON_DEMAND_ALLOCATIONS: Final = ("prioritized", "lowest-price")
 
 # What every gp3 volume has without being asked, and costs nothing more.
 BASE_IOPS: Final = 3000
@@ -28,6 +37,8 @@ class ComputeKeys:
     """Worker instances at most; the bound of every later growth."""
     worker_instance_type: str = "c5.2xlarge"
     """EC2 instance type of the workers."""
+    worker_alternatives: tuple[str, ...] = ()
+    """Further types that a worker may be of where there is no room for the first, most wanted first."""
     master_instance_type: str = "t3.medium"
     """EC2 instance type of the master, which drives runs and does not train."""
     allow_unknown_instance_types: bool = False
@@ -38,6 +49,14 @@ class ComputeKeys:
     """Launch the workers as spot instances, from the pools with most room. AWS may take one back any time."""
     on_demand_workers: int = 0
     """With `spot`: how many workers are on-demand instances nevertheless, the first ones."""
+    spot_allocation: str = "capacity-optimized"
+    """How AWS chooses spot pools: the one that is least likely to be interrupted, whatever it costs, by default."""
+    on_demand_allocation: str = "prioritized"
+    """How AWS chooses among the types of on-demand workers: in the order given, or `lowest-price`."""
+    capacity_reservation: str = ""
+    """Launch workers in this reservation alone: `cr-...`, or the ARN of a resource group of reservations."""
+    capacity_block: bool = False
+    """Say that `capacity_reservation` is a capacity block for machine learning, which is sold beforehand by the day."""
     efa: bool = False
     """Give the workers all EFA devices of their type, and one cluster placement group. Not run on AWS yet."""
     worker_image_parameter: str = ""
@@ -73,7 +92,7 @@ class ComputeKeys:
     def check_compute(self) -> None:
         """Raise ConfigError for the first value that is wrong by itself."""
         matches(self, "key_name", r"[ -~]{1,255}", "1 to 255 printable ASCII characters")
-        for key in ("worker_instance_type", "master_instance_type"):
+        for key in ("worker_instance_type", "master_instance_type", "worker_alternatives"):
             matches(self, key, r"[a-z][a-z0-9-]*\.[a-z0-9-]+", "an EC2 instance type such as c5.2xlarge")
         for key in ("worker_image_parameter", "master_image_parameter"):
             matches(self, key, r"(?:/[\w./-]+)?", "the name of an SSM parameter, which starts with /, or empty")
@@ -92,9 +111,25 @@ class ComputeKeys:
         within(self, "max_workers", 1, 1000)
         within(self, "workers", 0, self.max_workers)
         within(self, "on_demand_workers", 0, self.max_workers)
+        one_of(self, "spot_allocation", *SPOT_ALLOCATIONS)
+        one_of(self, "on_demand_allocation", *ON_DEMAND_ALLOCATIONS)
+        matches(
+            self,
+            "capacity_reservation",
+            r"(?:cr-[0-9a-f]{8,17}|arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:[0-9]{12}:group/[\w.-]+)?",
+            "cr- and hexadecimal digits, the ARN of a resource group, or empty",
+        )
         within(self, "ready_timeout_min", 1, 720)
 
     @property
     def clustered(self) -> bool:
-        """Say whether the workers are in one cluster placement group, which EFA implies."""
-        return self.placement_group or self.efa
+        """Say whether the workers are in one cluster placement group, which EFA implies.
+
+        Not with a capacity block, whose instances lie near each other anyway, and not by a group of ours.
+        """
+        return (self.placement_group or self.efa) and not self.capacity_block
+
+    @property
+    def worker_types(self) -> tuple[str, ...]:
+        """Return all types that a worker may be of, most wanted first."""
+        return (self.worker_instance_type, *self.worker_alternatives)

@@ -1,4 +1,4 @@
-"""Rules of the nodes: instance types, placement, EFA, spot."""
+"""Rules of the nodes: instance types, placement, EFA."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from stacks.validation.problem import Problem
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
     """Yield every rule of the nodes that the configuration breaks."""
-    for role in ("master", "worker"):
-        yield from _instance_type(config, role)
+    yield from _instance_type(config, "master_instance_type", config.master_instance_type)
+    yield from _instance_type(config, "worker_instance_type", config.worker_instance_type)
+    for name in config.worker_alternatives:
+        yield from _instance_type(config, "worker_alternatives", name)
     yield from _placement(config)
     yield from _efa(config)
-    yield from _spot(config)
 
 
-def _instance_type(config: ClusterConfig, role: str) -> Iterator[Problem]:
-    key = f"{role}_instance_type"
-    name = getattr(config, key)
+def _instance_type(config: ClusterConfig, key: str, name: str) -> Iterator[Problem]:
     if find(name) is None and not config.allow_unknown_instance_types:
         near = nearest(name)
         yield Problem(
@@ -33,18 +32,18 @@ def _instance_type(config: ClusterConfig, role: str) -> Iterator[Problem]:
 
 
 def _placement(config: ClusterConfig) -> Iterator[Problem]:
-    """Check what a cluster placement group asks of the instance type and the zones."""
-    if not config.clustered:
+    """Check what a cluster placement group, and EFA, ask of the instance types and the zones."""
+    if not config.placement_group and not config.efa:
         return
     key = "efa" if config.efa else "placement_group"
-    kind = find(config.worker_instance_type)
-    if kind is not None and "cluster" not in kind.placements and (not config.efa or kind.efa_interfaces):
-        yield Problem(
-            key=key,
-            value=True,
-            rule=f"{kind.name} does not support cluster placement groups",
-            remedy=f"set {key} = false, or another worker_instance_type; burstable types (t3, t4g) have none",
-        )
+    for kind in filter(None, map(find, config.worker_types)):
+        if config.clustered and "cluster" not in kind.placements and (not config.efa or kind.efa_interfaces):
+            yield Problem(
+                key=key,
+                value=True,
+                rule=f"{kind.name} does not support cluster placement groups",
+                remedy=f"set {key} = false, or another worker_instance_type; burstable types (t3, t4g) have none",
+            )
     if config.availability_zones > 1:
         yield Problem(
             key="availability_zones",
@@ -71,13 +70,3 @@ def _efa(config: ClusterConfig) -> Iterator[Problem]:
         if kind
         else "run `python -m tools.instance_types` where AWS offers the type, or set efa = false",
     )
-
-
-def _spot(config: ClusterConfig) -> Iterator[Problem]:
-    if config.on_demand_workers and not config.spot:
-        yield Problem(
-            key="on_demand_workers",
-            value=config.on_demand_workers,
-            rule="says how many spot workers are on-demand instances nevertheless, but spot is false",
-            remedy="set spot = true, or leave it out: without spot all workers are on-demand instances",
-        )

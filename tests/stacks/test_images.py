@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stacks.images import architecture, choose, default, login_user, root_device
+from stacks.images import architecture, choose, default, default_root_device, login_user
 from stacks.instance_types import find
 
 UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
@@ -69,5 +69,5 @@ def test_the_login_user_follows_the_publisher(parameter: str, user: str) -> None
     ("parameter", "device"),
     [("/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64", "/dev/xvda"), (UBUNTU, "/dev/sda1")],
 )
-def test_the_root_device_follows_the_publisher(parameter: str, device: str) -> None:
-    assert root_device(parameter) == device
+def test_the_default_root_device_follows_the_publisher(parameter: str, device: str) -> None:
+    assert default_root_device(parameter) == device

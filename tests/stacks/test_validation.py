@@ -49,8 +49,8 @@ def test_every_problem_is_listed_at_once_with_key_value_rule_and_remedy() -> Non
             )
         )
     assert [problem.key for problem in caught.value.problems] == [
-        "master_image_parameter",
         "worker_instance_type",
+        "master_image_parameter",
         "max_workers",
         "vpc_cidr",
     ]
@@ -99,6 +99,68 @@ def test_an_image_must_be_built_for_the_processor_where_its_name_tells(
 def test_on_demand_workers_mean_something_beside_spot_workers_only() -> None:
     assert not problems(spot=True, on_demand_workers=1)
     assert keys(on_demand_workers=1) == ["on_demand_workers"]
+
+
+def test_alternatives_are_alike_in_processor_and_gpus_and_named_once() -> None:
+    def rules(*alternatives: str, first: str = "g5.xlarge", **more: Any) -> list[str]:
+        found = problems(worker_instance_type=first, worker_alternatives=alternatives, **more)
+        assert {problem.key for problem in found} <= {"worker_alternatives"}
+        return [problem.rule for problem in found]
+
+    assert rules("g5.2xlarge", "g5.4xlarge") == []
+    assert rules("g6.xlarge") == ["has 1 L4 GPUs, g5.xlarge has 1 A10G GPUs"]
+    assert rules("g5.12xlarge") == ["has 4 A10G GPUs, g5.xlarge has 1 A10G GPUs"]
+    assert rules("c5.4xlarge") == ["has no GPUs, g5.xlarge has 1 A10G GPUs"]
+    assert rules("c7g.4xlarge", first="c5.4xlarge") == ["has arm64 processors, c5.4xlarge has x86_64"]
+    assert rules("g5.2xlarge", "g5.2xlarge") == ["named twice among the workers' types"]
+    assert rules("g5.xlarge") == ["named twice among the workers' types"]
+    assert "not in the table of instance types" in rules("g5.hugelarge")[0]
+    assert rules("p5e.48xlarge", first="p5.48xlarge") != []
+    assert "EFA devices laid out unlike" in rules("c5n.18xlarge", first="c6in.32xlarge", efa=True)[0]
+
+
+def test_an_auto_scaling_group_takes_forty_types() -> None:
+    plain = [name for name in names() if not problems(worker_instance_type="c5.large", worker_alternatives=(name,))]
+    assert not problems(worker_instance_type="c5.large", worker_alternatives=tuple(plain[:39]))
+    (problem,) = problems(worker_instance_type="c5.large", worker_alternatives=tuple(plain[:40]))
+    assert "takes 40 types at most" in problem.rule
+
+
+def test_a_placement_group_wants_support_of_every_type() -> None:
+    assert keys(worker_alternatives=("t3.2xlarge",), placement_group=True) == ["placement_group"]
+
+
+def test_a_strategy_without_anything_to_choose_from_is_a_mistake() -> None:
+    assert keys(on_demand_allocation="lowest-price") == ["on_demand_allocation"]
+    assert keys(spot_allocation="lowest-price") == ["spot_allocation"]
+    assert not problems(spot=True, spot_allocation="lowest-price")
+    assert not problems(worker_alternatives=("c5.4xlarge",), on_demand_allocation="lowest-price")
+
+
+RESERVATION = {"capacity_reservation": "cr-0123456789abcdef0"}
+POOL = {"capacity_reservation": "arn:aws:resource-groups:us-east-1:123456789012:group/ours"}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (RESERVATION, []),
+        (POOL, []),
+        (RESERVATION | {"placement_group": True}, []),
+        (RESERVATION | {"spot": True}, ["capacity_reservation"]),
+        (RESERVATION | {"worker_alternatives": ("c5.4xlarge",)}, ["capacity_reservation"]),
+        (POOL | {"worker_alternatives": ("c5.4xlarge",)}, []),
+        (RESERVATION | {"availability_zones": 2}, ["availability_zones"]),
+        (POOL | {"availability_zones": 2}, []),
+        ({"capacity_block": True}, ["capacity_block"]),
+        (POOL | {"capacity_block": True}, ["capacity_block"]),
+        (RESERVATION | {"capacity_block": True}, []),
+        (RESERVATION | {"capacity_block": True, "placement_group": True}, ["placement_group"]),
+        (RESERVATION | {"capacity_block": True, "worker_instance_type": "p5.48xlarge", "efa": True}, []),
+    ],
+)
+def test_a_reservation_holds_one_type_in_one_zone_on_demand(values: dict[str, Any], expected: list[str]) -> None:
+    assert keys(**values) == expected
 
 
 def test_gpus_that_todays_driver_does_not_know_want_an_image_of_their_own() -> None:

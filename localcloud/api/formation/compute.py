@@ -193,6 +193,7 @@ KINDS = (
             f"{_DATA}.NetworkInterfaces.Description": DESCRIPTION,
         },
         refused={
+            f"{_DATA}.CapacityReservationSpecification": "nothing is scarce here, so nothing can be reserved",
             f"{_DATA}.NetworkInterfaces.InterfaceType": "its hosts have no EFA devices",
             f"{_DATA}.NetworkInterfaces.NetworkCardIndex": "its hosts have one network interface each",
         },

@@ -1,0 +1,85 @@
+"""How worker instances are bought: on demand, on spot, of several types, or out of a reservation."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from aws_cdk import aws_autoscaling as autoscaling
+from aws_cdk import aws_ec2 as ec2
+
+from stacks.config import ClusterConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Market:
+    """Say what a group buys; the plain one takes the launch template's type on demand."""
+
+    alternatives: tuple[str, ...] = ()
+    """Instance types beside the launch template's, most wanted first."""
+    spot: bool = False
+    on_demand: int = 0
+    """With `spot`: instances bought on demand nevertheless, the first ones."""
+    spot_allocation: str = ""
+    on_demand_allocation: str = ""
+    reservation: str = ""
+    """Id of a capacity reservation, or ARN of a resource group of some; empty without."""
+    block: bool = False
+    """The reservation is a capacity block."""
+
+    @property
+    def mixed(self) -> bool:
+        """Say whether a group needs a mixed instances policy for it."""
+        return self.spot or bool(self.alternatives)
+
+
+def of(config: ClusterConfig) -> Market:
+    """Return what the workers of a configuration are bought as."""
+    return Market(
+        alternatives=config.worker_alternatives,
+        spot=config.spot,
+        on_demand=config.on_demand_workers,
+        spot_allocation=config.spot_allocation,
+        on_demand_allocation=config.on_demand_allocation,
+        reservation=config.capacity_reservation,
+        block=config.capacity_block,
+    )
+
+
+def mixed_policy(template: ec2.LaunchTemplate, instance_type: str, market: Market) -> autoscaling.MixedInstancesPolicy:
+    """Describe a group of several types or markets; spot instances cost the on-demand price at most."""
+    types = [instance_type, *market.alternatives] if market.alternatives else []
+    return autoscaling.MixedInstancesPolicy(
+        launch_template=template,
+        launch_template_overrides=[
+            autoscaling.LaunchTemplateOverrides(instance_type=ec2.InstanceType(each)) for each in types
+        ]
+        or None,
+        instances_distribution=autoscaling.InstancesDistribution(
+            on_demand_allocation_strategy=_on_demand(market) if market.alternatives else None,
+            on_demand_base_capacity=market.on_demand if market.spot else None,
+            on_demand_percentage_above_base_capacity=0 if market.spot else 100,
+            spot_allocation_strategy=_spot(market) if market.spot else None,
+        ),
+    )
+
+
+def _spot(market: Market) -> autoscaling.SpotAllocationStrategy:
+    return autoscaling.SpotAllocationStrategy[market.spot_allocation.upper().replace("-", "_")]
+
+
+def _on_demand(market: Market) -> autoscaling.OnDemandAllocationStrategy:
+    return autoscaling.OnDemandAllocationStrategy[market.on_demand_allocation.upper().replace("-", "_")]
+
+
+def reserve(template: ec2.LaunchTemplate, market: Market) -> None:
+    """Let a template launch into the reservation and nowhere else; the construct has no property for it."""
+    resource = template.node.default_child
+    if not market.reservation or not isinstance(resource, ec2.CfnLaunchTemplate):
+        return
+    kind = "CapacityReservationResourceGroupArn" if market.reservation.startswith("arn:") else "CapacityReservationId"
+    data = "LaunchTemplateData"
+    resource.add_property_override(
+        f"{data}.CapacityReservationSpecification.CapacityReservationTarget.{kind}", market.reservation
+    )
+    if market.block:
+        resource.add_property_override(f"{data}.InstanceMarketOptions.MarketType", "capacity-block")
