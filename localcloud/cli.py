@@ -80,6 +80,12 @@ def _parser() -> argparse.ArgumentParser:
     for name, help in (("kill", "kill every process of a host, as a crash"), ("logs", "print a host's console")):
         command = add(name, help, _kill if name == "kill" else _logs)
         command.add_argument("instance", nargs="?" if name == "logs" else None)
+    command = add("interrupt", "take a spot instance back, with a notice in its metadata first", _interrupt)
+    command.add_argument("instance")
+    command.add_argument("--notice", type=float, default=120.0, metavar="SECONDS", help="default: 120, as on AWS")
+    command = add("limit", "leave room for so many instances of a type, or for any number again", _limit)
+    command.add_argument("type")
+    command.add_argument("count", type=int, nargs="?", help="without it the limit ends")
     for name, help in (("cut", "let a host's packets vanish"), ("mend", "end a cut")):
         command = add(name, help, _cut)
         command.set_defaults(do=name)
@@ -195,6 +201,25 @@ def _cut(arguments: argparse.Namespace) -> int:
     if status["error"]:
         raise LocalCloudError(status["error"])
     print(f"{arguments.instance}: network {'cut' if arguments.do == 'cut' else 'mended'}")
+    return 0
+
+
+def _interrupt(arguments: argparse.Namespace) -> int:
+    host, notice_s = _host(arguments), max(0.0, arguments.notice)
+    ask(
+        Layout(name=arguments.name),
+        {"do": "interrupt", "instance": host["instance_id"], "notice_s": str(notice_s)},
+    )
+    print(f"{host['instance_id']} ({host['private_ip']}) is taken back in {notice_s:g} s; its metadata says so")
+    return 0
+
+
+def _limit(arguments: argparse.Namespace) -> int:
+    if arguments.count is not None and arguments.count < 0:
+        raise LocalCloudError(f"limit {arguments.count}: must be 0 or more")
+    count = "" if arguments.count is None else str(arguments.count)
+    ask(Layout(name=arguments.name), {"do": "limit", "type": arguments.type, "count": count})
+    print(f"room for {count or 'any number of'} {arguments.type}")
     return 0
 
 

@@ -243,7 +243,21 @@ class Daemon:
         if request.get("do") in ("cut", "mend"):
             self.reconciler.set_cut(request.get("instance", ""), request["do"] == "cut")
             self._reconcile()
+        elif request.get("do") == "interrupt":
+            self._interrupt(request.get("instance", ""), float(request.get("notice_s", "120")))
+        elif request.get("do") == "limit":
+            count = request.get("count", "")
+            self.cloud.limit(request.get("type", ""), int(count) if count else None)
         return self.describe()
+
+    def _interrupt(self, instance_id: str, notice_s: float) -> None:
+        if instance_id not in self.reconciler.hosts:
+            raise UnknownInstanceError(instance_id, sorted(self.reconciler.hosts))
+        try:
+            self.cloud.interrupt(instance_id, notice_s)
+        except ValueError as error:
+            raise LocalCloudError(str(error)) from None
+        self._reconcile()  # The host's metadata tells it from now on.
 
 
 def answer_one(connection: socket.socket, answer: Callable[[dict[str, str]], dict[str, Any]]) -> None:

@@ -44,7 +44,7 @@ def _tree(instance: Instance, region: str) -> dict[str, str]:
         "ami-id": instance.image_id,
         "hostname": name,
         "instance-id": instance.id,
-        "instance-life-cycle": "on-demand",
+        "instance-life-cycle": "spot" if instance.spot else "on-demand",
         "instance-type": instance.instance_type,
         "local-hostname": name,
         "local-ipv4": instance.private_ip,
@@ -62,6 +62,9 @@ def _tree(instance: Instance, region: str) -> dict[str, str]:
     if instance.profile_arn:
         info = {"Code": "Success", "LastUpdated": _now(), "InstanceProfileArn": instance.profile_arn}
         tree["iam/info"] = json.dumps(info, indent=2)
+    if instance.ends_at:
+        tree["spot/instance-action"] = json.dumps({"action": "terminate", "time": instance.ends_at})
+        tree["spot/termination-time"] = instance.ends_at
     for key, value in instance.tags:
         tree[f"tags/instance/{key}"] = value
     return tree

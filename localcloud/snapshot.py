@@ -92,6 +92,9 @@ class Instance:
     metadata_tokens_required: bool
     """Whether its metadata service demands a session token (IMDSv2)."""
     tags: tuple[tuple[str, str], ...]
+    spot: bool = False
+    ends_at: str = ""
+    """When a spot instance that is taken back ends, ISO 8601, UTC; empty without a notice."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,20 +7,24 @@ subnet, ignores most of the template, takes away the first ones, and takes any s
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import time
 from typing import Any
 
-from moto.autoscaling import models, responses
+from moto.autoscaling import models
 from moto.autoscaling.exceptions import AutoscalingClientError
 from moto.core.exceptions import ServiceException
 
-from localcloud.api import activities, instances
+from localcloud.api import activities, bounds, instances, purchase
 from localcloud.api.replacing import replace
 
 log = logging.getLogger("localcloud.api")
 
 # After so many hosts that could not be started a group stops trying (AWS backs off, and gives up after days).
 _FAILURES_ALLOWED = 3
+# After a launch that failed a group waits so long before it tries again.
+_RETRY_S = 5.0
 
 
 def apply() -> None:
@@ -38,83 +42,14 @@ def apply() -> None:
         return {**shown, "Version": version} if shown and version else shown
 
     replace(models.InstanceState, "launch_template", property(launch_template))
-    _correct_limits()
-    _correct_deletion()
+    original_template: Any = group.launch_template
 
+    def template_of_group(self: Any) -> Any:
+        """Name no template beside a mixed instances policy, which names its own."""
+        return None if self.mixed_instances_policy else original_template.fget(self)
 
-def _correct_limits() -> None:
-    """Refuse a size outside the group's bounds, as AWS does; moto takes any."""
-    original = models.AutoScalingBackend.set_desired_capacity
-
-    def set_desired_capacity(self: Any, group_name: str, desired_capacity: int | None) -> None:
-        group = self.autoscaling_groups.get(group_name)
-        if group is None:
-            raise AutoscalingClientError("ValidationError", "AutoScalingGroup name not found - null")
-        original(self, group_name, desired_capacity)
-
-    replace(models.AutoScalingBackend, "set_desired_capacity", set_desired_capacity)
-    original_update = models.AutoScalingBackend.update_auto_scaling_group
-
-    def update_auto_scaling_group(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-        group = self.autoscaling_groups.get(name)
-        named = (
-            dict(zip(("availability_zones", "desired_capacity", "max_size", "min_size"), args, strict=False)) | kwargs
-        )
-        if group is not None:
-            low = _given(named.get("min_size"), group.min_size)
-            high = _given(named.get("max_size"), group.max_size)
-            wanted = named.get("desired_capacity")
-            if low is not None and high is not None and low > high:
-                raise AutoscalingClientError(
-                    "ValidationError", f"Max bound, {high}, must be greater than or equal to min bound, {low}"
-                )
-            if wanted is not None:
-                check_bounds(int(wanted), low, high)
-        return original_update(self, name, *args, **kwargs)
-
-    replace(models.AutoScalingBackend, "update_auto_scaling_group", update_auto_scaling_group)
-
-
-def _correct_deletion() -> None:
-    """Delete a group with all its instances when forced to, and not at all while it has some otherwise.
-
-    moto always deletes, and leaves protected instances running.
-    """
-    original = responses.AutoScalingResponse.delete_auto_scaling_group
-
-    def delete_auto_scaling_group(self: Any) -> Any:
-        group = self.autoscaling_backend.autoscaling_groups.get(self._get_param("AutoScalingGroupName"))
-        left = [s.instance.id for s in group.instance_states if s.instance._state.name != "terminated"] if group else []
-        if left and not self._get_bool_param("ForceDelete", False):
-            raise AutoscalingClientError(
-                "ResourceInUse",
-                "You cannot delete an AutoScalingGroup while there are instances or pending Spot instance request(s) "
-                "still in the group.",
-            )
-        if left:
-            self.autoscaling_backend.ec2_backend.terminate_instances(left)
-            group.instance_states = []
-        return original(self)
-
-    replace(responses.AutoScalingResponse, "delete_auto_scaling_group", delete_auto_scaling_group)
-
-
-def _given(value: Any, otherwise: int | None) -> int | None:
-    return int(value) if value is not None else otherwise
-
-
-def check_bounds(wanted: int, low: int | None, high: int | None) -> None:
-    """Raise the error of Auto Scaling for a desired capacity out of bounds."""
-    if high is not None and wanted > high:
-        raise AutoscalingClientError(
-            "ValidationError",
-            f"New SetDesiredCapacity value {wanted} is above max value {high} for the AutoScalingGroup.",
-        )
-    if low is not None and wanted < low:
-        raise AutoscalingClientError(
-            "ValidationError",
-            f"New SetDesiredCapacity value {wanted} is below min value {low} for the AutoScalingGroup.",
-        )
+    replace(group, "launch_template", property(template_of_group))
+    bounds.apply()
 
 
 def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> None:
@@ -132,6 +67,8 @@ def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> No
         # The group's tags win over the template's of the same key.
         tags={**propagated_tags, models.ASG_NAME_TAG: self.name},
     )
+    policy = self.mixed_instances_policy
+    on_spot = [state.instance.lifecycle == "spot" for state in self.instance_states]
     subnets = str(self.vpc_zone_identifier or "").split(",")
     load = dict.fromkeys(subnets, 0)
     for state in self.instance_states:
@@ -142,11 +79,12 @@ def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> No
         emptiest = min(subnets, key=lambda subnet: load[subnet])
         load[emptiest] += 1
         try:
-            (instance,) = instances.launch(ec2, what, emptiest, 1)
+            instance = _launch_one(ec2, what, emptiest, list(purchase.choices(policy, on_spot)))
         except ServiceException as error:
             _report_failed_launch(self, launched, error)
             return
         launched.append(instance.id)
+        on_spot.append(instance.lifecycle == "spot")
         instance.autoscaling_group = self
         instance._launched_version = str(version.number)
         self.instance_states.append(
@@ -155,10 +93,24 @@ def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> No
         activities.record(self, f"Launching a new EC2 instance: {instance.id}")
 
 
+def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[purchase.Purchase]) -> Any:
+    """Launch the first of the choices for which there is room. Raises the error of the last one where there is none."""
+    for number, choice in enumerate(choices, start=1):
+        try:
+            (instance,) = instances.launch(ec2, dataclasses.replace(what, purchase=choice), subnet, 1)
+            return instance
+        except ServiceException as error:
+            if error.code != purchase.NO_CAPACITY or number == len(choices):
+                raise
+    raise AutoscalingClientError("ValidationError", "the group names no instance type")
+
+
 def _report_failed_launch(group: Any, launched: list[str], error: ServiceException) -> None:
     """Record a launch that failed; a group that is only being created fails with it, as its stack would on AWS."""
     backend = group.autoscaling_backend
-    if group.name not in backend.autoscaling_groups:
+    group._retry_at = time.monotonic() + _RETRY_S
+    # Whether there is room AWS finds out only after it has taken the group.
+    if group.name not in backend.autoscaling_groups and error.code != purchase.NO_CAPACITY:
         if launched:
             backend.ec2_backend.terminate_instances(launched)
         raise AutoscalingClientError("ValidationError", error.message) from None
@@ -249,7 +201,7 @@ def keep(backend: Any) -> bool:
         sick = [state.instance.id for state in group.instance_states if state.health_status.lower() == "unhealthy"]
         if sick:
             group.autoscaling_backend.ec2_backend.terminate_instances(sick)
-        if failures < _FAILURES_ALLOWED:
+        if failures < _FAILURES_ALLOWED and time.monotonic() >= getattr(group, "_retry_at", 0.0):
             settle(group)
         changed = changed or before != [state.instance.id for state in group.instance_states]
     return changed

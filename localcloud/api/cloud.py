@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from werkzeug.serving import make_server
 
-from localcloud.api import autoscaling, corrections, observation
+from localcloud.api import autoscaling, corrections, interruption, observation, purchase
 from localcloud.api.instances import Console
 from localcloud.snapshot import HostLoad, Snapshot
 
@@ -99,7 +99,24 @@ class Cloud:
             changed = self._version != self._seen
             self._seen = self._version
         with self.lock:
-            return autoscaling.keep(self._backend("autoscaling")) or changed
+            ended = interruption.end_due(self._backend("ec2"))
+            return autoscaling.keep(self._backend("autoscaling")) or bool(ended) or changed
+
+    def interrupt(self, instance_id: str, notice_s: float) -> None:
+        """Take a spot instance back after a notice. Raises NotInterruptibleError for any other instance."""
+        with self.lock:
+            interruption.announce(self._backend("ec2"), instance_id, notice_s)
+        self.announce()
+
+    def limit(self, instance_type: str, count: int | None) -> None:
+        """Leave room for so many instances of a type, those that run included; None: for any number."""
+        with self.lock:
+            limits = purchase.limits(self._backend("ec2"))
+            if count is None:
+                limits.pop(instance_type, None)
+            else:
+                limits[instance_type] = count
+        self.announce()
 
     def snapshot(self) -> Snapshot:
         """Return all that should exist at this moment."""

@@ -19,6 +19,7 @@ from moto.ec2.models.instances import InstanceBackend
 from moto.ec2.responses.general import General
 
 from localcloud.api import placement
+from localcloud.api.purchase import AS_THE_TEMPLATE_SAYS, Purchase, check_room
 from localcloud.api.replacing import replace
 
 
@@ -29,6 +30,7 @@ class Launch:
     template_id: str
     version: str
     """A number, `$Latest` or `$Default`."""
+    purchase: Purchase = AS_THE_TEMPLATE_SAYS
     tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -54,9 +56,10 @@ def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
     key_name = data.get("KeyName")
     if key_name and key_name not in ec2.key_pairs:
         raise EC2ClientError("InvalidKeyPair.NotFound", f"The key pair '{key_name}' does not exist")
-    instance_type = data.get("InstanceType") or "m1.small"
+    instance_type = what.purchase.instance_type or data.get("InstanceType") or "m1.small"
+    check_room(ec2, instance_type)
     placement_group = placement.admit(ec2, data.get("Placement") or {}, instance_type, subnet_id)
-    market = (data.get("InstanceMarketOptions") or {}).get("MarketType")
+    market = "spot" if what.purchase.spot else (data.get("InstanceMarketOptions") or {}).get("MarketType")
     reservation = ec2.run_instances(
         data.get("ImageId", ""),
         count,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from localcloud.api import interruption
 from localcloud.snapshot import Instance, MountTarget, NatGateway, Rule, SecurityGroup, Snapshot, Subnet, Vpc
 
 # States in which an instance should have a host.
@@ -145,6 +146,8 @@ def _instance(ec2: Any, iam: Any, instance: Any) -> Instance:
         key_name=instance.key_name or "",
         profile_arn=profile_arn,
         role_name=_role_name(iam, profile_arn),
+        spot=getattr(instance, "lifecycle", None) == "spot",
+        ends_at=interruption.deadline(instance),
         metadata_tokens_required=instance.metadata_options.http_tokens == "required",
         tags=tuple(ec2.tags[instance.id].items()) if instance.id in ec2.tags else (),
     )

@@ -64,6 +64,18 @@ def test_top_of_the_tree_lists_folders_with_a_slash() -> None:
     assert "public-ipv4" in str(ask(MASTER, "meta-data/"))
 
 
+def test_a_spot_instance_that_is_taken_back_reads_when() -> None:
+    spot = dataclasses.replace(WORKER, spot=True)
+    assert ask(spot, "meta-data/instance-life-cycle") == "spot"
+    assert ask(spot, "meta-data/spot/instance-action") is None
+    noticed = dataclasses.replace(spot, ends_at="2026-01-02T03:04:05Z")
+    assert json.loads(str(ask(noticed, "meta-data/spot/instance-action"))) == {
+        "action": "terminate",
+        "time": "2026-01-02T03:04:05Z",
+    }
+    assert ask(noticed, "meta-data/spot/termination-time") == "2026-01-02T03:04:05Z"
+
+
 def test_credentials_are_those_of_the_role() -> None:
     found = json.loads(str(ask(ROLE, "meta-data/iam/security-credentials/node")))
     assert found["Code"] == "Success"

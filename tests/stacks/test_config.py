@@ -143,7 +143,7 @@ def test_networks_are_written_as_cloudformation_wants_them(value: str) -> None:
         ("max_workers", 0),
         ("on_demand_workers", 17),
         ("worker_volume_gib", 7),
-        ("master_volume_gib", 16385),
+        ("master_volume_gib", 65537),
         ("ready_timeout_min", 0),
         ("name", "Upper"),
         ("name", "ends-"),

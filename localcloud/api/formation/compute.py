@@ -86,6 +86,7 @@ def _group_values(autoscaling: Any, properties: Properties) -> dict[str, Any]:
             "MaxSize",
             "DesiredCapacity",
             "LaunchTemplate",
+            "MixedInstancesPolicy",
             "HealthCheckType",
             "HealthCheckGracePeriod",
             "NewInstancesProtectedFromScaleIn",
@@ -159,6 +160,8 @@ def _delete_group(place: Place, made: Made, properties: Properties) -> None:
 
 
 _DATA = "LaunchTemplateData"
+_MIX = "MixedInstancesPolicy"
+_ORDER = "nothing has a price here, and a type has room until `localcloud limit`: the order of the types decides"
 
 KINDS = (
     Kind(
@@ -219,6 +222,10 @@ KINDS = (
                 "MaxSize",
                 "DesiredCapacity",
                 "LaunchTemplate",
+                f"{_MIX}.LaunchTemplate.LaunchTemplateSpecification",
+                f"{_MIX}.LaunchTemplate.Overrides.InstanceType",
+                f"{_MIX}.InstancesDistribution.OnDemandBaseCapacity",
+                f"{_MIX}.InstancesDistribution.OnDemandPercentageAboveBaseCapacity",
                 "VPCZoneIdentifier",
                 "NewInstancesProtectedFromScaleIn",
                 "MetricsCollection",
@@ -230,8 +237,13 @@ KINDS = (
             "HealthCheckGracePeriod": "an instance is found unhealthy as soon as its host is gone",
             "Cooldown": "step scaling, the only kind of policies here, has no cooldown",
             "NotificationConfigurations": "failed launches are in the activities; no mail leaves the machine",
+            f"{_MIX}.InstancesDistribution.OnDemandAllocationStrategy": _ORDER,
+            f"{_MIX}.InstancesDistribution.SpotAllocationStrategy": _ORDER,
         },
-        refused={"MixedInstancesPolicy": "nothing is sold on spot here, so nothing would be taken back"},
+        refused={
+            f"{_MIX}.InstancesDistribution.SpotMaxPrice": "nothing has a price here",
+            f"{_MIX}.LaunchTemplate.Overrides.WeightedCapacity": "an instance counts as one here",
+        },
         replaced_by=frozenset({"AutoScalingGroupName"}),
         attributes=frozenset({"AutoScalingGroupARN"}),
         policies=frozenset({"CreationPolicy", "UpdatePolicy"}),

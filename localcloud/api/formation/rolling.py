@@ -15,13 +15,14 @@ from localcloud.api.formation.stacks import Resource, Stack
 log = logging.getLogger("localcloud.api")
 
 _GROUP = "AWS::AutoScaling::AutoScalingGroup"
+_REPLACING = ("LaunchTemplate", "MixedInstancesPolicy", "VPCZoneIdentifier")
 
 
 def replaces_instances(declaration: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Tell whether an update makes the group's instances obsolete and its policy replaces them."""
     if declaration["Type"] != _GROUP or "AutoScalingRollingUpdate" not in (declaration.get("UpdatePolicy") or {}):
         return False
-    return any(old.get(key) != new.get(key) for key in ("LaunchTemplate", "VPCZoneIdentifier"))
+    return any(old.get(key) != new.get(key) for key in _REPLACING)
 
 
 def roll(account: Account, stack: Stack, resource: Resource, *, wait: bool) -> None:
@@ -95,7 +96,8 @@ def _obsolete(account: Account, group: Mapping[str, Any]) -> list[str]:
     if not group["Instances"]:
         return []
     ec2 = account.aws.client("ec2")
-    template = group["LaunchTemplate"]
+    mixed = group.get("MixedInstancesPolicy")
+    template = mixed["LaunchTemplate"]["LaunchTemplateSpecification"] if mixed else group["LaunchTemplate"]
     versions = ec2.describe_launch_template_versions(
         LaunchTemplateId=template["LaunchTemplateId"], Versions=[template.get("Version", "$Default")]
     )

@@ -147,3 +147,23 @@ def nodes(count: int, *, data: dict[str, Any] | None = None, **attributes: Any) 
             **attributes,
         },
     }
+
+
+def mixed(
+    count: int, *types: str, base: int = 0, percent: int = 0, data: dict[str, Any] | None = None, **attributes: Any
+) -> dict[str, Any]:
+    """Return the same with a mixed instances policy: `base` on demand, of the rest `percent`, of these types."""
+    resources = nodes(count, data=data, **attributes)
+    properties = resources["Nodes"]["Properties"]
+    properties["MixedInstancesPolicy"] = {
+        "InstancesDistribution": {
+            "OnDemandBaseCapacity": base,
+            "OnDemandPercentageAboveBaseCapacity": percent,
+            "SpotAllocationStrategy": "capacity-optimized",
+        },
+        "LaunchTemplate": {
+            "LaunchTemplateSpecification": properties.pop("LaunchTemplate"),
+            **({"Overrides": [{"InstanceType": each} for each in types]} if types else {}),
+        },
+    }
+    return resources

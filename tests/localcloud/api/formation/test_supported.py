@@ -52,12 +52,25 @@ def test_efa_devices_are_refused_with_the_reason() -> None:
         assert text in caught.value.message
 
 
-def test_spot_instances_are_refused_with_the_reason() -> None:
+def test_what_has_no_meaning_here_of_a_mixed_group_is_refused_with_the_reason() -> None:
     resources = nodes(1)
-    resources["Nodes"]["Properties"]["MixedInstancesPolicy"] = {"InstancesDistribution": {"OnDemandBaseCapacity": 0}}
-    with pytest.raises(
-        ValidationError, match=r"MixedInstancesPolicy of AWS::AutoScaling.*nothing is sold on spot here"
-    ):
+    resources["Nodes"]["Properties"]["MixedInstancesPolicy"] = {
+        "InstancesDistribution": {"OnDemandBaseCapacity": 0, "SpotMaxPrice": "0.10"},
+        "LaunchTemplate": {"Overrides": [{"InstanceType": "c5.large", "WeightedCapacity": "2"}]},
+    }
+    with pytest.raises(ValidationError) as caught:
+        _check(resources)
+    assert "InstancesDistribution.SpotMaxPrice" in caught.value.message
+    assert "nothing has a price here" in caught.value.message
+    assert "an instance counts as one here" in caught.value.message
+    assert "OnDemandBaseCapacity" not in caught.value.message
+
+
+def test_reserved_capacity_is_refused_with_the_reason() -> None:
+    resources = nodes(1)
+    data = resources["Template"]["Properties"]["LaunchTemplateData"]
+    data["CapacityReservationSpecification"] = {"CapacityReservationTarget": {"CapacityReservationId": "cr-01234567"}}
+    with pytest.raises(ValidationError, match="nothing is scarce here, so nothing can be reserved"):
         _check(resources)
 
 

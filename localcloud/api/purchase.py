@@ -1,0 +1,76 @@
+"""What an Auto Scaling group buys next: which instance type, on demand or on spot, and whether there is room for it.
+
+AWS decides by prices and by the room in its pools. Here nothing has a price, and there is room for all until
+`python -m localcloud limit TYPE COUNT` says otherwise: so every allocation strategy takes the types in their order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from moto.ec2.exceptions import EC2ClientError
+
+NO_CAPACITY: Final = "InsufficientInstanceCapacity"
+_GONE: Final = ("terminated", "shutting-down")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Purchase:
+    """One instance to buy."""
+
+    instance_type: str
+    """Empty: the one of the launch template."""
+    spot: bool
+
+
+AS_THE_TEMPLATE_SAYS: Final = Purchase(instance_type="", spot=False)
+
+
+def choices(policy: Mapping[str, Any] | None, on_spot: Sequence[bool]) -> Iterator[Purchase]:
+    """Yield what the next instance of a group may be, most wanted first.
+
+    `policy` is the group's mixed instances policy; `on_spot` tells of each instance that it has whether it is one.
+    """
+    if not policy:
+        yield AS_THE_TEMPLATE_SAYS
+        return
+    spot = on_spot.count(False) >= on_demand_of(policy.get("InstancesDistribution") or {}, len(on_spot) + 1)
+    types = [each["InstanceType"] for each in policy["LaunchTemplate"].get("Overrides") or () if "InstanceType" in each]
+    for instance_type in types or [""]:
+        yield Purchase(instance_type=instance_type, spot=spot)
+
+
+def on_demand_of(distribution: Mapping[str, Any], size: int) -> int:
+    """Return how many of a group's instances are on demand; of the part above the base, AWS rounds in their favour."""
+    base = int(distribution.get("OnDemandBaseCapacity") or 0)
+    percent = distribution.get("OnDemandPercentageAboveBaseCapacity")
+    above = max(0, size - base)
+    return min(size, base) + math.ceil(above * (100 if percent is None else int(percent)) / 100)
+
+
+def check_room(ec2: Any, instance_type: str) -> None:
+    """Raise EC2's error where a limit leaves no room for another instance of a type."""
+    limit = limits(ec2).get(instance_type)
+    if limit is None:
+        return
+    running = [
+        instance
+        for reservation in ec2.reservations.values()
+        for instance in reservation.instances
+        if instance.instance_type == instance_type and instance.state not in _GONE
+    ]
+    if len(running) >= limit:
+        raise EC2ClientError(
+            NO_CAPACITY,
+            f"We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested: "
+            f"the embedded cloud was told to have room for {limit}.",
+        )
+
+
+def limits(ec2: Any) -> dict[str, int]:
+    """Return how many instances of a type there is room for, where a limit was set; a reset of moto forgets it."""
+    found: dict[str, int] = ec2.__dict__.setdefault("_room", {})
+    return found
