@@ -54,11 +54,13 @@ def wait_ready(
     *,
     timeout_s: float,
     tell: Callable[[Progress], None],
+    least: int = 0,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Node, ...]:
     """Wait until the master lists `wanted` workers; return all nodes that it lists.
 
-    Raises NotReadyError that names the instances that did not join, with the last lines of their consoles.
+    When the time is over, `least` workers suffice, unless that is 0. Raises NotReadyError that names the instances that
+    did not join, with the last lines of their consoles.
     """
     began = time.monotonic()
     while True:
@@ -70,8 +72,18 @@ def wait_ready(
         waited_s = time.monotonic() - began
         tell(Progress(wanted=wanted, ready=len(ready), instances=len(current.workers), waited_s=waited_s))
         if waited_s >= timeout_s:
+            if 0 < least <= len(ready):
+                return nodes
             raise _not_ready(aws, current, {node.instance_id for node in nodes}, len(ready), wanted, timeout_s)
         sleep(POLL_S)
+
+
+def shortfall(policy: str, came: int, wanted: int) -> str:
+    """Say that fewer workers came than were wanted, and what becomes of the others."""
+    return (
+        f"{came} of {wanted} workers came, which suffices by capacity_policy {policy}; the group goes on trying to "
+        f"start the others, and `fab scale --nodes {came}` ends that"
+    )
 
 
 def _not_ready(

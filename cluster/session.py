@@ -236,9 +236,12 @@ class Supervisor:
 
 
 def provide_nodes(
-    session: Session, master: Master, wanted: int, *, yes: bool, tell: Callable[[str], None]
+    session: Session, master: Master, wanted: int, *, yes: bool, tell: Callable[[str], None], least: int = 0
 ) -> tuple[Node, ...]:
-    """Return the live nodes once at least `wanted` workers are among them, growing the group after asking."""
+    """Return the live nodes once at least `wanted` workers are among them, growing the group after asking.
+
+    Where `least` is not 0, so many suffice when the time is over.
+    """
     nodes = capacity.read_nodes(master)
     if len(workers(nodes)) >= wanted:
         return nodes
@@ -264,13 +267,17 @@ def provide_nodes(
 
     timeout_s = session.config.ready_timeout_min * 60.0
     try:
-        found = capacity.wait_ready(session.aws, master, session.stack, wanted, timeout_s=timeout_s, tell=show)
+        found = capacity.wait_ready(
+            session.aws, master, session.stack, wanted, timeout_s=timeout_s, tell=show, least=min(least, wanted)
+        )
     except (KeyboardInterrupt, NotReadyError):
         if have < wanted:
             tell(f"\nthe worker group stays at {wanted} nodes; `fab scale --nodes {have}` shrinks it again")
         raise
     if last:
         tell(f"nodes ready: {len(workers(found))} of {wanted}")
+    if (came := len(workers(found))) < wanted:
+        tell(capacity.shortfall(session.config.capacity_policy, came, wanted))
     return found
 
 

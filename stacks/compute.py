@@ -55,6 +55,10 @@ class NodeGroupProps:
     maximum: int
     ready_timeout: Duration
     """How long CloudFormation waits for one signal from each desired node."""
+    least: int
+    """Nodes whose signals suffice; 0: all of them."""
+    replaced_at_once: int
+    """Nodes that a change of the template replaces at the same time; 0: it leaves those that run."""
     user_data: str
     clustered: bool
     """Place all nodes of the group in one cluster placement group."""
@@ -121,7 +125,9 @@ class NodeGroup(Construct):
     def _create_group(self, template: ec2.LaunchTemplate, props: NodeGroupProps) -> autoscaling.AutoScalingGroup:
         ready = None  # nothing to wait for without nodes
         if props.desired:
-            ready = autoscaling.Signals.wait_for_count(props.desired, timeout=props.ready_timeout)
+            ready = autoscaling.Signals.wait_for_count(
+                props.desired, timeout=props.ready_timeout, min_success_percentage=_sufficient(props)
+            )
         group = autoscaling.AutoScalingGroup(
             self,
             "Group",
@@ -135,6 +141,7 @@ class NodeGroup(Construct):
             desired_capacity=props.desired,
             max_capacity=props.maximum,
             signals=ready,
+            update_policy=_rolling(props) if props.replaced_at_once else None,
         )
         resource = group.node.default_child
         if isinstance(resource, autoscaling.CfnAutoScalingGroup):
@@ -185,6 +192,37 @@ def _root_volume(device: str, volume: Volume) -> ec2.BlockDevice:
             throughput=volume.mib_s if volume.mib_s != BASE_MIB_S else None,
             delete_on_termination=True,
         ),
+    )
+
+
+def _sufficient(props: NodeGroupProps) -> int | None:
+    return least_percent(props.least, props.desired) if props.least else None
+
+
+def least_percent(least: int, wanted: int) -> int:
+    """Return the lowest whole percentage of `wanted` that is, rounded up, `least` or more.
+
+    CloudFormation takes a percentage and rounds up what it stands for: of 16 nodes, 88% are 15. Beyond a hundred nodes
+    a whole percentage may stand for some more than `least`, never for fewer.
+    """
+    return 100 * (least - 1) // wanted + 1
+
+
+def _rolling(props: NodeGroupProps) -> autoscaling.UpdatePolicy:
+    """Replace nodes in batches, each of which must report success; meanwhile the group does nothing else to them."""
+    return autoscaling.UpdatePolicy.rolling_update(
+        max_batch_size=props.replaced_at_once,
+        min_instances_in_service=0,
+        min_success_percentage=_sufficient(props),
+        pause_time=props.ready_timeout,
+        wait_on_resource_signals=True,
+        suspend_processes=[
+            autoscaling.ScalingProcess.HEALTH_CHECK,
+            autoscaling.ScalingProcess.REPLACE_UNHEALTHY,
+            autoscaling.ScalingProcess.AZ_REBALANCE,
+            autoscaling.ScalingProcess.ALARM_NOTIFICATION,
+            autoscaling.ScalingProcess.SCHEDULED_ACTIONS,
+        ],
     )
 
 

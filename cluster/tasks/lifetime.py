@@ -8,7 +8,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
-from cluster import cdk, deployment, effects, inventory, keypair, liveness, remains, report
+from cluster import capacity, cdk, deployment, effects, inventory, keypair, liveness, remains, report
 from cluster.errors import DeepcdkError, UsageError
 from cluster.session import Session, confirm, describe_deployment
 from cluster.tasks.terms import KEY, PROJECT, SET, YES, guarded, remark, say
@@ -64,7 +64,10 @@ def up(
             report.print_table(effects.change_table(stack, planned.effects))
             _permit(session, planned, new=new, force=force, yes=yes)
             cdk.execute(session.aws, PROJECT, stack, deployment.NAME, planned.assembly, say)
-    report.print_status(inventory.find(session.aws, stack), session.prices, wait_s=2.0)
+    found, config = inventory.find(session.aws, stack), session.config
+    report.print_status(found, session.prices, wait_s=2.0)
+    if config.least_workers and len(found.workers) < found.desired_workers:
+        say(capacity.shortfall(config.capacity_policy, len(found.workers), found.desired_workers))
 
 
 def _show_plan(session: Session, *, as_json: bool) -> None:

@@ -22,7 +22,7 @@ from cluster.tasks.terms import KEY, PROJECT, QUEUE, RUN, SET, YES, guarded, say
 from cluster.variables import parse_environment
 from cluster.watching import describe_end, watch
 from payload.afterlife import resumed
-from payload.launch import Launch, Node, choose_hosts
+from payload.launch import Launch, Node, choose_hosts, workers
 from payload.runs import LIVE_STATES, QUEUED
 
 
@@ -140,9 +140,9 @@ def train(
     count = parse_nodes_argument(nodes, session.stack.max_workers)
     session.prices.begin(session.instance_types)
 
-    def specified(found: Sequence[Node]) -> Launch:
+    def specified(found: Sequence[Node], on: int = count) -> Launch:
         return specify(
-            session, work, found, count, payload=trees[0].name, program=trees[1].name if trees[1:] else "", terms=terms
+            session, work, found, on, payload=trees[0].name, program=trees[1].name if trees[1:] else "", terms=terms
         )
 
     with session.connect() as master:
@@ -155,7 +155,8 @@ def train(
             raise LiveRunError(live)
         for tree in trees:
             say(str(session.push(master, tree)))
-        spec = specified(provide_nodes(session, master, count, yes=yes, tell=say))
+        found = provide_nodes(session, master, count, yes=yes, tell=say, least=session.config.least_workers)
+        spec = specified(found, min(count, len(workers(found))))
         say_turn(spec.run_id, supervisor.start(spec, queue=queue))
         say(f"run {spec.run_id}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
         if follow and not detach:

@@ -88,6 +88,14 @@ class ComputeKeys:
     """Throughput of the master's root volume, MiB/s."""
     ready_timeout_min: int = 15
     """Minutes that CloudFormation waits for the nodes to report success."""
+    capacity_policy: str = "all"
+    """What a deployment, and the growth before a run, make of workers that do not come: `all` fails, `at-least N` goes
+    on with N or more (deepcfn's degraded mode)."""
+    update_policy: str = "keep"
+    """What a deployment that changes the nodes' description does with nodes that run: `keep` leaves them, only new ones
+    are made after it; `rolling` replaces them, `update_batch` at a time."""
+    update_batch: int = 4
+    """With `rolling`: workers that are replaced at the same time; each batch must report success before the next."""
 
     def check_compute(self) -> None:
         """Raise ConfigError for the first value that is wrong by itself."""
@@ -120,6 +128,9 @@ class ComputeKeys:
             "cr- and hexadecimal digits, the ARN of a resource group, or empty",
         )
         within(self, "ready_timeout_min", 1, 720)
+        matches(self, "capacity_policy", r"all|at-least [1-9][0-9]{0,3}", "all, or at-least and a number: at-least 12")
+        one_of(self, "update_policy", "keep", "rolling")
+        within(self, "update_batch", 1, 100)
 
     @property
     def clustered(self) -> bool:
@@ -128,6 +139,11 @@ class ComputeKeys:
         Not with a capacity block, whose instances lie near each other anyway, and not by a group of ours.
         """
         return (self.placement_group or self.efa) and not self.capacity_block
+
+    @property
+    def least_workers(self) -> int:
+        """Return how many workers suffice by `capacity_policy`; 0 where all must come."""
+        return 0 if self.capacity_policy == "all" else int(self.capacity_policy.split()[1])
 
     @property
     def worker_types(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
         yield from _instance_type(config, "worker_alternatives", name)
     yield from _placement(config)
     yield from _efa(config)
+    yield from _capacity(config)
 
 
 def _instance_type(config: ClusterConfig, key: str, name: str) -> Iterator[Problem]:
@@ -70,3 +71,13 @@ def _efa(config: ClusterConfig) -> Iterator[Problem]:
         if kind
         else "run `python -m tools.instance_types` where AWS offers the type, or set efa = false",
     )
+
+
+def _capacity(config: ClusterConfig) -> Iterator[Problem]:
+    if config.least_workers > config.workers:
+        yield Problem(
+            key="capacity_policy",
+            value=config.capacity_policy,
+            rule=f"wants more workers than the {config.workers} of the deployment",
+            remedy=f"set workers to {config.least_workers} or more, or a lower number",
+        )

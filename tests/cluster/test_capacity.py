@@ -70,6 +70,15 @@ def test_a_node_that_does_not_join_is_named_with_its_console(
     assert "--nodes 1" in caught.value.remedy
 
 
+def test_some_workers_suffice_when_the_time_is_over_and_not_before(aws: Aws, workers: list[str]) -> None:
+    one = LINE.format(1, workers[0])
+    master = ListingMaster(one, one + LINE.format(2, workers[1]))
+    assert len(wait_ready(aws, master, STACK, 2, timeout_s=60, tell=lambda _: None, least=1, sleep=lambda _: None)) == 2
+    assert len(wait_ready(aws, ListingMaster(one), STACK, 2, timeout_s=0, tell=lambda _: None, least=1)) == 1
+    with pytest.raises(NotReadyError):
+        wait_ready(aws, ListingMaster(""), STACK, 2, timeout_s=0, tell=lambda _: None, least=1)
+
+
 def test_instances_that_never_started_are_told_by_the_groups_last_activity(aws: Aws, workers: list[str]) -> None:
     nodes = "".join(LINE.format(n, i) for n, i in enumerate(workers, start=1))
     with pytest.raises(NotReadyError, match="2 of 3 nodes") as caught:

@@ -152,6 +152,25 @@ def test_growth_is_done_and_waited_for_after_consent(task: Session, monkeypatch:
     assert sum("2 of 4" in line for line in told) == 1
 
 
+def test_fewer_nodes_are_told_of_with_what_becomes_of_the_others(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    asked: list[int] = []
+    monkeypatch.setattr(capacity, "read_nodes", lambda _: nodes_of(2))
+    monkeypatch.setattr(capacity, "resize", lambda *_: None)
+
+    def wait_ready(*_: object, least: int, **__: object) -> tuple[Node, ...]:
+        asked.append(least)
+        return nodes_of(3)
+
+    monkeypatch.setattr(capacity, "wait_ready", wait_ready)
+    assert provide_nodes(task, AnsweringMaster(), 4, yes=True, tell=told.append, least=9) == nodes_of(3)
+    assert asked == [4]
+    assert "3 of 4 workers came" in told[-1]
+    assert "fab scale --nodes 3" in told[-1]
+
+
 def test_a_live_run_is_told_by_its_id() -> None:
     caller = Supervisor(
         AnsweringMaster(answer({"live": "one", "state": "live"}, status=3)), STACK, "/mnt/efs/payloads/x"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from stacks.compute import efa_interfaces
+from stacks.compute import efa_interfaces, least_percent
 from stacks.config import CLUSTER_TAG, ROLE_TAG, ConfigError
 from stacks.instance_types import find, names
 from tests.stacks.template import Template
@@ -95,6 +98,37 @@ def test_the_stack_waits_for_a_signal_from_each_node(synthesise: Callable[..., T
 def test_a_later_deployment_keeps_the_size_to_which_a_training_grew_the_group(template: Template) -> None:
     policy = template.resources["WorkerGroup"]["UpdatePolicy"]
     assert policy == {"AutoScalingScheduledAction": {"IgnoreUnmodifiedGroupSizeProperties": True}}
+
+
+@given(wanted=st.integers(1, 1000), least=st.integers(1, 1000))
+def test_a_percentage_stands_for_the_least_number_of_nodes_and_for_none_fewer(wanted: int, least: int) -> None:
+    least = min(least, wanted)
+    percent = least_percent(least, wanted)
+    stands_for = math.ceil(wanted * percent / 100)
+    assert 1 <= percent <= 100
+    assert least <= stands_for <= least + wanted // 100
+    assert wanted > 100 or stands_for == least
+
+
+def test_some_workers_suffice_where_the_policy_says_so(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(workers=16, capacity_policy="at-least 15")
+    assert template.resources["WorkerGroup"]["CreationPolicy"] == {
+        "AutoScalingCreationPolicy": {"MinSuccessfulInstancesPercent": 88},
+        "ResourceSignal": {"Count": 16, "Timeout": "PT15M"},
+    }
+    assert "AutoScalingCreationPolicy" not in template.resources["MasterGroup"]["CreationPolicy"]
+
+
+@pytest.mark.parametrize(("group", "batch"), [("MasterGroup", 1), ("WorkerGroup", 3)])
+def test_a_rolling_update_replaces_nodes_in_batches_that_report(
+    group: str, batch: int, synthesise: Callable[..., Template]
+) -> None:
+    policy = synthesise(update_policy="rolling", update_batch=3, workers=0).resources[group]["UpdatePolicy"]
+    rolling = policy["AutoScalingRollingUpdate"]
+    assert (rolling["MaxBatchSize"], rolling["MinInstancesInService"]) == (batch, 0)
+    assert (rolling["WaitOnResourceSignals"], rolling["PauseTime"]) == (True, "PT15M")
+    assert {"HealthCheck", "ReplaceUnhealthy"} <= set(rolling["SuspendProcesses"])
+    assert policy["AutoScalingScheduledAction"] == {"IgnoreUnmodifiedGroupSizeProperties": True}
 
 
 def test_there_is_no_placement_group_unless_asked_for(template: Template) -> None:

@@ -163,6 +163,19 @@ def test_a_reservation_holds_one_type_in_one_zone_on_demand(values: dict[str, An
     assert keys(**values) == expected
 
 
+def test_no_more_workers_can_suffice_than_are_deployed() -> None:
+    assert not problems(workers=2, capacity_policy="at-least 2")
+    assert keys(workers=2, capacity_policy="at-least 3") == ["capacity_policy"]
+    assert build(capacity_policy="at-least 12").least_workers == 12
+    assert build().least_workers == 0
+
+
+@pytest.mark.parametrize("text", ["some", "at-least", "at-least 0", "at-least -1", "at-least 1.5", "All"])
+def test_a_capacity_policy_is_one_of_two(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"capacity_policy.*must be all, or at-least and a number"):
+        build(capacity_policy=text)
+
+
 def test_gpus_that_todays_driver_does_not_know_want_an_image_of_their_own() -> None:
     (problem,) = problems(worker_instance_type="p3dn.24xlarge")
     assert problem.key == "worker_image_parameter"
