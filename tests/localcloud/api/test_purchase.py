@@ -102,8 +102,8 @@ def test_a_change_from_one_type_to_a_mix_keeps_the_instances(cloud: Cloud, stack
 
 
 def test_a_mixed_groups_instances_are_replaced_where_its_policy_says_so(cloud: Cloud, stacks: Stacks) -> None:
-    rolling = {"UpdatePolicy": {"AutoScalingRollingUpdate": {"MaxBatchSize": 2, "MinInstancesInService": 0}}}
-    resources = mixed(2, **rolling)
+    rolling = {"AutoScalingRollingUpdate": {"MaxBatchSize": 2, "MinInstancesInService": 0}}
+    resources = mixed(2, UpdatePolicy=rolling)
     name = stacks.create(resources)
     before = {instance.id for instance in cloud.snapshot().instances}
     resources["Template"]["Properties"]["LaunchTemplateData"]["InstanceType"] = "m5.large"
