@@ -127,6 +127,7 @@ def build(layer: Path, binds: Sequence[Bind], environment: dict[str, str]) -> No
     _install(GUEST / "mount.nfs4", layer / "usr/sbin/mount.nfs4")
     _link(layer / "usr/sbin/mount.nfs", "mount.nfs4")
     _install(GUEST / "cfn-signal", layer / "opt/aws/bin/cfn-signal")
+    _cloudwatch_agent(layer)
     lines = [f"{key}={value}" for key, value in sorted(environment.items())]
     _write(layer / "etc/environment", "".join(f"{line}\n" for line in lines))
     sshd_config = (GUEST / "sshd_config").read_text(encoding="utf-8")
@@ -211,6 +212,16 @@ def _interpreter(layer: Path) -> None:
     """Make this Python findable as python3.X where it is not the machine's own."""
     if interpreter_binds():
         _link(layer / "usr/local/bin" / Path(_python()).name, _python())
+
+
+def _cloudwatch_agent(layer: Path) -> None:
+    """Put the stand-in for the CloudWatch agent where Amazon's packages put theirs."""
+    home = "opt/aws/amazon-cloudwatch-agent"
+    for source in sorted((GUEST / "cloudwatch_agent").glob("*.py")):
+        _install(source, layer / home / "lib/cloudwatch_agent" / source.name)
+    wrapper = f'#!/bin/sh\nPYTHONPATH=/{home}/lib exec {_python()} -m cloudwatch_agent "$@"\n'
+    (layer / home / "bin").mkdir()
+    _write(layer / home / "bin/amazon-cloudwatch-agent-ctl", wrapper, mode=0o755)
 
 
 def _python() -> str:

@@ -1,0 +1,1 @@
+"""What is put into the hosts."""

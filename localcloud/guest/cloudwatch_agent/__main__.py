@@ -1,0 +1,167 @@
+"""Take the command line of amazon-cloudwatch-agent-ctl, as far as booting nodes use it, and run the agent.
+
+`-a fetch-config -m ec2 -s -c ssm:PARAMETER` reads the configuration, checks it, and starts the agent in the background
+in the place of one that runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from .api import Api, ApiError
+from .logs import Source, Tail
+from .metrics import MEASURED, NOTHING_HERE, Sample, data, figures, take
+
+HOME: Final = Path("/opt/aws/amazon-cloudwatch-agent")
+CONFIG: Final = HOME / "etc/amazon-cloudwatch-agent.json"
+PID: Final = HOME / "var/amazon-cloudwatch-agent.pid"
+LOG: Final = HOME / "logs/amazon-cloudwatch-agent.log"
+_METADATA: Final = "http://169.254.169.254/latest"
+_PAUSE_S: Final = 1.0
+"""Between two looks at the log files."""
+
+
+class ConfigurationError(ValueError):
+    """Report a configuration that the stand-in would not carry out whole."""
+
+
+def main(arguments: list[str]) -> int:
+    """Fetch the configuration and start the agent, or be the agent."""
+    if arguments == ["run"]:
+        return _run(json.loads(CONFIG.read_text(encoding="utf-8")))
+    parser = argparse.ArgumentParser(prog="amazon-cloudwatch-agent-ctl")
+    parser.add_argument("-a", dest="action", required=True, choices=["fetch-config"])
+    parser.add_argument("-m", dest="mode", required=True, choices=["ec2"])
+    parser.add_argument("-c", dest="config", required=True)
+    parser.add_argument("-s", dest="start", action="store_true")
+    given = parser.parse_args(arguments)
+    kind, _, name = given.config.partition(":")
+    if kind != "ssm" or not name:
+        parser.error(f"-c {given.config}: the embedded cloud's agent takes ssm:PARAMETER alone")
+    try:
+        document = json.loads(_api().parameter(name))
+        check(document)
+    except (ApiError, ValueError) as error:
+        print(f"amazon-cloudwatch-agent-ctl: {error}", file=sys.stderr)
+        return 1
+    for path in (CONFIG, PID, LOG):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    CONFIG.write_text(json.dumps(document), encoding="utf-8")
+    if given.start:
+        _restart()
+    return 0
+
+
+def check(document: Mapping[str, Any]) -> None:
+    """Refuse what would be left out without a word."""
+    unknown = set(document) - {"agent", "metrics", "logs"}
+    collected = document.get("metrics", {}).get("metrics_collected", {})
+    unknown |= {f"metrics_collected.{name}" for name in set(collected) - MEASURED - NOTHING_HERE}
+    unknown |= {f"logs_collected.{name}" for name in document.get("logs", {}).get("logs_collected", {})} - {
+        "logs_collected.files"
+    }
+    if unknown:
+        raise ConfigurationError(f"the embedded cloud's agent knows nothing of {', '.join(sorted(unknown))}")
+
+
+def _restart() -> None:
+    with contextlib.suppress(OSError, ValueError):
+        os.kill(int(PID.read_text(encoding="utf-8")), signal.SIGTERM)
+    with LOG.open("ab") as log:
+        agent = subprocess.Popen(
+            [sys.executable, "-m", __package__ or "cloudwatch_agent", "run"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd="/",
+        )
+    PID.write_text(f"{agent.pid}\n", encoding="utf-8")
+
+
+def _run(document: Mapping[str, Any]) -> int:
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stopped.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    api, instance_id = _api(), _fact("instance-id")
+    files = document.get("logs", {}).get("logs_collected", {}).get("files", {}).get("collect_list", [])
+    tail = Tail([Source.parse(entry, {"instance_id": instance_id}) for entry in files], api)
+    interval_s = float(document["agent"].get("metrics_collection_interval", 60))
+    metrics = document.get("metrics")
+    before = _sample()
+    while not stopped.is_set():
+        _attempt(tail.ship)
+        now = _sample() if metrics and time.monotonic() - before.at_s >= interval_s else None
+        if metrics and now:
+            values = figures(before, now, cpus=os.cpu_count() or 1, memory_bytes=_machine_memory_bytes())
+            sent = list(data(metrics, values, instance_id))
+            _attempt(functools.partial(api.put_metrics, metrics["namespace"], sent))
+            before = now
+        stopped.wait(_PAUSE_S)
+    _attempt(tail.ship)
+    return 0
+
+
+def _attempt(work: Callable[[], None]) -> None:
+    """Do one piece of work; a failure is told in the log, and the next pass tries again."""
+    try:
+        work()
+    except (ApiError, OSError) as error:
+        print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), error, flush=True)
+
+
+def _sample() -> Sample:
+    return take(Path("/proc"), Path("/"), time.monotonic())
+
+
+def _machine_memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _api() -> Api:
+    return Api(endpoint=_setting("AWS_ENDPOINT_URL"), region=_fact("placement/region"))
+
+
+def _setting(name: str) -> str:
+    """Return a variable of the environment, or of the file that services read it from."""
+    if name in os.environ:
+        return os.environ[name]
+    for line in Path("/etc/environment").read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition("=")
+        if key == name:
+            return value
+    raise ConfigurationError(f"{name} is set nowhere")
+
+
+def _fact(path: str) -> str:
+    """Ask the instance metadata service."""
+    ask = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+    token = urllib.request.Request(f"{_METADATA}/api/token", method="PUT", headers=ask)
+    with urllib.request.urlopen(token, timeout=5) as answer:
+        headers = {"X-aws-ec2-metadata-token": answer.read().decode()}
+    request = urllib.request.Request(f"{_METADATA}/meta-data/{path}", headers=headers)
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
