@@ -105,6 +105,7 @@ KINDS = (
     Kind(
         type="AWS::CloudWatch::Dashboard",
         carried_out=frozenset({"DashboardName", "DashboardBody"}),
+        inert={"Tags": "dashboards are found by name"},
         replaced_by=frozenset({"DashboardName"}),
         create=_put_dashboard,
         update=_update_dashboard,
