@@ -114,6 +114,13 @@ def test_logs_alone_take_no_permission_for_metrics(synthesise: Synthesise) -> No
     assert all('"metrics":' not in filled(item["Value"]) for item in template.of("AWS::SSM::Parameter").values())
 
 
+def test_the_embedded_cloud_takes_all_of_it_but_alarms(synthesise: Synthesise) -> None:
+    from localcloud.api.formation.supported import check
+
+    template = synthesise(node_logs=True, node_metrics=True, dashboard=True)
+    check(template.document, holds=lambda name: False)
+
+
 def test_efa_is_measured_on_workers_alone(synthesise: Synthesise) -> None:
     template = synthesise(**ALL, worker_instance_type="p5.48xlarge", efa=True)
     with_efa = [id for id, item in template.of("AWS::SSM::Parameter").items() if '"efa"' in filled(item["Value"])]
