@@ -74,6 +74,11 @@ def cost_so_far(picture: Picture, usd_per_hour: float | None) -> float | None:
     return usd_per_hour * max(0.0, picture.updated - picture.started) / 3600
 
 
+def inspection(message: dict[str, Any]) -> list[str]:
+    """Return the lines of the pre-flight's table; none of any other message."""
+    return [str(line) for line in message.get("lines", ())] if message["type"] == "preflight" else []
+
+
 class PlainDisplay:
     """Print a line for each epoch and each change of state, one for a step now and then, and the log where it comes."""
 
@@ -96,6 +101,8 @@ class PlainDisplay:
             self._write(f"{picture.run_id}: {picture.state}" + (f" ({picture.reason})" if picture.reason else ""))
         if message["type"] == "log":
             self._write(str(message.get("text", "")))
+        for line in inspection(message):
+            self._write(line)
         if message["type"] != "metric":
             return
         event = message["record"].get("event")
@@ -149,6 +156,8 @@ class LiveDisplay:
         if message["type"] == "state" and picture.state != self._state:
             self._state = picture.state
             self.note(f"{picture.run_id}: {picture.state}")
+        for line in inspection(message):
+            self.note(line)
         if message["type"] == "metric" and message["record"].get("event") == "epoch":
             self.note(describe_epoch(picture))
 

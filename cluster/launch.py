@@ -101,6 +101,13 @@ def parse_nodes_argument(text: str, max_workers: int) -> int:
     return nodes
 
 
+def parse_preflight(*, skip: bool, full: bool) -> str:
+    """Return which checks go before a run. Raises UsageError for both flags at once."""
+    if skip and full:
+        raise UsageError("--skip-preflight", None, "leaves out what --full-preflight asks for; give one of them")
+    return "skip" if skip else "full" if full else "auto"
+
+
 def parse_whole(name: str, text: str, *, lowest: int) -> int:
     """Parse a whole number of a flag. Raises UsageError that names the rule."""
     if not (text.isascii() and text.isdecimal() and int(text) >= lowest):
@@ -151,6 +158,8 @@ class Terms:
     environment: tuple[tuple[str, str], ...] = ()
     """Variables for the ranks."""
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
+    preflight: str = "auto"
+    """auto, full or skip."""
 
     def __post_init__(self) -> None:
         for flag, given in (
@@ -193,6 +202,7 @@ def build(
             *terms.environment,
         ),
         knobs=terms.knobs,
+        preflight=terms.preflight,
     )
 
 

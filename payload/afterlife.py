@@ -75,6 +75,7 @@ def reopen(directory: RunDirectory, launch: Launch, state: State) -> None:
     directory.spec.replace(directory.path / f"spec-{attempts}.json")
     directory.spec.write_text(launch.to_json(), encoding="utf-8")
     directory.stop_request.unlink(missing_ok=True)
+    directory.preflight.unlink(missing_ok=True)
     with directory.log.open("ab") as log:
         found = checkpoints(directory)
         since = f"from {found[-1]}" if found else "from the beginning, for there is no checkpoint"

@@ -132,6 +132,9 @@ class Launch:
     """Commit of the laptop's project at launch; ends with `+` where files differed from it; empty without git."""
     launcher: tuple[str, ...] = ()
     """A command for the master to run instead of horovodrun; empty: horovodrun."""
+    preflight: str = "auto"
+    """Which checks go before it. auto: the allreduce is proved once for each set of nodes since their boot; full: each
+    time; skip: no check at all."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,127}", self.run_id):
@@ -146,6 +149,8 @@ class Launch:
             raise LaunchError("command is empty: a program needs an entry")
         if self.knobs.hierarchical_allreduce or self.knobs.hierarchical_allgather:
             raise LaunchError("hierarchical collectives need Horovod built with MPI; under Gloo it would ignore them")
+        if self.preflight not in ("auto", "full", "skip"):
+            raise LaunchError(f"preflight = {self.preflight!r}: must be auto, full or skip")
         if not self.hosts and not self.launcher:
             raise LaunchError("hosts is empty: a run needs at least one")
         for name, value in self.environment:

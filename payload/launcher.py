@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from payload.launch import RUN_VARIABLE, RUNS_VARIABLE, Launch
 
@@ -17,11 +17,12 @@ def gloo_timeout_s(ranks: int) -> int:
     return 120 + 5 * ranks
 
 
-def horovodrun(launch: Launch, python: str) -> list[str]:
+def horovodrun(launch: Launch, python: str, rank: Sequence[str] = ()) -> list[str]:
     """Build the command that starts all ranks; `python` is their interpreter, at one path on all nodes.
 
     Each rank begins as `payload.rank`, which reads from the run's spec what it is to become: the words of a user's
-    command are data there, and meet neither Horovod's quoting nor the limit of one command line.
+    command are data there, and meet neither Horovod's quoting nor the limit of one command line. `rank`: another
+    command for each rank, of plain words.
     """
     interface = ["--network-interfaces", launch.interface] if launch.interface else []
     return [
@@ -32,7 +33,7 @@ def horovodrun(launch: Launch, python: str) -> list[str]:
         *interface,
         *("--start-timeout", str(start_timeout_s(len(launch.hosts)))),
         *launch.knobs.flags(launch.run_directory),
-        *(python, "-m", "payload.rank", launch.run_directory),
+        *(rank or (python, "-m", "payload.rank", launch.run_directory)),
     ]
 
 

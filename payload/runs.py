@@ -118,6 +118,10 @@ class RunDirectory:
         return self.path / "metrics.jsonl"
 
     @property
+    def preflight(self) -> Path:
+        return self.path / "preflight.json"
+
+    @property
     def stop_request(self) -> Path:
         return self.path / "stop.json"
 

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from payload import afterlife, reaper, watch
+from payload.errand import execute, remote_command
 from payload.launch import NODE_PYTHON, Launch, LaunchError, Node
 from payload.owner import Owner
 from payload.runs import QUEUED, LiveRunError, RunDirectory, Runs, State
-from payload.supervision import execute, first_state, remote_command
+from payload.supervision import first_state
 from payload.turns import Queue
 
 READY_TIMEOUT_S: Final = 20.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import pwd
@@ -16,12 +17,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Final
 
-from payload import reaper
+from payload import preflight, reaper
+from payload.errand import Completed, execute, remote_command
+from payload.knobs import Knobs
 from payload.launch import NODE_PYTHON, Launch, Node
 from payload.launcher import horovodrun, launcher_environment
 from payload.owner import Owner
 from payload.program import stage
-from payload.runs import RunDirectory, Runs, State
+from payload.runs import RunDirectory, Runs, State, write_atomically
 
 POLL_S: Final = 0.2
 HEARTBEAT_S: Final = 5.0
@@ -39,41 +42,6 @@ class PreparationError(RuntimeError):
         for host, lines in self.failures.items():
             hosts_by_lines.setdefault(lines, []).append(host)
         super().__init__("; ".join(f"{', '.join(hosts)}: {lines}" for lines, hosts in hosts_by_lines.items()))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Completed:
-    """Hold what a command on one host left."""
-
-    status: int
-    output: str
-    """Standard output and error, mixed."""
-
-
-def remote_command(ssh: str, host: Node | None, directory: str, argv: Sequence[str]) -> list[str]:
-    """Build the command that runs `argv` in `directory` on a host, or here when it is None."""
-    script = f"cd {shlex.quote(directory)} && exec {shlex.join(argv)}"
-    return ["/bin/sh", "-c", script] if host is None else [ssh, host.name, script]
-
-
-def execute(command: Sequence[str], timeout_s: float) -> Completed:
-    """Run a command without input and keep its output; a time-out is status 124, a missing program 127."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        return Completed(
-            status=124, output=f"{(error.stdout or b'').decode(errors='replace')}\nno end after {timeout_s:g} s"
-        )
-    except FileNotFoundError as error:
-        return Completed(status=127, output=str(error))
-    return Completed(status=done.returncode, output=done.stdout.decode(errors="replace"))
 
 
 def first_state(launch: Launch) -> State:
@@ -111,13 +79,15 @@ class Supervisor:
         self._update(reason="preparing the nodes")
         try:
             python = self._prepare()
+            self._inspect(python)
             if self._stop_requested:
                 self._update(state="stopped", reason="stopped before it was launched")
             else:
                 self._launch(python)
         except Exception as error:  # The state must be told, whatever went wrong; the traceback is in the log.
-            self._fail(f"{type(error).__name__}: {error}" if not isinstance(error, PreparationError) else str(error))
-            if not isinstance(error, PreparationError | OSError):
+            known = isinstance(error, PreparationError | preflight.PreflightError)
+            self._fail(str(error) if known else f"{type(error).__name__}: {error}")
+            if not known and not isinstance(error, OSError):
                 raise
         finally:
             if self.state.state != "succeeded":
@@ -153,6 +123,72 @@ class Supervisor:
             raise PreparationError({name: f"runtime at {path}" for name, path in paths.items()})
         return next(iter(paths.values()))
 
+    def _is_stopping(self) -> bool:
+        return self._stop_requested
+
+    def _inspect(self, python: str) -> None:
+        """Check the nodes before the ranks start; raise PreflightError, which names the bad ones."""
+        launch = self.launch
+        if launch.preflight == "skip" or launch.launcher or self._is_stopping():
+            return
+        self._update(reason="pre-flight: looking at the nodes")
+        answers = self._everywhere(launch.hosts, preflight.facts_command(python, launch), 60.0)
+        if self._is_stopping():
+            return
+        report, facts = preflight.judge(launch, answers, hashlib.sha256(self.directory.spec.read_bytes()).hexdigest())
+        proved = self.runs.root / ".proved" / preflight.key(launch, python, facts)
+        if not report.findings and (launch.preflight == "full" or not proved.exists()):
+            self._update(reason="pre-flight: proving an allreduce")
+            status, output = self._prove(python)
+            if self._is_stopping():
+                return
+            report = preflight.judge_allreduce(launch, report, status, output)
+            if not report.findings:
+                proved.parent.mkdir(exist_ok=True)
+                proved.touch()
+        elif not report.findings:
+            report = preflight.as_proved(report)
+        write_atomically(self.directory.preflight, json.dumps(report.to_document(), indent=1))
+        for line in report.lines():
+            self._say(line)
+        if report.findings:
+            raise preflight.PreflightError(report)
+
+    def _prove(self, python: str) -> tuple[int, str]:
+        """Run the allreduce on the run's hosts; return its status, 124 after a time-out, and its output."""
+        path = self.directory.path / "preflight.log"
+        command = horovodrun(
+            dataclasses.replace(self.launch, knobs=Knobs()), python, preflight.proof_ranks(python, self.launch)
+        )
+        deadline = time.monotonic() + preflight.PROOF_TIMEOUT_S
+        with path.open("wb") as output:
+            launcher = self._start(command, output, NCCL_DEBUG="INFO")
+            while launcher.poll() is None and time.monotonic() < deadline and not self._is_stopping():
+                time.sleep(POLL_S)
+                self._heartbeat()
+        status = launcher.poll()
+        if status is None:
+            self._reap(signal.SIGKILL, wait_s=5.0)
+            launcher.terminate()
+            self._wait_for(launcher, 10.0)
+            if launcher.poll() is None:
+                os.killpg(launcher.pid, signal.SIGKILL)
+            launcher.wait()
+        return 124 if status is None else status, path.read_text(encoding="utf-8", errors="replace")
+
+    def _start(self, command: Sequence[str], output: IO[bytes], **variables: str) -> subprocess.Popen[bytes]:
+        """Start a launcher in a session of its own, with the environment of Horovod's and these variables."""
+        login = {"HOME": pwd.getpwuid(os.getuid()).pw_dir, "USER": pwd.getpwuid(os.getuid()).pw_name}
+        return subprocess.Popen(
+            command,
+            cwd=self.launch.payload_directory,
+            env={**launcher_environment(self.launch, login), **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
     def _everywhere(self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float) -> dict[str, Completed]:
         """Run one command on all hosts at once, each in the payload's directory; keep every host's result."""
         directory = self.launch.payload_directory
@@ -175,17 +211,8 @@ class Supervisor:
     def _launch(self, python: str) -> None:
         command = list(self.launch.launcher) or horovodrun(self.launch, python)
         stage(self.launch)
-        login = {"HOME": pwd.getpwuid(os.getuid()).pw_dir, "USER": pwd.getpwuid(os.getuid()).pw_name}
         self._say(f"$ {shlex.join(command)}")
-        launcher = subprocess.Popen(
-            command,
-            cwd=self.launch.payload_directory,
-            env=launcher_environment(self.launch, login),
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        launcher = self._start(command, self.log)
         self._update(state="running", reason="")
         stopped_by_us = False
         while launcher.poll() is None:

@@ -50,15 +50,17 @@ def follow(
     *,
     log_from: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield what happens in a run until it has ended, as messages of four types:
+    """Yield what happens in a run until it has ended, as messages of five types:
 
     `state` with the state's fields, at first and at each change; `metric` with `line` (counted from 0) and `record`,
     beginning with line `from_line`; `log` with `line` and `text`, beginning with line `log_from`, unless that is None;
-    `heartbeat` where nothing else was to say. The last one is the final state.
+    `preflight` with the report on the nodes, once, unless the log or an earlier stream shows it; `heartbeat` where
+    nothing else was to say. The last one is the final state.
     """
     tail, log, log_number = Tail(directory.metrics), Tail(directory.log), 0
     number = 0
     told: dict[str, Any] = {}
+    inspected = from_line > 0 or log_from is not None  # whoever comes back has seen it; the log shows it too
     spoke_at = time.monotonic()
     while True:
         state = with_outlook(directory.read_state(), directory)
@@ -68,6 +70,9 @@ def follow(
         if essence != told and not state.has_ended:
             told, spoke_at = essence, time.monotonic()
             yield {"type": "state", **document}
+        if not inspected and (report := _report(directory)):
+            inspected = True
+            yield {"type": "preflight", **report}
         for line in new_lines:
             if number >= from_line and (record := _record(line)) is not None:
                 spoke_at = time.monotonic()
@@ -86,6 +91,14 @@ def follow(
             spoke_at = time.monotonic()
             yield {"type": "heartbeat", "time": time.time()}
         sleep(POLL_S)
+
+
+def _report(directory: RunDirectory) -> dict[str, Any] | None:
+    try:
+        report: dict[str, Any] = json.loads(directory.preflight.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return report
 
 
 def _record(line: str) -> dict[str, Any] | None:

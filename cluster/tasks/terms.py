@@ -20,6 +20,8 @@ KEY: Final = "private SSH key; default: the agent's and those in ~/.ssh"
 RUN: Final = "id of the run; default: the live one, else the newest"
 YES: Final = "answer every question with yes"
 QUEUE: Final = "where another run is live, wait for its end and those before; default: refuse"
+SKIP_PREFLIGHT: Final = "do not look at the nodes before the run"
+FULL_PREFLIGHT: Final = "prove an allreduce even where these nodes have done so since their boot"
 JSON: Final = "print JSON"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json as json_format
 import sys
 from collections.abc import Callable, Sequence
@@ -14,11 +15,11 @@ from invoke.tasks import task
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.fanout import words_after_dashes
 from cluster.follow import Picture
-from cluster.launch import Terms, Training, dry_run_lines, parse_knobs, parse_nodes_argument, read_work
+from cluster.launch import Terms, Training, dry_run_lines, parse_knobs, parse_nodes_argument, parse_preflight, read_work
 from cluster.program import Program
 from cluster.push import Tree, payload_tree
 from cluster.session import Session, provide_nodes, specify
-from cluster.tasks.terms import KEY, PROJECT, QUEUE, RUN, SET, YES, guarded, say
+from cluster.tasks.terms import FULL_PREFLIGHT, KEY, PROJECT, QUEUE, RUN, SET, SKIP_PREFLIGHT, YES, guarded, say
 from cluster.variables import parse_environment
 from cluster.watching import describe_end, watch
 from payload.afterlife import resumed
@@ -64,6 +65,8 @@ def push(c: Context, set_: list[str], key: str = "") -> None:
         "autotune": "Horovod: search these settings while training, into autotune.csv of the run",
         "timeline": "Horovod: record every collective in timeline.json of the run",
         "queue": QUEUE,
+        "skip_preflight": SKIP_PREFLIGHT,
+        "full_preflight": FULL_PREFLIGHT,
         "yes": YES,
         "follow": "watch the run to its end",
         "detach": "launch and return: the same as --no-follow",
@@ -95,6 +98,8 @@ def train(
     autotune: bool = False,
     timeline: bool = False,
     queue: bool = False,
+    skip_preflight: bool = False,
+    full_preflight: bool = False,
     yes: bool = False,
     follow: bool = True,
     detach: bool = False,
@@ -135,6 +140,7 @@ def train(
             autotune=autotune,
             timeline=timeline,
         ),
+        preflight=parse_preflight(skip=skip_preflight, full=full_preflight),
     )
     trees = pack_trees(PROJECT / "payload", work)
     count = parse_nodes_argument(nodes, session.stack.max_workers)
@@ -198,6 +204,8 @@ def attach(c: Context, set_: list[str], run: str = "", key: str = "") -> None:
     help={
         "run": "id of the run; default: the newest",
         "queue": QUEUE,
+        "skip_preflight": SKIP_PREFLIGHT,
+        "full_preflight": FULL_PREFLIGHT,
         "yes": YES,
         "follow": "watch the run to its end",
         "detach": "launch and return: the same as --no-follow",
@@ -211,6 +219,8 @@ def resume(
     set_: list[str],
     run: str = "",
     queue: bool = False,
+    skip_preflight: bool = False,
+    full_preflight: bool = False,
     yes: bool = False,
     follow: bool = True,
     detach: bool = False,
@@ -223,6 +233,7 @@ def resume(
 
     Example: fab resume 20261120-121314-digits-ab12
     """
+    preflight = parse_preflight(skip=skip_preflight, full=full_preflight)
     session = Session(PROJECT, set_, key=key)
     session.prices.begin(session.instance_types)
     with session.connect() as master:
@@ -236,7 +247,8 @@ def resume(
         if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
             raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
         nodes = provide_nodes(session, master, count, yes=yes, tell=say)
-        spec = resumed(Launch.from_json(json_format.dumps(record["spec"])), nodes, choose_hosts(nodes, count))
+        before = Launch.from_json(json_format.dumps(record["spec"]))
+        spec = dataclasses.replace(resumed(before, nodes, choose_hosts(nodes, count)), preflight=preflight)
         answer = supervisor.resume(spec, queue=queue)
         say_turn(run_id, answer["position"])
         found = answer["checkpoints"]

@@ -83,3 +83,9 @@ def test_a_live_display_takes_text_that_looks_like_markup(capsys: pytest.Capture
         display.show(dataclasses.replace(PICTURE, reason="[/red] [bold"), {"type": "state"})
         display.note("[/nothing]")
     assert "[/nothing]" in capsys.readouterr().out
+
+
+def test_the_report_on_the_nodes_is_shown_as_it_came() -> None:
+    written: list[str] = []
+    PlainDisplay(written.append).show(Picture(), {"type": "preflight", "lines": ["node  ssh", "pre-flight: well"]})
+    assert written == ["node  ssh", "pre-flight: well"]

@@ -23,6 +23,7 @@ from cluster.launch import (
     git_commit,
     parse_knobs,
     parse_nodes_argument,
+    parse_preflight,
     parse_whole,
     read_work,
     split_further,
@@ -211,3 +212,11 @@ def test_a_commit_with_changes_is_marked(tmp_path: Path) -> None:
     assert len(commit) == 40
     (tmp_path / "f").write_text("2")
     assert git_commit(tmp_path) == commit + "+"
+
+
+def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
+    assert [parse_preflight(skip=s, full=f) for s, f in ((False, False), (True, False), (False, True))] == [
+        "auto", "skip", "full",
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="--skip-preflight: leaves out what --full-preflight"):
+        parse_preflight(skip=True, full=True)

@@ -108,3 +108,14 @@ def test_a_summary_holds_the_last_epoch(directory: RunDirectory) -> None:
     append(directory.metrics, '{"event":"epoch","epoch":1}\n{"event":"epoch","epoch":2}\n{"event":"step","step":3}\n')
     told = summary(directory.read_state(), directory)
     assert (told["epoch"], told["last"]) == ({"event": "epoch", "epoch": 2}, {"event": "step", "step": 3})
+
+
+def test_the_report_on_the_nodes_is_told_once_and_not_again_to_who_comes_back(directory: RunDirectory) -> None:
+    directory.preflight.write_text('{"lines": ["all well"]}')
+    append(directory.metrics, '{"event": "start"}\n')
+    end(directory)
+    for from_line, told in ((0, 1), (1, 0)):
+        messages = [message for message in follow(directory, from_line) if message["type"] == "preflight"]
+        assert len(messages) == told
+    directory.preflight.write_text("{")
+    assert not [message for message in follow(directory) if message["type"] == "preflight"]
