@@ -48,22 +48,7 @@ def alarms(config: ClusterConfig, watched: Watched) -> Iterator[Alarm]:
     """Yield the alarms of a cluster."""
     for role in ROLES:
         yield from _nodes(role, config, watched)
-    yield Alarm(
-        id="EfsIoLimit",
-        says=f"The shared file system is at {IO_LIMIT_PERCENT}% of the operations that it can do: data is read in "
-        "small pieces by many nodes. Stage the data on the nodes' own disks, or pack it into fewer, larger files.",
-        metrics=(watched.files("PercentIOLimit", "Maximum"),),
-        above=IO_LIMIT_PERCENT,
-        minutes=15,
-    )
-    yield Alarm(
-        id="EfsBurstCredits",
-        says="The shared file system's burst credits last for an hour more at 100 MiB/s; then it falls back to the "
-        "throughput that its size earns. Stage the data on the nodes' own disks, or set another throughput mode.",
-        metrics=(watched.files("BurstCreditBalance", "Minimum"),),
-        below=HOUR_OF_BURSTING,
-        minutes=15,
-    )
+    yield from _files(config, watched)
     for number, nat in enumerate(watched.nat_gateways, start=1):
         yield Alarm(
             id=f"NatPorts{number}",
@@ -71,6 +56,29 @@ def alarms(config: ClusterConfig, watched: Watched) -> Iterator[Alarm]:
             "the workers fail. Fetch once and share through the file system, or fetch through an S3 endpoint.",
             metrics=(watched.gateway(nat, "ErrorPortAllocation"),),
             above=0,
+        )
+
+
+def _files(config: ClusterConfig, watched: Watched) -> Iterator[Alarm]:
+    """Yield the alarms of the shared file system; of one that exists already nobody knows how it is set."""
+    foreign = bool(config.file_system_id)
+    if foreign or config.efs_performance == "generalPurpose":  # the other mode has no such limit
+        yield Alarm(
+            id="EfsIoLimit",
+            says=f"The shared file system is at {IO_LIMIT_PERCENT}% of the operations that it can do: data is read in "
+            "small pieces by many nodes. Stage the data on the nodes' own disks, or pack it into fewer, larger files.",
+            metrics=(watched.files("PercentIOLimit", "Maximum"),),
+            above=IO_LIMIT_PERCENT,
+            minutes=15,
+        )
+    if foreign or config.efs_throughput == "bursting":  # the other modes have no credits
+        yield Alarm(
+            id="EfsBurstCredits",
+            says="The shared file system's burst credits last for an hour more at 100 MiB/s; then it falls back to the "
+            "throughput that its size earns. Stage the data on the nodes' own disks, or set another throughput mode.",
+            metrics=(watched.files("BurstCreditBalance", "Minimum"),),
+            below=HOUR_OF_BURSTING,
+            minutes=15,
         )
 
 

@@ -58,7 +58,7 @@ class ClusterStack(Stack):
             ),
         )
         self.roles = NodeRoles(self, "Roles", NodeRolesProps(bucket=self.storage.bucket, key=self.encryption.key))
-        self.telemetry = Telemetry(self, "Telemetry", TelemetryProps(config=config))
+        self.telemetry = Telemetry(self, "Telemetry", TelemetryProps(config=config, key=self.encryption.key))
         self.telemetry.admit({MASTER: self.roles.master, WORKER: self.roles.workers})
         self.key_pair = ec2.KeyPair.from_key_pair_name(self, "KeyPair", config.key_name)
         self.master = self._create_master()

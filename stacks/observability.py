@@ -11,6 +11,7 @@ from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
@@ -35,6 +36,8 @@ def namespace(config: ClusterConfig) -> str:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TelemetryProps:
     config: ClusterConfig
+    key: kms.IKey | None
+    """Key that encrypts the log groups; None: AWS's own."""
 
 
 class Telemetry(Construct):
@@ -43,7 +46,9 @@ class Telemetry(Construct):
     def __init__(self, scope: Construct, id: str, props: TelemetryProps) -> None:
         super().__init__(scope, id)
         config = props.config
-        self._config = config
+        self._config, self._key = config, props.key
+        if config.node_logs and props.key:
+            admit_logs(props.key)
         self.node_logs = self._create_log_group(NODE_LOGS) if config.node_logs else None
         self.run_logs = self._create_log_group(RUN_LOGS) if config.node_logs else None
         self._parameters: dict[str, ssm.CfnParameter] = {}
@@ -74,7 +79,12 @@ class Telemetry(Construct):
                 )
 
     def _create_log_group(self, logical_id: str) -> logs.CfnLogGroup:
-        group = logs.CfnLogGroup(self, logical_id, retention_in_days=self._config.log_retention_days)
+        group = logs.CfnLogGroup(
+            self,
+            logical_id,
+            retention_in_days=self._config.log_retention_days,
+            kms_key_id=self._key.key_arn if self._key else None,
+        )
         group.override_logical_id(logical_id)
         # Retained also when the first deployment fails: that is when the boot logs are wanted. They expire anyway.
         keep = self._config.retain_data
@@ -120,6 +130,31 @@ class Telemetry(Construct):
                 iam.PolicyStatement(actions=["cloudwatch:PutMetricData"], resources=["*"], conditions=condition)
             )
         return found
+
+
+def admit_logs(key: kms.IKey) -> None:
+    """Let CloudWatch Logs encrypt the stack's log groups; a key that exists already says so in its own policy.
+
+    "Encrypt log data in CloudWatch Logs using AWS KMS", in the CloudWatch Logs user guide.
+    """
+    groups = f"arn:{Aws.PARTITION}:logs:{Aws.REGION}:{Aws.ACCOUNT_ID}:log-group:{Aws.STACK_NAME}-*"
+    key.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid="LogsUseTheKey",
+            principals=[iam.ServicePrincipal(f"logs.{Aws.REGION}.{Aws.URL_SUFFIX}")],
+            actions=[
+                "kms:Encrypt",
+                "kms:Decrypt",
+                "kms:ReEncryptFrom",
+                "kms:ReEncryptTo",
+                "kms:GenerateDataKey",
+                "kms:GenerateDataKeyWithoutPlaintext",
+                "kms:DescribeKey",
+            ],
+            resources=["*"],  # in a key's policy: this key
+            conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}},
+        )
+    )
 
 
 def _has_gpus(config: ClusterConfig, role: str) -> bool:

@@ -60,6 +60,18 @@ def test_burst_credits_are_told_an_hour_before_they_are_gone() -> None:
     assert by_id()["EfsBurstCredits"].below == HOUR_OF_BURSTING == 377_487_360_000
 
 
+@pytest.mark.parametrize(
+    ("values", "gone"),
+    [
+        ({"efs_throughput": "elastic"}, {"EfsBurstCredits"}),
+        ({"efs_performance": "maxIO"}, {"EfsIoLimit"}),
+        ({"efs_throughput": "elastic", "file_system_id": "fs-0123456789abcdef0"}, set()),
+    ],
+)
+def test_a_file_system_without_a_limit_has_no_alarm_on_it(values: dict[str, Any], gone: set[str]) -> None:
+    assert set(by_id()) - set(by_id(**values)) == gone
+
+
 def test_every_alarm_says_what_to_do_and_rings_on_one_side(told: Template) -> None:
     for alarm in by_id(agents=True).values():
         assert (alarm.above is None) != (alarm.below is None)

@@ -78,6 +78,24 @@ def test_log_groups_expire_and_outlive_a_cluster_whose_data_is_kept(whole: Templ
         assert "LogGroupName" not in gone["Properties"], "a group that is kept would be in the next one's way"
 
 
+def test_log_groups_are_encrypted_with_the_clusters_key_which_admits_them_alone(synthesise: Synthesise) -> None:
+    template = synthesise(node_logs=True, kms_key="create")
+    for name in ("NodeLogs", "RunLogs"):
+        key = template.resources[name]["Properties"]["KmsKeyId"]
+        assert key == {"Fn::GetAtt": ["StorageKey", "Arn"]}
+    statements = template.resources["StorageKey"]["Properties"]["KeyPolicy"]["Statement"]
+    (logs,) = [item for item in statements if item.get("Sid") == "LogsUseTheKey"]
+    assert filled(logs["Principal"]["Service"]) == "logs.AWS-Region.AWS-URLSuffix"
+    groups = filled(logs["Condition"]["ArnLike"]["kms:EncryptionContext:aws:logs:arn"])
+    assert groups.endswith(":log-group:AWS-StackName-*")
+    assert "LogsUseTheKey" not in synthesise(kms_key="create").text()
+
+
+def test_a_key_that_exists_encrypts_log_groups_too(synthesise: Synthesise) -> None:
+    arn = "arn:aws:kms:us-east-1:123456789012:key/01234567-89ab-cdef-0123-456789abcdef"
+    assert synthesise(node_logs=True, kms_key=arn).resources["NodeLogs"]["Properties"]["KmsKeyId"] == arn
+
+
 def test_each_role_boots_with_its_own_configuration_of_the_agent(whole: Template) -> None:
     found = {}
     for group in ("MasterGroup", "WorkerGroup"):
@@ -114,10 +132,10 @@ def test_logs_alone_take_no_permission_for_metrics(synthesise: Synthesise) -> No
     assert all('"metrics":' not in filled(item["Value"]) for item in template.of("AWS::SSM::Parameter").values())
 
 
-def test_the_embedded_cloud_takes_all_of_it_but_alarms(synthesise: Synthesise) -> None:
+def test_the_embedded_cloud_takes_all_of_it(synthesise: Synthesise) -> None:
     from localcloud.api.formation.supported import check
 
-    template = synthesise(node_logs=True, node_metrics=True, dashboard=True)
+    template = synthesise(**ALL)
     check(template.document, holds=lambda name: False)
 
 
