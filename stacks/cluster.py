@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from aws_cdk import Aws, CfnOutput, Duration, Stack, Tags
+from aws_cdk import Aws, CfnOutput, Duration, Stack
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from stacks import images, market
 from stacks.boot import BootSettings, user_data
 from stacks.compute import NodeGroup, NodeGroupProps, Volume
-from stacks.config import CLUSTER_TAG, MASTER, WORKER, ClusterConfig, Output
+from stacks.config import MASTER, WORKER, ClusterConfig, Output
 from stacks.encryption import Encryption, EncryptionProps
+from stacks.guard import Bounds, BoundsProps
 from stacks.market import Market
+from stacks.marks import mark
 from stacks.network import Network, NetworkProps
 from stacks.observability import Observability, ObservabilityProps, Telemetry, TelemetryProps
 from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
@@ -28,7 +30,12 @@ class ClusterStack(Stack):
     """Compose the cluster that a ClusterConfig describes, in whatever account and region the CLI is set to."""
 
     def __init__(self, scope: Construct, config: ClusterConfig) -> None:
-        super().__init__(scope, config.stack_name, description="deepcdk: a cluster for distributed deep learning")
+        super().__init__(
+            scope,
+            config.stack_name,
+            description="deepcdk: a cluster for distributed deep learning",
+            termination_protection=config.termination_protection,
+        )
         self.config = config
         self.master_image = images.image(
             id=config.master_image_id,
@@ -74,7 +81,8 @@ class ClusterStack(Stack):
                 telemetry=self.telemetry,
             ),
         )
-        Tags.of(self).add(CLUSTER_TAG, config.name)
+        self.bounds = Bounds(self, "Bounds", BoundsProps(config=config, workers=self.workers.group))
+        mark(self, config)
         self._emit_outputs()
 
     def _create_master(self) -> NodeGroup:

@@ -57,6 +57,16 @@ class Output:
     SSH_ACCESS: Final = "SshAccess"
 
 
+class Guard:
+    """Logical ids of what bounds the workers: their alarms' names begin with the stack's name and one of these."""
+
+    IDLE: Final = "GuardIdle"
+    HOURS: Final = "GuardHours"
+    BUDGET: Final = "GuardBudget"
+    POLICY: Final = "GuardStop"
+    QUEUE: Final = "GuardBudgetSpent"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, GuardKeys, ObservabilityKeys):
     """Describe one cluster, as validated values. `cdk.json`, context.cluster, holds the same keys."""

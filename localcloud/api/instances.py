@@ -14,9 +14,10 @@ from typing import Any
 from moto.core.responses import ActionResult
 from moto.core.types import Base64EncodedString
 from moto.core.utils import utcnow
-from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.exceptions import EC2ClientError, OperationNotPermitted4
 from moto.ec2.models.instances import InstanceBackend
 from moto.ec2.responses.general import General
+from moto.ec2.responses.instances import InstanceResponse
 
 from localcloud.api import placement
 from localcloud.api.purchase import AS_THE_TEMPLATE_SAYS, Purchase, check_room
@@ -73,6 +74,7 @@ def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
         associate_public_ip=_truth(public),
         launch_template={"LaunchTemplateId": what.template_id, "Version": str(version.number)},
         metadata_options=_with_text(data.get("MetadataOptions") or {}),
+        disable_api_termination=_truth(data.get("DisableApiTermination")),
         tags={"instance": dict(what.tags), "volume": _tags_of(data, "volume")},
         **({"instance_market_options": market} if market else {}),
     )
@@ -138,6 +140,7 @@ def apply(console: Console) -> None:
 
     replace(General, "get_console_output", get_console_output)
     _correct_root_volume()
+    _correct_protection()
 
 
 def _correct_root_volume() -> None:
@@ -154,3 +157,23 @@ def _correct_root_volume() -> None:
         return original(self, *args, **kwargs)
 
     replace(InstanceBackend, "run_instances", run_instances)
+
+
+def _correct_protection() -> None:
+    """Refuse to terminate protected instances through EC2 only: Auto Scaling terminates them, as on AWS."""
+    original_backend = InstanceBackend.terminate_instances
+    original_answer = InstanceResponse.terminate_instances
+
+    def terminate(self: Any, instance_ids: list[str]) -> Any:
+        for instance in self.get_multi_instances_by_id(instance_ids) if instance_ids else ():
+            instance.disable_api_termination = False
+        return original_backend(self, instance_ids)
+
+    def answer(self: Any) -> Any:
+        for instance in self.ec2_backend.get_multi_instances_by_id(self._get_param("InstanceIds", [])):
+            if instance.disable_api_termination:
+                raise OperationNotPermitted4(instance.id)
+        return original_answer(self)
+
+    replace(InstanceBackend, "terminate_instances", terminate)
+    replace(InstanceResponse, "terminate_instances", answer)

@@ -5,10 +5,58 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stacks.config import ClusterConfig
+from stacks.instance_types import find
 from stacks.validation.problem import Problem
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
     """Yield every rule of permissions, time and cost that the configuration breaks."""
-    del config
-    yield from ()
+    yield from _idle(config)
+    yield from _hours(config)
+    yield from _budget(config)
+
+
+def _idle(config: ClusterConfig) -> Iterator[Problem]:
+    if not config.idle_minutes:
+        if config.idle_cpu_percent:
+            yield Problem(
+                key="idle_cpu_percent",
+                value=config.idle_cpu_percent,
+                rule="says when a worker is idle, and idle_minutes = 0 says that it does not matter",
+                remedy="set idle_minutes, or leave idle_cpu_percent out",
+            )
+        return
+    if not config.idle_cpu_percent and find(config.worker_instance_type) is None:
+        yield Problem(
+            key="idle_cpu_percent",
+            value=config.idle_cpu_percent,
+            rule=f"0 means half of one vCPU, and how many {config.worker_instance_type} has is not in the table",
+            remedy="set the processor use, in percent of all vCPUs, below which a worker is idle",
+        )
+
+
+def _hours(config: ClusterConfig) -> Iterator[Problem]:
+    if config.max_hours and config.max_hours * 60 <= config.ready_timeout_min:
+        yield Problem(
+            key="max_hours",
+            value=config.max_hours,
+            rule=f"ends the workers within ready_timeout_min = {config.ready_timeout_min}, perhaps before they are up",
+            remedy="set more hours, or fewer minutes to get ready",
+        )
+
+
+def _budget(config: ClusterConfig) -> Iterator[Problem]:
+    if config.budget_emails and not config.budget_usd:
+        yield Problem(
+            key="budget_emails",
+            value=config.budget_emails,
+            rule="are told of a budget, and budget_usd = 0 says that there is none",
+            remedy="set budget_usd, or leave budget_emails out",
+        )
+    if config.budget_usd and not config.budget_emails and not config.budget_stops_workers:
+        yield Problem(
+            key="budget_usd",
+            value=config.budget_usd,
+            rule="tells nobody and stops nothing",
+            remedy="set budget_emails, or budget_stops_workers = true",
+        )

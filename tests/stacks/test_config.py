@@ -47,6 +47,7 @@ def test_any_text_builds_or_is_refused_under_its_own_key(key: str, value: str) -
         assert str(getattr(config, key)).lower() in {
             value.lower(),
             str(int(value)) if value.strip("-").isdigit() else "",
+            str(float(value)) if isinstance(getattr(config, key), float) else "",
         }
 
 

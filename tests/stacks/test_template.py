@@ -33,6 +33,18 @@ OBSERVED: dict[str, Any] = {
     "alarm_emails": ("ops@example.com",),
 }
 
+# Every key that bounds the cluster, at once.
+BOUNDED: dict[str, Any] = {
+    "permissions_boundary": "arn:aws:iam::123456789012:policy/boundary",
+    "protect_instances": True,
+    "tags": ("team=vision", "cost center=42"),
+    "idle_minutes": 30,
+    "max_hours": 12.0,
+    "budget_usd": 500.0,
+    "budget_scope": "cluster",
+    "budget_emails": ("ops@example.com",),
+}
+
 
 @pytest.mark.parametrize(
     ("values", "regions"),
@@ -40,8 +52,9 @@ OBSERVED: dict[str, Any] = {
         ({}, ["us-east-1", "eu-central-1"]),
         ({"availability_zones": 2, "file_system_id": "fs-0123456789abcdef0"}, ["us-east-1", "eu-central-1"]),
         (OBSERVED, ["us-east-1", "eu-central-1"]),
+        (BOUNDED, ["us-east-1", "eu-central-1"]),
     ],
-    ids=["default", "two-zones", "observed"],
+    ids=["default", "two-zones", "observed", "bounded"],
 )
 def test_cfn_lint_finds_nothing(
     synthesise: Callable[..., Template], values: dict[str, object], regions: list[str]
@@ -67,8 +80,8 @@ def inspect_with_nag(outdir: Path, **values: Any) -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"worker_instance_type": "p5.48xlarge", "efa": True}, OBSERVED],
-    ids=["default", "p5-with-efa", "observed"],
+    [{}, {"worker_instance_type": "p5.48xlarge", "efa": True}, OBSERVED, BOUNDED],
+    ids=["default", "p5-with-efa", "observed", "bounded"],
 )
 def test_cdk_nag_finds_nothing_that_is_not_acknowledged(
     values: dict[str, Any], synthesise: object, tmp_path: Path

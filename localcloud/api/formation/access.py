@@ -15,6 +15,8 @@ def _create_role(place: Place, properties: Properties) -> Made:
     iam = place.aws.client("iam")
     name = properties.get("RoleName") or place.name(64)
     described = {"Description": properties["Description"]} if properties.get("Description") else {}
+    if properties.get("PermissionsBoundary"):
+        described["PermissionsBoundary"] = properties["PermissionsBoundary"]
     role = iam.create_role(
         RoleName=name,
         Path=properties.get("Path", "/"),
@@ -48,6 +50,10 @@ def _update_role(place: Place, made: Made, old: Properties, new: Properties) -> 
     _withdraw(iam, made.physical_id, old)
     _grant(iam, made.physical_id, new)
     iam.tag_role(RoleName=made.physical_id, Tags=place.tags(new.get("Tags")))
+    if new.get("PermissionsBoundary"):
+        iam.put_role_permissions_boundary(RoleName=made.physical_id, PermissionsBoundary=new["PermissionsBoundary"])
+    elif old.get("PermissionsBoundary"):
+        iam.delete_role_permissions_boundary(RoleName=made.physical_id)
     return made
 
 
@@ -134,12 +140,19 @@ KINDS = (
     Kind(
         type="AWS::IAM::Role",
         carried_out=frozenset(
-            {"RoleName", "Path", "AssumeRolePolicyDocument", "ManagedPolicyArns", "Policies", "Tags"}
+            {
+                "RoleName",
+                "Path",
+                "AssumeRolePolicyDocument",
+                "ManagedPolicyArns",
+                "Policies",
+                "PermissionsBoundary",
+                "Tags",
+            }
         ),
         inert={
             "Description": DESCRIPTION,
             "MaxSessionDuration": _NOT_ENFORCED,
-            "PermissionsBoundary": _NOT_ENFORCED,
         },
         replaced_by=frozenset({"RoleName", "Path"}),
         attributes=frozenset({"Arn", "RoleId"}),

@@ -178,6 +178,7 @@ KINDS = (
                 f"{_DATA}.SecurityGroupIds",
                 f"{_DATA}.TagSpecifications",
                 f"{_DATA}.MetadataOptions.HttpTokens",
+                f"{_DATA}.DisableApiTermination",
                 f"{_DATA}.Placement.GroupName",
                 f"{_DATA}.NetworkInterfaces.DeviceIndex",
                 f"{_DATA}.NetworkInterfaces.AssociatePublicIpAddress",

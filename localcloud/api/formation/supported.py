@@ -12,12 +12,14 @@ from typing import Any, Final
 from localcloud.api.formation import (
     access,
     alarms,
+    budgets,
     compute,
     files,
     firewall,
     keys,
     network,
     notices,
+    queues,
     registries,
     routes,
     storage,
@@ -47,7 +49,22 @@ _ANALYTICS = Kind(
     delete=_nothing_deleted,
 )
 
-_MODULES = (network, routes, firewall, compute, files, storage, keys, registries, access, telemetry, alarms, notices)
+_MODULES = (
+    network,
+    routes,
+    firewall,
+    compute,
+    files,
+    storage,
+    keys,
+    registries,
+    access,
+    telemetry,
+    alarms,
+    notices,
+    queues,
+    budgets,
+)
 
 KINDS: Final[Mapping[str, Kind]] = {
     kind.type: kind for kind in (*chain(*(module.KINDS for module in _MODULES)), _ANALYTICS)

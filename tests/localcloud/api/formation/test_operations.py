@@ -163,8 +163,8 @@ def test_a_bucket_with_objects_is_not_deleted(client: Client, stacks: Stacks) ->
 
 
 def test_nothing_is_made_of_a_template_that_is_not_supported(cloud: Cloud, client: Client, stacks: Stacks) -> None:
-    with pytest.raises(ClientError, match=r"does not support AWS::SQS::Queue \(resource Queue\)"):
-        stacks.create({**network(), "Queue": {"Type": "AWS::SQS::Queue"}})
+    with pytest.raises(ClientError, match=r"does not support AWS::Kinesis::Stream \(resource Stream\)"):
+        stacks.create({**network(), "Stream": {"Type": "AWS::Kinesis::Stream"}})
     assert cloud.snapshot() == Snapshot()
     assert stacks.names[-1] not in {s["StackName"] for s in client("cloudformation").describe_stacks()["Stacks"]}
 

@@ -21,14 +21,14 @@ def test_a_cluster_is_supported() -> None:
 
 def test_every_finding_is_named_with_its_resource() -> None:
     resources = nodes(2)
-    resources["Queue"] = {"Type": "AWS::SQS::Queue"}
+    resources["Stream"] = {"Type": "AWS::Kinesis::Stream"}
     resources["Nodes"]["Properties"]["PlacementGroup"] = "x"
     resources["Template"]["Properties"]["LaunchTemplateData"]["InstanceMarketOptions"] = {"MarketType": "spot"}
     resources["Vpc"]["Condition2"] = "x"
     with pytest.raises(ValidationError) as caught:
         _check(resources)
     for text in (
-        "does not support AWS::SQS::Queue (resource Queue)",
+        "does not support AWS::Kinesis::Stream (resource Stream)",
         "property PlacementGroup of AWS::AutoScaling::AutoScalingGroup (resource Nodes)",
         "property LaunchTemplateData.InstanceMarketOptions of AWS::EC2::LaunchTemplate (resource Template)",
         "attribute Condition2 of a resource (Vpc, AWS::EC2::VPC)",

@@ -1,0 +1,112 @@
+"""The budget of a cluster, and how its word that it is spent becomes a metric.
+
+AWS Budgets has actions of its own: it attaches policies, or stops instances whose ids it was given. The first ends no
+instance that runs; the second knows no instance that came later, and Auto Scaling replaces those that it stops. So
+the budget tells a topic, the topic fills a queue, and the queue's length is a metric on which an alarm acts. A message
+stays until somebody takes it away, two weeks at most, and so do the consequences.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from aws_cdk import Acknowledgment, Aws, Duration, RemovalPolicy, Validations
+from aws_cdk import aws_budgets as budgets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from stacks.config import CLUSTER_TAG, ClusterConfig, Guard
+
+WARNING_PERCENT: Final = 80
+SPENT_PERCENT: Final = 100
+HELD: Final = Duration.days(14)
+"""How long SQS keeps a message at most."""
+
+_Notification = budgets.CfnBudget.NotificationWithSubscribersProperty
+_Subscriber = budgets.CfnBudget.SubscriberProperty
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BudgetProps:
+    config: ClusterConfig
+
+
+class Budget(Construct):
+    """Own the budget and, where it stops workers, the topic and the queue that carry its word."""
+
+    def __init__(self, scope: Construct, id: str, props: BudgetProps) -> None:
+        super().__init__(scope, id)
+        config = props.config
+        self.queue_name = ""
+        topic_arn = ""
+        if config.budget_stops_workers:
+            topic_arn = self._create_way()
+        told = [_Subscriber(subscription_type="EMAIL", address=address) for address in config.budget_emails]
+        stops = [_Subscriber(subscription_type="SNS", address=topic_arn)] if topic_arn else []
+        notifications = [_notification("ACTUAL", SPENT_PERCENT, [*told, *stops])]
+        if told:
+            notifications += [
+                _notification("ACTUAL", WARNING_PERCENT, told),
+                _notification("FORECASTED", SPENT_PERCENT, told),
+            ]
+        of_cluster = {"TagKeyValue": [f"user:{CLUSTER_TAG}${config.name}"]}
+        budgets.CfnBudget(
+            self,
+            "Monthly",
+            budget=budgets.CfnBudget.BudgetDataProperty(
+                budget_type="COST",
+                time_unit="MONTHLY",
+                budget_limit=budgets.CfnBudget.SpendProperty(amount=config.budget_usd, unit="USD"),
+                cost_filters=of_cluster if config.budget_scope == "cluster" else None,
+            ),
+            notifications_with_subscribers=notifications,
+        )
+
+    def _create_way(self) -> str:
+        """Create topic and queue; return the topic's ARN."""
+        topic = sns.Topic(self, "Spent", enforce_ssl=True)
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="BudgetsOfThisAccountTell",
+                principals=[iam.ServicePrincipal("budgets.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[topic.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+            )
+        )
+        queue = sqs.Queue(
+            self,
+            "Word",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=HELD,
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        resource = queue.node.default_child
+        if isinstance(resource, sqs.CfnQueue):
+            resource.override_logical_id(Guard.QUEUE)
+        Validations.of(queue).acknowledge(
+            Acknowledgment(
+                id="AwsSolutions-SQS3",
+                reason="Nobody reads the queue, so no message can fail to be read: its length is all that matters.",
+            )
+        )
+        topic.add_subscription(subscriptions.SqsSubscription(queue))
+        self.queue_name = queue.queue_name
+        return topic.topic_arn
+
+
+def _notification(kind: str, percent: int, subscribers: list[_Subscriber]) -> _Notification:
+    return _Notification(
+        notification=budgets.CfnBudget.NotificationProperty(
+            notification_type=kind,
+            comparison_operator="GREATER_THAN",
+            threshold=percent,
+            threshold_type="PERCENTAGE",
+        ),
+        subscribers=subscribers,
+    )

@@ -1,0 +1,171 @@
+"""What ends the workers when nobody looks: idleness, hours, a spent budget. All of it holds without laptop or master.
+
+Each bound is a CloudWatch alarm whose action is the one scaling policy of the worker group, "exactly none". An alarm
+repeats an action towards Auto Scaling every minute while it lasts, so each must end by itself once the group is
+empty, or it would undo every later growth: an empty group is neither idle nor running.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Final
+
+from aws_cdk import aws_autoscaling as autoscaling
+from aws_cdk import aws_cloudwatch as cloudwatch
+from constructs import Construct
+
+from stacks.budget import Budget, BudgetProps
+from stacks.config import ClusterConfig, Guard
+from stacks.instance_types import find
+from stacks.keys.guard import DAY_H
+from stacks.observability import collect_group_metrics
+
+IDLE_PERIOD_S: Final = 300
+"""EC2's own metrics, without detailed monitoring, come so often."""
+BUSY_BYTES: Final = 15_000_000
+"""Bytes that a worker receives or sends between two samples of EC2 (five minutes, or one) when it is not idle.
+
+The heartbeats of an idle node are well below it; data that come in at 250 kB/s are above it."""
+HOURS_PERIOD_S: Final = 300
+LONG_PERIOD_S: Final = 3600
+QUEUE_PERIOD_S: Final = 60
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoundsProps:
+    config: ClusterConfig
+    workers: autoscaling.AutoScalingGroup
+
+
+class Bounds(Construct):
+    """Own the policy that empties the worker group, the alarms that call it, and the budget."""
+
+    def __init__(self, scope: Construct, id: str, props: BoundsProps) -> None:
+        super().__init__(scope, id)
+        config = props.config
+        self._group = props.workers.auto_scaling_group_name
+        has_budget_stop = bool(config.budget_usd) and config.budget_stops_workers
+        if config.budget_usd:
+            self.budget = Budget(self, "Budget", BudgetProps(config=config))
+        if not (config.idle_minutes or config.max_hours or has_budget_stop):
+            return
+        self._stop = self._create_policy()
+        if config.idle_minutes or config.max_hours:
+            collect_group_metrics(props.workers)
+        if config.idle_minutes:
+            self._watch_idleness(config)
+        if config.max_hours:
+            self._watch_hours(config)
+        if has_budget_stop:
+            self._watch_budget(self.budget.queue_name)
+
+    def _create_policy(self) -> autoscaling.CfnScalingPolicy:
+        policy = autoscaling.CfnScalingPolicy(
+            self,
+            "Stop",
+            auto_scaling_group_name=self._group,
+            # Step scaling knows no cooldown, and acts while a launch is still being tried.
+            policy_type="StepScaling",
+            adjustment_type="ExactCapacity",
+            step_adjustments=[
+                autoscaling.CfnScalingPolicy.StepAdjustmentProperty(metric_interval_lower_bound=0, scaling_adjustment=0)
+            ],
+        )
+        policy.override_logical_id(Guard.POLICY)
+        return policy
+
+    def _watch_idleness(self, config: ClusterConfig) -> None:
+        """Alarm when no worker was busy in any period; where data are missing, the last ones count for a while.
+
+        One period more than asked for: the first may be one of which only a part has passed.
+        """
+        cpu = idle_cpu_percent(config)
+        moved = f"FILL(received, REPEAT) > {BUSY_BYTES} OR FILL(sent, REPEAT) > {BUSY_BYTES}"
+        busy = f"FILL(cpu, REPEAT) >= {cpu:g} OR {moved}"
+        self._alarm(
+            Guard.IDLE,
+            says=f"No worker has used {cpu:g}% of its processor or moved {BUSY_BYTES / 1e6:g} MB between two samples "
+            f"for {config.idle_minutes} minutes: all workers are ended.",
+            expression=f"IF(FILL(size, REPEAT) > 0, IF({busy}, 0, 1), 0)",
+            metrics=(
+                self._metric("size", "AWS/AutoScaling", "GroupInServiceInstances", "Minimum", IDLE_PERIOD_S),
+                self._metric("cpu", "AWS/EC2", "CPUUtilization", "Maximum", IDLE_PERIOD_S),
+                self._metric("received", "AWS/EC2", "NetworkIn", "Maximum", IDLE_PERIOD_S),
+                self._metric("sent", "AWS/EC2", "NetworkOut", "Maximum", IDLE_PERIOD_S),
+            ),
+            periods=config.idle_minutes * 60 // IDLE_PERIOD_S + 1,
+        )
+
+    def _watch_hours(self, config: ClusterConfig) -> None:
+        """Alarm when the group was never empty for so long; lost data do not turn the clock back."""
+        period_s = HOURS_PERIOD_S if config.max_hours <= DAY_H else LONG_PERIOD_S
+        self._alarm(
+            Guard.HOURS,
+            says=f"There have been workers for {config.max_hours:g} hours without a break: all workers are ended.",
+            expression="IF(FILL(size, REPEAT) > 0, 1, 0)",
+            metrics=(self._metric("size", "AWS/AutoScaling", "GroupInServiceInstances", "Minimum", period_s),),
+            periods=math.ceil(config.max_hours * 3600 / period_s),
+        )
+
+    def _watch_budget(self, queue: str) -> None:
+        """Alarm while the word of the spent budget lies in its queue; without news, the state stays."""
+        alarm = cloudwatch.CfnAlarm(
+            self,
+            Guard.BUDGET,
+            alarm_description="The budget is spent: all workers are ended, and any more, until the queue is empty.",
+            namespace="AWS/SQS",
+            metric_name="ApproximateNumberOfMessagesVisible",
+            dimensions=[cloudwatch.CfnAlarm.DimensionProperty(name="QueueName", value=queue)],
+            statistic="Maximum",
+            period=QUEUE_PERIOD_S,
+            evaluation_periods=1,
+            threshold=1,
+            comparison_operator="GreaterThanOrEqualToThreshold",
+            treat_missing_data="ignore",
+            alarm_actions=[self._stop.ref],
+        )
+        alarm.override_logical_id(Guard.BUDGET)
+
+    def _alarm(
+        self,
+        id: str,
+        *,
+        says: str,
+        expression: str,
+        metrics: tuple[cloudwatch.CfnAlarm.MetricDataQueryProperty, ...],
+        periods: int,
+    ) -> None:
+        value = cloudwatch.CfnAlarm.MetricDataQueryProperty(id="bound", expression=expression, return_data=True)
+        alarm = cloudwatch.CfnAlarm(
+            self,
+            id,
+            alarm_description=says,
+            metrics=[value, *metrics],
+            comparison_operator="GreaterThanThreshold",
+            threshold=0.5,
+            evaluation_periods=periods,
+            # Before the first data, and where there are none for long, nothing is ended.
+            treat_missing_data="notBreaching",
+            alarm_actions=[self._stop.ref],
+        )
+        alarm.override_logical_id(id)
+
+    def _metric(
+        self, id: str, namespace: str, name: str, statistic: str, period_s: int
+    ) -> cloudwatch.CfnAlarm.MetricDataQueryProperty:
+        dimension = cloudwatch.CfnAlarm.DimensionProperty(name="AutoScalingGroupName", value=self._group)
+        metric = cloudwatch.CfnAlarm.MetricProperty(namespace=namespace, metric_name=name, dimensions=[dimension])
+        stat = cloudwatch.CfnAlarm.MetricStatProperty(metric=metric, period=period_s, stat=statistic)
+        return cloudwatch.CfnAlarm.MetricDataQueryProperty(id=id, metric_stat=stat, return_data=False)
+
+
+def idle_cpu_percent(config: ClusterConfig) -> float:
+    """Return the processor use below which a worker is idle: by default half of one vCPU.
+
+    A rank keeps at least one thread busy while it trains, on GPUs too: it feeds them and waits for the others.
+    """
+    if config.idle_cpu_percent:
+        return config.idle_cpu_percent
+    kind = find(config.worker_instance_type)
+    return round(50 / kind.vcpus, 2) if kind else 1.0

@@ -1,0 +1,68 @@
+"""Values of the guard's keys that are wrong by themselves are refused with key, value and rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stacks.config import ClusterConfig, ConfigError
+from tests.stacks.conftest import SSH_CIDR
+
+
+@pytest.mark.parametrize(
+    ("values", "rule"),
+    [
+        ({"permissions_boundary": "boundary"}, "the ARN of an IAM policy, or empty"),
+        ({"permissions_boundary": "arn:aws:iam::123456789012:role/boundary"}, "the ARN of an IAM policy, or empty"),
+        ({"tags": ("team",)}, "KEY=VALUE"),
+        ({"tags": ("=vision",)}, "KEY=VALUE"),
+        ({"tags": ("team=a;b",)}, "KEY=VALUE"),
+        ({"tags": ("team=a\nb",)}, "KEY=VALUE"),
+        ({"tags": ("aws:team=a",)}, "must not be Name"),
+        ({"tags": ("AWS:team=a",)}, "must not be Name"),
+        ({"tags": ("deepcdk:role=a",)}, "must not be Name"),
+        ({"tags": ("Name=a",)}, "must not be Name"),
+        ({"tags": ("team=a", "team=b")}, "must not come twice"),
+        ({"tags": ("k" * 129 + "=a",)}, "1 to 128 characters"),
+        ({"tags": ("k=" + "a" * 257,)}, "256 at most"),
+        ({"tags": tuple(f"k{n}=a" for n in range(41))}, "40 at most"),
+        ({"idle_minutes": 5}, "multiple of 5"),
+        ({"idle_minutes": 12}, "multiple of 5"),
+        ({"idle_minutes": -10}, "multiple of 5"),
+        ({"idle_minutes": 1435}, "multiple of 5"),
+        ({"idle_cpu_percent": 101.0}, "must be 0 to 100"),
+        ({"max_hours": 0.4}, "0.5 to 168"),
+        ({"max_hours": 169.0}, "0.5 to 168"),
+        ({"max_hours": -1.0}, "0.5 to 168"),
+        ({"max_hours": 24.5}, "a whole number beyond 24"),
+        ({"max_hours": 1.01}, "multiple of five minutes"),
+        ({"budget_usd": -1.0}, "must be 0 to"),
+        ({"budget_scope": "team"}, "account, cluster"),
+        ({"budget_emails": ("nobody",)}, "e-mail addresses"),
+        ({"budget_emails": tuple(f"n{n}@example.com" for n in range(11))}, "10 at most"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_rule(values: dict[str, Any], rule: str) -> None:
+    (key,) = values
+    with pytest.raises(ConfigError) as caught:
+        ClusterConfig(ssh_cidr=SSH_CIDR, **values)
+    assert caught.value.key == key
+    assert rule in caught.value.rule
+
+
+def test_tags_are_read_by_key_and_a_value_may_hold_an_equals_sign() -> None:
+    config = ClusterConfig(ssh_cidr=SSH_CIDR, tags=("team=vision", "query=a=b", "empty="))
+    assert config.tag_values == {"team": "vision", "query": "a=b", "empty": ""}
+
+
+@given(st.integers(6, 288).map(lambda periods: periods / 12) | st.integers(25, 168).map(float))
+def test_hours_in_steps_of_five_minutes_are_taken(hours: float) -> None:
+    assert ClusterConfig(ssh_cidr=SSH_CIDR, max_hours=hours).max_hours == hours
+
+
+@given(st.integers(2, 286).map(lambda periods: periods * 5))
+def test_idle_minutes_in_steps_of_five_are_taken(minutes: int) -> None:
+    assert ClusterConfig(ssh_cidr=SSH_CIDR, idle_minutes=minutes).idle_minutes == minutes

@@ -1,0 +1,36 @@
+"""Rules that bind several of the guard's values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stacks.config import ClusterConfig
+from stacks.validation.guard import check
+from tests.stacks.conftest import SSH_CIDR
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "rule"),
+    [
+        ({"idle_cpu_percent": 2.0}, "idle_cpu_percent", "idle_minutes = 0"),
+        (
+            {"idle_minutes": 30, "worker_instance_type": "p3.16xlarge", "allow_unknown_instance_types": True},
+            "idle_cpu_percent",
+            "p3.16xlarge has is not in the table",
+        ),
+        ({"max_hours": 0.5, "ready_timeout_min": 30}, "max_hours", "ready_timeout_min = 30"),
+        ({"budget_emails": ("ops@example.com",)}, "budget_emails", "budget_usd = 0"),
+        ({"budget_usd": 5.0, "budget_stops_workers": False}, "budget_usd", "tells nobody and stops nothing"),
+    ],
+)
+def test_a_broken_rule_is_told_with_its_key(values: dict[str, Any], key: str, rule: str) -> None:
+    (problem,) = check(ClusterConfig(ssh_cidr=SSH_CIDR, **values))
+    assert problem.key == key
+    assert rule in problem.rule
+
+
+def test_bounds_that_fit_together_are_taken() -> None:
+    values: dict[str, Any] = {"idle_minutes": 30, "max_hours": 12.0, "budget_usd": 500.0}
+    assert list(check(ClusterConfig(ssh_cidr=SSH_CIDR, **values))) == []
