@@ -10,13 +10,13 @@ from invoke.collection import Collection
 
 from cluster.tasks import positionals
 from cluster.tasks.lifetime import down, up
-from cluster.tasks.nodes import run, scale, ssh, ssh_config
+from cluster.tasks.nodes import replace, run, scale, ssh, ssh_config
 from cluster.tasks.runs import fetch, logs, rm, runs, show, stop
 from cluster.tasks.stack import status
 from cluster.tasks.training import attach, push, resume, train
 from cluster.tasks.views import tensorboard
 
-CLUSTER = (up, down, status, scale, ssh, ssh_config, run)
+CLUSTER = (up, down, status, scale, replace, ssh, ssh_config, run)
 RUNS = (push, train, attach, resume, logs, stop, fetch, runs, show, tensorboard, rm)
 
 ns = Collection(*CLUSTER, *RUNS)

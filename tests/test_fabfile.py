@@ -13,11 +13,11 @@ from moto import mock_aws
 
 PROJECT = Path(__file__).resolve().parents[1]
 TASKS = (
-    "attach", "down", "fetch", "logs", "push", "resume", "rm", "run", "runs", "scale", "show", "ssh", "ssh-config",
-    "status", "stop", "tensorboard", "train", "up",
+    "attach", "down", "fetch", "logs", "push", "replace", "resume", "rm", "run", "runs", "scale", "show", "ssh",
+    "ssh-config", "status", "stop", "tensorboard", "train", "up",
 )  # fmt: skip
 
-NEEDED = {"rm": ("--run", "one"), "run": ("--", "true"), "scale": ("--nodes", "3")}
+NEEDED = {"replace": ("--node", "worker1"), "rm": ("--run", "one"), "run": ("--", "true"), "scale": ("--nodes", "3")}
 """Arguments without which a task has nothing to do."""
 
 Fab = Callable[..., tuple[int, str]]
@@ -99,6 +99,8 @@ def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(fab: Fab, nodes:
         (("stop", "--grace", "soon"), "--grace"),
         (("scale", "--nodes", "17"), "from 0 to 16 (max_workers)"),
         (("scale",), "--nodes"),
+        (("replace",), "must name the worker"),
+        (("train", "--skip-preflight", "--full-preflight"), "give one of them"),
         (("rm",), "must be the id of the run to remove"),
         (("run",), "must follow after --"),
         (("run", "--nodes", "0", "--", "true"), "must be a whole number from 1 to 16 (max_workers)"),

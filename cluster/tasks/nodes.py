@@ -13,7 +13,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from cluster import fanout, scaling, sshconfig
+from cluster import fanout, replacing, scaling, sshconfig
 from cluster.connection import Master, read_host_keys
 from cluster.errors import DeepcdkError, UsageError
 from cluster.inventory import console
@@ -60,6 +60,41 @@ def scale(
         supervisor = session.supervisor(master)
         scaled = scaling.scale(session, master, supervisor, wanted, yes=yes, force=force, tell=remark if json else say)
     say(json_format.dumps(dataclasses.asdict(scaled), indent=1) if json else str(scaled))
+
+
+@task(
+    iterable=["set_"],
+    help={
+        "node": "worker3, 3, or an instance's id",
+        "force": "also a node of a live run, after stopping it with a checkpoint",
+        "json": JSON,
+        "yes": YES,
+        "set": SET,
+        "key": KEY,
+    },
+)
+@guarded
+def replace(
+    c: Context,
+    set_: list[str],
+    node: str = "",
+    force: bool = False,
+    json: bool = False,
+    yes: bool = False,
+    key: str = "",
+) -> None:
+    """
+    Replace a bad worker: end its instance, and wait until a new one has joined.
+
+    Example: fab replace worker3
+    """
+    session = Session(PROJECT, set_, key=key)
+    if not node:
+        raise UsageError("--node", node, "must name the worker to replace; `fab status` shows the instances")
+    with session.connect() as master:
+        supervisor = session.supervisor(master)
+        done = replacing.replace(session, master, supervisor, node, yes=yes, force=force, tell=remark if json else say)
+    say(json_format.dumps(dataclasses.asdict(done), indent=1) if json else str(done))
 
 
 @task(

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 FLAGS: Final = {
     "scale": "--nodes",
+    "replace": "--node",
     "ssh": "--node",
     **dict.fromkeys(("attach", "fetch", "logs", "resume", "rm", "show", "stop", "tensorboard"), "--run"),
 }

@@ -1,0 +1,159 @@
+"""Facts about replacing a worker: the right one goes, a live run keeps its own, and the new one is waited for."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any, cast
+from unittest import mock
+
+import pytest
+
+from cluster import inventory, replacing
+from cluster.connection import Master
+from cluster.errors import DeepcdkError, NotReadyError, UsageError
+from cluster.inventory import Instance, Inventory, Stack
+from cluster.replacing import find, wait_joined
+from cluster.session import Session, Supervisor
+from payload.launch import Node, parse_nodes
+
+STACK = Stack(
+    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
+    login_user="ec2-user", max_workers=16,
+)  # fmt: skip
+
+
+def instance(id: str) -> Instance:
+    return Instance(
+        id=id, role="worker", state="running", lifecycle="InService", type="c5.2xlarge", private_ip="", public_ip="",
+        zone="us-east-1a", launched=datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC),
+    )  # fmt: skip
+
+
+def nodes(**names: str) -> tuple[Node, ...]:
+    """List the master and these workers: `worker2="i-b"`."""
+    lines = ["deeplearning-master 10.0.0.5 i-m 1 e us"]
+    lines += [f"deeplearning-{name} 10.0.1.{n} {id} 1 e us" for n, (name, id) in enumerate(names.items(), start=1)]
+    return parse_nodes("\n".join(lines))
+
+
+TWO = [instance("i-a"), instance("i-b"), instance("i-c")]
+
+
+@pytest.mark.parametrize("text", ["worker2", "2", "deeplearning-worker2", " worker2 ", "i-b"])
+def test_a_worker_is_found_by_name_number_and_instance(text: str) -> None:
+    found, name = find(text, nodes(worker1="i-a", worker2="i-b"), TWO)
+    assert (found.id, name) == ("i-b", "deeplearning-worker2")
+
+
+def test_a_worker_that_never_joined_is_found_by_its_instance() -> None:
+    assert find("i-c", nodes(worker1="i-a"), TWO)[1] == "i-c"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("worker9", "must be one of worker1, worker2, i-c"), ("master", "is the master")]
+)
+def test_another_name_is_refused(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        find(text, nodes(worker1="i-a", worker2="i-b"), TWO)
+
+
+@pytest.fixture
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
+    (tmp_path / "cdk.json").write_text('{"context": {"cluster": {"workers": 2}}}')
+    made = Session(tmp_path, [])
+    made.inventory = Inventory(stack=STACK, desired_workers=2, instances=(instance("i-a"), instance("i-b")))
+    made.aws = mock.Mock()
+    monkeypatch.setattr(made, "nodes", lambda _: nodes(worker1="i-a", worker2="i-b"))
+    return made
+
+
+def with_run(*hosts: str) -> Supervisor:
+    """Return a supervisor that has a live run on these nodes."""
+    supervisor = mock.Mock(spec=Supervisor)
+    supervisor.live.return_value = "one" if hosts else ""
+    supervisor.status.return_value = {"hosts": [f"deeplearning-{host}" for host in hosts]}
+    return cast(Supervisor, supervisor)
+
+
+def replace(task: Session, supervisor: Supervisor, **flags: bool) -> replacing.Replaced:
+    return replacing.replace(
+        task, mock.Mock(), supervisor, "worker2", tell=lambda _: None, **{"yes": True, "force": False, **flags}
+    )
+
+
+def ended(task: Session) -> list[Any]:
+    client = cast(mock.Mock, task.aws).client.return_value
+    return [call.kwargs for call in client.terminate_instance_in_auto_scaling_group.call_args_list]
+
+
+def test_a_node_of_a_live_run_is_spared_unless_forced(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replacing, "wait_joined", lambda *_, **__: nodes(worker2="i-n")[1])
+    supervisor = with_run("worker1", "worker2")
+    with pytest.raises(DeepcdkError, match="run one is live on deeplearning-worker2") as caught:
+        replace(task, supervisor)
+    assert ("--force" in caught.value.remedy, ended(task)) == (True, [])
+    done = replace(task, supervisor, force=True)
+    assert (done.stopped_run, done.new_instance) == ("one", "i-n")
+    cast(mock.Mock, supervisor).stop.assert_called_once_with("one", 30.0)
+
+
+def test_the_group_keeps_its_size_so_that_it_starts_another_one(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replacing, "wait_joined", lambda *_, **__: nodes(worker3="i-n")[1])
+    done = replace(task, with_run("worker1"))
+    assert ended(task) == [{"InstanceId": "i-b", "ShouldDecrementDesiredCapacity": False}]
+    assert str(done).startswith("deeplearning-worker2 (i-b) is replaced by deeplearning-worker3 (i-n) after ")
+
+
+def test_without_an_answer_nothing_goes(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    with pytest.raises(DeepcdkError, match=r"replace deeplearning-worker2 \(i-b, c5\.2xlarge\): what is on its"):
+        replace(task, with_run(), yes=False)
+    assert ended(task) == []
+
+
+def waited(
+    task: Session, monkeypatch: pytest.MonkeyPatch, *looks: tuple[tuple[Node, ...], tuple[str, ...]], timeout_s: float
+) -> tuple[Node, list[str]]:
+    """Wait through these looks: the nodes that the master lists, the instances that EC2 has."""
+    seen, told = iter(looks), list[str]()
+    instances: list[str] = []
+
+    def read_nodes(_: Master) -> tuple[Node, ...]:
+        listed, instances[:] = next(seen)
+        return listed
+
+    def refresh(*_: object) -> Inventory:
+        return Inventory(stack=STACK, desired_workers=2, instances=tuple(map(instance, instances)))
+
+    monkeypatch.setattr(replacing, "read_nodes", read_nodes)
+    monkeypatch.setattr(inventory, "refresh", refresh)
+    monkeypatch.setattr(inventory, "console", lambda *_: "deepcdk: failed: mounting")
+    node = wait_joined(
+        task, mock.Mock(), "i-b", {"i-a", "i-b"}, timeout_s=timeout_s, tell=told.append, sleep=lambda _: None
+    )
+    return node, told
+
+
+def test_the_new_one_is_there_once_it_is_listed_and_the_old_one_is_not(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, told = waited(
+        task, monkeypatch,
+        (nodes(worker1="i-a", worker2="i-b"), ("i-a",)),
+        (nodes(worker1="i-a", worker2="i-b"), ("i-a", "i-n")),
+        (nodes(worker1="i-a", worker2="i-b", worker3="i-n"), ("i-a", "i-n")),
+        (nodes(worker1="i-a", worker3="i-n"), ("i-a", "i-n")),
+        timeout_s=60,
+    )  # fmt: skip
+    assert (node.name, node.instance_id) == ("deeplearning-worker3", "i-n")
+    assert told == [
+        "waiting for the group to start another one", "waiting for i-n to join", "waiting for i-b to leave",
+    ]  # fmt: skip
+
+
+def test_a_new_one_that_never_joins_is_named_with_its_console(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotReadyError, match="still waiting for i-n to join") as caught:
+        waited(task, monkeypatch, (nodes(worker1="i-a"), ("i-a", "i-n")), timeout_s=0)
+    assert "failed: mounting" in str(caught.value)
