@@ -69,7 +69,7 @@ def prepare_command(cli: Path, stack: str, change_set: str, assembly: Path, over
 def execute_command(cli: Path, stack: str, change_set: str, assembly: Path) -> list[str]:
     """Build the command that executes a change set and shows its progress. What it changes was shown before."""
     execute = ["--method", "execute-change-set", "--change-set-name", change_set, "--app", str(assembly)]
-    return [str(cli), "deploy", stack, "--require-approval", "never", *execute]
+    return [str(cli), "deploy", stack, "--require-approval", "never", "--no-logs", *execute]
 
 
 def destroy_command(cli: Path, stack: str, overrides: Mapping[str, str]) -> list[str]:

@@ -103,7 +103,9 @@ class Effect:
     """One change in words."""
 
     action: str
+    noun: str
     what: str
+    """Noun and place."""
     details: str
     ends_run: str
     """Why no live run would survive it; "" where one does."""
@@ -121,7 +123,7 @@ def effect(change: Change, template: Mapping[str, Any], size: int | None) -> Eff
     if change.ends:
         return _end(change, kind, what)
     if change.action == ADDED:
-        return Effect(action=ADDED, what=what, details="", ends_run="", loses=False)
+        return Effect(action=ADDED, noun=kind.noun, what=what, details="", ends_run="", loses=False)
     details, reason = [", ".join(map(str, change.differences))], ""
     if change.type == GROUP:
         declaration = template.get("Resources", {}).get(change.logical_id, {})
@@ -132,7 +134,12 @@ def effect(change: Change, template: Mapping[str, Any], size: int | None) -> Eff
     details += [_policy(name, template, change.logical_id) for name in change.policies]
     said = "; ".join(filter(None, details)) or ", ".join(sorted(change.properties)) or "metadata"
     return Effect(
-        action=CHANGED, what=what, details=said, ends_run=f"{what}: {reason}" if reason else "", loses=bool(reason)
+        action=CHANGED,
+        noun=kind.noun,
+        what=what,
+        details=said,
+        ends_run=f"{what}: {reason}" if reason else "",
+        loses=bool(reason),
     )
 
 
@@ -152,7 +159,9 @@ def _end(change: Change, kind: Kind, what: str) -> Effect:
     loses = bool(kind.loss) and not change.kept
     # What is kept is still there, but the nodes no longer have it.
     reason = f"{what}: {change.action.lower() if change.action != REMOVED else 'removed'}" if kind.ends_run else ""
-    return Effect(action=change.action, what=what, details="; ".join(details), ends_run=reason, loses=loses)
+    return Effect(
+        action=change.action, noun=kind.noun, what=what, details="; ".join(details), ends_run=reason, loses=loses
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -228,18 +237,13 @@ def change_table(stack: str, effects: Sequence[Effect]) -> Table:
 
 
 def _counted(effects: Sequence[Effect]) -> Iterator[str]:
-    nouns = Counter(noun_of(each) for each in effects)
+    nouns = Counter(each.noun for each in effects)
     for word, count in nouns.items():
         yield word if count == 1 else f"{word} ({count})"
-
-
-def noun_of(each: Effect) -> str:
-    """Return the noun with which an effect's words begin."""
-    return each.what.rpartition(" ")[0]
 
 
 def summary(effects: Sequence[Effect]) -> str:
     """Count what is changed, in one line: `1 REPLACED, 2 changed, 3 added`."""
     counts = Counter(each.action for each in effects)
     order = (REMOVED, REPLACED, PERHAPS_REPLACED, CHANGED, ADDED)
-    return ", ".join(f"{counts[action]} {action}" for action in order if counts[action]) or "outputs only"
+    return ", ".join(f"{counts[action]} {action}" for action in order if counts[action]) or "outputs or metadata only"

@@ -13,8 +13,8 @@ from moto import mock_aws
 
 PROJECT = Path(__file__).resolve().parents[1]
 TASKS = (
-    "attach", "down", "fetch", "logs", "push", "replace", "resume", "rm", "run", "runs", "scale", "show", "ssh",
-    "ssh-config", "status", "stop", "tensorboard", "train", "up",
+    "attach", "doctor", "down", "fetch", "logs", "push", "replace", "resume", "rm", "run", "runs", "scale", "show",
+    "ssh", "ssh-config", "status", "stop", "tensorboard", "train", "up",
 )  # fmt: skip
 
 NEEDED = {"replace": ("--node", "worker1"), "rm": ("--run", "one"), "run": ("--", "true"), "scale": ("--nodes", "3")}
@@ -95,6 +95,7 @@ def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(fab: Fab, nodes:
         (("status", "--set", "workers"), "must be key=value"),
         (("up", "--set", "ssh_cidr=0.0.0.0/0"), "opens the master to the whole internet"),
         (("up",), "ssh_cidr"),
+        (("up", "--json"), "give it with --plan"),
         (("logs", "--rank", "first"), "--rank"),
         (("stop", "--grace", "soon"), "--grace"),
         (("scale", "--nodes", "17"), "from 0 to 16 (max_workers)"),
@@ -116,7 +117,7 @@ def test_bad_input_is_refused_with_what_was_wrong(fab: Fab, arguments: tuple[str
     assert says in text
 
 
-@pytest.mark.parametrize("task", [t for t in TASKS if t != "up"])
+@pytest.mark.parametrize("task", [t for t in TASKS if t not in ("doctor", "up")])
 def test_without_a_stack_each_task_says_so(fab: Fab, task: str) -> None:
     status, text = fab(task, *NEEDED.get(task, ()))
     assert (status, "Traceback" in text) == (1, False)
@@ -139,6 +140,17 @@ def test_up_says_what_it_starts_and_asks_before_it_costs(fab: Fab) -> None:
     assert status == 1
     assert "a t3.medium master and 3 c5.2xlarge workers, instances unknown" in text
     assert "--yes" in text
+
+
+def test_the_doctor_tells_everything_and_ends_with_1_where_something_would_fail(
+    fab: Fab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.checkups.quotas.read_quotas", lambda aws, service: {})
+    status, text = fab("doctor")
+    assert (status, "Traceback" in text) == (1, False)
+    assert "ssh_cidr is missing" in text
+    assert "ssh-keygen" in text
+    assert "account 123456789012" in text
 
 
 def test_ctrl_c_ends_a_task_with_130(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def test_overrides_reach_the_cli_as_context() -> None:
         "--change-set-name", "next", "--output", "/tmp/assembly", "-c", "workers=4",
     ]  # fmt: skip
     assert cdk.execute_command(cli, "deepcdk", "next", assembly) == [
-        "cdk", "deploy", "deepcdk", "--require-approval", "never", "--method", "execute-change-set",
+        "cdk", "deploy", "deepcdk", "--require-approval", "never", "--no-logs", "--method", "execute-change-set",
         "--change-set-name", "next", "--app", "/tmp/assembly",
     ]  # fmt: skip
     assert cdk.destroy_command(cli, "deepcdk", {}) == ["cdk", "destroy", "deepcdk", "--force"]

@@ -105,7 +105,7 @@ def test_many_additions_are_counted_and_few_are_listed() -> None:
     many = change_table("deepcdk", [worse, *added * 20, effect(change(ADDED, GROUP), {}, None)])
     assert many.rows[1] == (ADDED, "21 resources", "route (20), group of nodes")
     assert summary([worse, *added]) == "1 REMOVED, 1 added"
-    assert summary([]) == "outputs only"
+    assert summary([]) == "outputs or metadata only"
 
 
 def test_a_type_without_a_noun_keeps_its_own_name() -> None:

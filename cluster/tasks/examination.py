@@ -1,0 +1,37 @@
+"""The task that looks at everything before it costs."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.tasks import task
+
+from cluster import doctor as examiner
+from cluster import report
+from cluster.checkups.finding import FAIL, Subject
+from cluster.session import Session
+from cluster.tasks.terms import JSON, KEY, PROJECT, SET, guarded, say
+
+
+@task(iterable=["set_"], help={"json": JSON, "set": SET, "key": KEY})
+@guarded
+def doctor(c: Context, set_: list[str], json: bool = False, key: str = "") -> None:
+    """
+    Check what a deployment needs of account and laptop: credentials, key, images, zones, quotas, room.
+
+    It changes nothing and costs nothing. It ends with 1 where something would fail.
+
+    Example: fab doctor --set worker_instance_type=p5.48xlarge --set efa=true
+    """
+    session = Session(PROJECT, set_, key=key)
+    subject = Subject(aws=session.aws, config=session.config, project=PROJECT, home=Path.home(), key=key)
+    findings = examiner.examine(subject)
+    if json:
+        say(json_format.dumps(examiner.document(findings), indent=1))
+    else:
+        report.print_table(examiner.findings_table(session.config.stack_name, findings))
+    if any(each.state == FAIL for each in findings):
+        raise Exit(code=1)
