@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cluster.checkups import account, nodes, places, quotas
+from cluster.checkups import account, nodes, places, purchases, quotas
 from cluster.checkups.finding import FAIL, OK, UNKNOWN, WARN, Checkup, Finding, Subject
 from cluster.errors import DeepcdkError
 from cluster.report import Table
@@ -26,6 +26,8 @@ REMOTE: Final[tuple[tuple[str, Checkup], ...]] = (
     ("network quotas", quotas.addresses_and_networks),
     ("existing VPC", places.subnets),
     ("file system", places.file_system),
+    ("capacity reservation", purchases.reservation),
+    ("budget", purchases.budget),
 )
 """What needs AWS, by the name under which it is told where it cannot be asked."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cluster.errors import DeepcdkError, NoStackError
+from payload.runs import QUEUED
 from stacks.config import MASTER
 
 if TYPE_CHECKING:
@@ -69,9 +70,14 @@ def allow(session: Session, doing: str, reasons: Sequence[str], *, force: bool) 
 
 
 def end(session: Session, run_id: str, tell: Callable[[str], None]) -> None:
-    """Stop the live run with a checkpoint, as far as the master can be reached."""
+    """Take the runs that wait out of the queue, or one would begin next, and stop the live one with a checkpoint."""
     if not run_id:
         return
-    tell(f"stopping run {run_id}, with {GRACE_S:g} s for its checkpoint")
     with session.connect() as master:
-        session.supervisor(master).stop(run_id, GRACE_S)
+        supervisor = session.supervisor(master)
+        waiting = [str(each["run_id"]) for each in supervisor.runs() if each["state"] == QUEUED]
+        for each in reversed(waiting):
+            tell(f"taking run {each} out of the queue")
+            supervisor.stop(each, 0.0)
+        tell(f"stopping run {run_id}, with {GRACE_S:g} s for its checkpoint")
+        supervisor.stop(run_id, GRACE_S)

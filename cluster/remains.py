@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster import inventory
 from cluster.aws import aws_errors
 from cluster.effects import KINDS, noun
+from cluster.errors import DeepcdkError
 
 if TYPE_CHECKING:
     from cluster.aws import Aws
@@ -29,6 +30,16 @@ class Holder:
     def __str__(self) -> str:
         """Return noun and id."""
         return f"{self.noun} {self.physical_id}"
+
+
+def refuse_protected(stack: str, description: Mapping[str, Any] | None) -> None:
+    """Raise DeepcdkError for a stack under termination protection, before anything of it is stopped or emptied."""
+    if description is not None and description.get("EnableTerminationProtection"):
+        raise DeepcdkError(
+            f"stack {stack} is protected against its destruction",
+            where="termination_protection, as it was deployed last",
+            remedy="lift it with `fab up --set termination_protection=false`, then repeat",
+        )
 
 
 def find(aws: Aws, stack: str) -> tuple[Holder, ...]:

@@ -19,36 +19,42 @@ ROLES = (MASTER, WORKER)
 
 
 def image(subject: Subject) -> Iterator[Finding]:
-    """Check that the parameters of the images lead to images, and that these fit."""
+    """Check that the images are there, whether by id or by parameter, and fit."""
     config = subject.config
-    wanted = {role: images.choose(_given(config, role), _type(config, role)) for role in ROLES}
+    wanted = {role: wanted_image(config, role) for role in ROLES}
+    parameters = sorted({each.parameter for each in wanted.values() if each.parameter})
     with aws_errors("reading the image parameters"):
-        answer = subject.aws.client("ssm").get_parameters(Names=sorted(set(wanted.values())))
-    ids = {each["Name"]: each["Value"] for each in answer["Parameters"]}
+        told = subject.aws.client("ssm").get_parameters(Names=parameters)["Parameters"] if parameters else []
+    ids = {each["Name"]: each["Value"] for each in told}
+    chosen = {role: each.id or ids.get(each.parameter, "") for role, each in wanted.items()}
     with aws_errors("describing the images"):
         # A filter, for an id that is gone would be an error of its own.
-        answer = subject.aws.client("ec2").describe_images(
-            Filters=[{"Name": "image-id", "Values": sorted(set(ids.values()))}]
-        )
+        filters = [{"Name": "image-id", "Values": sorted({each for each in chosen.values() if each} or {"none"})}]
+        answer = subject.aws.client("ec2").describe_images(Filters=filters)
     found = {each["ImageId"]: each for each in answer["Images"]}
     now = datetime.datetime.now(datetime.UTC)
-    for role, parameter in wanted.items():
-        image_id = ids.get(parameter, "")
-        yield judge_image(config, role, parameter, image_id, found.get(image_id), now)
+    for role, each in wanted.items():
+        yield judge_image(config, role, each, chosen[role], found.get(chosen[role]), now)
 
 
-def _type(config: ClusterConfig, role: str) -> str:
-    return str(getattr(config, f"{role}_instance_type"))
+def wanted_image(config: ClusterConfig, role: str) -> images.Image:
+    """Return the image of a role, as the stack chooses it."""
+    return images.image(
+        id=getattr(config, f"{role}_image_id"),
+        parameter=getattr(config, f"{role}_image_parameter"),
+        root_device=getattr(config, f"{role}_root_device"),
+        instance_type=_types(config, role)[0],
+    )
 
 
-def _given(config: ClusterConfig, role: str) -> str:
-    return str(getattr(config, f"{role}_image_parameter"))
+def _types(config: ClusterConfig, role: str) -> tuple[str, ...]:
+    return (config.master_instance_type,) if role == MASTER else config.worker_types
 
 
 def judge_image(
     config: ClusterConfig,
     role: str,
-    parameter: str,
+    wanted: images.Image,
     image_id: str,
     described: Mapping[str, Any] | None,
     now: datetime.datetime,
@@ -58,18 +64,25 @@ def judge_image(
     def found(state: str, what: str, remedy: str = "") -> Finding:
         return Finding(check=f"{role} image", state=state, what=what, remedy=remedy)
 
-    key = f"{role}_image_parameter"
+    key = f"{role}_image_id" if wanted.id else f"{role}_image_parameter"
+    parameter = wanted.parameter
     if not image_id:
         remedy = f"set {key} to one that this region has: `aws ssm get-parameters-by-path --path /aws/service/...`"
         return found(FAIL, f"there is no parameter {parameter} in this region", remedy)
     if described is None:
-        return found(FAIL, f"{parameter} leads to {image_id}, which this account does not see", f"set another {key}")
+        what = f"{parameter} leads to {image_id}, which" if parameter else image_id
+        return found(FAIL, f"{what} this account does not see in this region", f"set another {key}")
     if described.get("State", "available") != "available":
         return found(FAIL, f"{image_id} is {described['State']}", f"set another {key}")
-    kind, built_for = find(_type(config, role)), described.get("Architecture", "")
-    if kind is not None and built_for not in kind.architectures:
-        processors = " or ".join(kind.architectures)
-        return found(FAIL, f"{image_id} is for {built_for}, {kind.name} has {processors}", f"set another {key}")
+    built_for = described.get("Architecture", "")
+    for kind in filter(None, map(find, _types(config, role))):
+        if built_for not in kind.architectures:
+            processors = " or ".join(kind.architectures)
+            return found(FAIL, f"{image_id} is for {built_for}, {kind.name} has {processors}", f"set another {key}")
+    root = described.get("RootDeviceName", wanted.root_device)
+    if root != wanted.root_device:
+        what = f"the root device of {image_id} is {root}: {wanted.root_device} would become a second, empty volume"
+        return found(FAIL, what, f"set {role}_root_device = {root}")
     needs_gib, has_gib = _root_gib(described), getattr(config, f"{role}_volume_gib")
     if needs_gib > has_gib:
         remedy = f"set {role}_volume_gib to {needs_gib} or more"
@@ -94,7 +107,7 @@ def offering(subject: Subject) -> Iterator[Finding]:
     """Check that the zones of the subnets offer the instance types."""
     config = subject.config
     zones = zones_of(subject.aws, config)
-    wanted = sorted({_type(config, role) for role in ROLES})
+    wanted = sorted({kind for role in ROLES for kind in _types(config, role)})
     with aws_errors("asking what the zones offer"):
         pages = (
             subject.aws.client("ec2")
@@ -102,12 +115,21 @@ def offering(subject: Subject) -> Iterator[Finding]:
             .paginate(LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": wanted}])
         )
         offers = [(each["InstanceType"], each["Location"]) for page in pages for each in page["InstanceTypeOfferings"]]
+    offered = {kind: {zone for name, zone in offers if name == kind} for kind in wanted}
     for kind in wanted:
-        yield judge_offering(kind, zones, {zone for name, zone in offers if name == kind}, own=not config.vpc_id)
+        others = [other for other in config.worker_types if other != kind]
+        # Where another type of the workers is offered everywhere, the group launches that one.
+        spare = kind != config.master_instance_type and any(set(zones) <= offered[other] for other in others)
+        yield judge_offering(kind, zones, offered[kind], own=not config.vpc_id, spare=spare)
 
 
-def judge_offering(kind: str, zones: Sequence[str], offered: Collection[str], *, own: bool) -> Finding:
-    """Judge whether every zone of the subnets offers a type. `own`: the VPC's zones are CloudFormation's choice."""
+def judge_offering(
+    kind: str, zones: Sequence[str], offered: Collection[str], *, own: bool, spare: bool = False
+) -> Finding:
+    """Judge whether every zone of the subnets offers a type.
+
+    `own`: the VPC's zones are CloudFormation's choice. `spare`: another type would do as well.
+    """
     name = f"zones for {kind}"
     missing = [zone for zone in zones if zone not in offered]
     if not zones:
@@ -123,7 +145,7 @@ def judge_offering(kind: str, zones: Sequence[str], offered: Collection[str], *,
         else "name subnets of a zone that offers it, or take another type"
     )
     what = f"not offered in {', '.join(missing)}, where the nodes would be; offered in {elsewhere}"
-    return Finding(check=name, state=FAIL, what=what, remedy=remedy)
+    return Finding(check=name, state=WARN if spare else FAIL, what=what, remedy=remedy)
 
 
 def zones_of(aws: Aws, config: ClusterConfig) -> list[str]:

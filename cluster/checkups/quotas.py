@@ -15,6 +15,7 @@ from cluster.aws import aws_errors
 from cluster.checkups.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject
 from stacks.config import CLUSTER_TAG, ClusterConfig
 from stacks.instance_types import find
+from stacks.keys.network import ONE_NAT_GATEWAY
 
 if TYPE_CHECKING:
     from cluster.aws import Aws
@@ -45,7 +46,10 @@ class Demand:
 
 
 def demands(config: ClusterConfig) -> tuple[Demand, ...]:
-    """Return what the cluster needs, by instance type and market; types that the table lacks are left out."""
+    """Return what the cluster needs, by instance type and market; types that the table lacks are left out.
+
+    Of several types for the workers it is the most wanted one. Capacity blocks count against no quota of these.
+    """
     found: dict[tuple[str, str], list[int]] = {}
 
     def add(instance_type: str, market: str, now: int, most: int) -> None:
@@ -56,7 +60,9 @@ def demands(config: ClusterConfig) -> tuple[Demand, ...]:
             entry[1] += most * kind.vcpus
 
     add(config.master_instance_type, ON_DEMAND, 1, 1)
-    if config.spot:
+    if config.capacity_block:
+        pass
+    elif config.spot:
         certain, worker = config.on_demand_workers, config.worker_instance_type
         add(worker, ON_DEMAND, min(certain, config.workers), certain)
         add(worker, SPOT, max(0, config.workers - certain), config.max_workers - certain)
@@ -162,7 +168,7 @@ def addresses_and_networks(subject: Subject) -> Iterator[Finding]:
     if subject.deployed or config.vpc_id:
         yield Finding(check="network quotas", state=OK, what="no VPC and no elastic address is added")
         return
-    wanted = 1 if config.nat_gateways == "one" else config.availability_zones
+    wanted = 1 if config.nat_gateways == ONE_NAT_GATEWAY else config.availability_zones
     with aws_errors("counting VPCs and addresses"):
         ec2 = subject.aws.client("ec2")
         have_vpcs = sum(len(page["Vpcs"]) for page in ec2.get_paginator("describe_vpcs").paginate())

@@ -136,6 +136,7 @@ def down(c: Context, set_: list[str], yes: bool = False, force: bool = False, ke
     """
     session = Session(PROJECT, set_, key=key)
     stack = session.deployed_stack
+    remains.refuse_protected(stack.name, inventory.describe_stack(session.aws, stack.name))
     holders = remains.find(session.aws, stack.name)
     doing = f"destroying stack {stack.name}"
     run_id = liveness.allow(session, doing, (), force=force)

@@ -20,6 +20,7 @@ class FakeSession:
         self.deployed_stack = SimpleNamespace(master_group="m", efs_mount="/mnt/efs")
         self.inventory = SimpleNamespace(instances=[SimpleNamespace(role="master", state=s) for s in states])
         self.stopped: list[tuple[str, float]] = []
+        self.queued: tuple[str, ...] = ()
 
     def connect(self) -> Any:
         if self.error:
@@ -33,7 +34,12 @@ class FakeSession:
         return
 
     def supervisor(self, _: object) -> Any:
-        return SimpleNamespace(live=lambda: self.live, stop=lambda run, grace: self.stopped.append((run, grace)))
+        runs = [{"run_id": "old", "state": "failed"}, *({"run_id": each, "state": "queued"} for each in self.queued)]
+        return SimpleNamespace(
+            live=lambda: self.live,
+            runs=lambda: runs,
+            stop=lambda run, grace: self.stopped.append((run, grace)),
+        )
 
 
 def fake(**how: Any) -> Any:
@@ -76,3 +82,10 @@ def test_what_is_forced_ends_the_run_with_a_checkpoint() -> None:
     assert "run one" in told[0]
     end(session, "", told.append)
     assert len(session.stopped) == 1
+
+
+def test_what_waits_does_not_begin_when_the_live_run_is_stopped() -> None:
+    session = fake(live="one")
+    session.queued = ("two", "three")
+    end(session, "one", lambda _: None)
+    assert [run for run, _ in session.stopped] == ["three", "two", "one"]

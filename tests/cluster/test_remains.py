@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.remains import Holder, describe_fate, describe_remains, parse
+import pytest
+
+from cluster.errors import DeepcdkError
+from cluster.remains import Holder, describe_fate, describe_remains, parse, refuse_protected
 
 TEMPLATE = {
     "Resources": {
@@ -70,3 +73,11 @@ def test_what_stays_is_told_with_its_id_and_what_it_costs() -> None:
     assert "cost nothing any more" in gone
     assert kept.startswith("still there: bucket id")
     assert "key pair mine" in tools
+
+
+def test_a_protected_stack_is_refused_before_anything_is_emptied() -> None:
+    refuse_protected("deepcdk", None)
+    refuse_protected("deepcdk", {"EnableTerminationProtection": False})
+    with pytest.raises(DeepcdkError, match="protected") as caught:
+        refuse_protected("deepcdk", {"EnableTerminationProtection": True})
+    assert "termination_protection=false" in caught.value.remedy
