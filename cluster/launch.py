@@ -28,6 +28,7 @@ from payload.launcher import horovodrun
 from payload.rank import words as rank_words
 
 RUNTIME_PYTHON = "RUNTIME/bin/python"
+CORES = "cores"
 _ANY_RUN = "/run"
 
 
@@ -74,11 +75,24 @@ class Training:
         return ("-m", "payload.train", "--recipe", self.recipe, "--run-dir", run_directory, *flags, *self.further)
 
 
-def read_work(payload: str, entry: str, further: Sequence[str], recipe: Mapping[str, str]) -> Training | Program:
+def read_work(
+    payload: str,
+    entry: str,
+    further: Sequence[str],
+    recipe: Mapping[str, str],
+    *,
+    requirements: str = "",
+    keras: str = "",
+) -> Training | Program:
     """Read what is to run: the user's program, or else a recipe with its flags. Raises UsageError for a mixture."""
     given = {name: text for name, text in recipe.items() if text}
     if not payload:
-        for flag, value in (("--entry", entry), ("words after --", shlex.join(further))):
+        for flag, value in (
+            ("--entry", entry),
+            ("words after --", shlex.join(further)),
+            ("--requirements", requirements),
+            ("--keras", keras),
+        ):
             if value:
                 raise UsageError(flag, value, "needs --payload DIRECTORY, the one with your program")
         arguments = given.pop("args", "")
@@ -86,7 +100,7 @@ def read_work(payload: str, entry: str, further: Sequence[str], recipe: Mapping[
     for name, text in given.items():
         rule = "is a recipe's; a program of your own takes its arguments in --entry or after --"
         raise UsageError(f"--{name.replace('_', '-')}", text, rule)
-    return Program.from_arguments(payload, entry, further)
+    return Program.from_arguments(payload, entry, further, requirements=requirements, keras=keras)
 
 
 def parse_nodes_argument(text: str, max_workers: int) -> int:
@@ -157,11 +171,19 @@ class Terms:
 
     environment: tuple[tuple[str, str], ...] = ()
     """Variables for the ranks."""
+    secrets: tuple[str, ...] = ()
+    """Names of those whose values go another way."""
+    ranks_per_node: str = ""
+    """A number, `cores`, or empty for the slots that each node registered."""
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     preflight: str = "auto"
     """auto, full or skip."""
 
     def __post_init__(self) -> None:
+        if self.ranks_per_node not in ("", CORES):
+            parse_whole("--ranks-per-node", self.ranks_per_node, lowest=1)
+        if both := {name for name, _ in self.environment} & set(self.secrets):
+            raise UsageError("--secret", min(both), "is given with --env too; give it once")
         for flag, given in (
             ("--hierarchical-allreduce", self.knobs.hierarchical_allreduce),
             ("--hierarchical-allgather", self.knobs.hierarchical_allgather),
@@ -179,12 +201,19 @@ def build(
     payload: str,
     program: str = "",
     terms: Terms,
+    cores: Mapping[str, int] | None = None,
     now: datetime.datetime,
     token: str,
     git_commit: str,
 ) -> Launch:
-    """Build the spec of a run on the first `count` workers; `payload` and `program` name the pushed trees."""
+    """Build the spec of a run on the first `count` workers; `payload` and `program` name the pushed trees.
+
+    `cores` are those of each node by its name, where the terms ask for a rank on each.
+    """
     hosts = choose_hosts(nodes, count)
+    if terms.ranks_per_node:
+        wanted = None if terms.ranks_per_node == CORES else int(terms.ranks_per_node)
+        hosts = tuple(dataclasses.replace(host, slots=wanted or (cores or {}).get(host.name, 1)) for host in hosts)
     run_id = make_run_id(now, work.label, token)
     return Launch(
         run_id=run_id,
@@ -203,6 +232,10 @@ def build(
         ),
         knobs=terms.knobs,
         preflight=terms.preflight,
+        requirements=work.requirements if isinstance(work, Program) else "",
+        keras=work.keras if isinstance(work, Program) else 3,
+        secrets=terms.secrets,
+        ranks_per_node=max(host.slots for host in hosts) if terms.ranks_per_node else 0,
     )
 
 

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from cluster.errors import UsageError
+from cluster.keras_traps import KerasTrapError, Trap, find
 from cluster.push import Tree, check_syntax, pack
 from payload.launch import PROGRAM_FOLDER
 
 MAX_WORD_BYTES: Final = 128 * 1024 - 1
 """Longest single argument or NAME=VALUE that Linux gives to a program; it counts the byte that ends it."""
+REQUIREMENTS: Final = "requirements.txt"
+"""Installed by itself where the directory has it, as everybody expects."""
 MAX_TREE_BYTES: Final = 1 << 30
 """Of a program's directory: code, not data. It is held in memory while it is packed."""
 
@@ -27,6 +30,11 @@ class Program:
     directory: Path
     entry: tuple[str, ...]
     """Words that each rank runs: `train.py --flag v`, `-m package --flag v`, or a command and its arguments."""
+
+    requirements: str = ""
+    """Path of the requirements file within the directory; empty: none."""
+    keras: int = 3
+    """What tf.keras and keras mean to it: 3, or 2."""
 
     def __post_init__(self) -> None:
         if not self.directory.is_dir():
@@ -40,15 +48,35 @@ class Program:
             raise UsageError("--entry", self.entry[0], f"is not a file in {self.directory}")
         if script is not None:
             check_syntax(self.directory, [script.relative_to(self.directory)])
+        if self.requirements and not (self.directory / self.requirements).is_file():
+            raise UsageError("--requirements", self.requirements, f"is not a file in {self.directory}")
 
     @classmethod
-    def from_arguments(cls, payload: str, entry: str, further: Sequence[str]) -> Program:
-        """Build it from --payload, from --entry, which is split as a shell would, and from the words after `--`."""
+    def from_arguments(
+        cls, payload: str, entry: str, further: Sequence[str], *, requirements: str = "", keras: str = ""
+    ) -> Program:
+        """Build it from --payload, from --entry, which is split as a shell would, and from the words after `--`.
+
+        Raises KerasTrapError for one that would train wrongly without a word, unless --keras says that all is well.
+        """
+        if keras not in ("", "2", "3"):
+            raise UsageError("--keras", keras, "must be 2 or 3")
         try:
             words = shlex.split(entry)
         except ValueError as error:
             raise UsageError("--entry", entry, f"cannot be split into words: {error}") from None
-        return cls(directory=Path(payload).expanduser().resolve(), entry=(*words, *further))
+        directory = Path(payload).expanduser().resolve()
+        if not requirements and (directory / REQUIREMENTS).is_file():
+            requirements = REQUIREMENTS
+        program = cls(directory=directory, entry=(*words, *further), requirements=requirements, keras=int(keras or 3))
+        if silent := [trap for trap in program.keras_traps() if trap.is_silent and not keras]:
+            raise KerasTrapError(silent)
+        return program
+
+    def keras_traps(self) -> list[Trap]:
+        """Find what the program does with Horovod that Keras 3 does not bear; with Keras 2 all is well."""
+        script = self.script
+        return find(self.directory, script) if script is not None and self.keras == 3 else []
 
     @property
     def script(self) -> Path | None:

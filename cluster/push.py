@@ -25,12 +25,15 @@ CONTROL_MODULES: Final = (
     "__init__",
     "afterlife",
     "allreduce_proof",
+    "equipment",
     "errand",
     "fanout",
+    "file_lock",
     "keeper",
     "knobs",
     "launch",
     "launcher",
+    "layer",
     "load",
     "node_facts",
     "owner",
@@ -43,6 +46,7 @@ CONTROL_MODULES: Final = (
     "supervision",
     "supervisor",
     "turns",
+    "vault",
     "watch",
 )
 CONTROL_FILES: Final = (*(f"{name}.py" for name in CONTROL_MODULES), "bin/ssh")

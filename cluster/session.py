@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import json
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from cluster.price import Prices, cache_file, shown, total_per_hour
 from cluster.program import Program
 from cluster.push import Pushed, Tree, control_tree, push
 from cluster.reader import Interruptible
+from payload import vault
 from payload.launch import Launch, LaunchError, Node, workers
 from payload.runs import QUEUED
 from stacks.config import NOWHERE, ClusterConfig, ConfigError
@@ -177,15 +179,30 @@ class Supervisor:
                 where=self.master.where,
             ) from None
 
-    def start(self, spec: Launch, *, queue: bool = False) -> int | None:
+    def start(self, spec: Launch, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> int | None:
         """Start a run that goes on without us; with `queue`, when its turn comes.
 
         Return its place in the queue, None where it began at once. Raises LiveRunError while another one is live or
         queued, unless this one may wait.
         """
-        answer = self._call("start", *(["--queue"] if queue else []), stdin=spec.to_json().encode())
+        with self._kept(spec.run_id, secrets or {}):
+            answer = self._call("start", *(["--queue"] if queue else []), stdin=spec.to_json().encode())
         position: int | None = answer["position"]
         return position
+
+    @contextlib.contextmanager
+    def _kept(self, run_id: str, secrets: Mapping[str, str]) -> Iterator[None]:
+        """Leave a run's secrets with the master, over standard input; take them away again where it does not start."""
+        if not secrets:
+            yield
+            return
+        doing, text = "leaving the secrets with the master", json.dumps(dict(secrets)).encode()
+        self.master.check(vault.command("keep", run_id), directory=self.directory, stdin=text, doing=doing)
+        try:
+            yield
+        except BaseException:
+            self.master.run(vault.command("drop", run_id), directory=self.directory)
+            raise
 
     def live(self) -> str:
         """Return the id of the live run, "" without one."""
@@ -212,12 +229,14 @@ class Supervisor:
         answer: dict[str, Any] = self._call("show", *([run_id] if run_id else []))
         return answer
 
-    def resume(self, spec: Launch, *, queue: bool = False) -> dict[str, Any]:
+    def resume(self, spec: Launch, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> dict[str, Any]:
         """Go on with a run; with `queue`, when its turn comes. Return its `checkpoints` and its `position` as `start`.
 
         Raises LiveRunError as `start`.
         """
-        answer: dict[str, Any] = self._call("resume", *(["--queue"] if queue else []), stdin=spec.to_json().encode())
+        flags = ["--queue"] if queue else []
+        with self._kept(spec.run_id, secrets or {}):
+            answer: dict[str, Any] = self._call("resume", *flags, stdin=spec.to_json().encode())
         return answer
 
     def remove(self, run_id: str) -> dict[str, Any]:
@@ -290,6 +309,7 @@ def specify(
     payload: str,
     program: str,
     terms: launch.Terms,
+    cores: Mapping[str, int] | None = None,
 ) -> Launch:
     """Build the spec of a new run. Raises DeepcdkError for one that cannot be."""
     source = work.directory if isinstance(work, Program) else session.project
@@ -302,6 +322,7 @@ def specify(
             payload=payload,
             program=program,
             terms=terms,
+            cores=cores,
             now=datetime.datetime.now(datetime.UTC),
             token=secrets.token_hex(2),
             git_commit=launch.git_commit(source),

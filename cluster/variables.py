@@ -51,6 +51,16 @@ def read_secrets(given: Iterable[str], environ: Mapping[str, str]) -> dict[str, 
     return found
 
 
+def check_secrets(run_id: str, wanted: Iterable[str], given: Mapping[str, str]) -> None:
+    """Raise UsageError unless a run that goes on is given all its secrets again, and no others."""
+    if absent := sorted(set(wanted) - set(given)):
+        raise UsageError(
+            "--secret", None, f"run {run_id} needs {', '.join(absent)} again: none is kept when a run ends"
+        )
+    if unknown := sorted(set(given) - set(wanted)):
+        raise UsageError("--secret", unknown[0], f"is none of run {run_id}'s")
+
+
 def _read_file(name: str, path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")

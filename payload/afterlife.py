@@ -55,6 +55,8 @@ def resumed(before: Launch, nodes: Sequence[Node], hosts: Sequence[Node]) -> Lau
     """Build the spec with which a run goes on, on these hosts. Raises LaunchError where it cannot."""
     if before.launcher or before.command[:2] != RESUMABLE:
         raise LaunchError(f"run {before.run_id} is not of payload.train, which alone knows how to go on")
+    if before.ranks_per_node:
+        hosts = [dataclasses.replace(host, slots=before.ranks_per_node) for host in hosts]
     ranks = sum(host.slots for host in hosts)
     if ranks != before.ranks:
         # Another number of ranks is another global batch, so the steps would not be those of this run.

@@ -23,6 +23,8 @@ RUNS_VARIABLE: Final = "DEEPCDK_RUNS"
 PROGRAM_FOLDER: Final = "program"
 """Where a pushed tree holds the user's files; the payload's lie in `payload`."""
 WORK_FOLDER: Final = "work"
+TF_KERAS: Final = "tf-keras==2.21.*"
+"""Keras 2 for the runtime's TensorFlow; the two go together by their versions."""
 
 
 class LaunchError(ValueError):
@@ -125,6 +127,14 @@ class Launch:
     """Further variables for the ranks. They read them from this spec, so that no command line shows them."""
     program: str = ""
     """Name of the pushed tree of the user's own program, under payloads/; empty: the command is of the payload."""
+    requirements: str = ""
+    """The program's requirements file, a path within its tree; empty: none."""
+    keras: int = 3
+    """Version of Keras that `tf.keras` and `keras` mean to the program: 3, or 2 (the package tf-keras)."""
+    secrets: tuple[str, ...] = ()
+    """Names of further variables, whose values the ranks find in `payload.vault`."""
+    ranks_per_node: int = 0
+    """Ranks that the user asked of each node, to be held against what it has; 0: the slots that it registered."""
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     recipe: str = ""
     """What the run is called: the recipe, or the name of the user's script."""
@@ -145,6 +155,8 @@ class Launch:
         if not re.fullmatch(r"(?:/[A-Za-z0-9][\w.-]*)+", self.efs_mount, flags=re.ASCII):
             # Horovod puts its working directory on a shell's command line without quotes.
             raise LaunchError(f"efs_mount = {self.efs_mount!r}: must be an absolute path without spaces or quotes")
+        if self.keras not in (2, 3) or (self.keras == 2 and not self.program):
+            raise LaunchError(f"keras = {self.keras!r}: must be 3, or 2 for a program of your own")
         if self.program and not self.command:
             raise LaunchError("command is empty: a program needs an entry")
         if self.knobs.hierarchical_allreduce or self.knobs.hierarchical_allgather:
@@ -186,6 +198,16 @@ class Launch:
     def working_directory(self) -> str:
         """Return the directory in which the ranks run: for a user's program its copy in the run's directory."""
         return f"{self.run_directory}/{WORK_FOLDER}" if self.program else self.payload_directory
+
+    @property
+    def further_requirements(self) -> tuple[str, ...]:
+        """Return what the ranks need beyond the program's own requirements."""
+        return (TF_KERAS,) if self.keras == 2 else ()
+
+    @property
+    def needs_layer(self) -> bool:
+        """Tell whether the ranks need packages that the runtime lacks."""
+        return bool(self.requirements or self.further_requirements)
 
     def to_json(self) -> str:
         """Return the spec as JSON, which `from_json` reads back unchanged."""

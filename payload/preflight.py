@@ -93,8 +93,9 @@ def facts_command(python: str, launch: Launch) -> list[str]:
 
 
 def proof_ranks(python: str, launch: Launch) -> list[str]:
-    """Build what each rank of the allreduce runs."""
-    return [python, "-m", "payload.allreduce_proof", launch.run_directory]
+    """Build what each rank of the allreduce runs, on the interface that the run's own ranks will take."""
+    proof = ["-m", "payload.allreduce_proof", launch.run_directory]
+    return [python, "-m", "payload.rank", launch.run_directory, *proof]
 
 
 def judge(launch: Launch, answers: Mapping[str, Completed], spec_sha256: str) -> tuple[Report, dict[str, NodeFacts]]:

@@ -1,6 +1,6 @@
 """Become one rank: read from the run's spec what to run, in which directory and with which variables, and turn into it.
 
-    python -m payload.rank RUN_DIRECTORY
+    python -m payload.rank RUN_DIRECTORY [-m MODULE ...]    # a module of the payload, in place of the own command
 
 Horovod's launcher writes command lines that a shell reads and `ps` shows. So all that it starts is this, and what the
 user gave travels in a file: words of any length and content, and variables that no command line shows.
@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from payload import vault
 from payload.launch import Launch, LaunchError
 
 NOT_STARTED: Final = 127
@@ -35,13 +36,23 @@ def words(launch: Launch, python: str) -> list[str]:
 
 def environment(launch: Launch, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
     """Return the rank's variables: what Horovod's launcher set, its node's interface, and what the user gave."""
-    result = dict(inherited)
-    if interface:
-        result |= {"HOROVOD_GLOO_IFACE": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
+    result = {**inherited, **on_interface(interface)}
     if launch.program:
         # `python`, and the programs that the requirements bring, before the system's.
         result["PATH"] = f"{Path(python).parent}:{result.get('PATH', os.defpath)}"
+        if launch.keras == 2:
+            result["TF_USE_LEGACY_KERAS"] = "1"
+        # The payload's guard speaks where Keras 3 would fail without a word.
+        paths = [f"{launch.payload_directory}/payload/guard", dict(launch.environment).get("PYTHONPATH", "")]
+        result |= {"PYTHONPATH": ":".join(filter(None, paths))}
+        given = {name: value for name, value in launch.environment if name != "PYTHONPATH"}
+        return result | {"PWD": launch.working_directory} | given
     return result | {"PWD": launch.working_directory} | dict(launch.environment)
+
+
+def on_interface(interface: str) -> dict[str, str]:
+    """Return the variables that keep Gloo and NCCL to one interface; none where it is not known."""
+    return {"HOROVOD_GLOO_IFACE": interface, "NCCL_SOCKET_IFNAME": f"={interface}"} if interface else {}
 
 
 def interface_with(address: str, names: Sequence[str], address_of: Callable[[str], str]) -> str:
@@ -72,10 +83,17 @@ def main(argv: Sequence[str]) -> int:
     mine = [host.address for host in launch.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]
     names = [name for _, name in socket.if_nameindex()]
     interface = interface_with(mine[0], names, read_address) if mine else ""
+    if argv[1:]:
+        os.execve(sys.executable, [sys.executable, *argv[1:]], inherited | on_interface(interface))
     command = words(launch, sys.executable)
     try:
+        secrets = vault.read(vault.vault(Path.home()), launch.run_id, launch.secrets)
+    except vault.VaultError as error:
+        print(error, file=sys.stderr)
+        return NOT_STARTED
+    try:
         os.chdir(launch.working_directory)
-        os.execvpe(command[0], command, environment(launch, inherited, sys.executable, interface))
+        os.execvpe(command[0], command, environment(launch, inherited, sys.executable, interface) | secrets)
     except OSError as error:
         print(f"{command[0]} in {launch.working_directory}: {error.strerror}", file=sys.stderr)
     return NOT_STARTED

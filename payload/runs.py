@@ -220,6 +220,13 @@ class Runs:
                 file.write(content)
         return dead if dead != run_id else None
 
+    def is_over(self, run_id: str) -> bool:
+        """Tell whether a run has ended for certain; one without a state may not have begun."""
+        try:
+            return self[run_id].read_state().state in FINAL_STATES
+        except (OSError, ValueError):
+            return False
+
     def hand_over(self, run_id: str, owner: Owner) -> None:
         """Name another process as the holder of this run's lock."""
         write_atomically(self.lock, json.dumps({"run_id": run_id, "owner": dataclasses.asdict(owner)}))

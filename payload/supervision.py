@@ -15,9 +15,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Final
 
-from payload import preflight, reaper
+from payload import equipment, preflight, reaper, vault
 from payload.errand import Completed, execute, remote_command
 from payload.knobs import Knobs
 from payload.launch import NODE_PYTHON, Launch, Node
@@ -92,6 +93,7 @@ class Supervisor:
         finally:
             if self.state.state != "succeeded":
                 self._reap(signal.SIGKILL, wait_s=5.0)
+            self._drop_secrets()
             self.runs.release(self.launch.run_id)
         return self.state
 
@@ -109,10 +111,8 @@ class Supervisor:
             number=signal.SIGKILL,
             wait_s=10.0,
         )
-        wheelhouse = f"{self.launch.efs_mount}/payloads/.wheelhouse"
-        ensure = [NODE_PYTHON, "-m", "payload.runtime", "ensure", "--wheelhouse", wheelhouse]
-        both = ["/bin/sh", "-c", f"{shlex.join(clear)} && exec {shlex.join(ensure)}"]
-        results = self._everywhere(hosts, both, PREPARE_TIMEOUT_S)
+        prepare = ["/bin/sh", "-c", equipment.script(self.launch, clear)]
+        results = self._everywhere(hosts, prepare, PREPARE_TIMEOUT_S)
         if self._stop_requested:
             return ""
         failures = {name: _tail(done.output) for name, done in results.items() if done.status != 0}
@@ -121,6 +121,8 @@ class Supervisor:
         paths = {name: done.output.strip().splitlines()[-1] for name, done in results.items()}
         if len(set(paths.values())) != 1:
             raise PreparationError({name: f"runtime at {path}" for name, path in paths.items()})
+        if failed := vault.share(vault.vault(Path.home()), self.launch, self._remote):
+            raise PreparationError(failed)
         return next(iter(paths.values()))
 
     def _is_stopping(self) -> bool:
@@ -188,6 +190,19 @@ class Supervisor:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+    def _remote(self, host: Node, argv: Sequence[str]) -> list[str]:
+        return remote_command(self.ssh, host, self.launch.payload_directory, argv)
+
+    def _drop_secrets(self) -> None:
+        """Remove the run's secrets everywhere, and here those of runs that ended without a supervisor."""
+        if self.launch.secrets:
+            drop = vault.command("drop", self.launch.run_id)
+            for name, done in self._everywhere([None, *self.launch.hosts], drop, 30.0).items():
+                if done.status != 0:
+                    self._say(f"{name}: secrets not removed: {_tail(done.output)}")
+        with contextlib.suppress(OSError):
+            vault.sweep(vault.vault(Path.home()), self.runs.is_over)
 
     def _everywhere(self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float) -> dict[str, Completed]:
         """Run one command on all hosts at once, each in the payload's directory; keep every host's result."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json as json_format
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,17 +13,28 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
+from cluster import fanout
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.fanout import words_after_dashes
 from cluster.follow import Picture
-from cluster.launch import Terms, Training, dry_run_lines, parse_knobs, parse_nodes_argument, parse_preflight, read_work
+from cluster.launch import (
+    CORES,
+    Terms,
+    Training,
+    dry_run_lines,
+    parse_knobs,
+    parse_nodes_argument,
+    parse_preflight,
+    read_work,
+)
 from cluster.program import Program
 from cluster.push import Tree, payload_tree
-from cluster.session import Session, provide_nodes, specify
+from cluster.session import Session, Supervisor, provide_nodes, specify
 from cluster.tasks.terms import FULL_PREFLIGHT, KEY, PROJECT, QUEUE, RUN, SET, SKIP_PREFLIGHT, YES, guarded, say
-from cluster.variables import parse_environment
+from cluster.variables import check_secrets, parse_environment, read_secrets
 from cluster.watching import describe_end, watch
 from payload.afterlife import resumed
+from payload.fanout import Request
 from payload.launch import Launch, Node, choose_hosts, workers
 from payload.runs import LIVE_STATES, QUEUED
 
@@ -43,7 +55,7 @@ def push(c: Context, set_: list[str], key: str = "") -> None:
 
 
 @task(
-    iterable=["set_", "env"],
+    iterable=["set_", "env", "secret"],
     auto_shortflags=False,  # one letter for each of so many would mean nothing
     help={
         "nodes": "worker nodes to train on; the group grows to it, after asking",
@@ -56,6 +68,10 @@ def push(c: Context, set_: list[str], key: str = "") -> None:
         "args": "further arguments of payload.train, as one shell-quoted string",
         "payload": "directory of a program of your own, to run in place of a recipe",
         "entry": "what each rank runs in it, such as 'train.py --epochs 3'; words after -- follow unchanged",
+        "requirements": "the program's requirements file; default: requirements.txt where its directory has one",
+        "keras": "what tf.keras and keras mean to the program: 3, or 2",
+        "ranks_per_node": "a number, or cores; default: one a GPU, or one where a node has none",
+        "secret": "variable for the ranks from your environment, as NAME, or from a file, as NAME=@FILE; in no record",
         "env": "variable for the ranks, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
         "fusion_threshold_mb": "Horovod: MiB of gradients that travel together; default: 128",
         "cycle_time_ms": "Horovod: how often gradients are gathered; default: 5, or the autotuner's choice",
@@ -80,6 +96,7 @@ def train(
     c: Context,
     set_: list[str],
     env: list[str],
+    secret: list[str],
     nodes: str = "2",
     recipe: str = "",
     epochs: str = "",
@@ -90,6 +107,9 @@ def train(
     args: str = "",
     payload: str = "",
     entry: str = "",
+    requirements: str = "",
+    keras: str = "",
+    ranks_per_node: str = "",
     fusion_threshold_mb: str = "",
     cycle_time_ms: str = "",
     cache_capacity: str = "",
@@ -128,9 +148,14 @@ def train(
             "data_dir": data_dir,
             "args": args,
         },
+        requirements=requirements,
+        keras=keras,
     )
+    secrets = read_secrets(secret, os.environ)
     terms = Terms(
         environment=parse_environment(env),
+        secrets=tuple(secrets),
+        ranks_per_node=ranks_per_node,
         knobs=parse_knobs(
             fusion_threshold_mb=fusion_threshold_mb,
             cycle_time_ms=cycle_time_ms,
@@ -146,24 +171,35 @@ def train(
     count = parse_nodes_argument(nodes, session.stack.max_workers)
     session.prices.begin(session.instance_types)
 
+    cores: dict[str, int] = {}
+
     def specified(found: Sequence[Node], on: int = count) -> Launch:
         return specify(
-            session, work, found, on, payload=trees[0].name, program=trees[1].name if trees[1:] else "", terms=terms
+            session,
+            work,
+            found,
+            on,
+            payload=trees[0].name,
+            program=trees[1].name if trees[1:] else "",
+            terms=terms,
+            cores=cores,
         )
 
     with session.connect() as master:
+        supervisor = session.supervisor(master)
         if dry_run:
+            cores |= count_cores(supervisor) if ranks_per_node == CORES else {}
             for line in dry_run_lines(session.nodes(master), count, specified):
                 say(line)
             return
-        supervisor = session.supervisor(master)
         if not queue and (live := supervisor.live()):
             raise LiveRunError(live)
         for tree in trees:
             say(str(session.push(master, tree)))
         found = provide_nodes(session, master, count, yes=yes, tell=say, least=session.config.least_workers)
+        cores |= count_cores(supervisor) if ranks_per_node == CORES else {}
         spec = specified(found, min(count, len(workers(found))))
-        say_turn(spec.run_id, supervisor.start(spec, queue=queue))
+        say_turn(spec.run_id, supervisor.start(spec, secrets, queue=queue))
         say(f"run {spec.run_id}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
         if follow and not detach:
             finish(session, spec.run_id, lambda: watch(session, supervisor, spec.run_id, log=bool(spec.program)))
@@ -171,10 +207,20 @@ def train(
             say(f"it goes on by itself; watch it with `fab attach --run {spec.run_id}`")
 
 
+def count_cores(supervisor: Supervisor) -> dict[str, int]:
+    """Ask each worker how many cores a process of it may use."""
+    results = fanout.run(supervisor.master, supervisor.directory, Request(command=("nproc",)), None)
+    if any(result.failed for result in results):
+        raise fanout.CommandFailedError(results)
+    return {result.name: int(result.stdout) for result in results}
+
+
 def pack_trees(payload: Path, work: Training | Program) -> list[Tree]:
     """Check and pack the payload, and after it the user's program where there is one."""
     if not isinstance(work, Program):
         return [payload_tree(payload)]
+    for trap in work.keras_traps():
+        say(f"Keras 3: {trap}")
     _, links = work.survey()
     if links:
         shown = ", ".join(map(str, links[:3])) + (", ..." if links[3:] else "")
@@ -200,12 +246,13 @@ def attach(c: Context, set_: list[str], run: str = "", key: str = "") -> None:
 
 
 @task(
-    iterable=["set_"],
+    iterable=["set_", "secret"],
     help={
         "run": "id of the run; default: the newest",
         "queue": QUEUE,
         "skip_preflight": SKIP_PREFLIGHT,
         "full_preflight": FULL_PREFLIGHT,
+        "secret": "one of the run's secrets again, as NAME or NAME=@FILE: none is kept when a run ends",
         "yes": YES,
         "follow": "watch the run to its end",
         "detach": "launch and return: the same as --no-follow",
@@ -217,6 +264,7 @@ def attach(c: Context, set_: list[str], run: str = "", key: str = "") -> None:
 def resume(
     c: Context,
     set_: list[str],
+    secret: list[str],
     run: str = "",
     queue: bool = False,
     skip_preflight: bool = False,
@@ -235,6 +283,7 @@ def resume(
     """
     preflight = parse_preflight(skip=skip_preflight, full=full_preflight)
     session = Session(PROJECT, set_, key=key)
+    secrets = read_secrets(secret, os.environ)
     session.prices.begin(session.instance_types)
     with session.connect() as master:
         supervisor = session.supervisor(master)
@@ -247,9 +296,10 @@ def resume(
         if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
             raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
         nodes = provide_nodes(session, master, count, yes=yes, tell=say)
+        check_secrets(run_id, record["spec"].get("secrets", []), secrets)
         before = Launch.from_json(json_format.dumps(record["spec"]))
         spec = dataclasses.replace(resumed(before, nodes, choose_hosts(nodes, count)), preflight=preflight)
-        answer = supervisor.resume(spec, queue=queue)
+        answer = supervisor.resume(spec, secrets, queue=queue)
         say_turn(run_id, answer["position"])
         found = answer["checkpoints"]
         since = f"from {found[-1]}" if found else "from the beginning, for it has no checkpoint"

@@ -50,6 +50,7 @@ def make_launch(
     count: int = 2,
     training: Training | Program | None = None,
     terms: Terms | None = None,
+    cores: dict[str, int] | None = None,
 ) -> Launch:
     return build(
         STACK,
@@ -59,6 +60,7 @@ def make_launch(
         payload="0123456789abcdef",
         program="fedcba9876543210" if isinstance(training, Program) else "",
         terms=terms or Terms(),
+        cores=cores,
         now=datetime.datetime(2026, 11, 20, 12, 13, 14),
         token="ab12",
         git_commit="c0ffee+",
@@ -130,6 +132,25 @@ def test_a_dry_run_shows_what_each_rank_becomes_and_where(tmp_path: Path) -> Non
     where, what = list(dry_run_lines(NODES, 2, lambda _: launch))[-2:]
     assert "in /mnt/efs/runs/20261120-121314-train-ab12/work" in where
     assert what == "RUNTIME/bin/python train.py --name 'two words'"
+
+
+def test_ranks_are_as_many_as_asked_and_else_as_registered() -> None:
+    assert [host.slots for host in make_launch().hosts] == [4, 4]
+    asked = make_launch(terms=Terms(ranks_per_node="2"))
+    assert ([host.slots for host in asked.hosts], asked.ranks_per_node) == ([2, 2], 2)
+    by_cores = make_launch(
+        terms=Terms(ranks_per_node="cores"), cores={"deeplearning-worker1": 8, "deeplearning-worker2": 6}
+    )
+    assert [host.slots for host in by_cores.hosts] == [8, 6]
+    for text in ("0", "many", "-1"):
+        with pytest.raises(UsageError, match="--ranks-per-node"):
+            Terms(ranks_per_node=text)
+
+
+def test_a_secret_is_in_the_spec_by_name_alone_and_not_a_variable_as_well() -> None:
+    assert make_launch(terms=Terms(secrets=("TOKEN",))).secrets == ("TOKEN",)
+    with pytest.raises(UsageError, match=r"TOKEN.*--env too"):
+        Terms(environment=(("TOKEN", "x"),), secrets=("TOKEN",))
 
 
 def test_terms_reach_the_spec() -> None:

@@ -212,6 +212,29 @@ def test_a_supervisor_that_fails_or_answers_nonsense_is_told() -> None:
         caller.runs()
 
 
+SPEC = Launch(
+    run_id="one", efs_mount="/mnt/efs", payload="0123456789abcdef", command=("-m", "payload.train"), hosts=nodes_of(1),
+    secrets=("TOKEN",),
+)  # fmt: skip
+
+
+def test_secrets_reach_the_master_before_the_run_and_on_no_command_line() -> None:
+    master = AnsweringMaster(answer(None), answer({"run_id": "one", "position": None}))
+    Supervisor(master, STACK, "/x").start(SPEC, {"TOKEN": "swordfish"})
+    assert [command[2:4] for command in master.commands] == [
+        ["payload.vault", "keep"],
+        ["payload.supervisor", "--root"],
+    ]
+    assert "swordfish" not in str(master.commands)
+
+
+def test_a_run_that_does_not_start_leaves_no_secrets_behind() -> None:
+    master = AnsweringMaster(answer(None), answer({"live": "other", "state": "running"}, 3), answer(None))
+    with pytest.raises(LiveRunError):
+        Supervisor(master, STACK, "/x").start(SPEC, {"TOKEN": "swordfish"})
+    assert master.commands[-1][2:] == ["payload.vault", "drop", "one"]
+
+
 def test_stopping_names_the_run_and_the_grace() -> None:
     master = AnsweringMaster(answer({"state": "stopped"}))
     Supervisor(master, STACK, "/x").stop("one", 60)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import UsageError
-from cluster.variables import parse_environment, read_secrets
+from cluster.variables import check_secrets, parse_environment, read_secrets
 
 VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
@@ -70,6 +70,14 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="is not UTF-8"):
         read_secrets([f"TOKEN=@{tmp_path}/token"], {})
+
+
+def test_a_run_that_goes_on_needs_all_its_secrets_again_and_no_others() -> None:
+    check_secrets("one", ["A", "B"], {"A": "1", "B": "2"})
+    with pytest.raises(UsageError, match="run one needs B again"):
+        check_secrets("one", ["A", "B"], {"A": "1"})
+    with pytest.raises(UsageError, match=r"C.*is none of run one's"):
+        check_secrets("one", ["A"], {"A": "1", "C": "3"})
 
 
 def test_too_much_of_them_is_refused() -> None:

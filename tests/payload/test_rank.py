@@ -101,6 +101,19 @@ def test_what_cannot_be_started_is_told_with_its_directory(efs: Path) -> None:
     assert "No such file" in done.stderr
 
 
+def test_a_module_of_the_payload_takes_the_programs_place_and_gets_none_of_its_variables(efs: Path) -> None:
+    launch = own(efs_mount=str(efs), environment=(("NAME", "value"),))
+    run = efs / "runs" / launch.run_id
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "spec.json").write_text(launch.to_json())
+    show = "import json, os, sys; print(json.dumps([os.environ.get('NAME'), sys.argv[1:]]))"
+    done = subprocess.run(
+        [sys.executable, "-m", "payload.rank", str(run), "-c", show, "word"],
+        cwd=PROJECT, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == [None, ["word"]]
+
+
 def test_a_run_without_a_spec_is_told() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "payload.rank", "/nowhere"], cwd=PROJECT, capture_output=True, text=True, check=False

@@ -1,0 +1,120 @@
+"""Find in a program's source what Horovod and Keras 3 do wrong together, before anything is spent on it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from cluster.errors import DeepcdkError
+
+_MODULES: Final = ("horovod.tensorflow.keras", "horovod.keras", "horovod.tensorflow")
+_TRAPS: Final = {
+    "DistributedOptimizer": "averages nothing with Keras 3, and raises no error: the ranks' weights drift apart",
+    "DistributedGradientTape": "fails with Keras 3 over a model's own variables; right over [v.value for v in ...]",
+    "callbacks.LearningRateWarmupCallback": "fails with Keras 3",
+    "callbacks.LearningRateScheduleCallback": "fails with Keras 3",
+    "elastic.KerasState": "fails with Keras 3",
+    "elastic.TensorFlowKerasState": "fails with Keras 3",
+}
+SILENT: Final = ("DistributedOptimizer",)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trap:
+    """Name one use of Horovod that Keras 3 does not bear."""
+
+    file: str
+    line: int
+    name: str
+
+    @property
+    def is_silent(self) -> bool:
+        """Tell whether the program would go on and train wrongly."""
+        return self.name in SILENT
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: hvd.{self.name} {_TRAPS[self.name]}"
+
+
+class KerasTrapError(DeepcdkError):
+    """Refuse a program that would train wrongly without a word; `traps` holds all that were found."""
+
+    def __init__(self, traps: list[Trap]) -> None:
+        self.traps = traps
+        super().__init__(
+            "this program would train wrongly:" + "".join(f"\n  {trap}" for trap in traps),
+            remedy="give --keras 2 (tf.keras and keras are then Keras 2); or --keras 3 where the program does not go "
+            "that way: it is stopped if it does",
+        )
+
+
+def find(directory: Path, script: Path) -> list[Trap]:
+    """Find the traps in a script and in the modules of its directory that it imports."""
+    found: list[Trap] = []
+    waiting, seen = [script], {script}
+    while waiting:
+        path = waiting.pop()
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError, OSError):
+            continue  # The script's own syntax is checked elsewhere; a module may never be imported.
+        found += [
+            Trap(file=str(path.relative_to(directory)), line=line, name=name) for line, name in sorted(set(_uses(tree)))
+        ]
+        for module in _imports(tree):
+            for place in _places(module, directory, path.parent):
+                if place.is_file() and place not in seen:
+                    seen.add(place)
+                    waiting.append(place)
+    return sorted(found, key=lambda trap: (trap.file, trap.line, trap.name))
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" if node.module else alias.name for alias in node.names)
+
+
+def _places(module: str, *roots: Path) -> Iterator[Path]:
+    parts = module.split(".")
+    for root in roots:
+        if all(parts):
+            yield root.joinpath(*parts).with_suffix(".py")
+            yield root.joinpath(*parts, "__init__.py")
+
+
+def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each trap, whatever the program calls Horovod's modules."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                names[alias.asname or alias.name] = alias.name
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and (name := _trap(_dotted(node), names)):
+            yield node.lineno, name
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _trap(dotted: str, names: dict[str, str]) -> str:
+    """Return the trap's name where a dotted name of the program means one, else ""."""
+    for known in sorted(names, key=len, reverse=True):
+        if dotted == known or dotted.startswith(f"{known}."):
+            full = names[known] + dotted[len(known) :]
+            rest = next((full[len(m) + 1 :] for m in _MODULES if full.startswith(f"{m}.")), "")
+            return rest if rest in _TRAPS else ""
+    return ""

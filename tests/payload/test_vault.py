@@ -1,0 +1,96 @@
+"""Facts about secrets on a node: for this user alone, gone with the run, and never told."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from payload import vault
+from payload.launch import Launch
+from tests.payload.test_launch import make_launch
+
+SECRET = "swordfish"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return vault.vault(tmp_path)
+
+
+def launch() -> Launch:
+    return make_launch(secrets=("TOKEN",))
+
+
+def test_only_this_user_may_read_them(directory: Path) -> None:
+    vault.keep(directory, "one", json.dumps({"TOKEN": SECRET}))
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()] == [0o600]
+
+
+def test_what_was_kept_is_read_until_it_is_dropped(directory: Path) -> None:
+    vault.keep(directory, "one", json.dumps({"TOKEN": "ü $(id) '\n", "OTHER": "x"}))
+    assert vault.read(directory, "one", ("TOKEN",)) == {"TOKEN": "ü $(id) '\n"}
+    vault.drop(directory, "one")
+    vault.drop(directory, "one")
+    with pytest.raises(vault.VaultError, match="TOKEN are not on this node"):
+        vault.read(directory, "one", ("TOKEN",))
+
+
+def test_a_run_without_secrets_needs_no_vault(directory: Path) -> None:
+    assert vault.read(directory, "one", ()) == {}
+    assert not directory.exists()
+
+
+def test_what_a_crash_left_is_swept_away_and_nothing_else(directory: Path) -> None:
+    for run_id in ("ended", "live"):
+        vault.keep(directory, run_id, "{}")
+    assert vault.sweep(directory, lambda run_id: run_id == "ended") == ["ended"]
+    assert [path.name for path in directory.iterdir()] == ["live"]
+    assert vault.sweep(directory / "missing", lambda _: True) == []
+
+
+def test_every_host_gets_them_over_its_commands_input_and_on_no_command_line(directory: Path, tmp_path: Path) -> None:
+    vault.keep(directory, launch().run_id, json.dumps({"TOKEN": SECRET}))
+    commands: list[list[str]] = []
+
+    def command_for(host: object, argv: object) -> list[str]:
+        copy = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
+        commands.append([sys.executable, "-c", copy, str(tmp_path / getattr(host, "name", ""))])
+        return commands[-1]
+
+    assert vault.share(directory, launch(), command_for) == {}
+    assert SECRET not in str(commands)
+    for host in launch().hosts:
+        assert json.loads((tmp_path / host.name).read_text()) == {"TOKEN": SECRET}
+
+
+def test_a_host_that_does_not_take_them_is_named_without_their_values(directory: Path) -> None:
+    vault.keep(directory, launch().run_id, json.dumps({"TOKEN": SECRET}))
+    failing = [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit('disk full')"]
+    failures = vault.share(directory, launch(), lambda host, argv: failing)
+    assert set(failures) == {"deeplearning-worker1", "deeplearning-worker2"}
+    assert "disk full" in failures["deeplearning-worker1"]
+    assert SECRET not in str(failures)
+
+
+def test_a_master_that_lost_them_says_so(directory: Path) -> None:
+    failures = vault.share(directory, launch(), lambda host, argv: ["true"])
+    assert "give them again with --secret" in failures["this master"]
+
+
+def test_the_command_line_keeps_and_drops(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("sys.stdin", (tmp_path / "input").open("w+"))
+    sys.stdin.write(json.dumps({"TOKEN": SECRET}))
+    sys.stdin.seek(0)
+    assert vault.main(["keep", "one"]) == 0
+    assert vault.read(directory, "one", ("TOKEN",)) == {"TOKEN": SECRET}
+    assert vault.main(["drop", "one"]) == 0
+    assert list(directory.iterdir()) == []
+    assert capsys.readouterr() == ("", "")
