@@ -110,8 +110,9 @@ def _nodes(role: str, config: ClusterConfig, watched: Watched) -> Iterator[Alarm
             f"Make room, or set a larger {role}_volume_gib.",
             metrics=(watched.agents(role, "disk_used_percent", "Maximum"),),
             above=DISK_FULL_PERCENT,
-            # Alarms know no periods but multiples of a minute; a shorter one than the agent's would find no data.
-            period_s=60 * -(-config.metrics_interval_s // 60),
+            # One period, and one sample in it, is enough: a disk that was full for a moment broke something. Alarms
+            # know no periods but multiples of a minute, and in one shorter than the agent's they would find nothing.
+            period_s=max(300, 60 * -(-config.metrics_interval_s // 60)),
         )
 
 

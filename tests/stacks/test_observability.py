@@ -68,6 +68,22 @@ def test_the_dashboard_is_json_whose_references_lead_to_the_cluster(whole: Templ
     assert len(alarms) == len(whole.of("AWS::CloudWatch::Alarm"))
 
 
+def test_nat_gateways_are_watched_as_many_as_the_cluster_has(synthesise: Synthesise) -> None:
+    zones = {"availability_zones": 2, "nat_gateways": "one-per-zone"}
+    existing = {
+        "vpc_id": "vpc-0123456789abcdef0",
+        "public_subnet_ids": ("subnet-00000000000000001",),
+        "private_subnet_ids": ("subnet-00000000000000002",),
+    }
+    for values, gateways in ((zones, 2), (existing, 0)):
+        template = synthesise(**values, alarms=True, dashboard=True)
+        assert len([id for id in template.of("AWS::CloudWatch::Alarm") if "NatPorts" in id]) == gateways
+        (board,) = template.of("AWS::CloudWatch::Dashboard").values()
+        body = filled(board["DashboardBody"])
+        assert ("AWS/NATGateway" in body) == bool(gateways)
+        assert len(json.loads(body)["widgets"]) > 10
+
+
 def test_log_groups_expire_and_outlive_a_cluster_whose_data_is_kept(whole: Template, synthesise: Synthesise) -> None:
     for name in ("NodeLogs", "RunLogs"):
         assert whole.resources[name]["DeletionPolicy"] == "Retain"
