@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cluster import tunnel
 from cluster.errors import ConnectionFailedError, RemoteError
 from cluster.hostkeys import HostKey, parse_console
 from cluster.inventory import Instance, console
+from cluster.tunnel import Tunnel
 from stacks.config import SSH_PORT
+from stacks.keys.network import SESSION_MANAGER, SSH_PORT_OPEN
 
 if TYPE_CHECKING:
     from cluster.aws import Aws
@@ -72,8 +75,8 @@ def read_host_keys(
 class Master:
     """Run commands on the master over one connection. Close it, or use it in a `with`."""
 
-    def __init__(self, connection: Any, where: str) -> None:
-        self._connection, self.where = connection, where
+    def __init__(self, connection: Any, where: str, through: Tunnel | None = None) -> None:
+        self._connection, self.where, self._through = connection, where, through
 
     def __enter__(self) -> Master:
         return self
@@ -82,15 +85,17 @@ class Master:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, and the tunnel that it goes through."""
         self._connection.close()
+        if self._through:
+            self._through.close()
 
     def forward(self, local_port: int, remote_port: int) -> contextlib.AbstractContextManager[None]:
         """Lead a port of this machine's loopback to one of the master's, for the time of a `with`."""
-        tunnel: contextlib.AbstractContextManager[None] = self._connection.forward_local(
+        forwarding: contextlib.AbstractContextManager[None] = self._connection.forward_local(
             local_port, remote_port=remote_port, remote_host="127.0.0.1", local_host="127.0.0.1"
         )
-        return tunnel
+        return forwarding
 
     def _open(self, argv: Sequence[str], directory: str) -> Any:
         import paramiko
@@ -184,25 +189,43 @@ def _feed(channel: Any, data: bytes) -> None:
         return  # The command ended without reading all of it; its status tells why.
 
 
-def connect(aws: Aws, master: Instance, user: str, key: str = "") -> Master:
+def connect(aws: Aws, master: Instance, user: str, key: str = "", ssh_access: str = SSH_PORT_OPEN) -> Master:
     """Connect to the master as its console identifies it; `key` is a private key's file, "" for agent and ~/.ssh."""
+    if ssh_access == SESSION_MANAGER:
+        tunnel.check_programs()
     # Console and TCP at once would be quicker by a round trip, but no byte is sent before the keys are known.
     keys = read_host_keys(lambda instance_id: console(aws, instance_id), master.id)
-    return open_connection(master.public_ip, user, keys, key=key)
+    if ssh_access != SESSION_MANAGER:
+        return open_connection(master.public_ip, user, keys, key=key)
+    return tunnel.persist(
+        lambda through: open_connection(master.id, user, keys, key=key, through=through),
+        tunnel.command(master.id, aws.region),
+    )
 
 
-def open_connection(host: str, user: str, keys: Sequence[HostKey], *, key: str = "", port: int = SSH_PORT) -> Master:
-    """Open the connection, or raise ConnectionFailedError that says what to do."""
+def open_connection(
+    host: str,
+    user: str,
+    keys: Sequence[HostKey],
+    *,
+    key: str = "",
+    port: int = SSH_PORT,
+    through: Tunnel | None = None,
+) -> Master:
+    """Open the connection, or raise ConnectionFailedError that says what to do; `through` is closed with it."""
     import fabric
     import paramiko
 
-    options = {"pkey": load_key(key), "allow_agent": False, "look_for_keys": False} if key else {}
+    options: dict[str, Any] = {"pkey": load_key(key), "allow_agent": False, "look_for_keys": False} if key else {}
+    patience_s = tunnel.BANNER_S if through else CONNECT_TIMEOUT_S
+    if through:
+        options["sock"] = through.socket
     connection = fabric.Connection(
         host,
         user=user,
         port=port,
         connect_timeout=CONNECT_TIMEOUT_S,
-        connect_kwargs={"banner_timeout": CONNECT_TIMEOUT_S, "auth_timeout": CONNECT_TIMEOUT_S, **options},
+        connect_kwargs={"banner_timeout": patience_s, "auth_timeout": CONNECT_TIMEOUT_S, **options},
     )
     where = f"{user}@{host}" + (f":{port}" if port != SSH_PORT else "")
     # Fabric's own policy trusts any key at first sight.
@@ -218,9 +241,9 @@ def open_connection(host: str, user: str, keys: Sequence[HostKey], *, key: str =
         connection.open()
     except Exception as error:  # Whatever paramiko raises becomes one of our messages, or passes on.
         connection.close()
-        raise _explain(error, where) from None
+        raise _explain_stream(error, where) if through else _explain(error, where) from None
     connection.client.get_transport().set_keepalive(15)
-    return Master(connection, where)
+    return Master(connection, where, through)
 
 
 def load_key(key: str) -> Any:
@@ -237,6 +260,15 @@ def load_key(key: str) -> Any:
         raise ConnectionFailedError(f"{key} has a passphrase", remedy=_UNLOCK) from None
     except (paramiko.SSHException, paramiko.pkey.UnknownKeyType, ValueError, OSError) as error:
         raise ConnectionFailedError(f"{key} is no private key: {error}", remedy="give --key FILE") from None
+
+
+def _explain_stream(error: Exception, where: str) -> Exception:
+    """Explain a failure over Session Manager, where no address of the laptop's matters."""
+    explained = _explain(error, where)
+    if isinstance(explained, ConnectionFailedError) and "ssh_cidr" in explained.remedy:
+        remedy = "the master may still boot: repeat in a minute; else look at its console"
+        return ConnectionFailedError(f"no SSH over Session Manager: {error}", where=where, remedy=remedy)
+    return explained
 
 
 def _explain(error: Exception, where: str) -> Exception:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from cluster.aws import Aws, aws_errors
 from cluster.errors import AwsError, NoStackError
 from stacks.config import CLUSTER_TAG, MASTER, WORKER, Output
+from stacks.keys.network import SESSION_MANAGER, SSH_PORT_OPEN
 
 BOOT_WORD: Final = "deepcdk: "
 """With which the boot script begins what it says."""
@@ -30,6 +31,8 @@ class Stack:
     bucket: str
     login_user: str
     max_workers: int
+    ssh_access: str = SSH_PORT_OPEN
+    """The way to the master: `port`, or `session-manager`."""
 
     @property
     def runs_root(self) -> str:
@@ -73,16 +76,20 @@ class Inventory:
         """Return the workers, oldest first."""
         return tuple(i for i in self.instances if i.role == WORKER)
 
+    def _is_reachable(self, instance: Instance) -> bool:
+        return bool(instance.public_ip) or self.stack.ssh_access == SESSION_MANAGER
+
     @property
     def master(self) -> Instance:
         """Return the running master. Raises AwsError when there is none that can be reached."""
-        masters = [i for i in self.instances if i.role == MASTER and i.state == "running" and i.public_ip]
+        masters = [i for i in self.instances if i.role == MASTER and i.state == "running" and self._is_reachable(i)]
         if not masters:
             states = (
                 ", ".join(f"{i.id} is {i.state}" for i in self.instances if i.role == MASTER) or "its group is empty"
             )
+            without = " with a public address" if self.stack.ssh_access == SSH_PORT_OPEN else ""
             raise AwsError(
-                f"the master is not running with a public address: {states}",
+                f"the master is not running{without}: {states}",
                 where=f"Auto Scaling group {self.stack.master_group}",
                 remedy="its group starts a new one within minutes; watch `fab status`",
             )
@@ -132,6 +139,7 @@ def _stack(description: Mapping[str, Any]) -> Stack:
         bucket=outputs.get(Output.BUCKET, ""),
         login_user=outputs.get(Output.LOGIN_USER, ""),
         max_workers=int(outputs.get(Output.MAX_WORKERS) or 0),
+        ssh_access=outputs.get(Output.SSH_ACCESS) or SSH_PORT_OPEN,  # stacks of earlier versions do not say
     )
 
 

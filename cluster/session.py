@@ -116,7 +116,7 @@ class Session:
 
     def connect(self) -> Master:
         """Open a connection to the master."""
-        return connect(self.aws, self.inventory.master, self.stack.login_user, self.key)
+        return connect(self.aws, self.inventory.master, self.stack.login_user, self.key, self.stack.ssh_access)
 
     def push(self, master: Master, tree: Tree) -> Pushed:
         """Push a tree."""

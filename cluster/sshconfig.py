@@ -29,7 +29,7 @@ class Entry:
     alias: str
     """Such as deepcdk-worker3."""
     address: str
-    """Public for the master, private for a worker."""
+    """Public for the master (its instance id where there is none), private for a worker."""
     instance_id: str
     keys: tuple[HostKey, ...]
 
@@ -77,14 +77,27 @@ def quoted(path: Path) -> str:
 
 
 def config_text(
-    stack: str, user: str, entries: Sequence[Entry], files: Files, identities: Sequence[Path], *, only_these: bool
+    stack: str,
+    user: str,
+    entries: Sequence[Entry],
+    files: Files,
+    identities: Sequence[Path],
+    *,
+    only_these: bool,
+    proxy_command: str = "",
 ) -> str:
-    """Write the ssh_config: the master by its public address, the workers through it, all keys verified."""
+    """Write the ssh_config: the master by its public address, the workers through it, all keys verified.
+
+    `proxy_command` leads to the master where it has no such address.
+    """
     lines = [f"# Written by `fab ssh-config` for stack {stack}; repeat that when nodes have come or gone."]
     master = alias(stack, MASTER_NAME)
     for entry in entries:
         lines += ["", f"Host {entry.alias}", f"    HostName {entry.address}", f"    HostKeyAlias {entry.alias}"]
-        lines += [] if entry.is_master else [f"    ProxyJump {master}"]
+        if not entry.is_master:
+            lines.append(f"    ProxyJump {master}")
+        elif proxy_command:
+            lines.append(f"    ProxyCommand {proxy_command}")
     lines += [
         "",
         f"Host {' '.join(entry.alias for entry in entries)}",

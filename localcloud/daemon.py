@@ -24,6 +24,8 @@ from localcloud.layout import Layout
 from localcloud.metering import Meter
 from localcloud.network import API_ADDRESS
 from localcloud.reconciler import Reconciler
+from localcloud.sessions.broker import Broker
+from localcloud.sessions.gate import SESSIONS_PORT, Gate
 
 log = logging.getLogger("localcloud.daemon")
 
@@ -84,6 +86,10 @@ class Daemon:
             region=REGION,
             account=ACCOUNT,
         )
+        gate = Gate(
+            broker=Broker(self.internet.listen(SESSIONS_PORT)), hosts=self.reconciler.hosts, allows=self.cloud.denied
+        )
+        self.cloud.carry_sessions(gate)
         self.cloud.serve(self.internet.listen())
         self._control = self._open_control()
 

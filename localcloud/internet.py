@@ -40,9 +40,9 @@ class Internet:
         )
         self.namespace.await_link("laptop")
 
-    def listen(self) -> socket.socket:
-        """Open the API's listening socket at its public address."""
-        return self.namespace.listen(API_ADDRESS, API_PORT)
+    def listen(self, port: int = API_PORT) -> socket.socket:
+        """Open a listening socket at the API's public address."""
+        return self.namespace.listen(API_ADDRESS, port)
 
     def attach(self, index: int, router: NetworkNamespace) -> None:
         """Link the VPC with number `index` (from 0)."""

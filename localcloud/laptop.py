@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,8 @@ from localcloud.layout import Layout
 
 ACCESS_KEY_ID: Final = "LOCALCLOUD0000000000"
 """Of the cloud alone: the CDK remembers accounts by access key."""
+PROGRAMS: Final = Path(__file__).resolve().parent / "programs"
+"""What the laptop has installed, beside the caller's own programs."""
 SECRET_ACCESS_KEY: Final = "embedded-cloud-without-secrets"
 _DROPPED_PREFIXES: Final = ("AWS_", "CDK_")
 _DROPPED_SUFFIXES: Final = ("_proxy", "_PROXY")
@@ -38,6 +41,9 @@ def environment(caller: Mapping[str, str], *, layout: Layout, endpoint: str, reg
         "CDK_HOME": str(layout.laptop / ".cdk"),
         "CDK_DISABLE_CLI_TELEMETRY": "true",
         "HOME": str(layout.laptop),
+        "PATH": os.pathsep.join([str(PROGRAMS), caller.get("PATH", os.defpath)]),
+        "LOCALCLOUD_PACKAGE": str(PROGRAMS.parent.parent),
+        "LOCALCLOUD_PYTHON": sys.executable,
         MARKER: layout.name,
     }
 

@@ -19,6 +19,7 @@ from stacks.marks import mark
 from stacks.network import Network, NetworkProps
 from stacks.observability import Observability, ObservabilityProps, Telemetry, TelemetryProps
 from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
+from stacks.sessions import admit_sessions
 from stacks.storage import Storage, StorageProps
 
 # Logical ids of the groups, to which the nodes' user data addresses its signals.
@@ -65,6 +66,8 @@ class ClusterStack(Stack):
             ),
         )
         self.roles = NodeRoles(self, "Roles", NodeRolesProps(bucket=self.storage.bucket, key=self.encryption.key))
+        if not config.opens_ssh_port:
+            admit_sessions(self.roles.master)
         self.telemetry = Telemetry(self, "Telemetry", TelemetryProps(config=config, key=self.encryption.key))
         self.telemetry.admit({MASTER: self.roles.master, WORKER: self.roles.workers})
         self.key_pair = ec2.KeyPair.from_key_pair_name(self, "KeyPair", config.key_name)

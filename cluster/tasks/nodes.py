@@ -13,7 +13,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from cluster import fanout, replacing, scaling, sshconfig
+from cluster import fanout, replacing, scaling, sshconfig, tunnel
 from cluster.connection import Master, read_host_keys
 from cluster.errors import DeepcdkError, UsageError
 from cluster.inventory import console
@@ -22,6 +22,7 @@ from cluster.session import Session, confirm
 from cluster.tasks.terms import JSON, KEY, PROJECT, SET, YES, guarded, remark, say
 from payload.fanout import Request
 from payload.launch import Node
+from stacks.keys.network import SESSION_MANAGER
 
 
 @task(
@@ -233,17 +234,24 @@ def _write_ssh_config(
         known = sshconfig.parse_known_hosts(files.known_hosts.read_text(encoding="utf-8"))
     except FileNotFoundError:
         known = {}
+    leader, tunnelled = session.inventory.master, session.stack.ssh_access == SESSION_MANAGER
     found = sshconfig.entries(
         session.stack.name,
         nodes,
-        session.inventory.master.public_ip,
+        leader.id if tunnelled else leader.public_ip,
         known,
         lambda instance: read_host_keys(lambda i: console(session.aws, i), instance),
     )
     keys = sshconfig.identities(folder, session.key)
-    user = session.stack.login_user
-    sshconfig.put(files.known_hosts, sshconfig.known_hosts_text(found))
-    sshconfig.put(
-        files.config, sshconfig.config_text(session.stack.name, user, found, files, keys, only_these=bool(session.key))
+    text = sshconfig.config_text(
+        session.stack.name,
+        session.stack.login_user,
+        found,
+        files,
+        keys,
+        only_these=bool(session.key),
+        proxy_command=tunnel.proxy_command(leader.id, session.aws.region) if tunnelled else "",
     )
+    sshconfig.put(files.known_hosts, sshconfig.known_hosts_text(found))
+    sshconfig.put(files.config, text)
     return files, found

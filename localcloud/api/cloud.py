@@ -11,8 +11,9 @@ from typing import Any, Final, cast
 
 from werkzeug.serving import make_server
 
-from localcloud.api import autoscaling, corrections, interruption, observation, purchase
+from localcloud.api import autoscaling, corrections, interruption, observation, permissions, purchase
 from localcloud.api.instances import Console
+from localcloud.sessions.gate import Gate
 from localcloud.snapshot import HostLoad, Snapshot
 
 log = logging.getLogger("localcloud.api")
@@ -70,6 +71,17 @@ class Cloud:
         thread = threading.Thread(target=self._server.serve_forever, name="aws-api", daemon=True)
         thread.start()
         return thread
+
+    def carry_sessions(self, gate: Gate) -> None:
+        """Answer Session Manager's requests too, with sessions through a gate."""
+        from localcloud.api.sessions import Application as Sessions
+
+        self._application.own["ssm"] = Sessions(self._application.moto, self.lock, gate)
+
+    def denied(self, role_name: str, actions: tuple[str, ...]) -> list[str]:
+        """Return those actions that a role's policies do not allow."""
+        with self.lock:
+            return permissions.denied(self._backend("iam"), role_name, actions)
 
     def close(self) -> None:
         """Stop serving."""

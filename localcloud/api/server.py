@@ -35,7 +35,7 @@ class Application:
         self.requests = 0
         self.own: dict[str, WsgiApp] = {}
         """Applications for services that moto does not serve here, by signing name."""
-        self._moto = DomainDispatcherApplication(create_backend_app)
+        self.moto = DomainDispatcherApplication(create_backend_app)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request (WSGI)."""
@@ -61,7 +61,7 @@ class Application:
         return [body]
 
     def _application(self, service: str) -> WsgiApp:
-        return self.own.get(service, self._moto)
+        return self.own.get(service, self.moto)
 
     def _answer(self, environ: dict[str, Any], service: str, action: str) -> failures.Reply:
         # moto's own control interface (`/moto-api/reset`) and its fixed instance metadata are no part of AWS's API.

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from cluster.connection import (
 )
 from cluster.errors import ConnectionFailedError, RemoteError
 from cluster.hostkeys import HostKey
+from cluster.tunnel import Tunnel
 
 
 class _Interface(paramiko.ServerInterface):  # type: ignore[misc]  # paramiko has no types
@@ -256,3 +258,29 @@ def test_the_console_is_read_until_it_shows_keys() -> None:
 def test_a_console_without_keys_is_told_in_the_end() -> None:
     with pytest.raises(ConnectionFailedError, match="i-0aa shows no SSH host keys"):
         read_host_keys(lambda _: "booting", "i-0aa", timeout_s=0.0)
+
+
+def test_a_connection_goes_through_a_tunnel_and_closes_it(server: SshServer, user_key: Path) -> None:
+    relay = (
+        "import socket, sys, threading, os\n"
+        "s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+        "print('Starting session with SessionId: x', flush=True)\n"
+        "def up():\n"
+        "    while b := os.read(0, 4096): s.sendall(b)\n"
+        "    s.shutdown(socket.SHUT_RDWR)\n"
+        "threading.Thread(target=up, daemon=True).start()\n"
+        "while b := s.recv(4096): os.write(1, b)\n"
+    )
+    through = Tunnel([sys.executable, "-c", relay, str(server.port)])
+    keys = [HostKey(algorithm=server.host_key.get_name(), blob=server.host_key.asbytes())]
+    with open_connection("i-0123", "me", keys, key=str(user_key), through=through) as master:
+        assert master.run(["echo", "hello"]).text == "hello\n"
+    assert through._process.returncode is not None
+
+
+def test_silence_over_a_tunnel_does_not_blame_ssh_cidr(user_key: Path) -> None:
+    through = Tunnel(["true"])
+    with pytest.raises(ConnectionFailedError) as caught:
+        open_connection("i-0123", "me", [], key=str(user_key), through=through)
+    assert "ssh_cidr" not in str(caught.value) + caught.value.remedy
+    through.close()

@@ -55,6 +55,18 @@ def test_the_master_comes_first_and_workers_by_age() -> None:
     assert (found.master.public_ip, found.desired_workers) == ("198.18.1.2", 3)
 
 
+def test_a_master_without_a_public_address_is_reached_over_session_manager_alone() -> None:
+    reservations: list[Any] = [{"Instances": [instance("i-0")]}]
+    for access, reachable in (("session-manager", True), ("port", False), ("", False)):
+        stack = parse_stack(description(SshAccess=access))
+        found = parse_inventory(stack, [group("masters", "i-0", desired=1)], reservations)
+        if reachable:
+            assert found.master.id == "i-0"
+        else:
+            with pytest.raises(AwsError, match="not running with a public address"):
+                _ = found.master
+
+
 @pytest.mark.parametrize("state", ["pending", "stopped"])
 def test_a_master_that_does_not_run_is_told_with_its_state(state: str) -> None:
     found = parse_inventory(

@@ -44,6 +44,19 @@ FOUND = entries("deepcdk", NODES, "198.18.1.2", {}, key_of)
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
+def test_openssh_reads_the_command_that_leads_to_a_master_without_an_address(tmp_path: Path) -> None:
+    files = Files.below(tmp_path, "deepcdk")
+    text = config_text("deepcdk", "ec2-user", FOUND, files, [], only_these=False, proxy_command="aws ssm 100%% x")
+    put(files.config, text)
+    for host, expected in (
+        ("deepcdk-master", "proxycommand aws ssm 100%% x"),
+        ("deepcdk-worker12", "proxyjump deepcdk-master"),
+    ):
+        done = subprocess.run(["ssh", "-G", "-F", str(files.config), host], capture_output=True, text=True, check=True)
+        assert expected in done.stdout.splitlines()
+    assert text.count("ProxyCommand") == 1
+
+
 def test_openssh_reads_a_worker_behind_the_master_with_its_own_key(tmp_path: Path) -> None:
     folder = tmp_path / "with blank and 100%"
     files = Files.below(folder, "deepcdk")

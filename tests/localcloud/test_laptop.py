@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from localcloud.laptop import ACCESS_KEY_ID, environment
+import subprocess
+
+from localcloud.laptop import ACCESS_KEY_ID, PROGRAMS, environment
 from localcloud.layout import Layout
 
 
@@ -25,7 +27,14 @@ def test_cloud_takes_the_place_of_aws() -> None:
     assert found["AWS_REGION"] == found["AWS_DEFAULT_REGION"] == "us-east-1"
     assert found["HOME"] == "/var/lib/localcloud/lc0/laptop"
     assert found["CDK_HOME"].startswith(found["HOME"])
-    assert found["PATH"] == "/bin"
+    assert found["PATH"] == f"{PROGRAMS}:/bin"
+
+
+def test_the_laptop_has_a_session_manager_plugin_that_the_aws_cli_takes_for_a_current_one() -> None:
+    done = subprocess.run(
+        ["session-manager-plugin", "--version"], env=variables(PATH="/bin"), capture_output=True, text=True, check=True
+    )
+    assert tuple(map(int, done.stdout.split("."))) >= (1, 2, 764, 0)
 
 
 def test_the_unpacked_cdk_is_the_callers() -> None:

@@ -45,6 +45,13 @@ BOUNDED: dict[str, Any] = {
     "budget_emails": ("ops@example.com",),
 }
 
+NO_SSH: dict[str, Any] = {"ssh_access": "session-manager", "ssh_cidr": ()}
+EXISTING: dict[str, Any] = {
+    "vpc_id": "vpc-0123456789abcdef0",
+    "public_subnet_ids": ("subnet-0aaaaaaaaaaaaaaa1",),
+    "private_subnet_ids": ("subnet-0bbbbbbbbbbbbbbb1",),
+}
+
 
 @pytest.mark.parametrize(
     ("values", "regions"),
@@ -53,8 +60,10 @@ BOUNDED: dict[str, Any] = {
         ({"availability_zones": 2, "file_system_id": "fs-0123456789abcdef0"}, ["us-east-1", "eu-central-1"]),
         (OBSERVED, ["us-east-1", "eu-central-1"]),
         (BOUNDED, ["us-east-1", "eu-central-1"]),
+        (NO_SSH, ["us-east-1"]),
+        (EXISTING, ["us-east-1"]),
     ],
-    ids=["default", "two-zones", "observed", "bounded"],
+    ids=["default", "two-zones", "observed", "bounded", "no-ssh", "existing-vpc"],
 )
 def test_cfn_lint_finds_nothing(
     synthesise: Callable[..., Template], values: dict[str, object], regions: list[str]
@@ -73,15 +82,15 @@ def inspect_with_nag(outdir: Path, **values: Any) -> None:
     from stacks.cluster import ClusterStack
 
     app = App(analytics_reporting=False, outdir=str(outdir))
-    ClusterStack(app, ClusterConfig(ssh_cidr=SSH_CIDR, **values))
+    ClusterStack(app, ClusterConfig(**{"ssh_cidr": SSH_CIDR, **values}))
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     app.synth()
 
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"worker_instance_type": "p5.48xlarge", "efa": True}, OBSERVED, BOUNDED],
-    ids=["default", "p5-with-efa", "observed", "bounded"],
+    [{}, {"worker_instance_type": "p5.48xlarge", "efa": True}, OBSERVED, BOUNDED, NO_SSH, EXISTING],
+    ids=["default", "p5-with-efa", "observed", "bounded", "no-ssh", "existing-vpc"],
 )
 def test_cdk_nag_finds_nothing_that_is_not_acknowledged(
     values: dict[str, Any], synthesise: object, tmp_path: Path

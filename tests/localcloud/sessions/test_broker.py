@@ -1,0 +1,156 @@
+"""A session from end to end in one process: client, broker, agent, and a server that the agent connects to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from localcloud.sessions import agent, messages
+from localcloud.sessions.broker import PATH, Broker, Session
+from localcloud.sessions.channel import Channel
+from localcloud.sessions.websocket import TEXT, WebSocket, connect
+from tests.localcloud.sessions.conftest import ROOT
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    made = Broker(listener)
+    yield made
+    made.close()
+
+
+def dial(broker: Broker, session: Session, token: str) -> WebSocket:
+    connection = socket.create_connection(broker._listener.getsockname(), timeout=10)
+    opened = connect(connection, "broker", f"{PATH}{session.id}?role=subscribe")
+    opened.send(messages.opening(token, "me", "1"), TEXT)
+    connection.settimeout(20)
+    return opened
+
+
+@pytest.fixture
+def session(broker: Broker) -> Iterator[Session]:
+    """Return a session whose agent leads to a server that sends back, in capitals, what it gets."""
+    made = broker.open("i-1")
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def shout() -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = server.accept()
+            with connection:
+                while block := connection.recv(1 << 16):
+                    connection.sendall(block.upper())
+
+    def serve() -> None:
+        agent.serve(
+            dial(broker, made, made.agent_token),
+            session_id=made.id,
+            target="i-1",
+            port=22,
+            dial=lambda: socket.create_connection(server.getsockname(), timeout=10),
+        )
+
+    threads = [threading.Thread(target=shout, daemon=True), threading.Thread(target=serve, daemon=True)]
+    for thread in threads:
+        thread.start()
+    yield made
+    broker.end(made.id)
+    server.close()
+    threads[1].join(timeout=10)
+
+
+def agree(channel: Channel) -> Iterator[messages.Message]:
+    """Do a client's part of the handshake; return the stream after it."""
+    stream = channel.receive()
+    request = next(stream)
+    assert request.payload_type == messages.HANDSHAKE_REQUEST
+    channel.send(messages.handshake_response(request.document(), "1"), messages.HANDSHAKE_RESPONSE)
+    assert next(stream).payload_type == messages.HANDSHAKE_COMPLETE
+    return stream
+
+
+def test_bytes_go_both_ways_in_order_and_whole(broker: Broker, session: Session) -> None:
+    channel = Channel(dial(broker, session, session.client_token), messages.INPUT)
+    stream = agree(channel)
+    sent = bytes(range(97, 123)) * 40_000
+
+    def feed() -> None:
+        for start in range(0, len(sent), 10_007):
+            channel.send(sent[start : start + 10_007])
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    got = bytearray()
+    while len(got) < len(sent):
+        got += next(stream).payload
+    feeder.join(timeout=10)
+    assert bytes(got) == sent.upper()
+    channel.close()
+
+
+def test_the_clients_flag_ends_the_session(broker: Broker, session: Session) -> None:
+    channel = Channel(dial(broker, session, session.client_token), messages.INPUT)
+    stream = agree(channel)
+    channel.send(messages.TERMINATE, messages.FLAG)
+    assert list(stream) == []
+    channel.close()
+
+
+def test_a_wrong_token_opens_nothing_and_a_right_one_only_once(broker: Broker, session: Session) -> None:
+    assert dial(broker, session, "guessed").receive() is None
+    first = dial(broker, session, session.client_token)
+    assert first.receive() is not None
+    assert _is_refused(lambda: dial(broker, session, session.client_token))
+
+
+def _is_refused(attempt: Callable[[], WebSocket]) -> bool:
+    try:
+        return attempt().receive() is None
+    except OSError:
+        return True
+
+
+def test_an_ended_session_lets_nobody_in(broker: Broker, session: Session) -> None:
+    assert broker.end(session.id)
+    assert not broker.end(session.id)
+    assert _is_refused(lambda: dial(broker, session, session.client_token))
+
+
+def test_the_plugin_makes_a_stream_of_its_standard_input_and_output(broker: Broker, session: Session) -> None:
+    host, port = broker._listener.getsockname()
+    answer = (
+        f'{{"SessionId": "{session.id}", "TokenValue": "{session.client_token}", '
+        f'"StreamUrl": "ws://{host}:{port}{PATH}{session.id}?role=publish_subscribe"}}'
+    )
+    plugin = subprocess.Popen(
+        [sys.executable, "-m", "localcloud.sessions.plugin", "AWS_SSM_START_SESSION_RESPONSE", "us-east-1",
+         "StartSession", "", "{}", ""],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
+        env={**os.environ, "AWS_SSM_START_SESSION_RESPONSE": answer},
+    )  # fmt: skip
+    assert plugin.stdin is not None
+    assert plugin.stdout is not None
+    plugin.stdin.write(b"ssh-2.0-hello\n")
+    plugin.stdin.flush()
+    lines = [plugin.stdout.readline() for _ in range(3)]
+    assert lines == [b"\n", f"Starting session with SessionId: {session.id}\n".encode(), b"SSH-2.0-HELLO\n"]
+    plugin.stdin.close()
+    assert plugin.wait(timeout=20) == 0
+    plugin.stdout.close()
+
+
+def test_the_plugin_says_what_is_wrong_with_an_answer_that_is_not_of_this_cloud() -> None:
+    answer = '{"SessionId": "s", "TokenValue": "t", "StreamUrl": "wss://ssmmessages.us-east-1.amazonaws.com/x"}'
+    done = subprocess.run(
+        [sys.executable, "-m", "localcloud.sessions.plugin", answer, "us-east-1", "StartSession"],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "use AWS's own session-manager-plugin" in done.stderr

@@ -1,0 +1,93 @@
+"""Messages of a data channel: their layout is AWS's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localcloud.sessions import messages
+from localcloud.sessions.messages import Message, MessageError
+
+ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
+
+
+def test_the_layout_is_the_one_that_awss_agent_and_plugin_read() -> None:
+    found = Message(
+        type="input_stream_data", sequence=7, payload=b"hello", payload_type=1, id=ID, created_ms=5
+    ).encode()
+    assert found[0:4] == (116).to_bytes(4, "big")
+    assert found[4:36] == b"input_stream_data" + b" " * 15
+    assert found[36:40] == (1).to_bytes(4, "big")
+    assert found[40:48] == (5).to_bytes(8, "big")
+    assert found[48:56] == (7).to_bytes(8, "big")
+    assert found[56:64] == bytes(8)
+    assert found[64:80].hex() == "8899aabbccddeeff0011223344556677"
+    assert found[80:112] == hashlib.sha256(b"hello").digest()
+    assert found[112:116] == (1).to_bytes(4, "big")
+    assert found[116:120] == (5).to_bytes(4, "big")
+    assert found[120:] == b"hello"
+
+
+@given(
+    kind=st.sampled_from([messages.INPUT, messages.OUTPUT, messages.ACKNOWLEDGE, messages.CHANNEL_CLOSED]),
+    sequence=st.integers(0, 2**63 - 1),
+    payload=st.binary(max_size=2000),
+    payload_type=st.integers(0, 12),
+    id=st.uuids(),
+    created_ms=st.integers(1, 2**63 - 1),
+)
+def test_what_is_encoded_decodes_to_itself(
+    kind: str, sequence: int, payload: bytes, payload_type: int, id: uuid.UUID, created_ms: int
+) -> None:
+    message = Message(
+        type=kind, sequence=sequence, payload=payload, payload_type=payload_type, id=id, created_ms=created_ms
+    )
+    assert Message.decode(message.encode()) == message
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda data: data[:100], "are no message"),
+        (lambda data: data[:-1], "do not make"),
+        (lambda data: data[:-1] + b"!", "not what its digest says"),
+    ],
+)
+def test_a_damaged_message_is_refused(damage: object, said: str) -> None:
+    whole = Message(type=messages.OUTPUT, sequence=0, payload=b"hello").encode()
+    with pytest.raises(MessageError, match=said):
+        Message.decode(damage(whole))  # type: ignore[operator]  # one of the functions above
+
+
+@given(data=st.binary(max_size=400))
+def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
+    try:
+        Message.decode(data)
+    except MessageError:
+        return
+    assert len(data) >= 120
+
+
+def test_an_acknowledgement_names_the_message_as_a_whole() -> None:
+    told = messages.acknowledgement(Message(type=messages.OUTPUT, sequence=3, payload=b"x", id=ID))
+    assert told.type == "acknowledge"
+    assert told.document() == {
+        "AcknowledgedMessageType": "output_stream_data",
+        "AcknowledgedMessageId": str(ID),
+        "AcknowledgedMessageSequenceNumber": 3,
+        "IsSequentialMessage": True,
+    }
+
+
+def test_a_client_agrees_to_a_stream_and_to_nothing_else() -> None:
+    agreed = json.loads(messages.handshake_response(json.loads(messages.handshake_request(22)), "1.2"))
+    assert [action["ActionStatus"] for action in agreed["ProcessedClientActions"]] == [1]
+    assert agreed["Errors"] is None
+    asked = {"RequestedClientActions": [{"ActionType": "KMSEncryption", "ActionParameters": {"KMSKeyId": "k"}}]}
+    refused = json.loads(messages.handshake_response(asked, "1.2"))
+    assert refused["Errors"] == ["Unsupported action KMSEncryption"]
