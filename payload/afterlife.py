@@ -21,7 +21,9 @@ RESUME: Final = "--resume"
 
 
 def record(directory: RunDirectory) -> dict[str, Any]:
-    """Return all that is kept of a run: `state`, `spec`, `result` (null until it succeeded), checkpoints and sizes."""
+    """Return all that is kept of a run: `state`, `spec`, `launch` (null until it was launched), `result` (null until it
+    succeeded), checkpoints and sizes.
+    """
     sizes = []
     for path in directory.path.rglob("*"):
         with contextlib.suppress(FileNotFoundError):  # A live run replaces its checkpoints.
@@ -31,6 +33,7 @@ def record(directory: RunDirectory) -> dict[str, Any]:
         "directory": str(directory.path),
         "state": watch.summary(directory.read_state(), directory),
         "spec": _read(directory, "spec.json"),
+        "launch": _read(directory, "launch.json"),
         "result": _read(directory, "result.json"),
         "checkpoints": checkpoints(directory),
         "attempts": 1 + len(list(directory.path.glob("spec-*.json"))),
@@ -53,15 +56,17 @@ def checkpoints(directory: RunDirectory) -> list[str]:
 
 def resumed(before: Launch, nodes: Sequence[Node], hosts: Sequence[Node]) -> Launch:
     """Build the spec with which a run goes on, on these hosts. Raises LaunchError where it cannot."""
-    if before.launcher or before.command[:2] != RESUMABLE:
-        raise LaunchError(f"run {before.run_id} is not of payload.train, which alone knows how to go on")
+    if before.launcher or not (before.program or before.command[:2] == RESUMABLE):
+        raise LaunchError(f"run {before.run_id} is neither of payload.train nor of a program, which know how to go on")
     if before.ranks_per_node:
         hosts = [dataclasses.replace(host, slots=before.ranks_per_node) for host in hosts]
     ranks = sum(host.slots for host in hosts)
     if ranks != before.ranks:
         # Another number of ranks is another global batch, so the steps would not be those of this run.
         raise LaunchError(f"run {before.run_id} had {before.ranks} ranks; these hosts take {ranks}")
-    command = before.command if RESUME in before.command else (*before.command, RESUME)
+    # A program finds its own checkpoints: it runs again, unchanged, in the directory that it left.
+    same = before.program or RESUME in before.command
+    command = before.command if same else (*before.command, RESUME)
     return dataclasses.replace(before, command=command, hosts=tuple(hosts), interface=meeting_interface(nodes))
 
 

@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from payload.launch import RUN_VARIABLE, RUNS_VARIABLE, Launch
+from payload.rank import words
+
+
+def document(launch: Launch, python: str, command: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the record keeps of a launch: exactly what was started, and what each rank of it turned into."""
+    return {
+        "command": list(command),
+        "directory": launch.payload_directory,
+        "environment": dict(variables),
+        "rank_command": words(launch, python) if launch.command else [],
+        "rank_directory": launch.working_directory,
+        "rank_environment": dict(launch.environment),
+        "rank_secrets": list(launch.secrets),
+    }
 
 
 def start_timeout_s(hosts: int) -> int:

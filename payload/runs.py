@@ -114,6 +114,11 @@ class RunDirectory:
         return self.path / "launcher.log"
 
     @property
+    def launched(self) -> Path:
+        """Return the file that says exactly what was started."""
+        return self.path / "launch.json"
+
+    @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 

@@ -22,7 +22,7 @@ from payload import equipment, preflight, reaper, vault
 from payload.errand import Completed, execute, remote_command
 from payload.knobs import Knobs
 from payload.launch import NODE_PYTHON, Launch, Node
-from payload.launcher import horovodrun, launcher_environment
+from payload.launcher import document, horovodrun, launcher_environment
 from payload.owner import Owner
 from payload.program import stage
 from payload.runs import RunDirectory, Runs, State, write_atomically
@@ -180,11 +180,10 @@ class Supervisor:
 
     def _start(self, command: Sequence[str], output: IO[bytes], **variables: str) -> subprocess.Popen[bytes]:
         """Start a launcher in a session of its own, with the environment of Horovod's and these variables."""
-        login = {"HOME": pwd.getpwuid(os.getuid()).pw_dir, "USER": pwd.getpwuid(os.getuid()).pw_name}
         return subprocess.Popen(
             command,
             cwd=self.launch.payload_directory,
-            env={**launcher_environment(self.launch, login), **variables},
+            env={**launcher_environment(self.launch, _login()), **variables},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -226,6 +225,8 @@ class Supervisor:
     def _launch(self, python: str) -> None:
         command = list(self.launch.launcher) or horovodrun(self.launch, python)
         stage(self.launch)
+        started = document(self.launch, python, command, launcher_environment(self.launch, _login()))
+        write_atomically(self.directory.launched, json.dumps(started, indent=1))
         self._say(f"$ {shlex.join(command)}")
         launcher = self._start(command, self.log)
         self._update(state="running", reason="")
@@ -312,6 +313,11 @@ class Supervisor:
     def _update(self, **changes: object) -> None:
         self.state = dataclasses.replace(self.state, updated=time.time(), **changes)  # type: ignore[arg-type]  # checked by callers
         self.directory.write_state(self.state)
+
+
+def _login() -> dict[str, str]:
+    user = pwd.getpwuid(os.getuid())
+    return {"HOME": user.pw_dir, "USER": user.pw_name}
 
 
 def _tail(output: str, lines: int = 5) -> str:

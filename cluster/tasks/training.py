@@ -303,6 +303,8 @@ def resume(
         say_turn(run_id, answer["position"])
         found = answer["checkpoints"]
         since = f"from {found[-1]}" if found else "from the beginning, for it has no checkpoint"
+        if spec.program:
+            since = "in the directory that it left"
         say(f"run {run_id} goes on {since}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
         if follow and not detach:
             finish(session, run_id, lambda: watch(session, supervisor, run_id))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from payload.knobs import Knobs
-from payload.launcher import gloo_timeout_s, horovodrun, launcher_environment, start_timeout_s
+from payload.launcher import document, gloo_timeout_s, horovodrun, launcher_environment, start_timeout_s
 from tests.payload.test_launch import make_launch
 
 PYTHON = "/opt/deepcdk/runtime/ab/bin/python"
@@ -40,6 +41,20 @@ def test_nothing_that_the_user_gave_stands_on_a_command_line(words: tuple[str, .
     given_words = make_launch(program="fedcba9876543210", command=("train.py", *words), environment=(("NAME", value),))
     assert horovodrun(given_words, PYTHON) == horovodrun(plain, PYTHON)
     assert launcher_environment(given_words, {}) == launcher_environment(plain, {})
+
+
+def test_the_record_says_what_was_started_and_what_each_rank_became() -> None:
+    launch = make_launch(
+        program="fedcba9876543210",
+        command=("train.py", "two words"),
+        environment=(("NAME", "value"),),
+        secrets=("TOKEN",),
+    )
+    found = document(launch, PYTHON, horovodrun(launch, PYTHON), launcher_environment(launch, {}))
+    assert found["command"] == horovodrun(launch, PYTHON)
+    assert found["rank_command"] == [PYTHON, "train.py", "two words"]
+    assert (found["rank_environment"], found["rank_secrets"]) == ({"NAME": "value"}, ["TOKEN"])
+    assert json.loads(json.dumps(found)) == found
 
 
 def test_timeouts_grow_with_the_cluster() -> None:

@@ -253,6 +253,8 @@ def test_a_stopped_run_goes_on_in_its_own_directory(efs: Path, supervisor: Call)
     assert [line for line in log if line in ("first", "second")] == ["first", "second"]
     assert any("resumed" in line and "from step-00000007" in line for line in log)
     record = json.loads(supervisor("show", "one").stdout)
+    assert record["launch"]["command"][:2] == ["/bin/sh", "-c"]
+    assert record["launch"]["environment"]["DEEPCDK_RUN"] == "one"
     assert (record["attempts"], record["state"]["state"], record["result"]) == (2, "succeeded", None)
     again = supervisor("resume", stdin=spec(efs, "one", "echo third"))
     assert (again.returncode, "has succeeded" in again.stderr) == (2, True)
@@ -382,5 +384,15 @@ def test_a_resumed_run_takes_as_many_ranks_as_before(efs: Path) -> None:
     assert resumed(again, nodes, nodes[1:3]).command == again.command
     with pytest.raises(LaunchError, match="had 2 ranks; these hosts take 3"):
         resumed(before, nodes, nodes[1:4])
-    with pytest.raises(LaunchError, match=r"not of payload\.train"):
+    with pytest.raises(LaunchError, match=r"neither of payload\.train nor of a program"):
         resumed(dataclasses.replace(before, command=("train.py",)), nodes, nodes[1:3])
+
+
+def test_a_resumed_program_runs_unchanged_with_the_ranks_that_were_asked(efs: Path) -> None:
+    nodes = parse_nodes("".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n} 1 e us\n" for n in (1, 2)))
+    before = Launch(
+        run_id="one", efs_mount="/mnt/efs", payload=PAYLOAD, program=PAYLOAD, command=("train.py", "--flag"),
+        hosts=(dataclasses.replace(nodes[0], slots=4),), ranks_per_node=4,
+    )  # fmt: skip
+    again = resumed(before, nodes, nodes[1:])
+    assert (again.command, again.ranks, again.hosts[0].name) == (before.command, 4, "deeplearning-worker2")

@@ -1,0 +1,111 @@
+"""Horovod's own TensorFlow 2 examples on four hosts, unmodified. They are not part of this project.
+
+DEEPCDK_HOROVOD_EXAMPLES names the directory `examples/tensorflow2` of a checkout of Horovod's repository; without it
+these tests are skipped. The hosts reach no package index and no data sets, so `tf-keras` is downloaded here, and
+drawn digits stand for MNIST.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from payload.horovod_wheel import default_cache
+from payload.launch import TF_KERAS
+from tests.e2e.conftest import EmbeddedCloud
+from tools import demo
+from tools.setup import node_runtime
+
+EXAMPLES = os.environ.get("DEEPCDK_HOROVOD_EXAMPLES", "")
+pytestmark = [
+    pytest.mark.skipif(not EXAMPLES, reason="DEEPCDK_HOROVOD_EXAMPLES names no checkout of Horovod's examples"),
+    pytest.mark.timeout(1800),
+]
+SMALL = "--model MobileNetV2 --batch-size 2 --num-batches-per-iter 1 --num-iters 2 --no-cuda"
+STAND_IN = """\
+import hashlib, runpy, sys
+import numpy as np
+import tensorflow as tf
+import horovod.tensorflow as hvd
+
+
+def load_data(path="mnist.npz"):
+    labels = np.arange(2000, dtype="uint8") % 10
+    images = np.zeros((2000, 28, 28), "uint8")
+    for image, label in zip(images, labels):
+        image[2 * label : 2 * label + 6, 4:24] = 200
+    return (images, labels), (images[:200], labels[:200])
+
+
+models = []
+make, take, fit = tf.keras.Sequential.__init__, tf.data.Dataset.take, tf.keras.Model.fit
+tf.keras.Sequential.__init__ = lambda self, *a, **k: (models.append(self), make(self, *a, **k))[1]
+tf.keras.datasets.mnist.load_data = load_data
+tf.data.Dataset.take = lambda self, count, **k: take(self, min(count, 12), **k)
+tf.keras.Model.fit = lambda self, *a, **k: fit(self, *a, **{**k, "epochs": 1, "steps_per_epoch": 12})
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+print("weights", hashlib.sha256(b"".join(w.tobytes() for w in models[0].get_weights())).hexdigest()[:16], flush=True)
+"""
+"""Gives an example data and few steps, runs it as it is, and tells the weights that its rank ends with."""
+
+
+@pytest.fixture(scope="module")
+def four_hosts(cluster: EmbeddedCloud) -> EmbeddedCloud:
+    cluster.fab("scale", "--nodes", "4", "--yes")
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("examples")
+    for example in Path(EXAMPLES).glob("*.py"):
+        shutil.copy(example, root)
+    (root / "stand_in.py").write_text(STAND_IN)
+    (root / "requirements.txt").write_text("--no-index\n--find-links wheels\n")
+    python = node_runtime(default_cache(os.environ)).python
+    download = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(root / "wheels"), TF_KERAS]
+    subprocess.run([python, *download], check=True)
+    return root
+
+
+def train(cloud: EmbeddedCloud, project: Path, entry: str, *words: str) -> subprocess.CompletedProcess[str]:
+    program = ["--payload", str(project), "--entry", entry, *words, *demo.settings(2)]
+    return cloud.laptop("fab", "train", "--nodes", "4", "--yes", *program, check=False, timeout_s=1200)
+
+
+@pytest.mark.parametrize("example", ["tensorflow2_mnist.py", "tensorflow2_keras_mnist.py"])
+def test_it_trains_with_keras_2_and_all_ranks_end_with_the_same_weights(
+    four_hosts: EmbeddedCloud, project: Path, example: str
+) -> None:
+    done = train(four_hosts, project, f"stand_in.py {example}", "--keras", "2")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    weights = re.findall(r"\[([0-3])\]<stdout>:weights ([0-9a-f]{16})", done.stdout)
+    assert {rank for rank, _ in weights} == {"0", "1", "2", "3"}
+    assert len({digest for _, digest in weights}) == 1
+
+
+@pytest.mark.parametrize("example", ["tensorflow2_synthetic_benchmark.py", "tensorflow2_keras_synthetic_benchmark.py"])
+def test_it_measures_with_keras_2(four_hosts: EmbeddedCloud, project: Path, example: str) -> None:
+    done = train(four_hosts, project, f"{example} {SMALL}", "--keras", "2")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert re.search(r"\[0\]<stdout>:Total img/sec on 4 .*: [0-9.]+", done.stdout)
+
+
+def test_with_keras_3_the_silent_one_is_refused_before_anything_is_spent(
+    four_hosts: EmbeddedCloud, project: Path
+) -> None:
+    done = train(four_hosts, project, "tensorflow2_keras_mnist.py")
+    assert (done.returncode, "averages nothing" in done.stderr, "--keras 2" in done.stderr) == (1, True, True)
+
+
+def test_with_keras_3_the_others_fail_with_the_remedy(four_hosts: EmbeddedCloud, project: Path) -> None:
+    done = train(four_hosts, project, "stand_in.py tensorflow2_mnist.py", "--keras", "3")
+    assert done.returncode == 1
+    assert "DistributedGradientTape takes TensorFlow's variables" in done.stdout
+    assert "--keras 2" in done.stdout

@@ -1,0 +1,118 @@
+"""A program of the user's own on the deployed cluster: its words, variables, secrets, packages and files."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import EmbeddedCloud
+from tools import demo
+
+SECRET = "swordfish-7c41 $(id) 'q'"
+VALUE = "hello $(id) \"quoted\" 'q' ü"
+WORDS = ("--name", "two words", "$(touch /tmp/evaluated)", "line\ntwo", "ü")
+PROGRAM = """\
+import glob, json, os, sys
+import tensorflow as tf
+import horovod.tensorflow as hvd
+import toy
+
+hvd.init()
+total = hvd.allreduce(tf.constant([hvd.rank() + 1.0]), op=hvd.Sum)
+lines = [open(name, "rb").read().decode(errors="replace") for name in glob.glob("/proc/[0-9]*/cmdline")]
+with open(f"rank-{hvd.rank()}.json", "w") as file:
+    json.dump({
+        "words": sys.argv[1:], "value": os.environ["GREETING"], "secret": os.environ["TOKEN"], "sum": float(total[0]),
+        "size": hvd.size(), "toy": toy.ANSWER, "keras": tf.keras.__version__,
+        "on_command_lines": sum(os.environ[name] in line for name in ("TOKEN", "GREETING") for line in lines),
+    }, file)
+print("rank", hvd.rank(), "is done", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a program with a package of its own, as a wheel beside it: the hosts have no way to an index."""
+    root = tmp_path_factory.mktemp("project")
+    (root / "wheels").mkdir()
+    with zipfile.ZipFile(root / "wheels" / "toy-1.2-py3-none-any.whl", "w") as archive:
+        archive.writestr("toy.py", "ANSWER = 42\n")
+        metadata = "Metadata-Version: 2.1\nName: toy\nVersion: 1.2\nRequires-Dist: tensorflow>=2.4\n"
+        archive.writestr("toy-1.2.dist-info/METADATA", metadata)
+        archive.writestr("toy-1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("toy-1.2.dist-info/RECORD", "")
+    (root / "requirements.txt").write_text("--no-index\n--find-links wheels\ntoy>=1\ntensorflow\nhorovod\n")
+    (root / "train.py").write_text(PROGRAM)
+    (root / "token").write_text(f"{SECRET}\n")
+    return root
+
+
+def launch(cloud: EmbeddedCloud, project: Path, *words: str) -> tuple[str, dict[str, Any]]:
+    """Launch it on two nodes; return what was said and the run's record."""
+    arguments = ["--payload", str(project), "--entry", "train.py", "--ranks-per-node", "cores"]
+    # The cluster's settings stand before the dashes, behind which all words are the program's.
+    told = cloud.laptop("fab", "train", "--nodes", "2", "--yes", *demo.settings(2), *arguments, *words)
+    return told.stdout, json.loads(cloud.fab("show", "--json").stdout)
+
+
+@pytest.fixture(scope="module")
+def done(cluster: EmbeddedCloud, project: Path) -> Iterator[tuple[EmbeddedCloud, str, dict[str, Any], Path]]:
+    secret = ["--secret", f"TOKEN=@{project / 'token'}"]
+    output, record = launch(cluster, project, "--env", f"GREETING={VALUE}", *secret, "--", *WORDS)
+    cluster.fab("fetch", "--run", record["run_id"])
+    yield cluster, output, record, demo.ROOT / "runs" / record["run_id"]
+    cluster.fab("rm", "--run", record["run_id"], "--yes")
+
+
+def test_every_rank_gets_words_and_values_unchanged_and_no_command_line_shows_them(done: Any) -> None:
+    cloud, _, record, directory = done
+    ranks = sum(host["slots"] for host in record["spec"]["hosts"])
+    told = [json.loads((directory / "work" / f"rank-{rank}.json").read_text()) for rank in range(ranks)]
+    for rank in told:
+        assert (rank["words"], rank["value"], rank["secret"]) == (list(WORDS), VALUE, SECRET)
+        assert (rank["on_command_lines"], rank["toy"], rank["size"]) == (0, 42, ranks)
+        assert rank["sum"] == ranks * (ranks + 1) / 2
+        assert rank["keras"].startswith("3.")
+    for node in (*cloud.instances("master"), *cloud.instances("worker")):
+        looked = cloud.localcloud("exec", node["InstanceId"], "--", "ls", "/tmp/evaluated", check=False)
+        assert looked.returncode != 0
+
+
+def test_the_run_is_watched_by_its_own_output(done: Any) -> None:
+    _, output, _, _ = done
+    assert "[0]<stdout>:rank 0 is done" in output
+    assert " succeeded after " in output
+
+
+def test_the_record_has_the_exact_command_and_the_secrets_names_alone(done: Any) -> None:
+    _, output, record, directory = done
+    assert record["launch"]["command"][1:3] == ["-m", "payload.horovodrun"]
+    assert record["launch"]["rank_command"][1:] == ["train.py", *WORDS]
+    assert record["spec"]["secrets"] == ["TOKEN"]
+    assert "swordfish" not in json.dumps(record) + output
+    files = [path for path in directory.rglob("*") if path.is_file() and not path.name.startswith(("rank-", "token"))]
+    assert not [path for path in files if b"swordfish" in path.read_bytes()]
+
+
+def test_no_secret_stays_on_a_node(done: Any) -> None:
+    cloud, _, _, _ = done
+    for node in (*cloud.instances("master"), *cloud.instances("worker")):
+        listed = ["find", "/home/ec2-user/.cache/deepcdk/secrets", "-type", "f"]
+        assert cloud.localcloud("exec", node["InstanceId"], "--", *listed, check=False).stdout == ""
+
+
+def test_the_program_goes_on_in_the_directory_that_it_left(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, sys\nseen = os.path.exists('seen')\nopen('seen', 'w').close()\nsys.exit(0 if seen else 3)\n"
+    )
+    entry = ["--payload", str(tmp_path), "--entry", "train.py"]
+    failed = cluster.fab("train", "--nodes", "1", "--yes", *entry, check=False)
+    assert (failed.returncode, "failed after" in failed.stderr) == (1, True)
+    resumed = cluster.fab("resume", "--yes").stdout
+    assert "goes on in the directory that it left" in resumed
+    assert " succeeded after " in resumed
