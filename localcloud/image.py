@@ -126,6 +126,7 @@ def build(layer: Path, binds: Sequence[Bind], environment: dict[str, str]) -> No
     (layer / "run/localcloud").chmod(0o755)
     _install(GUEST / "mount.nfs4", layer / "usr/sbin/mount.nfs4")
     _link(layer / "usr/sbin/mount.nfs", "mount.nfs4")
+    _install(GUEST / "mount.lustre", layer / "usr/sbin/mount.lustre")
     _install(GUEST / "cfn-signal", layer / "opt/aws/bin/cfn-signal")
     _cloudwatch_agent(layer)
     lines = [f"{key}={value}" for key, value in sorted(environment.items())]

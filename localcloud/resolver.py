@@ -19,7 +19,7 @@ def lookup(snapshot: Snapshot, vpc_id: str, region: str, name: str, asker: str) 
     """Return the address of `name` for the instance whose address is `asker`; empty for an unknown name.
 
     `fs-ID.efs.REGION.amazonaws.com` is the mount target in the asker's zone, as on AWS; a mount target of another zone
-    is found as `ZONE.fs-ID.efs.REGION.amazonaws.com`.
+    is found as `ZONE.fs-ID.efs.REGION.amazonaws.com`. A file system of FSx has one address for all zones.
     """
     instances = [instance for instance in snapshot.instances if instance.vpc_id == vpc_id]
     for instance in instances:
@@ -29,8 +29,9 @@ def lookup(snapshot: Snapshot, vpc_id: str, region: str, name: str, asker: str) 
     asking_zone = next((instance.zone for instance in instances if instance.private_ip == asker), "")
     for target in snapshot.mount_targets:
         zone = zones.get(target.subnet_id, "")
-        full = f"{target.file_system_id}.efs.{region}.amazonaws.com"
-        if target.vpc_id == vpc_id and (name == f"{zone}.{full}" or (name == full and zone == asking_zone)):
+        full = f"{target.file_system_id}.{target.service}.{region}.amazonaws.com"
+        near = target.service == "fsx" or zone == asking_zone
+        if target.vpc_id == vpc_id and (name == f"{zone}.{full}" or (name == full and near)):
             return target.ip
     return ""
 

@@ -46,14 +46,14 @@ class Router:
         self._instances = {i.private_ip: i for i in snapshot.instances if i.vpc_id == self.vpc_id}
         self._load(network.ruleset(snapshot, self.vpc_id, cut))
         self._answer_at(network.router_addresses(snapshot, self.vpc_id))
-        wanted = {target.ip: target.file_system_id for target in snapshot.mount_targets if target.vpc_id == self.vpc_id}
+        wanted = {target.ip: target for target in snapshot.mount_targets if target.vpc_id == self.vpc_id}
         for ip in self._targets.keys() - wanted.keys():
             self._close_target(ip)
         for ip in wanted.keys() - self._targets.keys():
-            listener = self.namespace.listen(ip, network.NFS_PORT)
+            listener = self.namespace.listen(ip, wanted[ip].port)
             listener.setblocking(False)
             self._targets[ip] = listener
-            self._switchboard.watch(listener.fileno(), self._greeter(listener, wanted[ip]))
+            self._switchboard.watch(listener.fileno(), self._greeter(listener, wanted[ip].file_system_id))
 
     def connect(self, links: Sequence[tuple[Instance, str]]) -> None:
         """Hang instances, each given with the path of its namespace, on the router."""

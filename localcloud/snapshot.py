@@ -56,7 +56,7 @@ class NatGateway:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MountTarget:
-    """An EFS file system's address in one subnet (NFS, port 2049)."""
+    """A file system's address in one subnet: of EFS (NFS, port 2049), or of FSx (Lustre, port 988)."""
 
     id: str
     file_system_id: str
@@ -64,6 +64,13 @@ class MountTarget:
     subnet_id: str
     ip: str
     group_ids: tuple[str, ...]
+    service: str = "efs"
+    """`efs` or `fsx`, which is also part of its name."""
+
+    @property
+    def port(self) -> int:
+        """Return the TCP port on which it is mounted."""
+        return {"efs": 2049, "fsx": 988}[self.service]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

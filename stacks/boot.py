@@ -37,6 +37,9 @@ class BootSettings:
     instance_type: str
     agent: str = ""
     """Parameter with the CloudWatch agent's configuration; empty: the node runs none."""
+    lustre: str = ""
+    """What to mount as the Lustre file system; empty: there is none."""
+    lustre_mount: str = ""
 
 
 def user_data(settings: BootSettings) -> str:
@@ -51,9 +54,15 @@ def user_data(settings: BootSettings) -> str:
         'mkdir -p "$bin"',
         'unpack() { base64 -d | gunzip >"$bin/$1.new"; chmod 755 "$bin/$1.new"; mv -f "$bin/$1.new" "$bin/$1"; }',
     ]
-    for name in ("registry", *(("agent",) if settings.agent else ()), "node"):
+    for name in _scripts(settings):
         install.append(f"unpack {name} <<<{packed((SCRIPTS / f'{name}.sh').read_text(encoding='utf-8'))}")
     return "\n".join(["#!/bin/bash", *exports, *install, 'exec "$bin/node"', ""])
+
+
+def _scripts(settings: BootSettings) -> tuple[str, ...]:
+    """Return the scripts that a node needs; the last one is run and calls the others."""
+    chosen = {"registry": True, "agent": settings.agent, "lustre": settings.lustre, "node": True}
+    return tuple(name for name, wanted in chosen.items() if wanted)
 
 
 def packed(script: str) -> str:
@@ -75,6 +84,7 @@ def compact(script: str) -> str:
 
 
 def _environment(settings: BootSettings) -> dict[str, str]:
+    lustre = {"DEEPCDK_LUSTRE": settings.lustre, "DEEPCDK_LUSTRE_MOUNT": settings.lustre_mount}
     return {
         "DEEPCDK_ROLE": settings.role,
         "DEEPCDK_STACK": settings.stack,
@@ -85,4 +95,5 @@ def _environment(settings: BootSettings) -> dict[str, str]:
         "DEEPCDK_LOGIN_USER": settings.login_user,
         "DEEPCDK_GPUS": "true" if may_have_gpus(settings.instance_type) else "false",
         **({"DEEPCDK_AGENT": settings.agent} if settings.agent else {}),
+        **(lustre if settings.lustre else {}),
     }

@@ -14,6 +14,7 @@ from stacks.compute import NodeGroup, NodeGroupProps, Volume
 from stacks.config import MASTER, WORKER, ClusterConfig, Output
 from stacks.encryption import Encryption, EncryptionProps
 from stacks.guard import Bounds, BoundsProps
+from stacks.lustre import Lustre, LustreProps
 from stacks.market import Market
 from stacks.marks import mark
 from stacks.network import Network, NetworkProps
@@ -65,6 +66,7 @@ class ClusterStack(Stack):
                 key=self.encryption.key,
             ),
         )
+        self.lustre = self._create_lustre()
         self.roles = NodeRoles(self, "Roles", NodeRolesProps(bucket=self.storage.bucket, key=self.encryption.key))
         if not config.opens_ssh_port:
             admit_sessions(self.roles.master)
@@ -87,6 +89,21 @@ class ClusterStack(Stack):
         self.bounds = Bounds(self, "Bounds", BoundsProps(config=config, workers=self.workers.group))
         mark(self, config)
         self._emit_outputs()
+
+    def _create_lustre(self) -> Lustre | None:
+        if not self.config.fsx_capacity_gib:
+            return None
+        return Lustre(
+            self,
+            "Lustre",
+            LustreProps(
+                config=self.config,
+                vpc=self.network.vpc,
+                subnets=self.network.workers,
+                clients=[self.firewall.master, self.firewall.workers],
+                key=self.encryption.key,
+            ),
+        )
 
     def _create_master(self) -> NodeGroup:
         config = self.config
@@ -176,6 +193,8 @@ class ClusterStack(Stack):
                 login_user=self.login_user,
                 instance_type=instance_type,
                 agent=self.telemetry.parameter(role),
+                lustre=self.lustre.source if self.lustre else "",
+                lustre_mount=self.config.fsx_mount,
             )
         )
 
@@ -192,5 +211,7 @@ class ClusterStack(Stack):
             Output.MAX_WORKERS: str(self.config.max_workers),
             Output.SSH_ACCESS: self.config.ssh_access,
         }
+        if self.lustre:
+            values |= {Output.FSX_ID: self.lustre.file_system.ref, Output.FSX_MOUNT: self.config.fsx_mount}
         for key, value in values.items():
             CfnOutput(self, key, value=value)

@@ -24,6 +24,8 @@ __all__ = ["ClusterConfig", "ConfigError", "Output"]
 # Ports (TCP).
 SSH_PORT: Final = 22
 NFS_PORT: Final = 2049
+# Lustre's own, and those from which its clients and servers answer.
+LUSTRE_PORTS: Final = ((988, 988), (1018, 1023))
 # Horovod's launcher listens for its ranks on a port of its own choice (horovod/runner/util/network.py, find_port).
 RENDEZVOUS_PORTS: Final = (1024, 65535)
 
@@ -55,6 +57,9 @@ class Output:
     LOGIN_USER: Final = "LoginUser"
     MAX_WORKERS: Final = "MaxWorkers"
     SSH_ACCESS: Final = "SshAccess"
+    # Of a cluster with a Lustre file system alone.
+    FSX_ID: Final = "FsxFileSystemId"
+    FSX_MOUNT: Final = "FsxMount"
 
 
 class Guard:

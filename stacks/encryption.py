@@ -15,9 +15,9 @@ from stacks.config import ClusterConfig
 # Logical id that stays when this code is rearranged: a new key would mean new, empty file systems.
 STORAGE_KEY: Final = "StorageKey"
 CREATE: Final = "create"
-# What Auto Scaling needs to launch instances whose volumes a customer's key encrypts (its user guide, "Required AWS KMS
-# key policy for use with encrypted volumes").
-_VOLUME_ACTIONS: Final = (
+# What a service needs to encrypt with a key. For Auto Scaling see its user guide, "Required AWS KMS key policy for use
+# with encrypted volumes".
+_USE: Final = (
     "kms:Encrypt",
     "kms:Decrypt",
     "kms:ReEncryptFrom",
@@ -81,7 +81,7 @@ class Encryption(Construct):
             iam.PolicyStatement(
                 sid="AutoScalingUsesTheKey",
                 principals=[iam.AnyPrincipal()],
-                actions=list(_VOLUME_ACTIONS),
+                actions=list(_USE),
                 resources=["*"],  # in a key's policy: this key
                 conditions=whose,
             )

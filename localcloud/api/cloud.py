@@ -133,7 +133,12 @@ class Cloud:
     def snapshot(self) -> Snapshot:
         """Return all that should exist at this moment."""
         with self.lock:
-            return observation.observe(self._backend("ec2"), self._backend("efs"), self._backend("iam"))
+            return observation.observe(
+                ec2=self._backend("ec2"),
+                efs=self._backend("efs"),
+                fsx=self._backend("fsx"),
+                iam=self._backend("iam"),
+            )
 
     def set_console_output(self, instance_id: str, text: str) -> None:
         """Set what GetConsoleOutput returns for an instance."""
@@ -193,6 +198,7 @@ class Cloud:
         from moto.cloudwatch.models import cloudwatch_backends
         from moto.ec2.models import ec2_backends
         from moto.efs.models import efs_backends
+        from moto.fsx.models import fsx_backends
         from moto.iam.models import iam_backends
         from moto.sns.models import sns_backends
         from moto.sqs.models import sqs_backends
@@ -206,6 +212,7 @@ class Cloud:
             "cloudwatch": cloudwatch_backends,
             "sns": sns_backends,
             "sqs": sqs_backends,
+            "fsx": fsx_backends,
         }
         return regional[service][ACCOUNT][REGION]
 

@@ -22,7 +22,7 @@ def apply() -> object:
     if found != MOTO_VERSION:
         raise failures.WrongMotoError(found, MOTO_VERSION)
     if not _applied:
-        from localcloud.api import activities, addresses, autoscaling, buckets, instances, placement, policies
+        from localcloud.api import activities, addresses, autoscaling, buckets, instances, lustre, placement, policies
         from localcloud.api.monitoring import alarms, scaling
 
         console = instances.Console()
@@ -35,5 +35,6 @@ def apply() -> object:
         buckets.apply()
         alarms.apply()
         scaling.apply()
+        lustre.apply()
         _applied.append(console)
     return _applied[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from typing import Any
 
 from localcloud.api import interruption
@@ -14,7 +15,7 @@ _ANYWHERE = "0.0.0.0/0"
 _NOWHERE = "255.255.255.255/32"
 
 
-def observe(ec2: Any, efs: Any, iam: Any) -> Snapshot:
+def observe(*, ec2: Any, efs: Any, fsx: Any, iam: Any) -> Snapshot:
     """Return all networks, groups and instances, given moto's backends of the account and region.
 
     The account's default VPC is left out while nothing is in it, as are terminated instances and deleted gateways.
@@ -26,7 +27,7 @@ def observe(ec2: Any, efs: Any, iam: Any) -> Snapshot:
         if instance._state.name in _UP and instance.nics
     ]
     gateways = [gateway for gateway in ec2.nat_gateways.values() if gateway.state != "deleted"]
-    targets = list(efs.mount_targets_by_id.values())
+    targets = [*_mount_targets(ec2, efs), *_lustre_servers(ec2, fsx)]
     subnets = {subnet.id: subnet for zone in ec2.subnets.values() for subnet in zone.values()}
     inhabited = {subnets[instance.nics[0].subnet.id].vpc_id for instance in instances if instance.nics}
     inhabited |= {gateway.vpc_id for gateway in gateways} | {target.vpc_id for target in targets}
@@ -66,19 +67,35 @@ def observe(ec2: Any, efs: Any, iam: Any) -> Snapshot:
             )
             for gateway in gateways
         ),
-        mount_targets=tuple(
-            MountTarget(
-                id=target.mount_target_id,
-                file_system_id=target.file_system_id,
-                vpc_id=target.vpc_id,
-                subnet_id=target.subnet_id,
-                ip=target.ip_address,
-                group_ids=tuple(target.security_groups or _default_group(ec2, target.vpc_id)),
-            )
-            for target in targets
-        ),
+        mount_targets=tuple(targets),
         instances=tuple(_instance(ec2, iam, instance) for instance in instances),
     )
+
+
+def _mount_targets(ec2: Any, efs: Any) -> Iterator[MountTarget]:
+    for target in efs.mount_targets_by_id.values():
+        yield MountTarget(
+            id=target.mount_target_id,
+            file_system_id=target.file_system_id,
+            vpc_id=target.vpc_id,
+            subnet_id=target.subnet_id,
+            ip=target.ip_address,
+            group_ids=tuple(target.security_groups or _default_group(ec2, target.vpc_id)),
+        )
+
+
+def _lustre_servers(ec2: Any, fsx: Any) -> Iterator[MountTarget]:
+    for system in fsx.file_systems.values():
+        subnet = system.interface.subnet
+        yield MountTarget(
+            id=system.interface.id,
+            file_system_id=system.file_system_id,
+            vpc_id=subnet.vpc_id,
+            subnet_id=subnet.id,
+            ip=system.interface.private_ip_address,
+            group_ids=tuple(system.security_group_ids or _default_group(ec2, subnet.vpc_id)),
+            service="fsx",
+        )
 
 
 def _default_routes(ec2: Any) -> dict[str, str]:

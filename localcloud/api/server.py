@@ -23,7 +23,7 @@ WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 # Prefixes of the actions that change nothing.
 _READING = ("Describe", "Get", "List", "Head", "Validate", "Lookup", "Search", "AssumeRole", "BatchGet")
 # Services whose changes matter to the hosts and networks.
-_WATCHED = ("ec2", "autoscaling", "elasticfilesystem", "iam")
+_WATCHED = ("ec2", "autoscaling", "elasticfilesystem", "fsx", "iam")
 
 
 class Application:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
+from stacks.keys.lustre import LustreKeys
 from stacks.keys.rules import is_mount, matches, one_of, within
 
 # Days without access after which EFS can move a file; 0: never.
@@ -14,7 +15,7 @@ _KEY_ARN: Final = r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/(?:mrk-)?[0-9a-f
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StorageKeys:
+class StorageKeys(LustreKeys):
     """Describe where data outlives the nodes."""
 
     efs_mount: str = "/mnt/efs"
@@ -49,6 +50,7 @@ class StorageKeys:
 
     def check_storage(self) -> None:
         """Raise ConfigError for the first value that is wrong by itself."""
+        self.check_lustre()
         is_mount(self, "efs_mount")
         matches(self, "file_system_id", r"(?:fs-[0-9a-f]{8,40})?", "fs- and hexadecimal digits, or empty")
         one_of(self, "efs_throughput", "bursting", "elastic", "provisioned")

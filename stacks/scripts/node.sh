@@ -97,6 +97,11 @@ IFS= read -r -d '' fstab 2>/dev/null <"$root/etc/fstab" || true
 entry="$DEEPCDK_FILE_SYSTEM:/ $DEEPCDK_EFS_MOUNT nfs4 $options,_netdev 0 0"
 if [[ ${fstab:-} != *"$entry"* ]]; then printf '%s\n' "$entry" >>"$root/etc/fstab"; fi
 
+if [[ -n ${DEEPCDK_LUSTRE:-} ]]; then
+  # shellcheck source=lustre.sh
+  . "$root/opt/deepcdk/bin/lustre"
+fi
+
 step='finding a Python'
 runtime=$root/opt/deepcdk/runtime
 find_python() {

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from stacks.config import ClusterConfig
+from stacks.validation import lustre
 from stacks.validation.problem import Problem
 
 # Keys that describe a file system that is yet to be created.
@@ -28,6 +29,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
         yield from _throughput(config)
         yield from _classes(config)
     yield from _versions(config)
+    yield from lustre.check(config)
 
 
 def _existing(config: ClusterConfig) -> Iterator[Problem]:

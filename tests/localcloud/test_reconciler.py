@@ -13,7 +13,7 @@ import pytest
 from localcloud.errors import UnknownInstanceError
 from localcloud.host import Host
 from localcloud.network import OUTSIDE_ADDRESS
-from localcloud.snapshot import Snapshot
+from localcloud.snapshot import Rule, SecurityGroup, Snapshot
 from tests.localcloud.world import (
     HIDDEN,
     MASTER,
@@ -22,6 +22,7 @@ from tests.localcloud.world import (
     NAT_PUBLIC,
     OTHER,
     OTHER_IP,
+    VPC,
     WORKER,
     WORKER_IP,
     World,
@@ -216,6 +217,27 @@ def test_mount_is_refused_by_the_mount_targets_group(own_world: World) -> None:
     done = own_world.execute(WORKER, mount)
     assert done.returncode != 0
     assert "timed out or refused" in done.stderr
+
+
+def test_lustre_is_mounted_where_its_servers_let_a_host_in_and_nowhere_else(own_world: World) -> None:
+    now = snapshot(WORKER, dataclasses.replace(OTHER, group_ids=("sg-closed",)))
+    served = Rule(protocol="tcp", from_port=988, to_port=988, group_ids=("sg-worker",))
+    servers = SecurityGroup(id="sg-lustre", vpc_id=VPC, ingress=(served,), egress=())
+    (target,) = now.mount_targets
+    lustre = dataclasses.replace(
+        target, id="eni-1", file_system_id="fs-4567abcd", ip="10.0.1.201", group_ids=("sg-lustre",), service="fsx"
+    )
+    own_world.show(
+        dataclasses.replace(now, mount_targets=(target, lustre), security_groups=(*now.security_groups, servers))
+    )
+    server = "fs-4567abcd.fsx.us-east-1.amazonaws.com@tcp:"
+    mount = f"mkdir -p /mnt/fsx && MOUNT_TIMEOUT_S=1 mount -t lustre -o relatime,flock {server}/4567abcd /mnt/fsx"
+    assert own_world.execute(WORKER, mount).stderr == ""
+    assert own_world.execute(WORKER, "mountpoint -q /mnt/fsx && echo seen > /mnt/fsx/word").returncode == 0
+    assert "timed out" in own_world.execute(OTHER, mount).stderr
+    wrong = own_world.execute(WORKER, f"mount -t lustre {server}/other /srv")
+    assert (wrong.returncode, "other" in wrong.stderr) == (32, True)
+    assert own_world.execute(WORKER, "mount -t lustre fs-9.fsx.us-east-1.amazonaws.com@tcp:/9 /srv").returncode == 32
 
 
 def test_two_networks_of_the_same_addresses_do_not_meet(own_world: World) -> None:

@@ -35,6 +35,15 @@ def test_file_system_is_found_in_the_askers_zone() -> None:
     assert lookup(snapshot(elsewhere), VPC, "us-east-1", f"us-east-1a.{EFS}", WORKER_IP) == "10.0.1.200"
 
 
+def test_a_lustre_file_system_is_found_from_every_zone() -> None:
+    now = snapshot(dataclasses.replace(WORKER, zone="us-east-1b"))
+    lustre = dataclasses.replace(now.mount_targets[0], file_system_id="fs-4567", ip="10.0.1.201", service="fsx")
+    now = dataclasses.replace(now, mount_targets=(*now.mount_targets, lustre))
+    assert lookup(now, VPC, "us-east-1", "fs-4567.fsx.us-east-1.amazonaws.com", WORKER_IP) == "10.0.1.201"
+    assert lookup(now, VPC, "us-east-1", "fs-4567.efs.us-east-1.amazonaws.com", WORKER_IP) == ""
+    assert lookup(now, "vpc-2", "us-east-1", "fs-4567.fsx.us-east-1.amazonaws.com", WORKER_IP) == ""
+
+
 def test_names_of_another_network_are_unknown() -> None:
     assert lookup(snapshot(WORKER), "vpc-2", "us-east-1", EFS, WORKER_IP) == ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 from collections.abc import Iterator
 
@@ -53,6 +54,13 @@ def test_mount_targets_come_and_go_with_the_snapshot(router: Router) -> None:
             return connection.recv(100)
 
     assert router.namespace.enter(greet) == b"fs-0123abcd\n"
+    assert not reachable(router.namespace, "10.0.1.200", 988)
+    now = snapshot(WORKER)
+    lustre = dataclasses.replace(now.mount_targets[0], file_system_id="fs-4567", ip="10.0.1.201", service="fsx")
+    router.apply(dataclasses.replace(now, mount_targets=(lustre,)), [])
+    assert reachable(router.namespace, "10.0.1.201", 988)
+    assert not reachable(router.namespace, "10.0.1.201", 2049)
+    assert not reachable(router.namespace, "10.0.1.200", 2049)
     empty = snapshot()
     router.apply(type(empty)(vpcs=empty.vpcs), [])
     assert not reachable(router.namespace, "10.0.1.200", 2049)

@@ -347,3 +347,43 @@ def test_a_half_written_entry_is_left_out(lab: Lab) -> None:
     (lab.shared / ".cluster/nodes/deeplearning-worker2/ip").write_text("")
     assert node.refresh()[0] == 0
     assert node.text("opt/deeplearning/workers") == "deeplearning-worker1\n"
+
+
+LUSTRE = "fs-01234567.fsx.us-east-1.amazonaws.com@tcp:/abcdefgh"
+
+
+def with_lustre(lab: Lab, role: str) -> Node:
+    return lab.node(role, 1, lustre=LUSTRE, lustre_mount="/mnt/fsx")
+
+
+def test_the_lustre_file_system_is_mounted_beside_the_shared_one(lab: Lab) -> None:
+    node = booted(with_lustre(lab, "worker"))
+    mounts = node.text("mounts").splitlines()
+    assert mounts[1:] == [f"-t lustre -o relatime,flock {LUSTRE} {node.root}/mnt/fsx"]
+    assert f"{LUSTRE} /mnt/fsx lustre relatime,flock,_netdev 0 0\n" in node.text("etc/fstab")
+    assert node.text("etc/profile.d/deeplearning-fsx.sh") == "export FSX_MOUNT=/mnt/fsx\n"
+    assert "--success true" in node.text("signals")
+
+
+def test_a_second_run_mounts_lustre_once(lab: Lab) -> None:
+    node = booted(with_lustre(lab, "master"))
+    before = node.files()
+    booted(node)
+    assert node.files() == before
+    assert node.text("mounts").count("lustre") == 1
+
+
+def test_a_lustre_file_system_that_does_not_answer_fails_the_boot_by_name(lab: Lab) -> None:
+    node = with_lustre(lab, "worker")
+    (node.commands / "mount").write_text('#!/bin/sh\n[ "$2" != lustre ] && rmdir "$6" && ln -s "$LAB_EFS" "$6"\n')
+    status, said = node.boot()
+    assert status != 0
+    assert f"failed: mounting the Lustre file system {LUSTRE}" in said
+    assert node.text("signals").startswith("--success false --reason mounting the Lustre file system")
+
+
+def test_without_lustre_nothing_of_it_is_in_user_data(lab: Lab) -> None:
+    text = user_data(lab.node("worker", 2).settings)
+    assert "LUSTRE" not in text
+    assert "unpack lustre" not in text
+    assert "unpack lustre" in user_data(with_lustre(lab, "master").settings)

@@ -1,0 +1,126 @@
+"""FSx for Lustre: file systems with an address in a subnet, behind security groups.
+
+moto keeps what it is told of a file system, gives it no address, and takes any value. All others of FSx's kinds are
+refused: nothing here could serve them.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from moto.core.exceptions import JsonRESTError
+from moto.ec2.exceptions import InvalidSubnetIdError
+from moto.ec2.models import ec2_backends
+from moto.fsx import models
+
+from localcloud.api.replacing import replace
+
+_PORT: Final = 988
+_THROUGHPUTS: Final = {
+    "SCRATCH_2": (None,),
+    "PERSISTENT_1": (50, 100, 200),
+    "PERSISTENT_2": (125, 250, 500, 1000),
+}
+"""MB/s per TiB by deployment type; SCRATCH_1, which links to S3 in another way, is left out."""
+
+
+class BadRequest(JsonRESTError):
+    """Refuse a file system that FSx would refuse."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("BadRequest", message)
+
+
+def apply() -> None:
+    """Correct moto."""
+    original_create = models.FSxBackend.create_file_system
+    original_delete = models.FSxBackend.delete_file_system
+    original_text = models.FileSystem.to_dict
+
+    def create_file_system(self: Any, **values: Any) -> Any:
+        ec2 = ec2_backends[self.account_id][self.region_name]
+        configuration = check(values)
+        subnet = _subnet(ec2, values.get("subnet_ids") or [])
+        groups = list(values.get("security_group_ids") or [])
+        _check_groups(ec2, subnet.vpc_id, groups)
+        system: Any = original_create(self, **{**values, "security_group_ids": groups})
+        system.lustre_configuration = {**configuration, "MountName": system.file_system_id[3:].replace("-", "")}
+        system.interface = ec2.create_network_interface(subnet, "", group_ids=groups or None)
+        system.created = time.time()
+        system.version = values.get("file_system_type_version") or "2.12"
+        return system
+
+    def delete_file_system(self: Any, file_system_id: str, *args: Any, **kwargs: Any) -> Any:
+        system = self.file_systems.get(file_system_id)
+        answer = original_delete(self, file_system_id, *args, **kwargs)
+        ec2 = ec2_backends[self.account_id][self.region_name]
+        if system is not None:
+            system.interface.subnet.del_subnet_ip(system.interface.private_ip_address)
+            ec2.delete_network_interface(system.interface.id)
+        return answer
+
+    def to_dict(self: Any) -> dict[str, Any]:
+        return {
+            **original_text(self),
+            "CreationTime": self.created,
+            "FileSystemTypeVersion": self.version,
+            "Lifecycle": "AVAILABLE",
+            "NetworkInterfaceIds": [self.interface.id],
+            "OwnerId": self.backend.account_id,
+            "VpcId": self.interface.subnet.vpc_id,
+        }
+
+    replace(models.FSxBackend, "create_file_system", create_file_system)
+    replace(models.FSxBackend, "delete_file_system", delete_file_system)
+    replace(models.FileSystem, "to_dict", to_dict)
+
+
+def check(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the Lustre configuration of a request. Raises BadRequest where FSx would, or where it is not offered."""
+    if values.get("file_system_type") != "LUSTRE":
+        raise BadRequest(f"The embedded cloud has no file systems of the type {values.get('file_system_type')}.")
+    given = dict(values.get("lustre_configuration") or {})
+    deployment = given.get("DeploymentType", "SCRATCH_1")
+    if deployment not in _THROUGHPUTS:
+        raise BadRequest(f"The embedded cloud has no Lustre file systems of the deployment type {deployment}.")
+    possible = _THROUGHPUTS[deployment]
+    if given.get("PerUnitStorageThroughput") not in possible:
+        known = "none" if possible == (None,) else ", ".join(map(str, possible))
+        raise BadRequest(f"PerUnitStorageThroughput for {deployment}: {known}, in MB/s per TiB.")
+    capacity = values.get("storage_capacity") or 0
+    if capacity != 1200 and (capacity <= 0 or capacity % 2400):
+        raise BadRequest(f"StorageCapacity {capacity}: 1200 GiB, 2400 GiB, or increments of 2400 GiB.")
+    return given
+
+
+def _subnet(ec2: Any, ids: list[str]) -> Any:
+    if len(ids) != 1:
+        raise BadRequest("A Lustre file system takes exactly one subnet.")
+    try:
+        return ec2.get_subnet(ids[0])
+    except InvalidSubnetIdError:
+        raise JsonRESTError("InvalidNetworkSettings", f"The subnet {ids[0]} does not exist.") from None
+
+
+def _check_groups(ec2: Any, vpc_id: str, ids: list[str]) -> None:
+    """Refuse groups that do not let the file system's own servers talk to each other, as FSx does."""
+    groups = [ec2.get_security_group_from_id(id) for id in ids]
+    for id, group in zip(ids, groups, strict=True):
+        if group is None or group.vpc_id != vpc_id:
+            raise JsonRESTError("InvalidNetworkSettings", f"The security group {id} does not exist in {vpc_id}.")
+    for side in ("ingress_rules", "egress_rules"):
+        rules = [rule for group in groups for rule in getattr(group, side)]
+        if groups and not any(_permits(rule, set(ids)) for rule in rules):
+            raise JsonRESTError(
+                "InvalidNetworkSettings",
+                "The file system cannot be created because the provided security groups do not permit Lustre LNET "
+                f"network traffic on port {_PORT} ({side.replace('_', ' ')}).",
+            )
+
+
+def _permits(rule: Any, ids: set[str]) -> bool:
+    every = rule.ip_protocol in ("-1", None)
+    fits = every or (rule.ip_protocol == "tcp" and int(rule.from_port) <= _PORT <= int(rule.to_port))
+    among = bool(rule.source_group) and rule.source_group["GroupId"] in ids
+    return fits and (among or bool(rule.ip_range.get("CidrIp")))

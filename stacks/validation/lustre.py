@@ -1,0 +1,89 @@
+"""Rules of the Lustre file system, and of all directories on which something is mounted."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from stacks import images
+from stacks.config import ClusterConfig
+from stacks.keys.lustre import FSX_THROUGHPUTS, LustreKeys
+from stacks.validation.problem import Problem
+
+
+def check(config: ClusterConfig) -> Iterator[Problem]:
+    """Yield every rule of the Lustre file system and of the mounts that the configuration breaks."""
+    if config.fsx_capacity_gib:
+        yield from _throughput(config)
+        yield from _client(config)
+    else:
+        yield from _absent(config)
+    yield from _link(config)
+    yield from _mounts(config)
+
+
+def _absent(config: ClusterConfig) -> Iterator[Problem]:
+    for field in dataclasses.fields(LustreKeys):
+        if getattr(config, field.name) != field.default:
+            yield Problem(
+                key=field.name,
+                value=getattr(config, field.name),
+                rule="describes a Lustre file system, but fsx_capacity_gib is 0, so there is none",
+                remedy=f"set fsx_capacity_gib to 1200 or more, or leave {field.name} out",
+            )
+
+
+def _throughput(config: ClusterConfig) -> Iterator[Problem]:
+    possible = FSX_THROUGHPUTS[config.fsx_deployment]
+    if config.fsx_throughput not in possible:
+        known = ", ".join(map(str, possible))
+        fixed = possible == (0,)
+        yield Problem(
+            key="fsx_throughput",
+            value=config.fsx_throughput,
+            rule=f"{config.fsx_deployment} has a rate of its own"
+            if fixed
+            else f"{config.fsx_deployment} takes one of {known} MB/s per TiB",
+            remedy="leave it out, or set fsx_deployment = PERSISTENT_2" if fixed else f"set one of {known}",
+        )
+
+
+def _client(config: ClusterConfig) -> Iterator[Problem]:
+    """Check that the images' packages hold a Lustre client: it is a module of the kernel."""
+    for role in ("master", "worker"):
+        parameter = images.choose(getattr(config, f"{role}_image_parameter"), getattr(config, f"{role}_instance_type"))
+        if parameter and images.login_user(parameter) != "ec2-user":
+            yield Problem(
+                key=f"{role}_image_parameter",
+                value=parameter,
+                rule="the boot installs a Lustre client from Amazon Linux's packages, and this image is Ubuntu's",
+                remedy="leave it out for Amazon Linux 2023, or set fsx_capacity_gib = 0",
+            )
+
+
+def _link(config: ClusterConfig) -> Iterator[Problem]:
+    if config.fsx_export and not config.fsx_s3:
+        yield Problem(
+            key="fsx_export",
+            value=config.fsx_export,
+            rule="writes back to fsx_s3, which is empty",
+            remedy="set fsx_s3 = s3://BUCKET/PREFIX, or leave it out",
+        )
+
+
+def _mounts(config: ClusterConfig) -> Iterator[Problem]:
+    """Check that no mount hides another."""
+    found = {"efs_mount": config.efs_mount}
+    if config.fsx_capacity_gib:
+        found["fsx_mount"] = config.fsx_mount
+    for (first, upper), (second, lower) in itertools.combinations(found.items(), 2):
+        one, other = PurePosixPath(upper), PurePosixPath(lower)
+        if one.is_relative_to(other) or other.is_relative_to(one):
+            yield Problem(
+                key=second,
+                value=lower,
+                rule=f"overlaps {first} {upper}: one mount would hide the other",
+                remedy="set directories of which none lies within another, such as /mnt/NAME",
+            )

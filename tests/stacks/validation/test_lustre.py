@@ -1,0 +1,62 @@
+"""Rules of the Lustre file system, and of mounts that would hide each other."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stacks.keys.lustre import FSX_THROUGHPUTS
+from tests.stacks.validation.test_storage import keys, problems
+
+UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
+paths = st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=3).map(lambda parts: "/" + "/".join(parts))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("fsx_deployment", "PERSISTENT_2"),
+        ("fsx_throughput", 250),
+        ("fsx_compression", True),
+        ("fsx_mount", "/fast"),
+        ("fsx_s3", "s3://bucket/prefix"),
+    ],
+)
+def test_a_file_system_that_is_not_made_is_not_described(key: str, value: Any) -> None:
+    (problem,) = problems(**{key: value})
+    assert (problem.key, problem.value) == (key, value)
+    assert "fsx_capacity_gib is 0" in problem.rule
+
+
+@given(deployment=st.sampled_from(sorted(FSX_THROUGHPUTS)), throughput=st.sampled_from([0, 50, 100, 125, 500, 1000]))
+def test_each_deployment_type_takes_its_own_rates_and_no_other(deployment: str, throughput: int) -> None:
+    found = keys(fsx_capacity_gib=1200, fsx_deployment=deployment, fsx_throughput=throughput)
+    assert found == ([] if throughput in FSX_THROUGHPUTS[deployment] else ["fsx_throughput"])
+
+
+def test_a_lustre_client_comes_from_amazon_linuxs_packages() -> None:
+    values = {"worker_image_parameter": UBUNTU, "master_image_parameter": UBUNTU, "fsx_capacity_gib": 1200}
+    assert keys(**values) == ["master_image_parameter", "worker_image_parameter"]
+    assert keys(**{**values, "fsx_capacity_gib": 0}) == []
+
+
+def test_writing_back_wants_a_bucket() -> None:
+    assert keys(fsx_capacity_gib=1200, fsx_export=True) == ["fsx_export"]
+    assert keys(fsx_capacity_gib=1200, fsx_export=True, fsx_s3="s3://bucket") == []
+
+
+@given(efs=paths, lustre=paths)
+def test_mounts_hide_each_other_where_one_lies_within_the_other(efs: str, lustre: str) -> None:
+    one, other = PurePosixPath(efs), PurePosixPath(lustre)
+    apart = not (one == other or one in other.parents or other in one.parents)
+    found = keys(fsx_capacity_gib=1200, efs_mount=efs, fsx_mount=lustre)
+    assert found == ([] if apart else ["fsx_mount"])
+
+
+def test_without_a_lustre_file_system_its_default_mount_is_nobodys() -> None:
+    assert keys(efs_mount="/mnt/fsx") == []
+    assert [problem.key for problem in problems(efs_mount="/mnt/fsx", fsx_capacity_gib=1200)] == ["fsx_mount"]
