@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cluster import bounds
+from cluster.bounds import Bound
 from cluster.display import duration
 from cluster.inventory import Inventory
 from cluster.price import Prices, shown, total_per_hour
@@ -222,14 +224,18 @@ def plain_lines(table: Table) -> Iterable[str]:
     yield from table.footer
 
 
-def print_status(found: Inventory, prices: Prices, *, wait_s: float, as_json: bool = False) -> None:
-    """Print a cluster's nodes, with the prices that are known within `wait_s` seconds."""
+def print_status(
+    found: Inventory, prices: Prices, *, wait_s: float, as_json: bool = False, bound: tuple[Bound, ...] | str = ()
+) -> None:
+    """Print a cluster's nodes, with the prices that are known within `wait_s` seconds, and what bounds the workers."""
     known = prices.per_hour([i.type for i in found.instances], wait_s)
     now = datetime.datetime.now(datetime.UTC)
     if as_json:
-        print(json.dumps(status_document(found, known, now), indent=1))
+        known_bounds = None if isinstance(bound, str) else [each.to_document(now) for each in bound]
+        print(json.dumps({**status_document(found, known, now), "bounds": known_bounds}, indent=1))
     else:
-        print_table(status_table(found, known, now))
+        table = status_table(found, known, now)
+        print_table(dataclasses.replace(table, footer=(*table.footer, *bounds.lines(bound, now))))
 
 
 def print_table(table: Table) -> None:

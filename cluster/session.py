@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cluster import capacity, launch
+from cluster import bounds, capacity, launch
 from cluster import inventory as stock
 from cluster.aws import Aws
 from cluster.connection import Master, connect
@@ -274,6 +274,7 @@ def provide_nodes(
             + (" more." if more is not None else "."),
             yes=yes,
         )
+        bounds.await_release(session.aws, session.stack.name, tell)
         tell(f"growing the worker group from {have} to {wanted} nodes ({kind}, price {shown(more)})")
         capacity.resize(session.aws, session.stack, wanted)
     last: list[tuple[int, int]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import datetime
 import json as json_format
 import sys
@@ -11,7 +12,7 @@ from typing import Final
 from invoke.context import Context
 from invoke.tasks import task
 
-from cluster import inventory, report
+from cluster import bounds, inventory, report
 from cluster import load as loads
 from cluster.connection import Master
 from cluster.session import Session
@@ -44,7 +45,10 @@ def status(
     session = Session(PROJECT, set_, key=key)
     session.prices.begin([session.config.master_instance_type, session.config.worker_instance_type])
     if not (load or watch):
-        report.print_status(session.inventory, session.prices, wait_s=0.3, as_json=json)
+        with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+            asked = pool.submit(bounds.read_or_say, session.aws, session.config.stack_name)
+            found = session.inventory
+            report.print_status(found, session.prices, wait_s=0.3, as_json=json, bound=asked.result())
         return
     with session.connect() as master:
         directory = session.supervisor(master).directory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json as json_format
 import os
 import sys
@@ -13,7 +14,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from cluster import fanout
+from cluster import bounds, fanout
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.fanout import words_after_dashes
 from cluster.follow import Picture
@@ -198,6 +199,7 @@ def train(
             say(str(session.push(master, tree)))
         found = provide_nodes(session, master, count, yes=yes, tell=say, least=session.config.least_workers)
         cores |= count_cores(supervisor) if ranks_per_node == CORES else {}
+        _caution(session)
         spec = specified(found, min(count, len(workers(found))))
         say_turn(spec.run_id, supervisor.start(spec, secrets, queue=queue))
         say(f"run {spec.run_id}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
@@ -297,6 +299,7 @@ def resume(
             raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
         nodes = provide_nodes(session, master, count, yes=yes, tell=say)
         check_secrets(run_id, record["spec"].get("secrets", []), secrets)
+        _caution(session)
         before = Launch.from_json(json_format.dumps(record["spec"]))
         spec = dataclasses.replace(resumed(before, nodes, choose_hosts(nodes, count)), preflight=preflight)
         answer = supervisor.resume(spec, secrets, queue=queue)
@@ -316,6 +319,13 @@ def say_turn(run_id: str, position: int | None) -> None:
     """Say where a run stands in the queue, if it does."""
     if position:
         say(f"run {run_id} waits at place {position} in the queue; `fab stop --run {run_id}` takes it out")
+
+
+def _caution(session: Session) -> None:
+    """Say how long the cluster's bounds let a run be."""
+    found = bounds.read_or_say(session.aws, session.stack.name)
+    for line in bounds.cautions(found, datetime.datetime.now(datetime.UTC)):
+        say(line)
 
 
 def finish(session: Session, run_id: str, watched: Callable[[], Picture]) -> None:
