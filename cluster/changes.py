@@ -1,4 +1,4 @@
-"""What a CloudFormation change set says: which resources come, change, are made anew, or go, and which values differ.
+"""What a CloudFormation change set says: which resources come, change, are made anew, or go.
 
 Pure: it reads the answer of DescribeChangeSet and the two templates, before and after.
 """
@@ -6,9 +6,10 @@ Pure: it reads the answer of DescribeChangeSet and the two templates, before and
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from cluster.differences import Difference, differences
 
 ADDED: Final = "added"
 CHANGED: Final = "changed"
@@ -18,26 +19,11 @@ REMOVED: Final = "REMOVED"
 ACTIONS: Final = (REMOVED, REPLACED, PERHAPS_REPLACED, CHANGED, ADDED)
 """What happens to a resource, the worst first."""
 
-_TEXT_LENGTH: Final = 40
-"""Longer values, such as user data, are not shown."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Difference:
-    """One value of a resource that differs."""
-
-    name: str
-    """Path of the property, such as LaunchTemplateData.InstanceType; the name alone where nobody knows more."""
-    before: str
-    """"" where there was none, or where it is not known or too long to be shown."""
-    after: str
-
-    def __str__(self) -> str:
-        """Say it: the last word of the path, and the values as far as they are known."""
-        name = self.name.rsplit(".", 1)[-1]
-        if not (self.before or self.after):
-            return name
-        return f"{name} {self.before or 'none'} -> {self.after or 'none'}"
+GROUP: Final = "AWS::AutoScaling::AutoScalingGroup"
+# Properties for which only an update policy makes a group anew (`conditionalCreateOnlyProperties` of its schema).
+_BY_POLICY: Final = frozenset(
+    {"LaunchConfigurationName", "LaunchTemplate", "MixedInstancesPolicy", "VPCZoneIdentifier"}
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,6 +42,8 @@ class Change:
     """Properties of the first level that change, or may change because of another change; Tags among them."""
     recreating: tuple[str, ...]
     """Those of them for which it is made anew."""
+    follows: frozenset[str]
+    """Resources whose identity alone decides whether it is made anew; empty where something else decides too."""
     policies: tuple[str, ...]
     """What else of its declaration changes, such as DeletionPolicy."""
     differences: tuple[Difference, ...]
@@ -83,7 +71,47 @@ def parse(
         for each in description.get("Changes", ())
         if each.get("Type", "Resource") == "Resource"
     ]
-    return tuple(sorted(found, key=lambda change: ACTIONS.index(change.action)))
+    return tuple(sorted(_settled(found, after), key=lambda change: ACTIONS.index(change.action)))
+
+
+def _settled(found: Sequence[Change], after: Mapping[str, Any]) -> list[Change]:
+    """Decide what CloudFormation leaves open although the template tells it.
+
+    It calls an Auto Scaling group conditionally replaced for any change of its launch template, though only one update
+    policy does that; and whatever refers to such a resource too, though the identity of what stays never changes.
+    """
+    changes = {change.logical_id: change for change in found}
+    for change in found:
+        if change.type == GROUP and change.action == PERHAPS_REPLACED and set(change.recreating) <= _BY_POLICY:
+            policy = after.get("Resources", {}).get(change.logical_id, {}).get("UpdatePolicy") or {}
+            replaced = str(policy.get("AutoScalingReplacingUpdate", {}).get("WillReplace", "")).lower() == "true"
+            action = REPLACED if replaced else CHANGED
+            changes[change.logical_id] = dataclasses.replace(change, action=action)
+    settled = True
+    while settled:
+        settled = False
+        for name, change in list(changes.items()):
+            certain = (each not in changes or not changes[each].ends for each in change.follows)
+            if change.action == PERHAPS_REPLACED and change.follows and all(certain):
+                changes[name] = dataclasses.replace(change, action=CHANGED)
+                settled = True
+    return list(changes.values())
+
+
+def _follows(details: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    found = set()
+    for detail in details:
+        if detail["Target"].get("RequiresRecreation", "Never") == "Never":
+            continue
+        source, cause = detail.get("ChangeSource", ""), str(detail.get("CausingEntity", ""))
+        resource, _, attribute = cause.partition(".")
+        identity = source == "ResourceReference" or (
+            source == "ResourceAttribute" and attribute.endswith(("Id", "Arn", "Name"))
+        )
+        if not (identity and resource):
+            return frozenset()
+        found.add(resource)
+    return frozenset(found)
 
 
 def _change(
@@ -114,6 +142,7 @@ def _change(
                 if target.get("RequiresRecreation", "Never") != "Never"
             )
         ),
+        follows=_follows(details),
         policies=tuple(
             dict.fromkeys(
                 target["Attribute"]
@@ -121,7 +150,7 @@ def _change(
                 if target["Attribute"] not in ("Properties", "Tags", "Metadata")
             )
         ),
-        differences=tuple(_differences(old, new, details, parameters)) if action not in (ADDED, REMOVED) else (),
+        differences=tuple(differences(old, new, details, parameters)) if action not in (ADDED, REMOVED) else (),
         kept=_is_kept(told, old, action),
     )
 
@@ -150,73 +179,3 @@ def _path(declaration: Mapping[str, Any], name: str) -> str:
     if words[-1:] in (["Resource"], ["Default"], ["ASG"]):
         words.pop()
     return "/".join(words) or name
-
-
-def _differences(
-    old: Mapping[str, Any],
-    new: Mapping[str, Any],
-    details: Sequence[Mapping[str, Any]],
-    parameters: Mapping[str, tuple[str, str]],
-) -> Iterator[Difference]:
-    """Yield what differs: in the templates' own words, then what changes because a parameter has another value."""
-    yield from compare(old.get("Properties", {}), new.get("Properties", {}))
-    for cause in sorted({str(detail.get("CausingEntity")) for detail in details} & parameters.keys()):
-        for path in _uses(new.get("Properties", {}), cause):
-            before, after = parameters[cause]
-            yield Difference(name=path, before=before, after=after)
-
-
-def _uses(value: Any, parameter: str, path: str = "") -> Iterator[str]:
-    """Yield the paths at which a parameter's value stands."""
-    if value == {"Ref": parameter}:
-        yield path
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _uses(each, parameter, f"{path}.{key}" if path else key)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _uses(each, parameter, path)
-
-
-def compare(old: Any, new: Any, path: str = "") -> Iterator[Difference]:
-    """Yield the plain values in which two values of a template differ; a function counts as one value."""
-    if old == new:
-        return
-    if _is_object(old) and _is_object(new):
-        for key in sorted({*old, *new}):
-            yield from compare(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for one, other in zip(old, new, strict=True):
-            yield from compare(one, other, path)
-    else:
-        yield Difference(name=path, before=_shown(old), after=_shown(new))
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, Mapping) and not any(key == "Ref" or key.startswith("Fn::") for key in value)
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping) and set(value) == {"Ref"}:
-        return str(value["Ref"])
-    text = str(value) if isinstance(value, str | int | float) else json.dumps(value, separators=(",", ":"))
-    return text if 0 < len(text) <= _TEXT_LENGTH and "Fn::" not in text and "\n" not in text else ""
-
-
-def changed_parameters(
-    stack: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]
-) -> dict[str, tuple[str, str]]:
-    """Return before and after of each parameter that changes, from DescribeStacks and DescribeChangeSet."""
-
-    def values(parameters: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        return {
-            each["ParameterKey"]: str(each.get("ResolvedValue") or each.get("ParameterValue") or "")
-            for each in parameters
-        }
-
-    before, after = values(stack), values(wanted)
-    return {key: (before.get(key, ""), value) for key, value in after.items() if before.get(key, "") != value}

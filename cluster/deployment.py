@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster import cdk, changes, effects, inventory
 from cluster.aws import aws_errors
 from cluster.cdk import CdkError
+from cluster.differences import changed_parameters
 
 if TYPE_CHECKING:
     from cluster.aws import Aws
@@ -91,7 +92,7 @@ def _read(aws: Aws, stack: str, before: Mapping[str, Any] | None, assembly: Path
             return Plan(stack=stack, assembly=assembly, unchanged=True, effects=())
         raise CdkError(f"CloudFormation refuses the change: {reason}", where=f"change set {NAME} of stack {stack}")
     former = {} if is_new(before) else inventory.read_template(aws, stack)
-    parameters = changes.changed_parameters((before or {}).get("Parameters", ()), told.get("Parameters", ()))
+    parameters = changed_parameters((before or {}).get("Parameters", ()), told.get("Parameters", ()))
     found = changes.parse(told, former, after, parameters)
     sizes = _sizes(aws, found)
     return Plan(
@@ -109,7 +110,7 @@ def _template(body: Any) -> Mapping[str, Any]:
 
 def _sizes(aws: Aws, found: Sequence[changes.Change]) -> dict[str, int]:
     """Return how many nodes each group among the changes is to have now, by name."""
-    names = [each.physical_id for each in found if each.type == effects.GROUP and each.physical_id]
+    names = [each.physical_id for each in found if each.type == changes.GROUP and each.physical_id]
     if not names:
         return {}
     with aws_errors("asking for the groups' sizes"):

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cluster.changes import ADDED, CHANGED, PERHAPS_REPLACED, REMOVED, REPLACED, Change
+from cluster.changes import ADDED, CHANGED, GROUP, PERHAPS_REPLACED, REMOVED, REPLACED, Change
 from cluster.report import Table
 
-GROUP: Final = "AWS::AutoScaling::AutoScalingGroup"
 TEMPLATE: Final = "AWS::EC2::LaunchTemplate"
 
 # Changes of a group for which an update policy replaces its instances (CloudFormation user guide, UpdatePolicy).

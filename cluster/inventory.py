@@ -161,7 +161,8 @@ def read_template(aws: Aws, name: str) -> Mapping[str, Any]:
     """Return the template of a deployed stack."""
     with aws_errors(f"reading the template of {name}"):
         body = aws.client("cloudformation").get_template(StackName=name)["TemplateBody"]
-    template: Mapping[str, Any] = json.loads(body) if isinstance(body, str) else body
+    # A stack that has a change set only has no template yet.
+    template: Mapping[str, Any] = json.loads(body or "{}") if isinstance(body, str) else body
     return template
 
 

@@ -9,9 +9,6 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from cluster import doctor as examiner
-from cluster import report
-from cluster.checkups.finding import FAIL, Subject
 from cluster.session import Session
 from cluster.tasks.terms import JSON, KEY, PROJECT, SET, guarded, say
 
@@ -26,6 +23,11 @@ def doctor(c: Context, set_: list[str], json: bool = False, key: str = "") -> No
 
     Example: fab doctor --set worker_instance_type=p5.48xlarge --set efa=true
     """
+    # Its many modules are of no use to the other tasks, nor to `fab --list`.
+    from cluster import doctor as examiner
+    from cluster import report
+    from cluster.checkups.finding import FAIL, Subject
+
     session = Session(PROJECT, set_, key=key)
     subject = Subject(aws=session.aws, config=session.config, project=PROJECT, home=Path.home(), key=key)
     findings = examiner.examine(subject)

@@ -119,7 +119,8 @@ def _permit(session: Session, plan: deployment.Plan, *, new: bool, force: bool, 
     doing, reasons = "the change", plan.ends_run
     run_id = liveness.allow(session, doing, reasons, force=force) if reasons else ""
     stopped = f" Run {run_id} is stopped first." if run_id else ""
-    confirm(f"change stack {plan.stack}: {effects.summary(plan.effects)}.{stopped}", yes=yes)
+    lost = " What the table says is lost cannot be brought back." if any(each.loses for each in plan.effects) else ""
+    confirm(f"change stack {plan.stack}: {effects.summary(plan.effects)}.{lost}{stopped}", yes=yes)
     if reasons:
         liveness.end(session, liveness.allow(session, doing, reasons, force=force), say)
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cluster.changes import (
     ADDED,
     CHANGED,
+    GROUP,
     PERHAPS_REPLACED,
     REMOVED,
     REPLACED,
-    Difference,
-    changed_parameters,
-    compare,
     parse,
 )
+from cluster.differences import changed_parameters
 
 
 def told(action: str, name: str, type_name: str = "AWS::EC2::Subnet", **more: Any) -> dict[str, Any]:
@@ -103,27 +100,41 @@ def test_what_is_kept_is_told_by_the_change_set_else_by_the_template(
     assert found.kept is kept
 
 
+def follower(name: str, cause: str, source: str = "ResourceReference") -> dict[str, Any]:
+    why = detail("GroupId", "Always", ChangeSource=source, CausingEntity=cause)
+    return told("Modify", name, Replacement="Conditional", Details=[why])
+
+
+@pytest.mark.parametrize(("will_replace", "action"), [(True, REPLACED), ("true", REPLACED), (False, CHANGED)])
+def test_a_group_is_replaced_for_its_launch_template_only_by_its_update_policy(
+    will_replace: object, action: str
+) -> None:
+    declared = {"UpdatePolicy": {"AutoScalingReplacingUpdate": {"WillReplace": will_replace}}}
+    why = detail("LaunchTemplate", "Conditionally", ChangeSource="ResourceAttribute", CausingEntity="T.Latest")
+    group = told("Modify", "G", GROUP, Replacement="Conditional", Details=[why])
+    found = parse({"Changes": [group, follower("Hook", "G"), follower("Other", "Hook")]}, {}, template(G=declared), {})
+    actions = {each.logical_id: each.action for each in found}
+    followers = PERHAPS_REPLACED if action == REPLACED else CHANGED
+    assert actions == {"G": action, "Hook": followers, "Other": followers}
+
+
+def test_what_refers_to_the_identity_of_what_stays_is_not_replaced() -> None:
+    stays = told("Modify", "S", "AWS::EC2::SecurityGroup", Replacement="False")
+    goes = told("Modify", "S", "AWS::EC2::SecurityGroup", Replacement="True")
+    for source, cause, after_stay in (
+        ("ResourceAttribute", "S.GroupId", CHANGED),
+        ("ResourceReference", "S", CHANGED),
+        ("ResourceAttribute", "S.Content", PERHAPS_REPLACED),
+        ("DirectModification", "", PERHAPS_REPLACED),
+    ):
+        for other, action in ((stays, after_stay), (goes, PERHAPS_REPLACED)):
+            found = parse({"Changes": [other, follower("R", cause, source)]}, {}, {}, {})
+            assert {each.logical_id: each.action for each in found}["R"] == action, (source, cause)
+
+
 def test_policies_and_tags_are_told_apart_from_properties() -> None:
     details = [detail("Size", "Always"), detail("", attribute="Tags"), detail("", attribute="UpdatePolicy")]
     change = told("Modify", "X", Replacement="True", Details=[*details, detail("", attribute="Metadata")])
     (found,) = parse({"Changes": [change]}, {}, {}, {})
     assert found.properties == {"Size", "Tags"}
     assert (found.recreating, found.policies) == (("Size",), ("UpdatePolicy",))
-
-
-def test_values_that_come_and_go_are_told_as_none() -> None:
-    assert list(map(str, compare({"A": 1}, {"B": True}))) == ["A 1 -> none", "B none -> true"]
-    assert list(compare({"A": [1]}, {"A": [1, 2]})) == [Difference(name="A", before="[1]", after="[1,2]")]
-    assert str(Difference(name="A.B", before="", after="")) == "B"
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(0, 9) | st.text("ab", max_size=3),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["Ref", "A", "B"]), inner, max_size=2),
-    max_leaves=8,
-)
-
-
-@given(VALUES, VALUES)
-def test_equal_values_have_no_difference_and_others_have_one(old: Any, new: Any) -> None:
-    assert bool(list(compare(old, new))) == (old != new)

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from cluster.changes import ADDED, CHANGED, PERHAPS_REPLACED, REMOVED, REPLACED, Change
-from cluster.effects import GROUP, TEMPLATE, Effect, change_table, effect, noun, summary
+from cluster.changes import ADDED, CHANGED, GROUP, PERHAPS_REPLACED, REMOVED, REPLACED, Change
+from cluster.effects import TEMPLATE, Effect, change_table, effect, noun, summary
 
 
 def change(action: str, type_name: str, **more: Any) -> Change:
     values: dict[str, Any] = {
         "logical_id": "X", "physical_id": "x-1", "path": "Workers/X", "properties": frozenset(), "recreating": (),
+        "follows": frozenset(),
         "policies": (), "differences": (), "kept": False,
     }  # fmt: skip
     return Change(action=action, type=type_name, **{**values, **more})

@@ -42,6 +42,14 @@ def scale(cloud: EmbeddedCloud, count: int) -> None:
     )
 
 
+def test_the_doctor_finds_nothing_wrong_with_a_deployed_cluster(own: EmbeddedCloud) -> None:
+    examined = json.loads(own.fab("doctor", "--json").stdout)
+    states = {each["check"]: each["state"] for each in examined["findings"]}
+    assert examined["failed"] == 0
+    assert states["key pair"] == states["worker image"] == states["zones for c5.2xlarge"] == "ok"
+    assert states["vCPU quota"] == "unknown"
+
+
 def test_a_deployed_cluster_is_unchanged_by_a_second_deployment(own: EmbeddedCloud) -> None:
     before = {i["InstanceId"] for role in ("master", "worker") for i in own.instances(role)}
     again = own.fab("up", "--yes")

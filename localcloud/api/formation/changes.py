@@ -50,7 +50,8 @@ def describe(stack: Stack, target: Target, wanted: Mapping[str, Mapping[str, Any
         if details or resource.type != declaration["Type"]:
             change = _modification(resource, declaration["Type"], details)
             found[name] = change
-            # Only a replacement, or a new version of a launch template, changes what others see of the resource.
+            # Only a replacement, or a new version of a launch template, changes what others see of the resource. Of
+            # what may be replaced, AWS does not know it either.
             if change["ResourceChange"]["Replacement"] != "False" or declaration["Type"] == "AWS::EC2::LaunchTemplate":
                 touched.add(name)
     for name, resource in stack.resources.items():
@@ -124,7 +125,10 @@ def _modification(resource: Resource, type_name: str, details: list[_Detail]) ->
     direct = {each.name or each.attribute for each in details if each.source == "DirectModification"}
     # Whether a referenced value really changes is known only when it has been made.
     certain = "True" if replacing & direct else "Conditional"
-    replacement = "True" if resource.type != type_name else certain if replacing else "False"
+    perhaps = any(_may_recreate(kind, each) for each in details)
+    replacement = certain if replacing else "Conditional" if perhaps else "False"
+    if resource.type != type_name:
+        replacement = "True"
     change = _change("Modify", resource.logical_id, type_name)
     change["ResourceChange"].update(
         PhysicalResourceId=resource.physical_id,
@@ -146,10 +150,18 @@ def _recreates(kind: Kind, detail: _Detail) -> bool:
     return kind.update is None or (detail.name or _TAGS) in kind.replaced_by
 
 
+def _may_recreate(kind: Kind, detail: _Detail) -> bool:
+    return detail.attribute == "Properties" and detail.name in kind.perhaps_replaced_by
+
+
 def _shown(kind: Kind, detail: _Detail) -> dict[str, Any]:
     target = {
         "Attribute": detail.attribute,
-        "RequiresRecreation": "Always" if _recreates(kind, detail) else "Never",
+        "RequiresRecreation": "Always"
+        if _recreates(kind, detail)
+        else "Conditionally"
+        if _may_recreate(kind, detail)
+        else "Never",
     }
     shown: dict[str, Any] = {
         "Target": {**target, "Name": detail.name} if detail.name else target,

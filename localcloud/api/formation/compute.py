@@ -246,6 +246,8 @@ KINDS = (
             f"{_MIX}.LaunchTemplate.Overrides.WeightedCapacity": "an instance counts as one here",
         },
         replaced_by=frozenset({"AutoScalingGroupName"}),
+        # Only the policy AutoScalingReplacingUpdate would, which is refused.
+        perhaps_replaced_by=frozenset({"LaunchTemplate", "MixedInstancesPolicy", "VPCZoneIdentifier"}),
         attributes=frozenset({"AutoScalingGroupARN"}),
         policies=frozenset({"CreationPolicy", "UpdatePolicy"}),
         create=_create_group,

@@ -83,6 +83,8 @@ class Kind:
     """Paths of properties whose refusal deserves a reason; all others that are not accepted are refused without."""
     replaced_by: frozenset[str] = frozenset()
     """Properties (of the first level) whose change replaces the resource even though it can be updated."""
+    perhaps_replaced_by: frozenset[str] = frozenset()
+    """Properties of which AWS says in change sets that they may replace the resource, which here they never do."""
     attributes: frozenset[str] = frozenset()
     """Names that `Fn::GetAtt` takes."""
     policies: frozenset[str] = frozenset()

@@ -52,7 +52,9 @@ def test_changes_tell_what_is_replaced_and_what_follows(client: Client, stacks: 
     (follows,) = changes["Template"]["Details"]
     assert (follows["ChangeSource"], follows["CausingEntity"]) == ("ResourceAttribute", "Group.GroupId")
     assert follows["Evaluation"] == "Dynamic"
-    assert changes["Nodes"]["Replacement"] == "False"
+    assert changes["Nodes"]["Replacement"] == "Conditional", "AWS says so of a group's launch template and subnets"
+    recreation = {each["Target"]["Name"]: each["Target"]["RequiresRecreation"] for each in changes["Nodes"]["Details"]}
+    assert recreation == {"LaunchTemplate": "Conditionally", "MaxSize": "Never", "VPCZoneIdentifier": "Conditionally"}
     assert {detail.get("CausingEntity") for detail in changes["Nodes"]["Details"]} == {
         None, "Template", "Template.LatestVersionNumber",
     }  # fmt: skip
