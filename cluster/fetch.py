@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import shutil
@@ -47,8 +48,12 @@ class BlockReader(io.RawIOBase):
         return len(taken)
 
 
-def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
-    """Unpack a tar stream as `into/run_id`. Files appear only once all have come; others that lie there stay."""
+@contextlib.contextmanager
+def settled(into: Path, run_id: str) -> Iterator[Path]:
+    """Yield a directory to fill: what it holds at the block's end appears as `into/run_id`; other files there stay.
+
+    Raises DeepcdkError where there is no room or no right; nothing has appeared then.
+    """
     target = into / run_id
     try:
         into.mkdir(parents=True, exist_ok=True)
@@ -58,25 +63,15 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
             f"results cannot be kept there: {error.strerror}", where=str(into), remedy="give another --into DIRECTORY"
         ) from None
     try:
-        with tarfile.open(fileobj=io.BufferedReader(BlockReader(blocks), 1 << 20), mode="r|") as archive:
-            farside.unpack(archive, partial)
-        # The end of the tar is not the end of the stream: its last block tells whether the sender was well.
-        for _ in blocks:
-            pass
-        files = [path for path in partial.rglob("*") if path.is_file()]
-        size_bytes = sum(path.stat().st_size for path in files)
+        yield partial
         if not target.exists():
             partial.chmod(0o755)
             partial.rename(target)
         else:
-            for path in files:
+            for path in [path for path in partial.rglob("*") if path.is_file()]:
                 place = target / path.relative_to(partial)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(place)
-    except tarfile.TarError as error:
-        raise DeepcdkError(
-            f"the results of {run_id} did not arrive whole: {error}", remedy="repeat `fab fetch`"
-        ) from None
     except OSError as error:
         if isinstance(error, DeepcdkError):
             raise
@@ -87,7 +82,24 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
         ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return Fetched(directory=target, files=len(files), size_bytes=size_bytes)
+
+
+def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
+    """Unpack a tar stream as `into/run_id`. Files appear only once all have come; others that lie there stay."""
+    with settled(into, run_id) as partial:
+        try:
+            with tarfile.open(fileobj=io.BufferedReader(BlockReader(blocks), 1 << 20), mode="r|") as archive:
+                farside.unpack(archive, partial)
+        except tarfile.TarError as error:
+            raise DeepcdkError(
+                f"the results of {run_id} did not arrive whole: {error}", remedy="repeat `fab fetch`"
+            ) from None
+        # The end of the tar is not the end of the stream: its last block tells whether the sender was well.
+        for _ in blocks:
+            pass
+        files = [path for path in partial.rglob("*") if path.is_file()]
+        size_bytes = sum(path.stat().st_size for path in files)
+    return Fetched(directory=into / run_id, files=len(files), size_bytes=size_bytes)
 
 
 def fetch(master: Master, runs_root: str, run_id: str, into: Path, *, checkpoints: bool = False) -> Fetched:

@@ -141,6 +141,7 @@ def record_table(record: Mapping[str, Any]) -> Table:
         *([("program", str(spec["program"]))] if spec.get("program") else []),
         ("commit", str(spec.get("git_commit") or "-")),
         ("directory", str(record["directory"])),
+        *_origin_rows(record),
         ("checkpoints", ", ".join([str(len(found)), *(f"last {name}" for name in found[-1:])])),
         ("size", f"{record['files']} files, {record['bytes']:,} bytes"),
     ]
@@ -149,6 +150,22 @@ def record_table(record: Mapping[str, Any]) -> Table:
     rows += [(key.replace("_", " "), _plain(key, value)) for key, value in result.items() if _is_plain(value)]
     lines = tuple(f"  {line}" for line in state.get("last_lines", ())[-5:])
     return Table(title=f"run {record['run_id']}", columns=("", ""), rows=tuple(rows), footer=lines)
+
+
+def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Say where a run came from and what it cost, as far as its record knows."""
+    origin, course = record.get("origin") or {}, record.get("course") or {}
+    rows = []
+    if origin.get("diff_bytes"):
+        rows.append(("changed since", f"{origin['diff_bytes']:,} bytes in source.diff"))
+    if origin.get("template_sha256"):
+        rows.append(("template", str(origin["template_sha256"])[:16]))
+    if record.get("usd") is not None:
+        rows.append(("cost", f"about ${record['usd']:.2f} for its instances"))
+    if course.get("archive"):
+        trouble = course.get("trouble")
+        rows.append(("copy", course["archive"] + (f" (not whole: {trouble})" if trouble else "")))
+    return rows
 
 
 def _shortened(text: str, length: int = 60) -> str:

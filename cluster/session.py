@@ -23,6 +23,7 @@ from cluster.push import Pushed, Tree, control_tree, push
 from cluster.reader import Interruptible
 from payload import vault
 from payload.launch import Launch, LaunchError, Node, workers
+from payload.origin import Order
 from payload.runs import QUEUED
 from stacks.config import NOWHERE, ClusterConfig, ConfigError
 from stacks.keys.network import ONE_NAT_GATEWAY
@@ -179,14 +180,14 @@ class Supervisor:
                 where=self.master.where,
             ) from None
 
-    def start(self, spec: Launch, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> int | None:
+    def start(self, order: Order, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> int | None:
         """Start a run that goes on without us; with `queue`, when its turn comes.
 
         Return its place in the queue, None where it began at once. Raises LiveRunError while another one is live or
         queued, unless this one may wait.
         """
-        with self._kept(spec.run_id, secrets or {}):
-            answer = self._call("start", *(["--queue"] if queue else []), stdin=spec.to_json().encode())
+        with self._kept(order.launch.run_id, secrets or {}):
+            answer = self._call("start", *(["--queue"] if queue else []), stdin=order.to_json().encode())
         position: int | None = answer["position"]
         return position
 
@@ -229,14 +230,14 @@ class Supervisor:
         answer: dict[str, Any] = self._call("show", *([run_id] if run_id else []))
         return answer
 
-    def resume(self, spec: Launch, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> dict[str, Any]:
+    def resume(self, order: Order, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> dict[str, Any]:
         """Go on with a run; with `queue`, when its turn comes. Return its `checkpoints` and its `position` as `start`.
 
         Raises LiveRunError as `start`.
         """
         flags = ["--queue"] if queue else []
-        with self._kept(spec.run_id, secrets or {}):
-            answer: dict[str, Any] = self._call("resume", *flags, stdin=spec.to_json().encode())
+        with self._kept(order.launch.run_id, secrets or {}):
+            answer: dict[str, Any] = self._call("resume", *flags, stdin=order.to_json().encode())
         return answer
 
     def remove(self, run_id: str) -> dict[str, Any]:

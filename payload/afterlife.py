@@ -1,57 +1,21 @@
-"""What can be done with a run that has ended: read its record, go on from its last checkpoint, remove it."""
+"""What can be done with a run that has ended: go on from its last checkpoint, remove it."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
 import secrets
 import shutil
 import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from payload import watch
+from payload import dossier
 from payload.launch import Launch, LaunchError, Node, meeting_interface
 from payload.runs import LiveRunError, RunDirectory, Runs, State
 
 RESUMABLE: Final = ("-m", "payload.train")
 """Beginning of the commands that know how to go on from a checkpoint."""
 RESUME: Final = "--resume"
-
-
-def record(directory: RunDirectory) -> dict[str, Any]:
-    """Return all that is kept of a run: `state`, `spec`, `launch` (null until it was launched), `result` (null until it
-    succeeded), checkpoints and sizes.
-    """
-    sizes = []
-    for path in directory.path.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # A live run replaces its checkpoints.
-            sizes += [path.stat().st_size] if path.is_file() else []
-    return {
-        "run_id": directory.run_id,
-        "directory": str(directory.path),
-        "state": watch.summary(directory.read_state(), directory),
-        "spec": _read(directory, "spec.json"),
-        "launch": _read(directory, "launch.json"),
-        "result": _read(directory, "result.json"),
-        "checkpoints": checkpoints(directory),
-        "attempts": 1 + len(list(directory.path.glob("spec-*.json"))),
-        "files": len(sizes),
-        "bytes": sum(sizes),
-    }
-
-
-def _read(directory: RunDirectory, name: str) -> Any:
-    try:
-        return json.loads((directory.path / name).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
-
-
-def checkpoints(directory: RunDirectory) -> list[str]:
-    """List the names of a run's checkpoints, oldest first."""
-    return sorted(path.name for path in directory.path.glob("checkpoints/step-*"))
 
 
 def resumed(before: Launch, nodes: Sequence[Node], hosts: Sequence[Node]) -> Launch:
@@ -84,7 +48,7 @@ def reopen(directory: RunDirectory, launch: Launch, state: State) -> None:
     directory.stop_request.unlink(missing_ok=True)
     directory.preflight.unlink(missing_ok=True)
     with directory.log.open("ab") as log:
-        found = checkpoints(directory)
+        found = dossier.checkpoints(directory)
         since = f"from {found[-1]}" if found else "from the beginning, for there is no checkpoint"
         log.write(f"[supervisor] resumed at {time.strftime('%Y-%m-%d %H:%M:%S')}, {since}\n".encode())
     directory.write_state(state)

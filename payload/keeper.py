@@ -18,6 +18,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from payload import dossier
+from payload.archive import Copier
 from payload.launch import NODES_PATH, Launch, LaunchError, Node, choose_hosts, meeting_interface, parse_nodes
 from payload.owner import Owner
 from payload.runs import LiveRunError, Runs, write_atomically
@@ -87,6 +89,9 @@ def lay_to_rest(runs: Runs) -> None:
         kill(runs, Launch.from_json(runs[run_id].spec.read_text(encoding="utf-8")))
     runs.bury(run_id)
     runs.release(run_id)
+    with contextlib.suppress(OSError, ValueError):
+        dossier.keep_record(runs[run_id], runs[run_id].read_state())
+        Copier(runs[run_id]).finish()
 
 
 def _try(queue: Queue, run_id: str, nodes_path: str, *, patient: bool) -> None:

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from payload import afterlife, reaper, watch
+from payload import afterlife, dossier, reaper, watch
 from payload.errand import execute, remote_command
 from payload.launch import NODE_PYTHON, Launch, LaunchError, Node
+from payload.origin import Order
 from payload.owner import Owner
 from payload.runs import QUEUED, LiveRunError, RunDirectory, Runs, State
 from payload.supervision import first_state
@@ -26,17 +27,18 @@ from payload.turns import Queue
 READY_TIMEOUT_S: Final = 20.0
 
 
-def start(runs: Runs, launch: Launch) -> RunDirectory:
+def start(runs: Runs, order: Order) -> RunDirectory:
     """Make the run's directory, take the lock and leave a supervisor behind that outlives this process.
 
     Raises LiveRunError, also where runs wait in the queue, FileExistsError for a run id that is taken, or RuntimeError
     when the supervisor does not start.
     """
+    launch = order.launch
     _check_new(runs, launch.run_id)
     _check_queue(runs)
     _claim(runs, launch.run_id)
     try:
-        directory = _make(runs, launch, first_state(launch))
+        directory = _make(runs, order, first_state(launch))
         detach(runs, directory)
     except BaseException:
         runs.release(launch.run_id)
@@ -44,27 +46,30 @@ def start(runs: Runs, launch: Launch) -> RunDirectory:
     return directory
 
 
-def enqueue(runs: Runs, launch: Launch) -> RunDirectory:
+def enqueue(runs: Runs, order: Order) -> RunDirectory:
     """Make the run's directory and put it into the queue. Raises FileExistsError for a run id that is taken."""
+    launch = order.launch
     _check_new(runs, launch.run_id)
     runs.root.mkdir(parents=True, exist_ok=True)
-    directory = _make(runs, launch, _queued(launch))
+    directory = _make(runs, order, _queued(launch))
     Queue(runs=runs).add(launch.run_id)
     return directory
 
 
-def resume(runs: Runs, launch: Launch) -> RunDirectory:
+def resume(runs: Runs, order: Order) -> RunDirectory:
     """Go on with an ended run in its own directory, and leave a supervisor behind.
 
     Raises LiveRunError while any run is live or queued, FileNotFoundError without the run, LaunchError where it cannot
     go on.
     """
-    directory, run_id = runs[launch.run_id], launch.run_id
+    launch, run_id = order.launch, order.launch.run_id
+    directory = runs[run_id]
     _check_queue(runs)
     _claim(runs, run_id)
     try:
         _check_resumable(directory, launch)
         _clear(runs, directory, launch)
+        dossier.keep_origin(directory, order.origin)
         again = first_state(launch)
         afterlife.reopen(directory, launch, again)
         try:
@@ -79,14 +84,16 @@ def resume(runs: Runs, launch: Launch) -> RunDirectory:
     return directory
 
 
-def enqueue_again(runs: Runs, launch: Launch) -> RunDirectory:
+def enqueue_again(runs: Runs, order: Order) -> RunDirectory:
     """Put an ended run into the queue, to go on in its own directory. Raises as `resume`."""
+    launch = order.launch
     directory = runs[launch.run_id]
     state = directory.read_state()
     if not state.has_ended or runs.live() == launch.run_id:
         raise LiveRunError(launch.run_id, state.state)
     _check_resumable(directory, launch)
     _clear(runs, directory, launch)
+    dossier.keep_origin(directory, order.origin)
     afterlife.reopen(directory, launch, _queued(launch))
     Queue(runs=runs).add(launch.run_id)
     return directory
@@ -119,11 +126,13 @@ def _queued(launch: Launch) -> State:
     return dataclasses.replace(first_state(launch), state=QUEUED)
 
 
-def _make(runs: Runs, launch: Launch, state: State) -> RunDirectory:
+def _make(runs: Runs, order: Order, state: State) -> RunDirectory:
     """Make a run's directory, whole or not at all."""
+    launch = order.launch
     partial = runs.root / f".{launch.run_id}.{secrets.token_hex(4)}"
     try:
         partial.mkdir()
+        dossier.keep_origin(RunDirectory(path=partial), order.origin)
         (partial / "spec.json").write_text(launch.to_json(), encoding="utf-8")
         RunDirectory(path=partial).write_state(state)
         partial.rename(runs[launch.run_id].path)

@@ -16,9 +16,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
-from payload import equipment, preflight, reaper, vault
+from payload import dossier, equipment, preflight, reaper, vault
+from payload.archive import Copier
 from payload.errand import Completed, execute, remote_command
 from payload.knobs import Knobs
 from payload.launch import NODE_PYTHON, Launch, Node
@@ -70,6 +71,8 @@ class Supervisor:
         self.ssh = f"{launch.payload_directory}/payload/bin/ssh"
         self.state = first_state(launch)
         self._stop_requested = False
+        self._copier = Copier(self.directory, run)
+        self._course: dict[str, Any] = {"archive": self._copier.address, "times": {}}
 
     def request_stop(self, *_: object) -> None:
         """Ask for a graceful end; the handler of SIGTERM."""
@@ -78,9 +81,12 @@ class Supervisor:
     def oversee(self) -> State:
         """Carry the run through to its final state, and write that whatever happens."""
         self._update(reason="preparing the nodes")
+        self._reach("started")
         try:
             python = self._prepare()
+            self._reach("prepared")
             self._inspect(python)
+            self._reach("inspected")
             if self._stop_requested:
                 self._update(state="stopped", reason="stopped before it was launched")
             else:
@@ -229,6 +235,7 @@ class Supervisor:
         write_atomically(self.directory.launched, json.dumps(started, indent=1))
         self._say(f"$ {shlex.join(command)}")
         launcher = self._start(command, self.log)
+        self._reach("launched")
         self._update(state="running", reason="")
         stopped_by_us = False
         while launcher.poll() is None:
@@ -309,10 +316,31 @@ class Supervisor:
     def _heartbeat(self) -> None:
         if time.time() - self.state.updated >= HEARTBEAT_S:
             self._update()
+            if self._copier.is_due:
+                self._keep_record(self.state)
+                self._copier.begin()
+
+    def _reach(self, step: str, **facts: object) -> None:
+        """Write down that the run has reached a step, and what is known since."""
+        self._course = {**self._course, **facts, "times": {**self._course["times"], step: round(time.time(), 3)}}
+        with contextlib.suppress(OSError):  # a full disk is told where it ends the run
+            dossier.keep_course(self.directory, self._course)
+
+    def _keep_record(self, state: State) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            dossier.keep_record(self.directory, state)
 
     def _update(self, **changes: object) -> None:
-        self.state = dataclasses.replace(self.state, updated=time.time(), **changes)  # type: ignore[arg-type]  # checked by callers
-        self.directory.write_state(self.state)
+        state = dataclasses.replace(self.state, updated=time.time(), **changes)  # type: ignore[arg-type]  # checked by callers
+        if state.has_ended:
+            # Before anybody is told: whoever then destroys the cluster finds nobody who still writes to its bucket.
+            self._reach("ended")
+            self._keep_record(state)
+            if trouble := self._copier.finish():
+                self._say(f"the copy in the bucket is not whole: {trouble}")
+                self._reach("ended", trouble=trouble)
+        self.state = state
+        self.directory.write_state(state)
 
 
 def _login() -> dict[str, str]:

@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from payload import afterlife, keeper, watch
+from payload import afterlife, dossier, keeper, watch
 from payload.launch import Launch, LaunchError
+from payload.origin import Order
 from payload.owner import Owner
 from payload.runs import (
     DISK_FULL,
@@ -97,14 +98,14 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
     return state
 
 
-def begin(runs: Runs, launch: Launch, *, again: bool, queueing: bool) -> RunDirectory:
+def begin(runs: Runs, order: Order, *, again: bool, queueing: bool) -> RunDirectory:
     """Start a run, or go on with one (`again`), at once or with `queueing` when its turn comes. Raises LiveRunError."""
     try:
-        return resume(runs, launch) if again else start(runs, launch)
+        return resume(runs, order) if again else start(runs, order)
     except LiveRunError as error:
-        if not queueing or error.run_id == launch.run_id:
+        if not queueing or error.run_id == order.launch.run_id:
             raise
-    return enqueue_again(runs, launch) if again else enqueue(runs, launch)
+    return enqueue_again(runs, order) if again else enqueue(runs, order)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -138,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
     match options.command:
         case "start":
-            directory = begin(runs, Launch.from_json(sys.stdin.read()), again=False, queueing=options.queue)
+            directory = begin(runs, Order.from_json(sys.stdin.read()), again=False, queueing=options.queue)
             keeper.leave_hook(runs)
             position = Queue(runs=runs).position(directory.run_id)
             print(json.dumps({"run_id": directory.run_id, "directory": str(directory.path), "position": position}))
@@ -153,13 +154,13 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
                 directory = resolve(runs, options.run)
                 print(json.dumps(watch.summary(directory.read_state(), directory)))
         case "show":
-            print(json.dumps(afterlife.record(resolve(runs, options.run))))
+            print(json.dumps(dossier.record(resolve(runs, options.run))))
         case "resume":
-            launch = Launch.from_json(sys.stdin.read())
-            directory = resolve(runs, launch.run_id)
-            begin(runs, launch, again=True, queueing=options.queue)
+            order = Order.from_json(sys.stdin.read())
+            directory = resolve(runs, order.launch.run_id)
+            begin(runs, order, again=True, queueing=options.queue)
             keeper.leave_hook(runs)
-            found, position = afterlife.checkpoints(directory), Queue(runs=runs).position(directory.run_id)
+            found, position = dossier.checkpoints(directory), Queue(runs=runs).position(directory.run_id)
             print(json.dumps({"run_id": directory.run_id, "checkpoints": found, "position": position}))
         case "keep":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # It comes from who stops a run that it is handing over.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import boto3
 import pytest
 from moto import mock_aws
 
@@ -130,6 +132,22 @@ def test_without_a_stack_each_task_says_so(fab: Fab, task: str) -> None:
     assert (status, "Traceback" in text) == (1, False)
     assert "no stack deepcdk is deployed" in text
     assert "fab up" in text
+
+
+def test_without_a_stack_the_runs_are_read_from_the_bucket_that_it_left(fab: Fab, tmp_path: Path) -> None:
+    s3, name = boto3.client("s3", region_name="us-east-1"), "deepcdk-runbucket-1"
+    s3.create_bucket(Bucket=name)
+    s3.put_bucket_tagging(Bucket=name, Tagging={"TagSet": [{"Key": "deepcdk:cluster", "Value": "deepcdk"}]})
+    state = {"run_id": "one", "state": "succeeded", "started": 0, "updated": 61, "hosts": ["w1"], "epoch": None}
+    rest = {"checkpoints": [], "attempts": 1, "files": 2, "bytes": 10}
+    record = {"run_id": "one", "directory": "/mnt/efs/runs/one", "state": state, "spec": None, "result": None, **rest}
+    s3.put_object(Bucket=name, Key="runs/one/record.json", Body=json.dumps(record).encode())
+    listed = fab("runs", "--json")
+    assert listed[0] == 0
+    assert "the cluster is not deployed; what follows is from s3://deepcdk-runbucket-1/runs/" in listed[1]
+    assert "run one" in fab("show", "--from-bucket")[1]
+    assert fab("fetch", "--into", str(tmp_path / "here"))[0] == 0
+    assert json.loads((tmp_path / "here" / "one" / "record.json").read_text()) == record
 
 
 def test_another_name_is_another_stack(fab: Fab) -> None:

@@ -8,26 +8,53 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
+from cluster import archive as archives
 from cluster import fetch as fetching
 from cluster import report
-from cluster.errors import DeepcdkError, LiveRunError, UsageError
+from cluster.errors import DeepcdkError, LiveRunError, NoStackError, UsageError
 from cluster.launch import parse_whole
 from cluster.session import Session, confirm
-from cluster.tasks.terms import JSON, KEY, PROJECT, RUN, SET, YES, guarded, say
+from cluster.tasks.terms import FROM_BUCKET, JSON, KEY, PROJECT, RUN, SET, YES, guarded, remark, say
 from payload.runs import LIVE_STATES, QUEUED
 
 
-@task(iterable=["set_"], help={"json": JSON, "set": SET, "key": KEY})
-@guarded
-def runs(c: Context, set_: list[str], json: bool = False, key: str = "") -> None:
+def archived(session: Session, *, archive_only: bool) -> archives.Archive | None:
+    """Return the bucket's copies where the cluster is gone, or where only they are wanted; else None.
+
+    Raises NoStackError where there is neither a cluster nor a bucket, DeepcdkError where no bucket is to be found.
     """
-    List all runs on the shared file system, the newest first.
+    if not archive_only:
+        try:
+            session.inventory  # noqa: B018  # asked for once, and kept
+            return None
+        except NoStackError:
+            if found := archives.find(session.aws, session.config.stack_name):
+                remark(f"the cluster is not deployed; what follows is from {found}")
+                return found
+            raise
+    if found := archives.find(session.aws, session.config.stack_name):
+        return found
+    raise DeepcdkError(
+        f"no bucket of {session.config.stack_name} is left",
+        where=f"region {session.aws.region}",
+        remedy="it goes with the cluster where that is deployed with retain_data=false",
+    )
+
+
+@task(iterable=["set_"], help={"from_bucket": FROM_BUCKET, "json": JSON, "set": SET, "key": KEY})
+@guarded
+def runs(c: Context, set_: list[str], from_bucket: bool = False, json: bool = False, key: str = "") -> None:
+    """
+    List all runs, the newest first: those on the shared file system, or in the bucket once the cluster is gone.
 
     Example: fab runs --json
     """
     session = Session(PROJECT, set_, key=key)
-    with session.connect() as master:
-        found = session.supervisor(master).runs()
+    if archive := archived(session, archive_only=from_bucket):
+        found = archive.runs()
+    else:
+        with session.connect() as master:
+            found = session.supervisor(master).runs()
     if json:
         say(json_format.dumps(found, indent=1))
     else:
@@ -80,7 +107,8 @@ def stop(c: Context, set_: list[str], run: str = "", grace: str = "30", force: b
     iterable=["set_"],
     help={
         "run": RUN,
-        "checkpoints": "bring the checkpoints too",
+        "checkpoints": "bring the checkpoints too; the bucket has none",
+        "from_bucket": FROM_BUCKET,
         "into": "directory on the laptop",
         "json": JSON,
         "set": SET,
@@ -93,6 +121,7 @@ def fetch(
     set_: list[str],
     run: str = "",
     checkpoints: bool = False,
+    from_bucket: bool = False,
     into: str = "runs",
     json: bool = False,
     key: str = "",
@@ -103,9 +132,13 @@ def fetch(
     Example: fab fetch --checkpoints
     """
     session = Session(PROJECT, set_, key=key)
-    with session.connect() as master:
-        run_id = str(session.supervisor(master).status(run)["run_id"])
-        fetched = fetching.fetch(master, session.stack.runs_root, run_id, Path(into), checkpoints=checkpoints)
+    if archive := archived(session, archive_only=from_bucket):
+        fetched = archive.fetch(run, Path(into))
+        run_id = fetched.directory.name
+    else:
+        with session.connect() as master:
+            run_id = str(session.supervisor(master).status(run)["run_id"])
+            fetched = fetching.fetch(master, session.stack.runs_root, run_id, Path(into), checkpoints=checkpoints)
     if json:
         say(
             json_format.dumps(
@@ -122,17 +155,22 @@ def fetch(
     say(f"{fetched.files} files, {fetched.size_bytes:,} bytes: {fetched.directory}")
 
 
-@task(iterable=["set_"], help={"run": RUN, "json": JSON, "set": SET, "key": KEY})
+@task(iterable=["set_"], help={"run": RUN, "from_bucket": FROM_BUCKET, "json": JSON, "set": SET, "key": KEY})
 @guarded
-def show(c: Context, set_: list[str], run: str = "", json: bool = False, key: str = "") -> None:
+def show(
+    c: Context, set_: list[str], run: str = "", from_bucket: bool = False, json: bool = False, key: str = ""
+) -> None:
     """
     Show a run's record: what was asked, on which nodes, how it stands or ended, its result.
 
     Example: fab show 20261120-121314-digits-ab12 --json
     """
     session = Session(PROJECT, set_, key=key)
-    with session.connect() as master:
-        record = session.supervisor(master).show(run)
+    if archive := archived(session, archive_only=from_bucket):
+        record = archive.record(run)
+    else:
+        with session.connect() as master:
+            record = session.supervisor(master).show(run)
     if json:
         say(json_format.dumps(record, indent=1))
     else:

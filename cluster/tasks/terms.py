@@ -22,6 +22,7 @@ YES: Final = "answer every question with yes"
 QUEUE: Final = "where another run is live, wait for its end and those before; default: refuse"
 SKIP_PREFLIGHT: Final = "do not look at the nodes before the run"
 FULL_PREFLIGHT: Final = "prove an allreduce even where these nodes have done so since their boot"
+FROM_BUCKET: Final = "read the copy in the bucket, as is done where the cluster is gone"
 JSON: Final = "print JSON"
 
 

@@ -14,7 +14,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from cluster import bounds, fanout
+from cluster import bounds, fanout, origin
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.fanout import words_after_dashes
 from cluster.follow import Picture
@@ -37,6 +37,7 @@ from cluster.watching import describe_end, watch
 from payload.afterlife import resumed
 from payload.fanout import Request
 from payload.launch import Launch, Node, choose_hosts, workers
+from payload.origin import Order
 from payload.runs import LIVE_STATES, QUEUED
 
 
@@ -201,7 +202,9 @@ def train(
         cores |= count_cores(supervisor) if ranks_per_node == CORES else {}
         _caution(session)
         spec = specified(found, min(count, len(workers(found))))
-        say_turn(spec.run_id, supervisor.start(spec, secrets, queue=queue))
+        source = work.directory if isinstance(work, Program) else PROJECT
+        order = Order(launch=spec, origin=origin.of(session, spec, source))
+        say_turn(spec.run_id, supervisor.start(order, secrets, queue=queue))
         say(f"run {spec.run_id}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
         if follow and not detach:
             finish(session, spec.run_id, lambda: watch(session, supervisor, spec.run_id, log=bool(spec.program)))
@@ -302,7 +305,8 @@ def resume(
         _caution(session)
         before = Launch.from_json(json_format.dumps(record["spec"]))
         spec = dataclasses.replace(resumed(before, nodes, choose_hosts(nodes, count)), preflight=preflight)
-        answer = supervisor.resume(spec, secrets, queue=queue)
+        order = Order(launch=spec, origin=origin.of(session, spec, PROJECT))
+        answer = supervisor.resume(order, secrets, queue=queue)
         say_turn(run_id, answer["position"])
         found = answer["checkpoints"]
         since = f"from {found[-1]}" if found else "from the beginning, for it has no checkpoint"

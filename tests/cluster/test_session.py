@@ -17,6 +17,7 @@ from cluster.inventory import Instance, Inventory, Stack
 from cluster.launch import Terms, Training
 from cluster.session import Session, Supervisor, confirm, parse_overrides, provide_nodes, read_config
 from payload.launch import Launch, Node, parse_nodes
+from payload.origin import Order
 from stacks.config import ConfigError
 
 STACK = Stack(
@@ -189,10 +190,11 @@ def test_a_waiting_run_is_told_as_one_that_goes_first() -> None:
 @pytest.mark.parametrize("queue", [False, True])
 def test_a_run_waits_only_where_it_is_asked_for(queue: bool) -> None:
     spec = Launch(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=(), hosts=nodes_of(1))
+    order = Order(launch=spec)
     for verb in ("start", "resume"):
         master = AnsweringMaster(answer({"position": 2, "checkpoints": []}))
         caller = Supervisor(master, STACK, "/x")
-        told = caller.start(spec, queue=queue) if verb == "start" else caller.resume(spec, queue=queue)["position"]
+        told = caller.start(order, queue=queue) if verb == "start" else caller.resume(order, queue=queue)["position"]
         assert told == 2
         assert master.commands[0][-1 - queue :] == [verb, *(["--queue"] if queue else [])]
 
@@ -220,7 +222,7 @@ SPEC = Launch(
 
 def test_secrets_reach_the_master_before_the_run_and_on_no_command_line() -> None:
     master = AnsweringMaster(answer(None), answer({"run_id": "one", "position": None}))
-    Supervisor(master, STACK, "/x").start(SPEC, {"TOKEN": "swordfish"})
+    Supervisor(master, STACK, "/x").start(Order(launch=SPEC), {"TOKEN": "swordfish"})
     assert [command[2:4] for command in master.commands] == [
         ["payload.vault", "keep"],
         ["payload.supervisor", "--root"],
@@ -231,7 +233,7 @@ def test_secrets_reach_the_master_before_the_run_and_on_no_command_line() -> Non
 def test_a_run_that_does_not_start_leaves_no_secrets_behind() -> None:
     master = AnsweringMaster(answer(None), answer({"live": "other", "state": "running"}, 3), answer(None))
     with pytest.raises(LiveRunError):
-        Supervisor(master, STACK, "/x").start(SPEC, {"TOKEN": "swordfish"})
+        Supervisor(master, STACK, "/x").start(Order(launch=SPEC), {"TOKEN": "swordfish"})
     assert master.commands[-1][2:] == ["payload.vault", "drop", "one"]
 
 

@@ -65,6 +65,26 @@ def test_fetch_brings_metrics_events_and_log(trained: dict[str, Any]) -> None:
     assert (directory / "launcher.log").stat().st_size > 0
 
 
+def test_the_bucket_holds_the_record_and_all_but_the_checkpoints(
+    cluster: EmbeddedCloud, trained: dict[str, Any], tmp_path: Path
+) -> None:
+    run = trained["run"]
+    record = json.loads(cluster.fab("show", "--run", run, "--from-bucket", "--json").stdout)
+    assert (record["state"]["state"], record["result"]) == ("succeeded", trained["result"])
+    assert record["origin"]["config"]["ssh_cidr"] == [demo.LAPTOP_CIDR]
+    assert len(record["origin"]["template_sha256"]) == 64
+    assert set(record["origin"]["instance_types"]) == {
+        i["InstanceId"] for role in ("master", "worker") for i in cluster.instances(role)
+    }
+    times = record["course"]["times"]
+    assert list(times) == sorted(times, key=times.get) == ["started", "prepared", "inspected", "launched", "ended"]
+    assert record["preflight"]["findings"] == []
+    cluster.fab("fetch", "--run", run, "--from-bucket", "--into", str(tmp_path))
+    copied = {path.name for path in (tmp_path / run).iterdir()}
+    assert {"record.json", "result.json", "metrics.jsonl", "launcher.log", "events"} <= copied
+    assert not copied & {"checkpoints", "spec.json", "launch.json"}
+
+
 def test_the_progress_without_a_terminal_is_plain_lines(trained: dict[str, Any]) -> None:
     assert "\x1b" not in trained["output"]
     assert "epoch" in trained["output"]

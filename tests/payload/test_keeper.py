@@ -10,6 +10,7 @@ import pytest
 from payload import keeper
 from payload.keeper import at_hand, keep
 from payload.launch import Launch, LaunchError, parse_nodes
+from payload.origin import Order
 from payload.owner import Owner
 from payload.runs import Runs
 from payload.starting import enqueue
@@ -58,7 +59,7 @@ def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_g
     tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = Runs(root=tmp_path / "runs")
-    enqueue(runs, launch(listed(1, 2)))
+    enqueue(runs, Order(launch=launch(listed(1, 2))))
     nodes.write_text(listed(1))
     seen = []
 
@@ -75,7 +76,7 @@ def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_g
 
 def test_nothing_starts_while_a_run_is_live(tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs(root=tmp_path / "runs")
-    enqueue(runs, launch(listed(1)))
+    enqueue(runs, Order(launch=launch(listed(1))))
     nodes.write_text(listed(1))
     runs.claim("other", Owner.of(os.getpid()))
     begun: list[str] = []
@@ -95,7 +96,7 @@ def test_nothing_starts_while_a_run_is_live(tmp_path: Path, nodes: Path, monkeyp
 
 def test_a_second_keeper_leaves_the_queue_to_the_first(tmp_path: Path, nodes: Path) -> None:
     runs = Runs(root=tmp_path / "runs")
-    enqueue(runs, launch(listed(1)))
+    enqueue(runs, Order(launch=launch(listed(1))))
     with keeper._alone(runs) as alone:
         assert alone is not None
         keep(runs, nodes_path=str(nodes))

@@ -17,6 +17,7 @@ import pytest
 
 from payload.afterlife import resumed
 from payload.launch import Launch, LaunchError, parse_nodes
+from payload.origin import Order
 from payload.runs import FINAL_STATES, Runs
 from payload.starting import enqueue
 
@@ -309,7 +310,7 @@ def test_a_queued_run_waits_its_turn_and_they_go_in_order(efs: Path, supervisor:
 
 def test_nobody_pushes_in_before_those_who_wait(efs: Path, supervisor: Call) -> None:
     runs = Runs(root=efs / "runs")
-    enqueue(runs, Launch.from_json(spec(efs, "one", "sleep 30")))
+    enqueue(runs, Order.from_json(spec(efs, "one", "sleep 30")))
     refused = supervisor("start", stdin=spec(efs, "two", "true"))
     assert (refused.returncode, json.loads(refused.stdout)) == (3, {"live": "one", "state": "queued"})
     assert supervisor("remove", "one").returncode == 3
@@ -361,7 +362,7 @@ def test_what_a_booting_master_runs_tells_what_became_of_the_run_and_keeps_the_q
     state = live_state(efs, "one")
     os.kill(state["pid"], signal.SIGKILL)
     runs = Runs(root=efs / "runs")
-    enqueue(runs, Launch.from_json(spec(efs, "two", "true")))
+    enqueue(runs, Order.from_json(spec(efs, "two", "true")))
     for path in (efs / "runs" / "one" / "state.json", efs / "runs" / ".live"):
         path.write_text(path.read_text().replace(state["owner"]["boot_id"], "of-before-the-reboot"))
     assert run_processes(efs)

@@ -1,0 +1,64 @@
+"""Tell where a run comes from: the configuration, the deployed template, the prices, what differs from the commit."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cluster import inventory
+from cluster.errors import AwsError
+from cluster.session import Session
+from payload.launch import Launch
+from payload.origin import DIFF_LIMIT, Origin
+
+PRICE_WAIT_S = 1.0
+
+
+def of(session: Session, launch: Launch, source: Path) -> Origin:
+    """Return the origin of a run that this session starts with the code in `source`."""
+    found = session.inventory
+    if {host.instance_id for host in launch.hosts} - {instance.id for instance in found.instances}:
+        found = inventory.refresh(session.aws, session.stack)  # The group has grown for it.
+    kinds = {instance.id: instance.type for instance in found.instances}
+    diff = read_diff(source)
+    try:
+        template = template_sha256(inventory.read_template(session.aws, session.stack.name))
+    except AwsError:
+        template = ""  # Whoever may not read the template may train all the same.
+    return Origin(
+        config=dataclasses.asdict(session.config),
+        template_sha256=template,
+        stack=session.stack.name,
+        region=session.aws.region,
+        bucket=session.stack.bucket,
+        instance_types=kinds,
+        master=found.master.id,
+        usd_per_hour=session.prices.per_hour(sorted(set(kinds.values())), wait_s=PRICE_WAIT_S),
+        diff=diff[:DIFF_LIMIT],
+        diff_is_cut=len(diff) > DIFF_LIMIT,
+    )
+
+
+def template_sha256(template: Mapping[str, Any]) -> str:
+    """Return the hash of a template, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(template, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def read_diff(source: Path) -> str:
+    """Return what differs from the commit below a directory, as `git diff` writes it; "" without git."""
+    try:
+        done = subprocess.run(
+            ["git", "diff", "HEAD", "--no-color", "--no-ext-diff", "--", "."],
+            cwd=source,
+            capture_output=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.decode("utf-8", errors="replace")
