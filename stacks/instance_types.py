@@ -41,6 +41,8 @@ class InstanceType:
     """`H100`; empty without GPUs."""
     gpu_memory_mib: int
     """Memory of all GPUs together."""
+    nvlink_gpus: int
+    """GPUs that NVLink joins; 0: they talk over PCI Express, or there is one."""
     network: str
     """EC2's own words: `Up to 10 Gigabit`, `3200 Gigabit`."""
     efa_interfaces: int

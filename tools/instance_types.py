@@ -18,10 +18,14 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cluster.errors import DeepcdkError
 from stacks.instance_types import TABLE, InstanceType, render
+
+# GPUs that EC2 joins by NVLink wherever a type has several of them. DescribeInstanceTypes does not tell; AWS's pages on
+# the families P3 to P6 do, and name none for the families G.
+NVLINKED: Final = frozenset({"V100", "A100", "H100", "H200", "B200", "B300", "GB200", "GB300"})
 
 
 class RecordingError(ValueError):
@@ -43,6 +47,8 @@ def instance_type(said: Mapping[str, Any]) -> InstanceType:
         if "efa-only" in card.get("InterfaceTypes", ["efa-only"])
     ]
     efa = network["EfaInfo"]["MaximumEfaInterfaces"] if network.get("EfaSupported") else 0
+    count = sum(gpu.get("LogicalGpuCount", gpu.get("Count", 0)) for gpu in gpus)
+    gpu_name = gpus[0]["Name"] if gpus else ""
     store = said.get("InstanceStorageInfo", {})
     nvme = store.get("NvmeSupport") in ("required", "supported")
     return InstanceType(
@@ -51,10 +57,11 @@ def instance_type(said: Mapping[str, Any]) -> InstanceType:
         memory_mib=said["MemoryInfo"]["SizeInMiB"],
         architectures=tuple(said["ProcessorInfo"]["SupportedArchitectures"]),
         # A type with a share of a GPU counts none, and shows its node one logical GPU.
-        gpus=sum(gpu.get("LogicalGpuCount", gpu.get("Count", 0)) for gpu in gpus),
+        gpus=count,
         gpu_maker=gpus[0]["Manufacturer"] if gpus else "",
-        gpu_name=gpus[0]["Name"] if gpus else "",
+        gpu_name=gpu_name,
         gpu_memory_mib=said.get("GpuInfo", {}).get("TotalGpuMemoryInMiB", 0),
+        nvlink_gpus=count if count > 1 and gpu_name in NVLINKED else 0,
         network=network["NetworkPerformance"],
         efa_interfaces=efa,
         efa_first_card=min(efa_cards) if efa else 0,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from stacks.config import ClusterConfig
 from stacks.validation import check
-from tests.stacks.conftest import SSH_CIDR
+from tests.stacks.conftest import PROJECT, SSH_CIDR
 from tests.stacks.template import Template
 
 AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-"
@@ -115,3 +117,18 @@ def test_the_graviton_master_has_an_image_for_its_processor(synthesise: Callable
     template = synthesise(**CASES["Graviton CPU"].values)
     parameter = template.document["Parameters"][template.template_of("MasterGroup")["ImageId"]["Ref"]]
     assert parameter["Default"] == AL2023 + "arm64"
+
+
+def test_the_documented_cluster_of_p3_is_valid_and_cfn_lint_finds_nothing(synthesise: Callable[..., Template]) -> None:
+    from cfnlint.api import ManualArgs, lint
+
+    (block,) = re.findall(r"```json\n(.*?)```", (PROJECT / "docs" / "compute.md").read_text("utf-8"), flags=re.DOTALL)
+    values = json.loads(block)
+    assert list(check(ClusterConfig(ssh_cidr=SSH_CIDR, **values))) == []
+    template = synthesise(**values)
+    group = template.resources["WorkerGroup"]
+    assert group["Properties"]["DesiredCapacity"] == "16"
+    assert template.template_of("WorkerGroup")["InstanceType"] == "p3.16xlarge"
+    assert "export DEEPCDK_GPUS=true\n" in template.user_data("WorkerGroup")
+    regions = ["us-east-1", "us-west-2", "eu-west-1"]
+    assert [str(match) for match in lint(template.text(), config=ManualArgs(regions=regions))] == []

@@ -93,8 +93,8 @@ def test_what_is_written_is_what_is_read(tmp_path: Path, monkeypatch: pytest.Mon
         (None, "cannot be read"),
         ("", "the columns must be name, vcpus"),
         ("name,vcpus\n", "the columns must be name, vcpus"),
-        (",".join(instance_types.FIELDS) + "\nx,1\n", "line 2: has 2 cells in place of 15"),
-        (",".join(instance_types.FIELDS) + "\nx,many" + "," * 13 + "\n", "line 2: vcpus = 'many' must be a whole"),
+        (",".join(instance_types.FIELDS) + "\nx,1\n", "line 2: has 2 cells in place of 16"),
+        (",".join(instance_types.FIELDS) + "\nx,many" + "," * 14 + "\n", "line 2: vcpus = 'many' must be a whole"),
     ],
 )
 def test_a_broken_table_is_named_with_its_line_and_the_remedy(

@@ -44,6 +44,14 @@ def test_a_recorded_answer_becomes_the_line_in_the_tree() -> None:
     assert instance_type(RECORDED) == find("p6-b300.48xlarge")
 
 
+@pytest.mark.parametrize(
+    ("name", "count", "joined"), [("V100", 8, 8), ("A100", 8, 8), ("H100", 1, 0), ("A10G", 8, 0), ("L40S", 8, 0)]
+)
+def test_nvlink_joins_several_gpus_of_the_kinds_that_have_it(name: str, count: int, joined: int) -> None:
+    gpus = {"Gpus": [{"Name": name, "Manufacturer": "NVIDIA", "Count": count}], "TotalGpuMemoryInMiB": 1}
+    assert instance_type({**RECORDED, "GpuInfo": gpus}).nvlink_gpus == joined
+
+
 def test_what_a_type_lacks_is_zero_or_empty() -> None:
     bare = {
         key: value for key, value in RECORDED.items() if key not in ("GpuInfo", "InstanceStorageInfo", "Hypervisor")
