@@ -62,6 +62,8 @@ def _tree(instance: Instance, region: str) -> dict[str, str]:
     if instance.profile_arn:
         info = {"Code": "Success", "LastUpdated": _now(), "InstanceProfileArn": instance.profile_arn}
         tree["iam/info"] = json.dumps(info, indent=2)
+    if instance.target_state:
+        tree["autoscaling/target-lifecycle-state"] = instance.target_state
     if instance.ends_at:
         tree["spot/instance-action"] = json.dumps({"action": "terminate", "time": instance.ends_at})
         tree["spot/termination-time"] = instance.ends_at

@@ -102,6 +102,8 @@ class Instance:
     spot: bool = False
     ends_at: str = ""
     """When a spot instance that is taken back ends, ISO 8601, UTC; empty without a notice."""
+    target_state: str = ""
+    """What its Auto Scaling group wants it to become: `InService`, `Terminated`; empty outside of groups."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

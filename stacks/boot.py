@@ -40,6 +40,10 @@ class BootSettings:
     lustre: str = ""
     """What to mount as the Lustre file system; empty: there is none."""
     lustre_mount: str = ""
+    scratch: str = ""
+    """Directory for the instance store's disks; empty: they stay as the image has them."""
+    heeds_notices: bool = False
+    """Watch for the instance's end, and let ranks save a checkpoint before it."""
 
 
 def user_data(settings: BootSettings) -> str:
@@ -61,7 +65,14 @@ def user_data(settings: BootSettings) -> str:
 
 def _scripts(settings: BootSettings) -> tuple[str, ...]:
     """Return the scripts that a node needs; the last one is run and calls the others."""
-    chosen = {"registry": True, "agent": settings.agent, "lustre": settings.lustre, "node": True}
+    chosen = {
+        "registry": True,
+        "agent": settings.agent,
+        "lustre": settings.lustre,
+        "scratch": settings.scratch,
+        "notice": settings.heeds_notices,
+        "node": True,
+    }
     return tuple(name for name, wanted in chosen.items() if wanted)
 
 
@@ -96,4 +107,5 @@ def _environment(settings: BootSettings) -> dict[str, str]:
         "DEEPCDK_GPUS": "true" if may_have_gpus(settings.instance_type) else "false",
         **({"DEEPCDK_AGENT": settings.agent} if settings.agent else {}),
         **(lustre if settings.lustre else {}),
+        **({"DEEPCDK_SCRATCH": settings.scratch} if settings.scratch else {}),
     }

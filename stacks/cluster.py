@@ -132,6 +132,7 @@ class ClusterStack(Stack):
                 maximum=1,
                 ready_timeout=Duration.minutes(config.ready_timeout_min),
                 least=0,
+                notice=None,
                 replaced_at_once=1 if config.update_policy == "rolling" else 0,
                 clustered=False,
                 market=Market(),
@@ -170,6 +171,7 @@ class ClusterStack(Stack):
                 maximum=config.max_workers,
                 ready_timeout=Duration.minutes(config.ready_timeout_min),
                 least=config.least_workers,
+                notice=Duration.seconds(config.termination_notice_s) if config.termination_notice_s else None,
                 replaced_at_once=config.update_batch if config.update_policy == "rolling" else 0,
                 clustered=config.clustered,
                 market=market.of(config),
@@ -182,6 +184,7 @@ class ClusterStack(Stack):
         return workers
 
     def _boot(self, role: str, group: str, instance_type: str) -> str:
+        config = self.config
         return user_data(
             BootSettings(
                 role=role,
@@ -195,6 +198,8 @@ class ClusterStack(Stack):
                 agent=self.telemetry.parameter(role),
                 lustre=self.lustre.source if self.lustre else "",
                 lustre_mount=self.config.fsx_mount,
+                scratch=config.scratch_mount if role == WORKER else "",
+                heeds_notices=role == WORKER and (config.spot or config.termination_notice_s > 0),
             )
         )
 

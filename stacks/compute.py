@@ -57,6 +57,8 @@ class NodeGroupProps:
     """How long CloudFormation waits for one signal from each desired node."""
     least: int
     """Nodes whose signals suffice; 0: all of them."""
+    notice: Duration | None
+    """How long an instance that the group ends may still run, to save its work."""
     replaced_at_once: int
     """Nodes that a change of the template replaces at the same time; 0: it leaves those that run."""
     user_data: str
@@ -81,6 +83,14 @@ class NodeGroup(Construct):
             _attach_efa(template, props)
         reserve(template, props.market)
         self.group = self._create_group(template, props)
+        if props.notice is not None:
+            # CONTINUE: whatever became of it, the instance ends when the time is over. Nobody need be told of it.
+            self.group.add_lifecycle_hook(
+                "Notice",
+                lifecycle_transition=autoscaling.LifecycleTransition.INSTANCE_TERMINATING,
+                heartbeat_timeout=props.notice,
+                default_result=autoscaling.DefaultResult.CONTINUE,
+            )
         for tagged in (template, self.group):
             Tags.of(tagged).add(ROLE_TAG, props.role)
             Tags.of(tagged).add("Name", props.name)

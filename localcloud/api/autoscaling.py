@@ -16,7 +16,7 @@ from moto.autoscaling import models
 from moto.autoscaling.exceptions import AutoscalingClientError
 from moto.core.exceptions import ServiceException
 
-from localcloud.api import activities, bounds, instances, purchase
+from localcloud.api import activities, bounds, farewell, instances, purchase
 from localcloud.api.replacing import replace
 
 log = logging.getLogger("localcloud.api")
@@ -50,6 +50,7 @@ def apply() -> None:
 
     replace(group, "launch_template", property(template_of_group))
     bounds.apply()
+    farewell.apply()
 
 
 def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> None:
@@ -68,10 +69,10 @@ def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> No
         tags={**propagated_tags, models.ASG_NAME_TAG: self.name},
     )
     policy = self.mixed_instances_policy
-    on_spot = [state.instance.lifecycle == "spot" for state in self.instance_states]
+    on_spot = [state.instance.lifecycle == "spot" for state in self.active_instances()]
     subnets = str(self.vpc_zone_identifier or "").split(",")
     load = dict.fromkeys(subnets, 0)
-    for state in self.instance_states:
+    for state in self.active_instances():
         if state.instance.subnet_id in load:
             load[state.instance.subnet_id] += 1
     launched: list[str] = []
@@ -132,13 +133,7 @@ def settle(group: Any) -> None:
     if wanted > len(active) and "Launch" not in group._suspended_processes:
         group.replace_autoscaling_group_instances(wanted - len(active), group.get_propagated_tags())
     elif wanted < len(active):
-        gone = _surplus(active, len(active) - wanted)
-        if gone:
-            ec2 = group.autoscaling_backend.ec2_backend
-            ec2.terminate_instances([state.instance.id for state in gone])
-            group.instance_states = [state for state in group.instance_states if state not in gone]
-            for state in gone:
-                activities.record(group, f"Terminating EC2 instance: {state.instance.id}")
+        farewell.end(group, _surplus(active, len(active) - wanted))
 
 
 def _surplus(active: list[Any], count: int) -> list[Any]:
@@ -179,7 +174,7 @@ def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> 
                             "shouldDecrementDesiredCapacity flag to false or lower group's min size.",
                         )
                     group.desired_capacity = original_size - 1
-                self.ec2_backend.terminate_instances([instance_id])
+                farewell.end(group, [state])
                 settle(group)
                 return models.TerminateInstanceActivity(state.instance, original_size)
     raise AutoscalingClientError(
@@ -194,13 +189,12 @@ def keep(backend: Any) -> bool:
     """
     changed = False
     for group in list(backend.autoscaling_groups.values()):
+        changed = farewell.end_due(group) or changed
         if {"HealthCheck", "ReplaceUnhealthy"} & set(group._suspended_processes):
             continue
         before = [state.instance.id for state in group.instance_states]
         failures = getattr(group, "_hosts_failed", 0)
-        sick = [state.instance.id for state in group.instance_states if state.health_status.lower() == "unhealthy"]
-        if sick:
-            group.autoscaling_backend.ec2_backend.terminate_instances(sick)
+        farewell.end(group, [state for state in group.instance_states if state.health_status.lower() == "unhealthy"])
         if failures < _FAILURES_ALLOWED and time.monotonic() >= getattr(group, "_retry_at", 0.0):
             settle(group)
         changed = changed or before != [state.instance.id for state in group.instance_states]

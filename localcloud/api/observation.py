@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-from localcloud.api import interruption
+from localcloud.api import farewell, interruption
 from localcloud.snapshot import Instance, MountTarget, NatGateway, Rule, SecurityGroup, Snapshot, Subnet, Vpc
 
 # States in which an instance should have a host.
@@ -165,6 +165,7 @@ def _instance(ec2: Any, iam: Any, instance: Any) -> Instance:
         role_name=_role_name(iam, profile_arn),
         spot=getattr(instance, "lifecycle", None) == "spot",
         ends_at=interruption.deadline(instance),
+        target_state=farewell.target_state(instance),
         metadata_tokens_required=instance.metadata_options.http_tokens == "required",
         tags=tuple(ec2.tags[instance.id].items()) if instance.id in ec2.tags else (),
     )

@@ -86,6 +86,10 @@ class ComputeKeys:
     """IOPS of the master's root volume."""
     master_volume_mib_s: int = BASE_MIB_S
     """Throughput of the master's root volume, MiB/s."""
+    scratch_mount: str = ""
+    """Directory at which a worker finds its instance store's NVMe disks, striped; empty: as the AMI leaves them."""
+    termination_notice_s: int = 0
+    """Seconds that a worker which its group ends may still run, for a last checkpoint (30 to 7,200); 0: none."""
     ready_timeout_min: int = 15
     """Minutes that CloudFormation waits for the nodes to report success."""
     capacity_policy: str = "all"
@@ -127,6 +131,14 @@ class ComputeKeys:
             r"(?:cr-[0-9a-f]{8,17}|arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:[0-9]{12}:group/[\w.-]+)?",
             "cr- and hexadecimal digits, the ARN of a resource group, or empty",
         )
+        matches(
+            self,
+            "scratch_mount",
+            r"(?:(?:/[A-Za-z0-9][A-Za-z0-9_-]*)+)?",
+            "an absolute path of letters, digits, - and _",
+        )
+        if self.termination_notice_s:
+            within(self, "termination_notice_s", 30, 7200)
         within(self, "ready_timeout_min", 1, 720)
         matches(self, "capacity_policy", r"all|at-least [1-9][0-9]{0,3}", "all, or at-least and a number: at-least 12")
         one_of(self, "update_policy", "keep", "rolling")

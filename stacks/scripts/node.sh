@@ -139,6 +139,12 @@ if [[ $DEEPCDK_ROLE == master ]]; then
   done
 fi
 
+if [[ -n ${DEEPCDK_SCRATCH:-} ]]; then
+  step="making the scratch directory $DEEPCDK_SCRATCH"
+  export -f need log
+  "$root/opt/deepcdk/bin/scratch" "$login_uid:$login_gid"
+fi
+
 step='making host keys'
 if [[ ! -e $root/etc/ssh/ssh_host_ed25519_key.pub ]]; then ssh-keygen -q -A ${root:+-f "$root"}; fi
 

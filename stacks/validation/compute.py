@@ -18,6 +18,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
     yield from _placement(config)
     yield from _efa(config)
     yield from _capacity(config)
+    yield from _scratch(config)
 
 
 def _instance_type(config: ClusterConfig, key: str, name: str) -> Iterator[Problem]:
@@ -81,3 +82,30 @@ def _capacity(config: ClusterConfig) -> Iterator[Problem]:
             rule=f"wants more workers than the {config.workers} of the deployment",
             remedy=f"set workers to {config.least_workers} or more, or a lower number",
         )
+
+
+def _scratch(config: ClusterConfig) -> Iterator[Problem]:
+    """Check that there are disks to mount, on every type, and that they hide no other directory."""
+    key, place = "scratch_mount", config.scratch_mount
+    if not place:
+        return
+    for kind in filter(None, map(find, config.worker_types)):
+        if not kind.store_disks:
+            yield Problem(
+                key=key,
+                value=place,
+                rule=f"{kind.name} has no NVMe instance store",
+                remedy="leave it out, or take a type with one, such as c5d, g5 or p5",
+            )
+    if nested(place, config.efs_mount):
+        yield Problem(
+            key=key,
+            value=place,
+            rule=f"and efs_mount {config.efs_mount} lie within each other",
+            remedy="give each a directory of its own, such as /mnt/scratch",
+        )
+
+
+def nested(one: str, other: str) -> bool:
+    """Say whether a directory is, or lies within, the other one, either way round."""
+    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")

@@ -76,6 +76,12 @@ def test_a_spot_instance_that_is_taken_back_reads_when() -> None:
     assert ask(noticed, "meta-data/spot/termination-time") == "2026-01-02T03:04:05Z"
 
 
+def test_an_instance_reads_what_its_group_wants_of_it() -> None:
+    path = "meta-data/autoscaling/target-lifecycle-state"
+    assert ask(WORKER, path) is None
+    assert ask(dataclasses.replace(WORKER, target_state="Terminated"), path) == "Terminated"
+
+
 def test_credentials_are_those_of_the_role() -> None:
     found = json.loads(str(ask(ROLE, "meta-data/iam/security-credentials/node")))
     assert found["Code"] == "Success"

@@ -14,12 +14,19 @@ _COMMANDS = {
     "curl": """
 case " $* " in
   *" PUT "*) printf token ;;
+  *spot/instance-action*) cat "$DEEPCDK_ROOT/spot" 2>/dev/null || exit 22 ;;
+  *target-lifecycle-state*) cat "$DEEPCDK_ROOT/target" 2>/dev/null || exit 22 ;;
   *"X-aws-ec2-metadata-token: token"*) printf '%s\\n%s\\n%s\\n' "$LAB_ID" "$LAB_IP" us-east-1a ;;
   *) exit 22 ;;
 esac""",
     "mountpoint": '[ -L "$2" ]',
+    "lsblk": 'printf "%s" "$LAB_DISKS"',
+    "mdadm": 'echo "mdadm $*" >>"$DEEPCDK_ROOT/disks"',
+    "mkfs.xfs": 'echo "mkfs.xfs $*" >>"$DEEPCDK_ROOT/disks"',
+    "blkid": "echo 0123-4567",
     "mount": """
 echo "$*" >>"$DEEPCDK_ROOT/mounts"
+case $* in *--bind*|*noatime*) exit 0 ;; esac
 [ -n "$LAB_EFS" ] || exit 32
 rmdir "$6" && ln -s "$LAB_EFS" "$6\"""",
     "mount.nfs4": "exit 1",
@@ -61,6 +68,7 @@ class Node:
             "LAB_IP": self.ip,
             "LAB_EFS": str(self.shared or ""),
             "LAB_DEAF": "",
+            "LAB_DISKS": "",
             **changes,
         }
 
@@ -79,6 +87,12 @@ class Node:
     def registry(self, command: str, **changes: str) -> subprocess.Popen[str]:
         """Start the registry script that booting installed."""
         return _spawn([str(self.root / "opt/deepcdk/bin/registry"), command], self.environment(**changes))
+
+    def notice(self) -> tuple[int, str]:
+        """Run the script once that looks for the instance's end; return its exit status and what it said."""
+        process = _spawn([str(self.root / "opt/deepcdk/bin/notice")], self.environment())
+        said, _ = process.communicate(timeout=60)
+        return process.returncode, said
 
     def refresh(self, **changes: str) -> tuple[int, str]:
         """Run one pass of the registry script."""
@@ -114,7 +128,7 @@ class Lab:
         for name, body in _COMMANDS.items():
             _script(self.commands / name, body)
 
-    def node(self, role: str, number: int, *, mounts: bool = True, **settings: str) -> Node:
+    def node(self, role: str, number: int, *, mounts: bool = True, **settings: str | bool) -> Node:
         """Return a new instance with the number in its id and address."""
         instance_id, ip = f"i-{number:017x}", f"10.0.64.{number}"
         root = self.folder / instance_id
@@ -144,7 +158,7 @@ class Lab:
             instance_id=instance_id,
             ip=ip,
             shared=self.shared if mounts else None,
-            settings=dataclasses.replace(plain, **settings),
+            settings=dataclasses.replace(plain, **settings),  # type: ignore[arg-type]  # texts and one truth value
         )
 
     def owners(self) -> dict[str, str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import gzip
 import os
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -387,3 +389,104 @@ def test_without_lustre_nothing_of_it_is_in_user_data(lab: Lab) -> None:
     assert "LUSTRE" not in text
     assert "unpack lustre" not in text
     assert "unpack lustre" in user_data(with_lustre(lab, "master").settings)
+
+
+def scratched(lab: Lab, disks: str) -> Node:
+    node = lab.node("worker", 1, scratch="/mnt/scratch")
+    status, said = node.boot(LAB_DISKS=disks)
+    assert status == 0, said
+    return node
+
+
+STORE = "/dev/nvme{}n1 Amazon EC2 NVMe Instance Storage\n"
+EBS = "/dev/nvme0n1 Amazon Elastic Block Store\n"
+
+
+def test_the_disks_of_the_instance_store_become_one(lab: Lab) -> None:
+    node = scratched(lab, EBS + STORE.format(1) + STORE.format(2))
+    assert node.text("disks").splitlines() == [
+        "mdadm --create /dev/md/scratch --run --force --level=0 --raid-devices=2 /dev/nvme1n1 /dev/nvme2n1",
+        "mkfs.xfs -q -f /dev/md/scratch",
+    ]
+    assert f"-o noatime /dev/md/scratch {node.root}/mnt/scratch" in node.text("mounts")
+    assert "UUID=0123-4567 /mnt/scratch xfs noatime,nofail 0 0\n" in node.text("etc/fstab")
+
+
+def test_a_single_disk_needs_no_stripes(lab: Lab) -> None:
+    node = scratched(lab, EBS + STORE.format(1))
+    assert node.text("disks").splitlines() == ["mkfs.xfs -q -f /dev/nvme1n1"]
+
+
+def test_without_disks_scratch_is_a_directory_and_the_boot_says_so(lab: Lab) -> None:
+    node = lab.node("worker", 1, scratch="/mnt/scratch")
+    status, said = node.boot(LAB_DISKS=EBS)
+    assert status == 0
+    assert "no instance store: /mnt/scratch lies on the root volume" in said
+    assert (node.root / "mnt/scratch").is_dir()
+    assert node.text("disks") == ""
+    assert "scratch" not in node.text("etc/fstab")
+
+
+def test_the_disks_that_a_deep_learning_image_has_striped_are_taken_as_they_are(lab: Lab) -> None:
+    node = lab.node("worker", 1, scratch="/mnt/scratch")
+    (node.root / "opt/dlami").mkdir(parents=True)
+    (node.root / "opt/dlami/nvme").symlink_to(node.root / "var")  # the lab's way to be a mount point
+    status, said = node.boot(LAB_DISKS=STORE.format(1) + STORE.format(2))
+    assert status == 0, said
+    assert node.text("disks") == ""
+    assert f"--bind {node.root}/opt/dlami/nvme {node.root}/mnt/scratch" in node.text("mounts")
+    assert "/opt/dlami/nvme /mnt/scratch none bind,nofail 0 0\n" in node.text("etc/fstab")
+
+
+def rank(node: Node, pid: int, parent: int, environment: str) -> None:
+    folder = node.root / "proc" / str(pid)
+    folder.mkdir()
+    (folder / "environ").write_bytes(environment.encode())
+    (folder / "status").write_text(f"Name:\tpython\nPPid:\t{parent}\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("spot", '{"action": "terminate", "time": "2026-01-02T03:04:05Z"}', "EC2 takes this spot instance back"),
+        ("target", "Terminated", "its group ends this instance"),
+    ],
+)
+def test_a_notice_asks_each_rank_once_to_stop_and_is_told_to_the_cluster(
+    lab: Lab, file: str, text: str, reason: str
+) -> None:
+    worker = booted(lab.node("worker", 1, heeds_notices=True))
+    assert worker.notice() == (1, "")
+    sleeper = subprocess.Popen(["sleep", "60"])
+    try:
+        rank(worker, 1, 0, "PATH=/bin\0")
+        rank(worker, sleeper.pid, 1, "PATH=/bin\0HOROVOD_RANK=0\0")
+        rank(worker, 99999998, sleeper.pid, "HOROVOD_RANK=0\0")  # its child: the rank passes the signal on
+        (worker.root / file).write_text(text)
+        status, said = worker.notice()
+        assert status == 1, "a rank is still here"
+        assert reason in said
+        assert f"asking rank process {sleeper.pid} to stop" in said
+        assert "99999998" not in said
+        assert sleeper.wait(10) == -signal.SIGTERM
+        assert worker.notice() == (1, ""), "it is asked once only"
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    for pid in (sleeper.pid, 99999998):
+        shutil.rmtree(worker.root / "proc" / str(pid))
+    assert worker.notice() == (0, "")
+    assert reason in (lab.shared / ".cluster/leaving" / worker.instance_id).read_text()
+
+
+def test_a_node_that_ends_soon_leaves_the_registry_once_it_is_idle(lab: Lab) -> None:
+    worker = booted(lab.node("worker", 1, heeds_notices=True))
+    heartbeat = lab.shared / ".cluster/nodes/deeplearning-worker1/heartbeat"
+    assert heartbeat.exists()
+    (worker.root / "target").write_text("Terminated")
+    watcher = worker.registry("watch", DEEPCDK_PAUSE_S="0.05")
+    try:
+        assert eventually(lambda: not heartbeat.exists())
+    finally:
+        watcher.terminate()
+        watcher.wait(10)

@@ -131,6 +131,27 @@ def test_a_rolling_update_replaces_nodes_in_batches_that_report(
     assert policy["AutoScalingScheduledAction"] == {"IgnoreUnmodifiedGroupSizeProperties": True}
 
 
+def test_workers_alone_get_a_notice_before_their_group_ends_them(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(termination_notice_s=120)
+    (hook,) = template.of("AWS::AutoScaling::LifecycleHook").values()
+    assert hook == {
+        "AutoScalingGroupName": {"Ref": "WorkerGroup"},
+        "DefaultResult": "CONTINUE",
+        "HeartbeatTimeout": 120,
+        "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING",
+    }
+
+
+def test_scripts_come_with_what_was_asked_for(synthesise: Callable[..., Template], template: Template) -> None:
+    asked = synthesise(worker_instance_type="c5d.2xlarge", scratch_mount="/mnt/scratch", spot=True)
+    assert "export DEEPCDK_SCRATCH=/mnt/scratch\n" in asked.user_data("WorkerGroup")
+    for script in ("unpack scratch", "unpack notice"):
+        assert script in asked.user_data("WorkerGroup")
+        assert script not in asked.user_data("MasterGroup")
+        assert script not in template.user_data("WorkerGroup")
+    assert "unpack notice" in synthesise(termination_notice_s=120).user_data("WorkerGroup")
+
+
 def test_there_is_no_placement_group_unless_asked_for(template: Template) -> None:
     assert not template.of("AWS::EC2::PlacementGroup")
     assert all("Placement" not in template.template_of(group) for group in GROUPS)

@@ -1,0 +1,55 @@
+#!/bin/bash
+# Ask once whether EC2 or the group is about to end this instance; if so, let its ranks save a checkpoint.
+#
+# The registry's watcher calls it before each pass. Exit status 0: the instance ends soon and no rank is left on it, so
+# that the node may leave the cluster; 1: all goes on. Ranks get SIGTERM once: a second one would end them at once. One
+# rank that is asked to stop is enough for the trainer to save a checkpoint and to stop on all nodes.
+set -uo pipefail
+umask 022
+
+root=${DEEPCDK_ROOT:-}
+instance_id='' efs_mount=''
+# shellcheck source=/dev/null
+. "$root/opt/deepcdk/node.conf"
+metadata=${DEEPCDK_METADATA:-http://169.254.169.254}/latest
+mark=$root/opt/deepcdk/leaving
+
+log() {
+  printf 'deepcdk: %s\n' "$*" >&2
+  { printf 'deepcdk: %s\n' "$*" >>"$root/dev/console"; } 2>/dev/null || true
+}
+
+# Print the process ids of the ranks here: those that have HOROVOD_RANK in their environment and a parent without it.
+ranks() {
+  local environ pid
+  local -A parents=()
+  for environ in "$root"/proc/[0-9]*/environ; do
+    if ! grep -qzs '^HOROVOD_RANK=' "$environ" 2>/dev/null; then continue; fi
+    pid=${environ%/environ} pid=${pid##*/}
+    parents[$pid]=$(sed -n 's/^PPid:[[:space:]]*//p' "${environ%/environ}/status" 2>/dev/null)
+  done
+  for pid in "${!parents[@]}"; do
+    if [[ -z ${parents[${parents[$pid]:-0}]:-} ]]; then printf '%s\n' "$pid"; fi
+  done
+}
+
+if [[ ! -e $mark ]]; then
+  token=$(curl -fs --max-time 3 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' "$metadata/api/token") || exit 1
+  ask() { curl -fs --max-time 3 -H "X-aws-ec2-metadata-token: $token" "$metadata/meta-data/$1"; }
+  if action=$(ask spot/instance-action); then
+    reason="EC2 takes this spot instance back: $action"
+  elif [[ $(ask autoscaling/target-lifecycle-state) == Terminated ]]; then
+    reason='its group ends this instance'
+  else
+    exit 1
+  fi
+  printf '%s\n' "$reason" >"$mark"
+  mkdir -p "$root$efs_mount/.cluster/leaving"
+  printf '%s\n' "$reason" >"$root$efs_mount/.cluster/leaving/$instance_id"
+  log "$reason"
+  for pid in $(ranks); do
+    log "asking rank process $pid to stop with a checkpoint"
+    kill -TERM "$pid" || true
+  done
+fi
+[[ -z $(ranks) ]]

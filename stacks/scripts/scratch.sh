@@ -1,0 +1,43 @@
+#!/bin/bash
+# Make the scratch directory: the instance store's NVMe disks, striped, or a directory of the root volume without any.
+#
+# Runs as root at first boot, called by the boot script, which lends its functions `need` and `log`. What is on these
+# disks goes with the instance. A second run changes nothing that is already right.
+set -euo pipefail
+umask 022
+
+root=${DEEPCDK_ROOT:-}
+scratch=$root$DEEPCDK_SCRATCH
+device=
+disks=()
+
+mkdir -p "$scratch"
+if mountpoint -q "$scratch"; then exit 0; fi
+# AWS's Deep Learning images stripe these disks by themselves, at boot.
+if [[ -d $root/run/systemd/system ]]; then systemctl start dlami-nvme.service 2>/dev/null || true; fi
+if mountpoint -q "$root/opt/dlami/nvme"; then
+  mount --bind "$root/opt/dlami/nvme" "$scratch"
+  entry="/opt/dlami/nvme $DEEPCDK_SCRATCH none bind,nofail 0 0"
+else
+  while read -r disk model; do
+    if [[ $model == *'Instance Storage'* ]]; then disks+=("$disk"); fi
+  done < <(lsblk --nodeps --noheadings --paths --output NAME,MODEL 2>/dev/null)
+  case ${#disks[@]} in
+    0) log "no instance store: $DEEPCDK_SCRATCH lies on the root volume" ;;
+    1) device=${disks[0]} ;;
+    *)
+      need mdadm mdadm mdadm
+      device=/dev/md/scratch
+      mdadm --create "$device" --run --force --level=0 --raid-devices="${#disks[@]}" "${disks[@]}"
+      ;;
+  esac
+  if [[ -n $device ]]; then
+    need mkfs.xfs xfsprogs xfsprogs
+    mkfs.xfs -q -f "$device"
+    mount -o noatime "$device" "$scratch"
+    log "$DEEPCDK_SCRATCH lies on ${#disks[@]} disks of the instance store"
+    entry="UUID=$(blkid -s UUID -o value "$device") $DEEPCDK_SCRATCH xfs noatime,nofail 0 0"
+  fi
+fi
+if [[ -n ${entry:-} ]]; then printf '%s\n' "$entry" >>"$root/etc/fstab"; fi
+chown "$1" "$scratch"
