@@ -13,6 +13,8 @@ from stacks.boot import BootSettings, user_data
 from stacks.compute import NodeGroup, NodeGroupProps, Volume
 from stacks.config import MASTER, WORKER, ClusterConfig, Output
 from stacks.encryption import Encryption, EncryptionProps
+from stacks.endpoints import Endpoints, EndpointsProps
+from stacks.flowlogs import FlowLogs, FlowLogsProps
 from stacks.guard import Bounds, BoundsProps
 from stacks.lustre import Lustre, LustreProps
 from stacks.market import Market
@@ -55,6 +57,9 @@ class ClusterStack(Stack):
         self.network = Network(self, "Network", NetworkProps(config=config))
         self.firewall = Firewall(self, "Firewall", FirewallProps(config=config, vpc=self.network.vpc))
         self.encryption = Encryption(self, "Encryption", EncryptionProps(config=config))
+        self.endpoints = Endpoints(
+            self, "Endpoints", EndpointsProps(config=config, network=self.network, firewall=self.firewall)
+        )
         self.storage = Storage(
             self,
             "Storage",
@@ -68,6 +73,9 @@ class ClusterStack(Stack):
         )
         self.lustre = self._create_lustre()
         self.roles = NodeRoles(self, "Roles", NodeRolesProps(bucket=self.storage.bucket, key=self.encryption.key))
+        self.flow_logs = FlowLogs(
+            self, "FlowLogs", FlowLogsProps(config=config, network=self.network, key=self.encryption.key)
+        )
         if not config.opens_ssh_port:
             admit_sessions(self.roles.master)
         self.telemetry = Telemetry(self, "Telemetry", TelemetryProps(config=config, key=self.encryption.key))
@@ -141,7 +149,9 @@ class ClusterStack(Stack):
                 logical_id=MASTER_GROUP,
             ),
         )
-        master.wait_for(*self.network.masters_ways_out, *self.storage.mount_targets, self.firewall, self.roles)
+        master.wait_for(
+            *self.network.masters_ways_out, self.endpoints, *self.storage.mount_targets, self.firewall, self.roles
+        )
         return master
 
     def _create_workers(self) -> NodeGroup:

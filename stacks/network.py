@@ -10,7 +10,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, IDependable
 
 from stacks.config import ClusterConfig
-from stacks.keys.network import ONE_NAT_GATEWAY
+from stacks.keys.network import NO_FLOW_LOGS, ONE_NAT_GATEWAY
 
 # A zone of an existing VPC: the constructs ask for a name, and put it nowhere in the template.
 UNKNOWN: Final = "unknown"
@@ -61,12 +61,13 @@ class Network(Construct):
                 ),
             ],
         )
-        Validations.of(vpc).acknowledge(
-            Acknowledgment(
-                id="AwsSolutions-VPC7",
-                reason="Flow logs of gradient traffic cost more than they tell in a cluster that lives for hours.",
+        if config.flow_logs == NO_FLOW_LOGS:
+            Validations.of(vpc).acknowledge(
+                Acknowledgment(
+                    id="AwsSolutions-VPC7",
+                    reason="Flow logs of gradient traffic cost more than they tell in a cluster that lives for hours.",
+                )
             )
-        )
         return vpc, vpc.public_subnets, vpc.private_subnets
 
     def _find(self, config: ClusterConfig) -> tuple[ec2.IVpc, list[ec2.ISubnet], list[ec2.ISubnet]]:

@@ -19,6 +19,11 @@ SESSION_MANAGER: Final = "session-manager"
 ONE_NAT_GATEWAY: Final = "one"
 ONE_NAT_GATEWAY_PER_ZONE: Final = "one-per-zone"
 
+S3_ENDPOINT: Final = "s3"
+ENDPOINTS: Final = (S3_ENDPOINT, "ssm", "ecr", "logs")
+NO_FLOW_LOGS: Final = "off"
+FLOW_LOGS_TO_GROUP: Final = "log-group"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkKeys:
@@ -38,6 +43,10 @@ class NetworkKeys:
     """Zones that the subnets span: one, because gradients that cross zones cost time and money."""
     nat_gateways: str = ONE_NAT_GATEWAY
     """`one` for all zones, because each costs as much as a small instance; or `one-per-zone`, which outlives a zone."""
+    vpc_endpoints: tuple[str, ...] = ()
+    """Ways to AWS that pass no NAT gateway: `s3` is free; `ssm`, `ecr` and `logs` are billed by zone and hour."""
+    flow_logs: str = NO_FLOW_LOGS
+    """`off`; `log-group`, kept for `log_retention_days`; or the ARN of a bucket. AWS bills each gigabyte of them."""
     vpc_id: str = ""
     """An existing VPC for the cluster; empty: one of its own."""
     public_subnet_ids: tuple[str, ...] = ()
@@ -49,6 +58,15 @@ class NetworkKeys:
         """Raise ConfigError for the first value that is wrong by itself; that SSH comes from nowhere is said last."""
         one_of(self, "ssh_access", SSH_PORT_OPEN, SESSION_MANAGER)
         one_of(self, "nat_gateways", ONE_NAT_GATEWAY, ONE_NAT_GATEWAY_PER_ZONE)
+        for name in self.vpc_endpoints:
+            if name not in ENDPOINTS:
+                raise ConfigError("vpc_endpoints", name, f"must be one of {', '.join(ENDPOINTS)}")
+        matches(
+            self,
+            "flow_logs",
+            rf"{NO_FLOW_LOGS}|{FLOW_LOGS_TO_GROUP}|arn:aws[a-z-]*:s3:::[a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9](?:/[\w./=-]*)?",
+            f"{NO_FLOW_LOGS}, {FLOW_LOGS_TO_GROUP}, or the ARN of a bucket such as arn:aws:s3:::my-flow-logs",
+        )
         matches(self, "ssh_prefix_lists", r"pl-[0-9a-f]{8,17}", "a prefix list such as pl-0123456789abcdef0")
         matches(self, "vpc_id", r"(?:vpc-[0-9a-f]{8,17})?", "a VPC such as vpc-0123456789abcdef0, or empty")
         for key in ("public_subnet_ids", "private_subnet_ids"):
@@ -57,7 +75,7 @@ class NetworkKeys:
         self._check_vpc_cidr()
         for source in self.ssh_cidr:
             self._check_source(network("ssh_cidr", source))
-        for key in ("ssh_cidr", "ssh_prefix_lists", "public_subnet_ids", "private_subnet_ids"):
+        for key in ("ssh_cidr", "ssh_prefix_lists", "vpc_endpoints", "public_subnet_ids", "private_subnet_ids"):
             _check_once(key, getattr(self, key))
         if self.opens_ssh_port and not self.ssh_cidr and not self.ssh_prefix_lists:
             raise ConfigError(

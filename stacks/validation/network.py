@@ -70,6 +70,13 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
             rule=f"{', '.join(both)} stands under public_subnet_ids too: a subnet is one or the other",
             remedy="list it once",
         )
+    if config.vpc_endpoints:
+        yield Problem(
+            key="vpc_endpoints",
+            value=config.vpc_endpoints,
+            rule=f"the endpoints of {config.vpc_id} are its own: a second one of a service would clash with the first",
+            remedy="leave vpc_endpoints out, and add to the VPC what it lacks",
+        )
     if config.nat_gateways != ONE_NAT_GATEWAY:
         yield Problem(
             key="nat_gateways",

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from stacks.sessions import AGENT_ACTIONS
 from tests.stacks.conftest import Synthesise
 from tests.stacks.template import Template
 from tests.stacks.test_clusters import CASES
-from tests.stacks.test_template import BOUNDED, OBSERVED
+from tests.stacks.test_template import BOUNDED, NO_SSH, OBSERVED, WATCHED
 
 # Actions whose service knows no resource to name, and why that is no open door.
 EVERYWHERE = {
+    **dict.fromkeys(AGENT_ACTIONS, "Session Manager's channels are made by their opening, and have no names before"),
     "cloudwatch:PutMetricData": "CloudWatch knows no resource for it; a condition holds it to the cluster's namespace",
 }
 # Policies of AWS that are attached whole, and why.
@@ -27,6 +29,8 @@ TEMPLATES: dict[str, dict[str, Any]] = {
     "observed": OBSERVED,
     "bounded": BOUNDED,
     "all of both": {**OBSERVED, **BOUNDED},
+    "no SSH port": NO_SSH,
+    "watched": WATCHED,
 }
 
 
@@ -72,7 +76,7 @@ def test_every_resource_is_named_where_the_service_knows_one(each_template: Temp
     for statement in allowing(each_template):
         if "*" in listed(statement.get("Resource", [])):
             assert set(listed(statement["Action"])) <= EVERYWHERE.keys(), statement
-            assert statement.get("Condition"), statement
+            assert statement.get("Condition") or set(statement["Action"]) == set(AGENT_ACTIONS), statement
 
 
 def test_nobody_but_services_and_this_account_is_allowed_anything_by_a_resource(each_template: Template) -> None:

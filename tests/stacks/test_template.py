@@ -46,6 +46,13 @@ BOUNDED: dict[str, Any] = {
 }
 
 NO_SSH: dict[str, Any] = {"ssh_access": "session-manager", "ssh_cidr": ()}
+# Every way to AWS, and a record of who talked to whom.
+WATCHED: dict[str, Any] = {
+    "vpc_endpoints": ("s3", "ssm", "ecr", "logs"),
+    "flow_logs": "log-group",
+    "availability_zones": 2,
+    "nat_gateways": "one-per-zone",
+}
 EXISTING: dict[str, Any] = {
     "vpc_id": "vpc-0123456789abcdef0",
     "public_subnet_ids": ("subnet-0aaaaaaaaaaaaaaa1",),
@@ -62,8 +69,9 @@ EXISTING: dict[str, Any] = {
         (BOUNDED, ["us-east-1", "eu-central-1"]),
         (NO_SSH, ["us-east-1"]),
         (EXISTING, ["us-east-1"]),
+        (WATCHED, ["us-east-1", "eu-central-1"]),
     ],
-    ids=["default", "two-zones", "observed", "bounded", "no-ssh", "existing-vpc"],
+    ids=["default", "two-zones", "observed", "bounded", "no-ssh", "existing-vpc", "watched"],
 )
 def test_cfn_lint_finds_nothing(
     synthesise: Callable[..., Template], values: dict[str, object], regions: list[str]
@@ -89,8 +97,8 @@ def inspect_with_nag(outdir: Path, **values: Any) -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"worker_instance_type": "p5.48xlarge", "efa": True}, OBSERVED, BOUNDED, NO_SSH, EXISTING],
-    ids=["default", "p5-with-efa", "observed", "bounded", "no-ssh", "existing-vpc"],
+    [{}, {"worker_instance_type": "p5.48xlarge", "efa": True}, OBSERVED, BOUNDED, NO_SSH, EXISTING, WATCHED],
+    ids=["default", "p5-with-efa", "observed", "bounded", "no-ssh", "existing-vpc", "watched"],
 )
 def test_cdk_nag_finds_nothing_that_is_not_acknowledged(
     values: dict[str, Any], synthesise: object, tmp_path: Path

@@ -37,6 +37,7 @@ def test_an_existing_vpc_with_its_subnets_has_no_problem() -> None:
         ({"ssh_access": "session-manager", "ssh_cidr": ""}, ["public_subnet_ids"]),
         ({"private_subnet_ids": "subnet-0aaaaaaaaaaaaaaa1"}, ["private_subnet_ids"]),
         ({"nat_gateways": "one-per-zone"}, ["nat_gateways"]),
+        ({"vpc_endpoints": "s3"}, ["vpc_endpoints"]),
         ({"vpc_id": ""}, ["public_subnet_ids", "private_subnet_ids"]),
         ({"ssh_cidr": "10.4.1.0/24"}, ["vpc_cidr"]),
     ],

@@ -1,0 +1,82 @@
+"""Ways from the VPC to AWS's services that do not lead over the internet."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from aws_cdk import Stack
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct
+
+from stacks.config import ClusterConfig
+from stacks.keys.network import S3_ENDPOINT
+from stacks.network import Network
+from stacks.security import Firewall
+
+HTTPS_PORT: Final = 443
+# Names in vpc_endpoints, and the services of each: AWS splits them.
+INTERFACES: Final = {
+    "ssm": ("ssm", "ssmmessages", "ec2messages"),
+    "ecr": ("ecr.api", "ecr.dkr"),
+    "logs": ("logs",),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EndpointsProps:
+    config: ClusterConfig
+    network: Network
+    firewall: Firewall
+
+
+class Endpoints(Construct):
+    """Own the endpoints that `vpc_endpoints` names, and the security group before those that are interfaces."""
+
+    def __init__(self, scope: Construct, id: str, props: EndpointsProps) -> None:
+        super().__init__(scope, id)
+        chosen = props.config.vpc_endpoints
+        if S3_ENDPOINT in chosen:
+            self._create_gateway(props)
+        services = [service for name, services in INTERFACES.items() if name in chosen for service in services]
+        if services:
+            group = self._create_group(props)
+            for service in services:
+                self._create_interface(props, service, group)
+
+    def _create_gateway(self, props: EndpointsProps) -> None:
+        """Lead every subnet's traffic to S3 through the endpoint, which costs nothing."""
+        subnets = (*props.network.vpc.public_subnets, *props.network.vpc.private_subnets)
+        ec2.CfnVPCEndpoint(
+            self,
+            "S3",
+            vpc_endpoint_type="Gateway",
+            vpc_id=props.network.vpc.vpc_id,
+            service_name=self._service("s3"),
+            route_table_ids=[subnet.route_table.route_table_id for subnet in subnets],
+        )
+
+    def _create_group(self, props: EndpointsProps) -> ec2.SecurityGroup:
+        group = ec2.SecurityGroup(
+            self, "Group", vpc=props.network.vpc, description="HTTPS from all nodes", allow_all_outbound=False
+        )
+        https = ec2.Port.tcp(HTTPS_PORT)
+        group.add_ingress_rule(props.firewall.master, https, "HTTPS from the master")
+        group.add_ingress_rule(props.firewall.workers, https, "HTTPS from the workers")
+        return group
+
+    def _create_interface(self, props: EndpointsProps, service: str, group: ec2.SecurityGroup) -> None:
+        """Give a service an address in each private subnet, to which its usual name then leads."""
+        ec2.CfnVPCEndpoint(
+            self,
+            service.title().replace(".", ""),
+            vpc_endpoint_type="Interface",
+            vpc_id=props.network.vpc.vpc_id,
+            service_name=self._service(service),
+            subnet_ids=[subnet.subnet_id for subnet in props.network.workers.subnets or ()],
+            security_group_ids=[group.security_group_id],
+            private_dns_enabled=True,
+        )
+
+    def _service(self, name: str) -> str:
+        return f"com.amazonaws.{Stack.of(self).region}.{name}"

@@ -1,0 +1,99 @@
+"""Who talked to whom: the VPC's flow logs, to a log group or to a bucket."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from aws_cdk import Acknowledgment, RemovalPolicy, Validations
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from stacks.config import ClusterConfig
+from stacks.keys.network import FLOW_LOGS_TO_GROUP, NO_FLOW_LOGS
+from stacks.network import Network
+from stacks.observability import admit_logs
+
+# Logical id, by which people find the log group: CloudFormation makes its name.
+FLOW_LOGS: Final = "FlowLogs"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FlowLogsProps:
+    config: ClusterConfig
+    network: Network
+    key: kms.IKey | None = None
+
+
+class FlowLogs(Construct):
+    """Own the flow logs that `flow_logs` asks for: of the cluster's own VPC, or of the subnets in a given one."""
+
+    def __init__(self, scope: Construct, id: str, props: FlowLogsProps) -> None:
+        super().__init__(scope, id)
+        config = props.config
+        if config.flow_logs == NO_FLOW_LOGS:
+            return
+        if config.flow_logs == FLOW_LOGS_TO_GROUP:
+            if props.key and not config.node_logs:  # with these the key admits CloudWatch Logs already
+                admit_logs(props.key)
+            group = self._create_group(config, props.key)
+            role = self._create_role(group)
+            self._watch(props.network, config, log_group_name=group.ref, role_arn=role.role_arn)
+        else:
+            self._watch(props.network, config, bucket_arn=config.flow_logs)
+
+    def _watch(
+        self,
+        network: Network,
+        config: ClusterConfig,
+        *,
+        log_group_name: str | None = None,
+        role_arn: str | None = None,
+        bucket_arn: str | None = None,
+    ) -> None:
+        """Log the VPC where it is ours; where it is not, what others do in it is not ours to log."""
+        watched = [("Vpc", "VPC", network.vpc.vpc_id)]
+        if config.vpc_id:
+            ids = dict.fromkeys((*config.public_subnet_ids, *config.private_subnet_ids))
+            watched = [(f"Subnet{number}", "Subnet", id) for number, id in enumerate(ids, start=1)]
+        for name, kind, id in watched:
+            ec2.CfnFlowLog(
+                self,
+                name,
+                resource_type=kind,
+                resource_id=id,
+                traffic_type="ALL",
+                log_destination_type="s3" if bucket_arn else "cloud-watch-logs",
+                log_destination=bucket_arn,
+                log_group_name=log_group_name,
+                deliver_logs_permission_arn=role_arn,
+            )
+
+    def _create_group(self, config: ClusterConfig, key: kms.IKey | None) -> logs.CfnLogGroup:
+        group = logs.CfnLogGroup(
+            self, FLOW_LOGS, retention_in_days=config.log_retention_days, kms_key_id=key.key_arn if key else None
+        )
+        group.override_logical_id(FLOW_LOGS)
+        group.apply_removal_policy(RemovalPolicy.RETAIN if config.retain_data else RemovalPolicy.DESTROY)
+        return group
+
+    def _create_role(self, group: logs.CfnLogGroup) -> iam.Role:
+        """Return the role with which VPC flow logs write to the group, and to no other."""
+        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("vpc-flow-logs.amazonaws.com"))
+        role.add_to_policy(
+            iam.PolicyStatement(
+                sid="WriteFlowLogs",
+                actions=["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"],
+                resources=[group.attr_arn],  # it ends in :*, which stands for the group's streams
+            )
+        )
+        Validations.of(role).acknowledge(
+            Acknowledgment(
+                id=f"AwsSolutions-IAM5[Resource::<{FLOW_LOGS}.Arn>]",
+                reason="The wildcard stands for the streams of this one log group, which AWS names.",
+            )
+        )
+        return role
