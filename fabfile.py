@@ -12,12 +12,13 @@ from cluster.tasks import positionals
 from cluster.tasks.examination import doctor
 from cluster.tasks.lifetime import down, up
 from cluster.tasks.nodes import replace, run, scale, ssh, ssh_config
+from cluster.tasks.release import release
 from cluster.tasks.runs import fetch, logs, rm, runs, show, stop
 from cluster.tasks.stack import status
 from cluster.tasks.training import attach, push, resume, train
 from cluster.tasks.views import tensorboard
 
-CLUSTER = (doctor, up, down, status, scale, replace, ssh, ssh_config, run)
+CLUSTER = (doctor, up, down, status, scale, release, replace, ssh, ssh_config, run)
 RUNS = (push, train, attach, resume, logs, stop, fetch, runs, show, tensorboard, rm)
 
 ns = Collection(*CLUSTER, *RUNS)

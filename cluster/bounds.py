@@ -57,7 +57,7 @@ class Bound:
             now_idle = "; idle, and being ended now" if self.state == ALARM else ""
             return f"workers end when all were idle for {span(self.limit_s)}{now_idle}"
         if self.kind == "budget":
-            spent = f"; it is spent, and workers end at once until you release them: {self.release}"
+            spent = "; it is spent, and workers end at once until `fab release`"
             return "workers end when the budget is spent" + (spent if self.state == ALARM else "")
         cap = f"workers end after {span(self.limit_s)}"
         if self.state == ALARM:
@@ -66,12 +66,6 @@ class Bound:
             return f"{cap} without a break; the clock begins with the first one"
         end = now + datetime.timedelta(seconds=self.left_s(now))
         return f"{cap}: {span(self.left_s(now))} left, until {end:%H:%M} UTC (since {self.started:%H:%M} UTC)"
-
-    @property
-    def release(self) -> str:
-        """Return the command that lets workers be again after the budget was spent."""
-        url = f'"$(aws sqs get-queue-url --queue-name {self.queue} --query QueueUrl --output text)"'
-        return f"aws sqs purge-queue --queue-url {url}"
 
     def to_document(self, now: datetime.datetime) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -217,7 +211,7 @@ def await_release(
             if bound.kind == "budget":
                 raise DeepcdkError(
                     "the budget is spent: new workers would be ended at once",
-                    remedy=f"raise budget_usd and `fab up`, then release them: `{bound.release}`; it takes minutes",
+                    remedy="raise budget_usd and `fab up`, then `fab release`",
                 )
         if not acting:
             return
@@ -229,5 +223,44 @@ def await_release(
             )
         if not waited_s:
             tell(f"waiting until the alarm on {kinds}, which has just ended all workers, is over")
+        sleep(POLL_S)
+        waited_s += POLL_S
+
+
+def messages(aws: Aws, budget: Bound) -> int:
+    """Return how many words of the spent budget lie in the queue. Raises AwsError."""
+    with aws_errors(f"reading the queue {budget.queue}"):
+        sqs = aws.client("sqs")
+        answer = sqs.get_queue_attributes(
+            QueueUrl=sqs.get_queue_url(QueueName=budget.queue)["QueueUrl"],
+            AttributeNames=["ApproximateNumberOfMessages"],
+        )
+    return int(answer["Attributes"]["ApproximateNumberOfMessages"])
+
+
+def release(aws: Aws, budget: Bound) -> None:
+    """Take the word of the spent budget out of the queue. Raises AwsError."""
+    with aws_errors(f"emptying the queue {budget.queue}"):
+        sqs = aws.client("sqs")
+        sqs.purge_queue(QueueUrl=sqs.get_queue_url(QueueName=budget.queue)["QueueUrl"])
+
+
+def await_end(
+    aws: Aws,
+    stack: str,
+    budget: Bound,
+    tell: Callable[[str], None],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait until the budget's alarm has seen that it no longer holds. Raises DeepcdkError where it does not end."""
+    waited_s = 0.0
+    while any(bound.kind == budget.kind and bound.state == ALARM for bound in read(aws, stack)):
+        if waited_s >= PATIENCE_S:
+            raise DeepcdkError(
+                f"the budget's alarm has not ended for {PATIENCE_S:.0f} s", remedy="`fab status` shows when it is over"
+            )
+        if not waited_s:
+            tell("released; waiting until the budget's alarm is over, which takes some minutes")
         sleep(POLL_S)
         waited_s += POLL_S

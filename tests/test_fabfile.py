@@ -15,8 +15,8 @@ from moto import mock_aws
 
 PROJECT = Path(__file__).resolve().parents[1]
 TASKS = (
-    "attach", "doctor", "down", "fetch", "logs", "push", "replace", "resume", "rm", "run", "runs", "scale", "show",
-    "ssh", "ssh-config", "status", "stop", "tensorboard", "train", "up",
+    "attach", "doctor", "down", "fetch", "logs", "push", "release", "replace", "resume", "rm", "run", "runs", "scale",
+    "show", "ssh", "ssh-config", "status", "stop", "tensorboard", "train", "up",
 )  # fmt: skip
 
 NEEDED = {"replace": ("--node", "worker1"), "rm": ("--run", "one"), "run": ("--", "true"), "scale": ("--nodes", "3")}

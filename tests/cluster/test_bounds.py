@@ -103,12 +103,36 @@ def test_each_bound_says_what_it_does_and_when(bound: Bound, text: str) -> None:
     assert bound.line(NOW) == text
 
 
-def test_a_spent_budget_comes_with_the_command_that_releases_the_workers() -> None:
+def test_a_spent_budget_comes_with_the_task_that_releases_the_workers() -> None:
     line = Bound(kind="budget", state="ALARM", queue="spent").line(NOW)
     assert "it is spent" in line
-    assert line.endswith(
-        'aws sqs purge-queue --queue-url "$(aws sqs get-queue-url --queue-name spent --query QueueUrl --output text)"'
-    )
+    assert line.endswith("`fab release`")
+
+
+def test_a_release_empties_the_queue_of_the_budget() -> None:
+    from moto import mock_aws
+
+    with mock_aws():
+        aws = Aws()
+        budget = Bound(kind="budget", state="ALARM", queue="spent")
+        sqs = aws.client("sqs")
+        url = sqs.create_queue(QueueName="spent")["QueueUrl"]
+        sqs.send_message(QueueUrl=url, MessageBody="spent")
+        assert bounds.messages(aws, budget) == 1
+        bounds.release(aws, budget)
+        assert bounds.messages(aws, budget) == 0
+
+
+def test_a_release_waits_for_the_end_of_the_alarm_and_not_for_ever() -> None:
+    told: list[str] = []
+    slept: list[float] = []
+    budget = Bound(kind="budget", state="ALARM", queue="spent")
+    answers = Alarms([budget_alarm("ALARM")], [budget_alarm("ALARM")], [budget_alarm()])
+    bounds.await_end(cast(Aws, answers), "deepcdk", budget, told.append, sleep=slept.append)
+    assert (len(slept), len(told)) == (2, 1)
+    with pytest.raises(DeepcdkError, match="has not ended for 600 s"):
+        endless = cast(Aws, Alarms([budget_alarm("ALARM")]))
+        bounds.await_end(endless, "deepcdk", budget, told.append, sleep=slept.append)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +198,7 @@ def test_a_spent_budget_refuses_growth_at_once() -> None:
     with pytest.raises(DeepcdkError, match="the budget is spent") as caught:
         wait(Alarms([budget_alarm("ALARM")]), pytest.fail, [])
     assert "raise budget_usd" in str(caught.value)
-    assert "aws sqs purge-queue" in str(caught.value)
+    assert "fab release" in str(caught.value)
 
 
 def test_the_clock_is_read_from_the_groups_own_metric() -> None:
