@@ -15,8 +15,9 @@ from cluster.tasks.nodes import replace, run, scale, ssh, ssh_config
 from cluster.tasks.release import release
 from cluster.tasks.runs import fetch, logs, rm, runs, show, stop
 from cluster.tasks.stack import status
-from cluster.tasks.training import attach, push, resume, train
+from cluster.tasks.training import push, train
 from cluster.tasks.views import tensorboard
+from cluster.tasks.watching import attach, resume
 
 CLUSTER = (doctor, up, down, status, scale, release, replace, ssh, ssh_config, run)
 RUNS = (push, train, attach, resume, logs, stop, fetch, runs, show, tensorboard, rm)

@@ -129,6 +129,17 @@ def parse_whole(name: str, text: str, *, lowest: int) -> int:
     return int(text)
 
 
+def check_controller(text: str) -> None:
+    """Raise UsageError for a controller that the nodes' Horovod does not have."""
+    if text == "mpi":
+        rule = (
+            "needs Open MPI on the nodes and Horovod built with it; theirs is built with Gloo alone. Leave the flag out"
+        )
+        raise UsageError("--controller", text, rule)
+    if text != "gloo":
+        raise UsageError("--controller", text, "must be gloo")
+
+
 def parse_knobs(
     *, fusion_threshold_mb: str = "", cycle_time_ms: str = "", cache_capacity: str = "", **switches: bool
 ) -> Knobs:

@@ -98,6 +98,8 @@ def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(fab: Fab, nodes:
         (("train", "--keras", "2"), "needs --payload"),
         (("train", "--payload", "payload", "--entry", "train.py", "--keras", "1"), "must be 2 or 3"),
         (("train", "--payload", "payload", "--entry", "train.py", "--requirements", "no.txt"), "is not a file in"),
+        (("train", "--controller", "mpi"), "theirs is built with Gloo alone"),
+        (("train", "--controller", "smoke"), "must be gloo"),
         (("train", "--cycle-time-ms", "fast"), "--cycle-time-ms"),
         (("train", "--hierarchical-allreduce"), "needs Horovod built with MPI"),
         (("status", "--set", "wrkers=2"), "did you mean workers"),

@@ -1,27 +1,23 @@
-"""The tasks that start training and watch it."""
+"""The tasks that start training."""
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
-import json as json_format
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from invoke.context import Context
-from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from cluster import bounds, fanout, origin
-from cluster.errors import DeepcdkError, LiveRunError
+from cluster import fanout, origin
+from cluster.errors import LiveRunError
 from cluster.fanout import words_after_dashes
-from cluster.follow import Picture
 from cluster.launch import (
     CORES,
     Terms,
     Training,
+    check_controller,
     dry_run_lines,
     parse_knobs,
     parse_nodes_argument,
@@ -31,14 +27,13 @@ from cluster.launch import (
 from cluster.program import Program
 from cluster.push import Tree, payload_tree
 from cluster.session import Session, Supervisor, provide_nodes, specify
-from cluster.tasks.terms import FULL_PREFLIGHT, KEY, PROJECT, QUEUE, RUN, SET, SKIP_PREFLIGHT, YES, guarded, say
-from cluster.variables import check_secrets, parse_environment, read_secrets
-from cluster.watching import describe_end, watch
-from payload.afterlife import resumed
+from cluster.tasks.terms import FULL_PREFLIGHT, KEY, PROJECT, QUEUE, SET, SKIP_PREFLIGHT, YES, guarded, say
+from cluster.tasks.watching import caution, finish, say_turn
+from cluster.variables import parse_environment, read_secrets
+from cluster.watching import watch
 from payload.fanout import Request
-from payload.launch import Launch, Node, choose_hosts, workers
+from payload.launch import Launch, Node, workers
 from payload.origin import Order
-from payload.runs import LIVE_STATES, QUEUED
 
 
 @task(iterable=["set_"], help={"set": SET, "key": KEY})
@@ -73,6 +68,7 @@ def push(c: Context, set_: list[str], key: str = "") -> None:
         "requirements": "the program's requirements file; default: requirements.txt where its directory has one",
         "keras": "what tf.keras and keras mean to the program: 3, or 2",
         "ranks_per_node": "a number, or cores; default: one a GPU, or one where a node has none",
+        "controller": "gloo; mpi is refused, for the nodes' Horovod is built without it",
         "secret": "variable for the ranks from your environment, as NAME, or from a file, as NAME=@FILE; in no record",
         "env": "variable for the ranks, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
         "fusion_threshold_mb": "Horovod: MiB of gradients that travel together; default: 128",
@@ -112,6 +108,7 @@ def train(
     requirements: str = "",
     keras: str = "",
     ranks_per_node: str = "",
+    controller: str = "gloo",
     fusion_threshold_mb: str = "",
     cycle_time_ms: str = "",
     cache_capacity: str = "",
@@ -153,6 +150,7 @@ def train(
         requirements=requirements,
         keras=keras,
     )
+    check_controller(controller)
     secrets = read_secrets(secret, os.environ)
     terms = Terms(
         environment=parse_environment(env),
@@ -200,7 +198,7 @@ def train(
             say(str(session.push(master, tree)))
         found = provide_nodes(session, master, count, yes=yes, tell=say, least=session.config.least_workers)
         cores |= count_cores(supervisor) if ranks_per_node == CORES else {}
-        _caution(session)
+        caution(session)
         spec = specified(found, min(count, len(workers(found))))
         source = work.directory if isinstance(work, Program) else PROJECT
         order = Order(launch=spec, origin=origin.of(session, spec, source))
@@ -231,115 +229,3 @@ def pack_trees(payload: Path, work: Training | Program) -> list[Tree]:
         shown = ", ".join(map(str, links[:3])) + (", ..." if links[3:] else "")
         say(f"left out of the upload: {len(links)} symbolic links ({shown})")
     return [payload_tree(payload), work.tree()]
-
-
-@task(iterable=["set_"], help={"run": RUN, "set": SET, "key": KEY})
-@guarded
-def attach(c: Context, set_: list[str], run: str = "", key: str = "") -> None:
-    """
-    Watch a run from its start to its end.
-
-    Example: fab attach 20261120-121314-digits-ab12
-    """
-    session = Session(PROJECT, set_, key=key)
-    session.prices.begin(session.instance_types)
-    with session.connect() as master:
-        supervisor = session.supervisor(master)
-        record = supervisor.show(run)
-        run_id, log = str(record["run_id"]), bool((record["spec"] or {}).get("program"))
-        finish(session, run_id, lambda: watch(session, supervisor, run_id, log=log))
-
-
-@task(
-    iterable=["set_", "secret"],
-    help={
-        "run": "id of the run; default: the newest",
-        "queue": QUEUE,
-        "skip_preflight": SKIP_PREFLIGHT,
-        "full_preflight": FULL_PREFLIGHT,
-        "secret": "one of the run's secrets again, as NAME or NAME=@FILE: none is kept when a run ends",
-        "yes": YES,
-        "follow": "watch the run to its end",
-        "detach": "launch and return: the same as --no-follow",
-        "set": SET,
-        "key": KEY,
-    },
-)
-@guarded
-def resume(
-    c: Context,
-    set_: list[str],
-    secret: list[str],
-    run: str = "",
-    queue: bool = False,
-    skip_preflight: bool = False,
-    full_preflight: bool = False,
-    yes: bool = False,
-    follow: bool = True,
-    detach: bool = False,
-    key: str = "",
-) -> None:
-    """
-    Go on with a stopped or failed run, from its last checkpoint, in its own directory.
-
-    It takes as many nodes as before, growing the group after asking.
-
-    Example: fab resume 20261120-121314-digits-ab12
-    """
-    preflight = parse_preflight(skip=skip_preflight, full=full_preflight)
-    session = Session(PROJECT, set_, key=key)
-    secrets = read_secrets(secret, os.environ)
-    session.prices.begin(session.instance_types)
-    with session.connect() as master:
-        supervisor = session.supervisor(master)
-        if not queue and (live := supervisor.live()):
-            raise LiveRunError(live)
-        record = supervisor.show(run)
-        run_id, count = str(record["run_id"]), len(record["state"]["hosts"])
-        if record["state"]["state"] == "succeeded":
-            raise DeepcdkError(f"run {run_id} has succeeded; there is nothing left to go on with")
-        if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
-            raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
-        nodes = provide_nodes(session, master, count, yes=yes, tell=say)
-        check_secrets(run_id, record["spec"].get("secrets", []), secrets)
-        _caution(session)
-        before = Launch.from_json(json_format.dumps(record["spec"]))
-        spec = dataclasses.replace(resumed(before, nodes, choose_hosts(nodes, count)), preflight=preflight)
-        order = Order(launch=spec, origin=origin.of(session, spec, PROJECT))
-        answer = supervisor.resume(order, secrets, queue=queue)
-        say_turn(run_id, answer["position"])
-        found = answer["checkpoints"]
-        since = f"from {found[-1]}" if found else "from the beginning, for it has no checkpoint"
-        if spec.program:
-            since = "in the directory that it left"
-        say(f"run {run_id} goes on {since}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
-        if follow and not detach:
-            finish(session, run_id, lambda: watch(session, supervisor, run_id))
-        else:
-            say(f"it goes on by itself; watch it with `fab attach --run {run_id}`")
-
-
-def say_turn(run_id: str, position: int | None) -> None:
-    """Say where a run stands in the queue, if it does."""
-    if position:
-        say(f"run {run_id} waits at place {position} in the queue; `fab stop --run {run_id}` takes it out")
-
-
-def _caution(session: Session) -> None:
-    """Say how long the cluster's bounds let a run be."""
-    found = bounds.read_or_say(session.aws, session.stack.name)
-    for line in bounds.cautions(found, datetime.datetime.now(datetime.UTC)):
-        say(line)
-
-
-def finish(session: Session, run_id: str, watched: Callable[[], Picture]) -> None:
-    """Watch a run, and end as it ended; Ctrl-C leaves it going."""
-    try:
-        picture = watched()
-    except KeyboardInterrupt:
-        remedy = f"  `fab attach --run {run_id}` watches it again, `fab stop --run {run_id}` ends it"
-        raise Exit(f"\nno longer watching; run {run_id} goes on\n{remedy}", code=130) from None
-    text, failed = describe_end(picture, session.usd_per_hour(wait_s=0.0))
-    if failed:
-        raise Exit(text, code=1)
-    say(text)

@@ -1,0 +1,138 @@
+"""The tasks that watch a run, and that go on with one."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json as json_format
+import os
+from collections.abc import Callable
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.tasks import task
+
+from cluster import bounds, origin
+from cluster.errors import DeepcdkError, LiveRunError
+from cluster.follow import Picture
+from cluster.launch import parse_preflight
+from cluster.session import Session, provide_nodes
+from cluster.tasks.terms import FULL_PREFLIGHT, KEY, PROJECT, QUEUE, RUN, SET, SKIP_PREFLIGHT, YES, guarded, say
+from cluster.variables import check_secrets, read_secrets
+from cluster.watching import describe_end, watch
+from payload.afterlife import resumed
+from payload.launch import Launch, choose_hosts
+from payload.origin import Order
+from payload.runs import LIVE_STATES, QUEUED
+
+
+@task(iterable=["set_"], help={"run": RUN, "set": SET, "key": KEY})
+@guarded
+def attach(c: Context, set_: list[str], run: str = "", key: str = "") -> None:
+    """
+    Watch a run from its start to its end.
+
+    Example: fab attach 20261120-121314-digits-ab12
+    """
+    session = Session(PROJECT, set_, key=key)
+    session.prices.begin(session.instance_types)
+    with session.connect() as master:
+        supervisor = session.supervisor(master)
+        record = supervisor.show(run)
+        run_id, log = str(record["run_id"]), bool((record["spec"] or {}).get("program"))
+        finish(session, run_id, lambda: watch(session, supervisor, run_id, log=log))
+
+
+@task(
+    iterable=["set_", "secret"],
+    help={
+        "run": "id of the run; default: the newest",
+        "queue": QUEUE,
+        "skip_preflight": SKIP_PREFLIGHT,
+        "full_preflight": FULL_PREFLIGHT,
+        "secret": "one of the run's secrets again, as NAME or NAME=@FILE: none is kept when a run ends",
+        "yes": YES,
+        "follow": "watch the run to its end",
+        "detach": "launch and return: the same as --no-follow",
+        "set": SET,
+        "key": KEY,
+    },
+)
+@guarded
+def resume(
+    c: Context,
+    set_: list[str],
+    secret: list[str],
+    run: str = "",
+    queue: bool = False,
+    skip_preflight: bool = False,
+    full_preflight: bool = False,
+    yes: bool = False,
+    follow: bool = True,
+    detach: bool = False,
+    key: str = "",
+) -> None:
+    """
+    Go on with a stopped or failed run, from its last checkpoint, in its own directory.
+
+    It takes as many nodes as before, growing the group after asking.
+
+    Example: fab resume 20261120-121314-digits-ab12
+    """
+    preflight = parse_preflight(skip=skip_preflight, full=full_preflight)
+    session = Session(PROJECT, set_, key=key)
+    secrets = read_secrets(secret, os.environ)
+    session.prices.begin(session.instance_types)
+    with session.connect() as master:
+        supervisor = session.supervisor(master)
+        if not queue and (live := supervisor.live()):
+            raise LiveRunError(live)
+        record = supervisor.show(run)
+        run_id, count = str(record["run_id"]), len(record["state"]["hosts"])
+        if record["state"]["state"] == "succeeded":
+            raise DeepcdkError(f"run {run_id} has succeeded; there is nothing left to go on with")
+        if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
+            raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
+        nodes = provide_nodes(session, master, count, yes=yes, tell=say)
+        check_secrets(run_id, record["spec"].get("secrets", []), secrets)
+        caution(session)
+        before = Launch.from_json(json_format.dumps(record["spec"]))
+        spec = dataclasses.replace(resumed(before, nodes, choose_hosts(nodes, count)), preflight=preflight)
+        order = Order(launch=spec, origin=origin.of(session, spec, PROJECT))
+        answer = supervisor.resume(order, secrets, queue=queue)
+        say_turn(run_id, answer["position"])
+        found = answer["checkpoints"]
+        since = f"from {found[-1]}" if found else "from the beginning, for it has no checkpoint"
+        if spec.program:
+            since = "in the directory that it left"
+        say(f"run {run_id} goes on {since}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
+        if follow and not detach:
+            finish(session, run_id, lambda: watch(session, supervisor, run_id))
+        else:
+            say(f"it goes on by itself; watch it with `fab attach --run {run_id}`")
+
+
+def say_turn(run_id: str, position: int | None) -> None:
+    """Say where a run stands in the queue, if it does."""
+    if position:
+        say(f"run {run_id} waits at place {position} in the queue; `fab stop --run {run_id}` takes it out")
+
+
+def finish(session: Session, run_id: str, watched: Callable[[], Picture]) -> None:
+    """Watch a run, and end as it ended; Ctrl-C leaves it going."""
+    try:
+        picture = watched()
+    except KeyboardInterrupt:
+        remedy = f"  `fab attach --run {run_id}` watches it again, `fab stop --run {run_id}` ends it"
+        raise Exit(f"\nno longer watching; run {run_id} goes on\n{remedy}", code=130) from None
+    text, failed = describe_end(picture, session.usd_per_hour(wait_s=0.0))
+    if failed:
+        raise Exit(text, code=1)
+    say(text)
+
+
+def caution(session: Session) -> None:
+    """Say how long the cluster's bounds let a run be."""
+    found = bounds.read_or_say(session.aws, session.stack.name)
+    for line in bounds.cautions(found, datetime.datetime.now(datetime.UTC)):
+        say(line)
