@@ -155,7 +155,7 @@ def test_a_changed_host_key_is_refused(cluster: EmbeddedCloud, trained: dict[str
     assert "Traceback" not in done.stderr
 
 
-def test_a_second_run_and_what_would_end_the_first_are_refused_and_it_goes_on_without_the_laptop(
+def test_a_second_run_is_refused_and_the_first_goes_on_without_the_laptop(
     cluster: EmbeddedCloud, trained: dict[str, Any]
 ) -> None:
     cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--epochs", "5000", "--detach", "--yes")
@@ -164,6 +164,21 @@ def test_a_second_run_and_what_would_end_the_first_are_refused_and_it_goes_on_wi
         second = cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--yes", check=False)
         assert second.returncode != 0
         assert run in second.stdout + second.stderr
+        assert eventually(lambda: live_state(cluster, run) == "running", within_s=60)
+    finally:
+        cluster.fab("stop", "--run", run)
+    assert live_state(cluster, run) == "stopped"
+    assert runs(cluster)[0]["run_id"] == run
+    assert (demo.ROOT / "runs" / trained["run"] / "result.json").exists()
+
+
+def test_what_would_end_a_live_run_is_refused(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+    # A run that only waits: the CDK needs the processors that a training one would take.
+    (tmp_path / "wait.py").write_text("import time\ntime.sleep(3600)\n")
+    program = ("--payload", str(tmp_path), "--entry", "wait.py")
+    cluster.fab("train", "--nodes", "2", *program, "--detach", "--yes")
+    run = runs(cluster)[0]["run_id"]
+    try:
         assert eventually(lambda: live_state(cluster, run) == "running", within_s=60)
         shrunk = cluster.fab("up", "--yes", "--set", "workers=1", check=False)
         assert "1 of 2 nodes END" in shrunk.stdout
@@ -174,11 +189,9 @@ def test_a_second_run_and_what_would_end_the_first_are_refused_and_it_goes_on_wi
             assert "--force" in refused.stderr
         assert live_state(cluster, run) == "running"
     finally:
-        cluster.fab("stop", "--run", run)
-    assert live_state(cluster, run) == "stopped"
-    assert runs(cluster)[0]["run_id"] == run
+        cluster.fab("stop", "--run", run, "--force")
     assert len(cluster.instances("worker")) == 2
-    assert (demo.ROOT / "runs" / trained["run"] / "result.json").exists()
+    cluster.fab("rm", "--run", run, "--yes")
 
 
 def test_ctrl_c_while_following_leaves_the_run_going(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
