@@ -51,8 +51,8 @@ def observe(*, ec2: Any, efs: Any, fsx: Any, iam: Any) -> Snapshot:
             SecurityGroup(
                 id=group.id,
                 vpc_id=group.vpc_id,
-                ingress=tuple(_rule(rule) for rule in group.ingress_rules if _is_carried_out(rule)),
-                egress=tuple(_rule(rule) for rule in group.egress_rules if _is_carried_out(rule)),
+                ingress=tuple(_rule(ec2, rule) for rule in group.ingress_rules if _is_carried_out(rule)),
+                egress=tuple(_rule(ec2, rule) for rule in group.egress_rules if _is_carried_out(rule)),
             )
             for vpc_id in kept
             for group in ec2.groups[vpc_id].values()
@@ -129,18 +129,26 @@ def _is_carried_out(rule: Any) -> bool:
 
     255.255.255.255/32 is how the CDK writes "no traffic at all", because AWS takes an empty list for "all traffic".
     """
-    return bool(rule.ip_range.get("CidrIp") not in (None, _NOWHERE) or rule.source_group)
+    return bool(rule.ip_range.get("CidrIp") not in (None, _NOWHERE) or rule.source_group or rule.prefix_list_id)
 
 
-def _rule(rule: Any) -> Rule:
+def _rule(ec2: Any, rule: Any) -> Rule:
     everything = rule.ip_protocol in ("-1", None)
     return Rule(
         protocol="-1" if everything else str(rule.ip_protocol),
         from_port=0 if everything else int(rule.from_port),
         to_port=65535 if everything else int(rule.to_port),
-        cidrs=(rule.ip_range["CidrIp"],) if rule.ip_range.get("CidrIp") else (),
+        cidrs=(rule.ip_range["CidrIp"],) if rule.ip_range.get("CidrIp") else _listed(ec2, rule.prefix_list_id),
         group_ids=(rule.source_group["GroupId"],) if rule.source_group else (),
     )
+
+
+def _listed(ec2: Any, prefix_list_id: str | None) -> tuple[str, ...]:
+    """Return the networks of a managed prefix list, in its newest version; none where the list is gone."""
+    found = ec2.managed_prefix_lists.get(prefix_list_id) if prefix_list_id else None
+    if found is None or found.state == "delete-complete":
+        return ()
+    return tuple(entry["Cidr"] for entry in found.entries.get(found.version) or ())
 
 
 def _instance(ec2: Any, iam: Any, instance: Any) -> Instance:

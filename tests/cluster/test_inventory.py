@@ -101,10 +101,12 @@ def test_a_deployed_stack_is_found_with_its_nodes(aws: Aws) -> None:
     deploy(aws, OUTPUTS)
     image = aws.client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
     scaling = aws.client("autoscaling")
-    scaling.create_launch_configuration(LaunchConfigurationName="c", ImageId=image, InstanceType="t3.medium")
+    data = {"ImageId": image, "InstanceType": "t3.medium"}
+    aws.client("ec2").create_launch_template(LaunchTemplateName="nodes", LaunchTemplateData=data)
+    template = {"LaunchTemplateName": "nodes", "Version": "$Latest"}
     for name, count in (("masters", 1), ("workers", 2)):
         scaling.create_auto_scaling_group(
-            AutoScalingGroupName=name, LaunchConfigurationName="c", MinSize=0, MaxSize=4, DesiredCapacity=count,
+            AutoScalingGroupName=name, LaunchTemplate=template, MinSize=0, MaxSize=4, DesiredCapacity=count,
             AvailabilityZones=["us-east-1a"],
         )  # fmt: skip
     found = find(aws, "deepcdk")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from localcloud.api.formation.errors import ResourceError
 from localcloud.api.formation.kinds import DESCRIPTION, Kind, Made, Place, Properties, retag, unless_gone
 
 _GONE = ("InvalidGroup.NotFound", "InvalidGroupId.NotFound", "InvalidSecurityGroupRuleId.NotFound")
@@ -20,6 +21,9 @@ def permission(rule: Properties) -> dict[str, Any]:
     described = {"Description": rule["Description"]} if "Description" in rule else {}
     if "CidrIp" in rule:
         found["IpRanges"] = [{"CidrIp": rule["CidrIp"], **described}]
+    for key in ("SourcePrefixListId", "DestinationPrefixListId"):
+        if key in rule:
+            found["PrefixListIds"] = [{"PrefixListId": rule[key], **described}]
     for key in ("SourceSecurityGroupId", "DestinationSecurityGroupId"):
         if key in rule:
             found["UserIdGroupPairs"] = [{"GroupId": rule[key], **described}]
@@ -44,10 +48,20 @@ def _create_group(place: Place, properties: Properties) -> Made:
 
 
 def _authorize(ec2: Any, group_id: str, ingress: Iterable[Properties], egress: Iterable[Properties]) -> None:
+    ingress, egress = list(ingress), list(egress)
+    _check_prefix_lists(ec2, (*ingress, *egress))
     for rule in ingress:
         ec2.authorize_security_group_ingress(GroupId=group_id, IpPermissions=[permission(rule)])
     for rule in egress:
         ec2.authorize_security_group_egress(GroupId=group_id, IpPermissions=[permission(rule)])
+
+
+def _check_prefix_lists(ec2: Any, rules: Iterable[Properties]) -> None:
+    """Raise ResourceError, as AWS does, for a prefix list that does not exist; moto takes any."""
+    for rule in rules:
+        id = rule.get("SourcePrefixListId") or rule.get("DestinationPrefixListId")
+        if id and not ec2.describe_managed_prefix_lists(PrefixListIds=[id])["PrefixLists"]:
+            raise ResourceError(f"The prefix list ID '{id}' does not exist")
 
 
 def _update_group(place: Place, made: Made, old: Properties, new: Properties) -> Made:
@@ -79,6 +93,7 @@ def _delete_group(place: Place, made: Made, properties: Properties) -> None:
 
 
 def _create_ingress(place: Place, properties: Properties) -> Made:
+    _check_prefix_lists(place.aws.client("ec2"), [properties])
     return _made(
         place.aws.client("ec2").authorize_security_group_ingress(
             GroupId=properties["GroupId"], IpPermissions=[permission(properties)]
@@ -87,6 +102,7 @@ def _create_ingress(place: Place, properties: Properties) -> Made:
 
 
 def _create_egress(place: Place, properties: Properties) -> Made:
+    _check_prefix_lists(place.aws.client("ec2"), [properties])
     return _made(
         place.aws.client("ec2").authorize_security_group_egress(
             GroupId=properties["GroupId"], IpPermissions=[permission(properties)]
@@ -125,8 +141,8 @@ KINDS = (
     Kind(
         type="AWS::EC2::SecurityGroup",
         carried_out=frozenset({"GroupName", "VpcId", "Tags"})
-        | _beneath("SecurityGroupIngress", _RULE | {"SourceSecurityGroupId"})
-        | _beneath("SecurityGroupEgress", _RULE | {"DestinationSecurityGroupId"}),
+        | _beneath("SecurityGroupIngress", _RULE | {"SourceSecurityGroupId", "SourcePrefixListId"})
+        | _beneath("SecurityGroupEgress", _RULE | {"DestinationSecurityGroupId", "DestinationPrefixListId"}),
         inert={
             "GroupDescription": DESCRIPTION,
             "SecurityGroupIngress.Description": DESCRIPTION,
@@ -140,7 +156,7 @@ KINDS = (
     ),
     Kind(
         type="AWS::EC2::SecurityGroupIngress",
-        carried_out=_RULE | {"GroupId", "SourceSecurityGroupId"},
+        carried_out=_RULE | {"GroupId", "SourceSecurityGroupId", "SourcePrefixListId"},
         inert={"Description": DESCRIPTION},
         attributes=frozenset({"Id"}),
         create=_create_ingress,
@@ -148,7 +164,7 @@ KINDS = (
     ),
     Kind(
         type="AWS::EC2::SecurityGroupEgress",
-        carried_out=_RULE | {"GroupId", "DestinationSecurityGroupId"},
+        carried_out=_RULE | {"GroupId", "DestinationSecurityGroupId", "DestinationPrefixListId"},
         inert={"Description": DESCRIPTION},
         attributes=frozenset({"Id"}),
         create=_create_egress,
