@@ -109,18 +109,14 @@ def test_a_spent_budget_comes_with_the_task_that_releases_the_workers() -> None:
     assert line.endswith("`fab release`")
 
 
-def test_a_release_empties_the_queue_of_the_budget() -> None:
-    from moto import mock_aws
-
-    with mock_aws():
-        aws = Aws()
-        budget = Bound(kind="budget", state="ALARM", queue="spent")
-        sqs = aws.client("sqs")
-        url = sqs.create_queue(QueueName="spent")["QueueUrl"]
-        sqs.send_message(QueueUrl=url, MessageBody="spent")
-        assert bounds.messages(aws, budget) == 1
-        bounds.release(aws, budget)
-        assert bounds.messages(aws, budget) == 0
+def test_a_release_empties_the_queue_of_the_budget(aws: Aws) -> None:
+    budget = Bound(kind="budget", state="ALARM", queue="spent")
+    sqs = aws.client("sqs")
+    url = sqs.create_queue(QueueName="spent")["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody="spent")
+    assert bounds.messages(aws, budget) == 1
+    bounds.release(aws, budget)
+    assert bounds.messages(aws, budget) == 0
 
 
 def test_a_release_waits_for_the_end_of_the_alarm_and_not_for_ever() -> None:
