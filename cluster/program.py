@@ -136,6 +136,10 @@ def check_word(flag: str, word: str) -> None:
     """Raise UsageError for what no program can be given as one argument."""
     if "\0" in word:
         raise UsageError(flag, None, "holds a NUL, which no program can be given")
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise UsageError(flag, None, "has a word that is not UTF-8") from None
     if (size := len(os.fsencode(word))) > MAX_WORD_BYTES:
         raise UsageError(flag, None, f"has a word of {size:,} bytes; Linux takes {MAX_WORD_BYTES:,} at most")
 

@@ -80,5 +80,9 @@ def _check(flag: str, name: str, value: str) -> None:
         raise UsageError(flag, name, "is set by the launcher itself; leave it out")
     if "\0" in value:
         raise UsageError(flag, name, "has a value with a NUL, which no program can be given")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(flag, name, "has a value that is not UTF-8") from None
     if (size := len(os.fsencode(f"{name}={value}"))) > MAX_WORD_BYTES:
         raise UsageError(flag, name, f"with its value has {size:,} bytes; Linux takes {MAX_WORD_BYTES:,} at most")

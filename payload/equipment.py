@@ -17,6 +17,7 @@ from typing import Final
 from payload.launch import NODE_PYTHON, Launch, LaunchError, Node
 from payload.layer import Layer, LayerError, LayerMaker
 from payload.rank import interface_with, read_address
+from payload.vault import TAKEN
 
 DEVICES: Final = Path("/dev")
 
@@ -29,10 +30,11 @@ def script(launch: Launch, clear: Sequence[str]) -> str:
     """Return the shell line that prepares a node for a run: it ends with the path of the ranks' Python."""
     wheelhouse = f"{launch.efs_mount}/payloads/.wheelhouse"
     ensure = shlex.join([NODE_PYTHON, "-m", "payload.runtime", "ensure", "--wheelhouse", wheelhouse])
+    first = f'rm -rf "$HOME/{TAKEN}" && {shlex.join(clear)}'  # what a crash left of another run
     if not (launch.needs_layer or launch.ranks_per_node):
-        return f"{shlex.join(clear)} && exec {ensure}"
+        return f"{first} && exec {ensure}"
     equip = shlex.join([NODE_PYTHON, "-m", "payload.equipment", launch.run_directory])
-    return f'{shlex.join(clear)} && runtime=$({ensure}) && exec {equip} "$runtime"'
+    return f'{first} && runtime=$({ensure}) && exec {equip} "$runtime"'
 
 
 def layer_of(launch: Launch, runtime: Path, home: Path) -> Layer | None:

@@ -26,6 +26,8 @@ COMPLETE: Final = ".complete"
 PINS: Final = "pins.txt"
 HELD: Final = ("tensorflow", "tensorflow-cpu", "keras", "horovod", "numpy", "protobuf", "ml-dtypes")
 """What Horovod was built against, or what that needs: another version would load, and fail in the middle of a run."""
+HELD_PREFIX: Final = "nvidia-"
+"""CUDA's libraries as packages: TensorFlow on GPUs loads just these versions."""
 TENSORFLOW: Final = ("tensorflow", "tensorflow-cpu")
 """One package under two names: whoever asks for one is served by the other."""
 
@@ -176,7 +178,7 @@ class LayerMaker:
             "print(json.dumps({re.sub('[-_.]+', '-', d.metadata['Name']).lower(): d.version for d in found}))"
         )
         found = json.loads(self._run("Asking the runtime for its packages", [str(self.layer.runtime), "-c", code]))
-        return {name: found[name] for name in HELD if name in found}
+        return {name: version for name, version in found.items() if name in HELD or name.startswith(HELD_PREFIX)}
 
     def _stand_in(self, packages: Path, name: str, version: str) -> None:
         """Let TensorFlow be found under its other name too, for packages that require it by that one."""

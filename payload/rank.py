@@ -87,7 +87,7 @@ def main(argv: Sequence[str]) -> int:
         os.execve(sys.executable, [sys.executable, *argv[1:]], inherited | on_interface(interface))
     command = words(launch, sys.executable)
     try:
-        secrets = vault.read(vault.vault(Path.home()), launch.run_id, launch.secrets)
+        secrets = vault.read(vault.taken(Path.home()), launch.run_id, launch.secrets)
     except vault.VaultError as error:
         print(error, file=sys.stderr)
         return NOT_STARTED

@@ -207,7 +207,7 @@ class Supervisor:
                 if done.status != 0:
                     self._say(f"{name}: secrets not removed: {_tail(done.output)}")
         with contextlib.suppress(OSError):
-            vault.sweep(vault.vault(Path.home()), self.runs.is_over)
+            vault.sweep(vault.vault(Path.home()), self.runs)
 
     def _everywhere(self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float) -> dict[str, Completed]:
         """Run one command on all hosts at once, each in the payload's directory; keep every host's result."""

@@ -1,7 +1,8 @@
 """Keep a run's secrets on a node while it needs them: one file a run, which only the login user may read.
 
-    python -m payload.vault keep RUN_ID      # a JSON object of names and values on standard input
-    python -m payload.vault drop RUN_ID
+    python -m payload.vault keep RUN_ID    # on the master, for a run to come; a JSON object on standard input
+    python -m payload.vault take RUN_ID    # on a node of the run, for its ranks; the same
+    python -m payload.vault drop RUN_ID    # either
 
 They never lie on the shared file system, in the run's record or on a command line. The file lies in the login user's
 home, on the node's own encrypted disk, because that is still there after a reboot; it goes when the run ends.
@@ -15,13 +16,21 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from payload.launch import NODE_PYTHON, Launch, Node
 
+if TYPE_CHECKING:
+    from payload.runs import Runs
+
+TAKEN: Final = ".cache/deepcdk/taken"
+"""Below the login user's home. A node takes part in one run at a time: what lies there before one is a crash's."""
 TIMEOUT_S: Final = 60.0
+UNCLAIMED_S: Final = 3600.0
+"""How long secrets may lie on the master before their run is there: the laptop sends one after the other."""
 
 
 class VaultError(RuntimeError):
@@ -29,8 +38,13 @@ class VaultError(RuntimeError):
 
 
 def vault(home: Path) -> Path:
-    """Return the directory of all secrets of this node."""
+    """Return the directory in which the master keeps the secrets of its runs, also of those that wait."""
     return home / ".cache" / "deepcdk" / "secrets"
+
+
+def taken(home: Path) -> Path:
+    """Return the directory in which a node has those of the run that it takes part in."""
+    return home / TAKEN
 
 
 def keep(directory: Path, run_id: str, text: str) -> None:
@@ -62,11 +76,14 @@ def drop(directory: Path, run_id: str) -> None:
     (directory / run_id).unlink(missing_ok=True)
 
 
-def sweep(directory: Path, is_over: Callable[[str], bool]) -> list[str]:
-    """Remove the secrets of runs that are over, as a crash leaves them; return the ids of these runs."""
+def sweep(directory: Path, runs: Runs) -> list[str]:
+    """Remove the secrets of runs that are over, or that never began within an hour; return the ids of these runs."""
     gone = []
     with contextlib.suppress(FileNotFoundError):
-        gone = [path.name for path in directory.iterdir() if is_over(path.name)]
+        for path in directory.iterdir():
+            is_late = time.time() - path.stat().st_mtime > UNCLAIMED_S
+            if runs.is_over(path.name) or (is_late and not runs[path.name].path.exists()):
+                gone.append(path.name)
     for run_id in gone:
         drop(directory, run_id)
     return gone
@@ -90,10 +107,10 @@ def share(
         text = json.dumps(read(directory, launch.run_id, launch.secrets))
     except VaultError as error:
         return {"this master": str(error)}
-    keep_there = command("keep", launch.run_id)
+    take = command("take", launch.run_id)
 
     def one(host: Node) -> str:
-        there = command_for(host, keep_there)
+        there = command_for(host, take)
         try:
             done = subprocess.run(there, input=text.encode(), capture_output=True, timeout=TIMEOUT_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -112,11 +129,18 @@ def share(
 def main(argv: Sequence[str]) -> int:
     """Run the command line."""
     verb, run_id = argv
-    directory = vault(Path.home())
-    if verb == "keep":
-        keep(directory, run_id, sys.stdin.read())
-    else:
-        drop(directory, run_id)
+    home = Path.home()
+    match verb:
+        case "keep":
+            keep(vault(home), run_id, sys.stdin.read())
+        case "take":
+            keep(taken(home), run_id, sys.stdin.read())
+        case "drop":
+            drop(vault(home), run_id)
+            drop(taken(home), run_id)
+        case _:
+            print(f"{verb}: must be keep, take or drop", file=sys.stderr)
+            return 2
     return 0
 
 

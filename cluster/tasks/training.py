@@ -186,12 +186,12 @@ def train(
         )
 
     with session.connect() as master:
-        supervisor = session.supervisor(master)
         if dry_run:
-            cores |= count_cores(supervisor) if ranks_per_node == CORES else {}
+            cores |= count_cores(session.supervisor(master)) if ranks_per_node == CORES else {}
             for line in dry_run_lines(session.nodes(master), count, specified):
                 say(line)
             return
+        supervisor = session.supervisor(master)
         if not queue and (live := supervisor.live()):
             raise LiveRunError(live)
         for tree in trees:

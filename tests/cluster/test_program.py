@@ -127,3 +127,5 @@ def test_a_word_that_linux_cannot_pass_is_refused_without_being_shown() -> None:
     assert len(str(caught.value)) < 200
     with pytest.raises(UsageError, match="NUL"):
         check_word("--entry", "a\0b")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        check_word("--entry", "a\udcff")

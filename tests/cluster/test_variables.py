@@ -32,6 +32,7 @@ def test_the_last_one_of_a_name_counts() -> None:
         ("HOROVOD_RANK=swordfish", "is set by the launcher itself"),
         ("DEEPCDK_RUN=swordfish", "is set by the launcher itself"),
         ("NAME=swordfish\0", "NUL"),
+        ("NAME=swordfish\udcff", "not UTF-8"),
         ("NAME=swordfish" + "x" * 131072, "Linux takes 131,071"),
     ],
 )

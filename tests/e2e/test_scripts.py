@@ -102,8 +102,10 @@ def test_the_record_has_the_exact_command_and_the_secrets_names_alone(done: Any)
 def test_no_secret_stays_on_a_node(done: Any) -> None:
     cloud, _, _, _ = done
     for node in (*cloud.instances("master"), *cloud.instances("worker")):
-        listed = ["find", "/home/ec2-user/.cache/deepcdk/secrets", "-type", "f"]
-        assert cloud.localcloud("exec", node["InstanceId"], "--", *listed, check=False).stdout == ""
+        folders = [f"/home/ec2-user/.cache/deepcdk/{name}" for name in ("secrets", "taken")]
+        assert (
+            cloud.localcloud("exec", node["InstanceId"], "--", "find", *folders, "-type", "f", check=False).stdout == ""
+        )
 
 
 def test_the_program_goes_on_in_the_directory_that_it_left(cluster: EmbeddedCloud, tmp_path: Path) -> None:

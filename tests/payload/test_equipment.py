@@ -37,7 +37,8 @@ def test_gpus_are_counted_by_their_device_files(tmp_path: Path) -> None:
 
 def test_a_plain_run_prepares_as_it_always_did() -> None:
     line = script(make_launch(), ["clear"])
-    assert line.startswith("clear && exec /opt/deepcdk/bin/python3 -m payload.runtime ensure")
+    left = 'rm -rf "$HOME/.cache/deepcdk/taken"'
+    assert line.startswith(f"{left} && clear && exec /opt/deepcdk/bin/python3 -m payload.runtime ensure")
     assert "equipment" not in line
 
 
@@ -65,8 +66,9 @@ def test_only_packages_need_a_layer(tmp_path: Path) -> None:
 
 
 def test_keras_2_goes_with_the_runtimes_tensorflow() -> None:
-    locked = (Path(__file__).parents[2] / "payload" / "requirements.txt").read_text()
-    assert "tensorflow-cpu==2.21." in locked
+    payload = Path(__file__).parents[2] / "payload"
+    assert "\ntensorflow-cpu==2.21." in (payload / "requirements.txt").read_text()
+    assert "\ntensorflow==2.21." in (payload / "requirements-gpu.txt").read_text()
 
 
 def test_a_node_finds_itself_among_the_hosts_by_its_address() -> None:

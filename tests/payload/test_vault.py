@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import stat
 import sys
 from pathlib import Path
@@ -11,6 +13,8 @@ import pytest
 
 from payload import vault
 from payload.launch import Launch
+from payload.runs import Runs
+from payload.supervision import first_state
 from tests.payload.test_launch import make_launch
 
 SECRET = "swordfish"
@@ -45,12 +49,18 @@ def test_a_run_without_secrets_needs_no_vault(directory: Path) -> None:
     assert not directory.exists()
 
 
-def test_what_a_crash_left_is_swept_away_and_nothing_else(directory: Path) -> None:
-    for run_id in ("ended", "live"):
+def test_what_a_crash_left_is_swept_away_and_nothing_else(directory: Path, tmp_path: Path) -> None:
+    runs = Runs(root=tmp_path / "runs")
+    for run_id, state in (("ended", "failed"), ("queued", "queued")):
+        runs[run_id].path.mkdir(parents=True)
+        runs[run_id].write_state(dataclasses.replace(first_state(launch()), state=state))
+    for run_id in ("ended", "queued", "sent just now", "sent long ago"):
         vault.keep(directory, run_id, "{}")
-    assert vault.sweep(directory, lambda run_id: run_id == "ended") == ["ended"]
-    assert [path.name for path in directory.iterdir()] == ["live"]
-    assert vault.sweep(directory / "missing", lambda _: True) == []
+    os.utime(directory / "sent long ago", (0, 0))
+    os.utime(directory / "queued", (0, 0))
+    assert sorted(vault.sweep(directory, runs)) == ["ended", "sent long ago"]
+    assert sorted(path.name for path in directory.iterdir()) == ["queued", "sent just now"]
+    assert vault.sweep(directory / "missing", runs) == []
 
 
 def test_every_host_gets_them_over_its_commands_input_and_on_no_command_line(directory: Path, tmp_path: Path) -> None:
@@ -91,6 +101,10 @@ def test_the_command_line_keeps_and_drops(
     sys.stdin.seek(0)
     assert vault.main(["keep", "one"]) == 0
     assert vault.read(directory, "one", ("TOKEN",)) == {"TOKEN": SECRET}
+    sys.stdin.seek(0)
+    assert vault.main(["take", "one"]) == 0
+    assert vault.read(vault.taken(tmp_path), "one", ("TOKEN",)) == {"TOKEN": SECRET}
     assert vault.main(["drop", "one"]) == 0
-    assert list(directory.iterdir()) == []
+    assert [*directory.iterdir(), *vault.taken(tmp_path).iterdir()] == []
     assert capsys.readouterr() == ("", "")
+    assert vault.main(["tell", "one"]) == 2
