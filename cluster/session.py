@@ -24,7 +24,7 @@ from cluster.reader import Interruptible
 from payload import vault
 from payload.launch import Launch, LaunchError, Node, workers
 from payload.origin import Order
-from payload.runs import QUEUED
+from payload.runs import FINAL_STATES, QUEUED
 from stacks.config import NOWHERE, ClusterConfig, ConfigError
 from stacks.keys.network import ONE_NAT_GATEWAY
 from stacks.validation import validate
@@ -206,9 +206,9 @@ class Supervisor:
             raise
 
     def live(self) -> str:
-        """Return the id of the live run, "" without one."""
+        """Return the id of the live run, "" without one. One that has ended, and still clears its nodes, is none."""
         answer = self._call("status", "--live")
-        return str(answer["run_id"]) if answer else ""
+        return str(answer["run_id"]) if answer and answer.get("state") not in FINAL_STATES else ""
 
     def status(self, run_id: str = "") -> dict[str, Any]:
         """Return a run's state; of the live or newest one by default."""

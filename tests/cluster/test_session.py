@@ -214,6 +214,12 @@ def test_a_supervisor_that_fails_or_answers_nonsense_is_told() -> None:
         caller.runs()
 
 
+def test_a_run_that_has_ended_and_still_clears_its_nodes_is_not_live() -> None:
+    states = (answer(None), answer({"run_id": "one", "state": "running"}), answer({"run_id": "one", "state": "failed"}))
+    caller = Supervisor(AnsweringMaster(*states), STACK, "/x")
+    assert [caller.live() for _ in states] == ["", "one", ""]
+
+
 SPEC = Launch(
     run_id="one", efs_mount="/mnt/efs", payload="0123456789abcdef", command=("-m", "payload.train"), hosts=nodes_of(1),
     secrets=("TOKEN",),
