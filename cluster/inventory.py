@@ -61,6 +61,8 @@ class Instance:
     public_ip: str
     zone: str
     launched: datetime.datetime
+    spot: bool = False
+    """Bought on spot: AWS may take it back, and its price is the on-demand price at most."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -219,6 +221,7 @@ def parse_inventory(stack: Stack, groups: list[Mapping[str, Any]], reservations:
             public_ip=found.get("PublicIpAddress", ""),
             zone=found["Placement"]["AvailabilityZone"],
             launched=found["LaunchTime"],
+            spot=found.get("InstanceLifecycle") == "spot",
         )
         for reservation in reservations
         for found in reservation["Instances"]

@@ -37,28 +37,35 @@ def status_table(inventory: Inventory, prices: Mapping[str, float | None], now: 
         (
             i.role,
             i.id,
-            i.type,
+            f"{i.type} (spot)" if i.spot else i.type,
             i.state if i.lifecycle == "InService" else f"{i.state} ({i.lifecycle})",
             i.private_ip,
             i.public_ip or "-",
             i.zone,
             duration((now - i.launched).total_seconds()),
-            shown(prices.get(i.type)),
+            _at_most(prices.get(i.type), spot=i.spot),
         )
         for i in inventory.instances
     )
     total = total_per_hour([i.type for i in inventory.instances], prices)
     workers = len(inventory.workers)
+    any(i.spot for i in inventory.instances)
     return Table(
         title=f"stack {inventory.stack.name}: {inventory.stack.status}",
         columns=("role", "instance", "type", "state", "private", "public", "zone", "age", "price"),
         rows=rows,
         footer=(
             f"workers: {workers} of {inventory.desired_workers} wanted, {inventory.stack.max_workers} at most",
-            f"instances together: {shown(total)}" + _spent(inventory, prices, now),
+            f"instances together: {_at_most(total, spot=any(i.spot for i in inventory.instances))}"
+            + _spent(inventory, prices, now),
         ),
         expendable=("zone", "type", "private"),
     )
+
+
+def _at_most(usd_per_hour: float | None, *, spot: bool) -> str:
+    """Write a price; a spot instance costs the on-demand price, which is what is known, at most."""
+    return f"{'at most ' if spot and usd_per_hour is not None else ''}{shown(usd_per_hour)}"
 
 
 def usd_so_far(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> float | None:

@@ -83,7 +83,10 @@ def describe_deployment(session: Session) -> str:
     config = session.config
     kinds = [config.master_instance_type, *[config.worker_instance_type] * config.workers]
     price = shown(total_per_hour(kinds, session.prices.per_hour(kinds, wait_s=3.0)))
-    nodes = f"a {config.master_instance_type} master and {config.workers} {config.worker_instance_type} workers"
+    types = " or ".join(config.worker_types)
+    nodes = f"a {config.master_instance_type} master and {config.workers} {types} workers"
+    if config.spot:
+        nodes += f", {max(0, config.workers - config.on_demand_workers)} of them on spot"
     return f"deploy stack {config.stack_name}: {nodes}, instances {price}{_ways_out(config)}."
 
 

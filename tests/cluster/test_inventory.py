@@ -55,6 +55,15 @@ def test_the_master_comes_first_and_workers_by_age() -> None:
     assert (found.master.public_ip, found.desired_workers) == ("198.18.1.2", 3)
 
 
+def test_spot_instances_are_told_from_others() -> None:
+    found = parse_inventory(
+        parse_stack(description()),
+        [group("workers", "i-1", "i-2")],
+        [{"Instances": [instance("i-1", InstanceLifecycle="spot"), instance("i-2")]}],
+    )
+    assert [(i.id, i.spot) for i in found.instances] == [("i-1", True), ("i-2", False)]
+
+
 def test_a_master_without_a_public_address_is_reached_over_session_manager_alone() -> None:
     reservations: list[Any] = [{"Instances": [instance("i-0")]}]
     for access, reachable in (("session-manager", True), ("port", False), ("", False)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 from pathlib import Path
@@ -53,6 +54,16 @@ def test_a_node_has_address_state_age_and_price() -> None:
         "workers: 1 of 2 wanted, 16 at most",
         "instances together: $0.382/h, $0.03 since their launch",
     )
+
+
+def test_a_spot_instance_is_told_and_costs_the_known_price_at_most() -> None:
+    spot = dataclasses.replace(INVENTORY.instances[1], spot=True)
+    table = status_table(dataclasses.replace(INVENTORY, instances=(INVENTORY.instances[0], spot)), PRICES, NOW)
+    assert (table.rows[1][2], table.rows[1][8]) == ("c5.2xlarge (spot)", "at most $0.340/h")
+    assert table.rows[0][8] == "$0.042/h"
+    assert table.footer[1].startswith("instances together: at most $0.382/h")
+    unknown = status_table(dataclasses.replace(INVENTORY, instances=(spot,)), {}, NOW)
+    assert unknown.rows[0][8] == "unknown"
 
 
 def test_one_unknown_price_makes_the_total_unknown() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 from pathlib import Path
@@ -122,6 +123,14 @@ def test_the_end_of_the_input_is_no_consent(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("builtins.input", mock.Mock(side_effect=EOFError))
     with pytest.raises(DeepcdkError, match="not done"):
         confirm("grow?", yes=False)
+
+
+def test_a_deployment_says_which_types_it_may_start_and_how_many_on_spot(task: Session) -> None:
+    task.config = dataclasses.replace(
+        task.config, workers=4, worker_alternatives=("c5.4xlarge",), spot=True, on_demand_workers=1
+    )
+    said = session.describe_deployment(task)
+    assert "4 c5.2xlarge or c5.4xlarge workers, 3 of them on spot" in said
 
 
 def test_enough_nodes_are_taken_as_they_are(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,23 @@ def test_a_dead_node_is_replaced_and_forgotten(own: EmbeddedCloud) -> None:
     assert survivors.items() <= registered(own).items()
 
 
+def test_a_spot_worker_that_is_taken_back_heeds_the_notice_and_is_replaced(own: EmbeddedCloud) -> None:
+    before = set(registered(own))
+    own.fab("up", "--yes", "--set", "worker_volume_gib=120", "--set", "spot=true")
+    assert set(registered(own)) == before, "what runs stays as it was bought"
+    scale(own, len(before) + 1)
+    assert eventually(lambda: len(registered(own)) == len(before) + 1, within_s=60)
+    (spot,) = set(registered(own)) - before
+    refused = own.localcloud("interrupt", next(iter(before)), check=False)
+    assert "only spot instances are interrupted" in refused.stderr
+    own.localcloud("interrupt", spot, "--notice", "12")
+    assert eventually(lambda: spot not in {i["InstanceId"] for i in own.instances("worker")}, within_s=60)
+    (master,) = own.instances("master")
+    told = own.localcloud("exec", master["InstanceId"], "--", "cat", f"/mnt/efs/.cluster/leaving/{spot}").stdout
+    assert "EC2 takes this spot instance back" in told
+    assert eventually(lambda: len(registered(own)) == len(before) + 1 and spot not in registered(own), within_s=90)
+
+
 def test_a_full_shared_disk_ends_the_push_with_a_clear_error(own: EmbeddedCloud) -> None:
     (master,) = own.instances("master")
     exec_ = ("exec", master["InstanceId"], "--")
