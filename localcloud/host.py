@@ -75,6 +75,7 @@ class Host:
         self.directory = directory
         self.region = region
         self.process: subprocess.Popen[bytes] | None = None
+        self.reboots = instance.reboots
         self._prepare()
         self.network = NetworkNamespace()
         # Opened for both directions, the pipe never ends while the host is up, whoever opens and closes it inside.
@@ -153,6 +154,12 @@ class Host:
                 if pid != self.process.pid:
                     _wait_briefly(self.process)
         self.process.wait()
+
+    def unplug(self) -> None:
+        """Kill the host and give it a new, unconnected network, as a machine that is switched off has none."""
+        self.kill()
+        self.network.close()
+        self.network = NetworkNamespace()
 
     def remove(self) -> None:
         """Kill the host and remove its network and its files."""

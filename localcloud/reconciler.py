@@ -78,6 +78,8 @@ class Reconciler:
         self._launch(snapshot, [i for i in snapshot.instances if i.id not in self.hosts and i.id not in self._given_up])
         for host in self.hosts.values():
             host.instance = wanted[host.instance.id]
+        if rebooted := [host for host in self.hosts.values() if host.reboots != host.instance.reboots]:
+            self._reboot(rebooted)
 
     @property
     def dead(self) -> bool:
@@ -165,13 +167,40 @@ class Reconciler:
             self.hosts[host.instance.id] = host
             self.consoles.open(host)
             self.switchboard.watch(host.console, self.consoles.reader(host))
-            image, shared = self.layout.layers / "image", self.layout.efs
-            try:
-                host.boot(image=image, shared=shared, binds=self.binds, environment=self.environment)
-            except OSError as error:  # such as no memory for another process; without one it would count as up for ever
-                self._remove([host])
-                self._give_up(host.instance.id, f"its host could not be started: {error}")
+            self._boot(host)
         log.info("started %d hosts in %.2f s", len(hosts), time.monotonic() - started)
+
+    def _boot(self, host: Host) -> None:
+        image, shared = self.layout.layers / "image", self.layout.efs
+        try:
+            host.boot(image=image, shared=shared, binds=self.binds, environment=self.environment)
+        except OSError as error:  # such as no memory for another process; without one it would count as up for ever
+            self._remove([host])
+            self._give_up(host.instance.id, f"its host could not be started: {error}")
+
+    def _reboot(self, hosts: Sequence[Host]) -> None:
+        """Shut hosts down and boot them again on the same disk, at the same address."""
+        self._shut_down(hosts)
+        for host in hosts:
+            host.unplug()
+            host.reboots = host.instance.reboots
+        linked = self._connect(hosts)
+        for host in hosts:
+            if host in linked:
+                self._boot(host)
+            else:
+                del self.hosts[host.instance.id]
+
+    def _shut_down(self, hosts: Sequence[Host]) -> None:
+        """End hosts, each with a moment to end by itself, and take them off their routers."""
+        for host in hosts:
+            host.shut_down()
+        deadline = time.monotonic() + _SHUTDOWN_S
+        for host in hosts:
+            host.wait_until(deadline)
+            host.kill()
+        for vpc_id, router in self.routers.items():
+            router.disconnect(host.instance for host in hosts if host.instance.vpc_id == vpc_id)
 
     def _connect(self, hosts: Sequence[Host]) -> list[Host]:
         """Link new hosts to their routers, a router's all at once; return those that are linked."""
@@ -189,14 +218,7 @@ class Reconciler:
 
     def _remove(self, hosts: Iterable[Host]) -> None:
         hosts = list(hosts)
-        for host in hosts:
-            host.shut_down()
-        deadline = time.monotonic() + _SHUTDOWN_S
-        for host in hosts:
-            host.wait_until(deadline)
-            host.kill()
-        for vpc_id, router in self.routers.items():
-            router.disconnect(host.instance for host in hosts if host.instance.vpc_id == vpc_id)
+        self._shut_down(hosts)
         for host in hosts:
             self.consoles.reader(host)()
             self.switchboard.forget(host.console)

@@ -99,6 +99,8 @@ class Instance:
     metadata_tokens_required: bool
     """Whether its metadata service demands a session token (IMDSv2)."""
     tags: tuple[tuple[str, str], ...]
+    reboots: int = 0
+    """How often it was rebooted by the API since its launch."""
     spot: bool = False
     ends_at: str = ""
     """When a spot instance that is taken back ends, ISO 8601, UTC; empty without a notice."""

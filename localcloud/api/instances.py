@@ -15,7 +15,7 @@ from moto.core.responses import ActionResult
 from moto.core.types import Base64EncodedString
 from moto.core.utils import utcnow
 from moto.ec2.exceptions import EC2ClientError, OperationNotPermitted4
-from moto.ec2.models.instances import InstanceBackend
+from moto.ec2.models.instances import Instance, InstanceBackend
 from moto.ec2.responses.general import General
 from moto.ec2.responses.instances import InstanceResponse
 
@@ -139,7 +139,24 @@ def apply(console: Console) -> None:
         return ActionResult(result)
 
     replace(General, "get_console_output", get_console_output)
+    _count_reboots()
     _correct_root_volume()
+
+
+def reboots(instance: Any) -> int:
+    """Return how often an instance was rebooted by RebootInstances."""
+    return int(getattr(instance, "deepcdk_reboots", 0))
+
+
+def _count_reboots() -> None:
+    """Note each reboot: moto only sets the state, which is `running` before and after."""
+    original = Instance.reboot
+
+    def reboot(self: Any) -> None:
+        original(self)
+        self.deepcdk_reboots = reboots(self) + 1
+
+    replace(Instance, "reboot", reboot)
     _correct_protection()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from localcloud.api import farewell, interruption
+from localcloud.api.instances import reboots
 from localcloud.snapshot import Instance, MountTarget, NatGateway, Rule, SecurityGroup, Snapshot, Subnet, Vpc
 
 # States in which an instance should have a host.
@@ -176,6 +177,7 @@ def _instance(ec2: Any, iam: Any, instance: Any) -> Instance:
         target_state=farewell.target_state(instance),
         metadata_tokens_required=instance.metadata_options.http_tokens == "required",
         tags=tuple(ec2.tags[instance.id].items()) if instance.id in ec2.tags else (),
+        reboots=reboots(instance),
     )
 
 

@@ -211,8 +211,15 @@ UNIT
   systemctl daemon-reload
   systemctl enable --now deepcdk-registry.service
 else
-  # shellcheck disable=SC2016 # expanded by the inner shell
-  setsid bash -c 'until "$0" watch; do sleep 5; done' "$root/opt/deepcdk/bin/registry" \
-    </dev/null >>"$root/var/log/deepcdk-registry.log" 2>&1 &
+  # Without systemd it is cloud-init that runs this at each boot.
+  per_boot=$root/var/lib/cloud/scripts/per-boot/deepcdk-registry
+  mkdir -p "${per_boot%/*}"
+  cat >"$per_boot" <<PER_BOOT
+#!/bin/bash
+setsid bash -c 'until "\$0" watch; do sleep 5; done' "$root/opt/deepcdk/bin/registry" \\
+  </dev/null >>"$root/var/log/deepcdk-registry.log" 2>&1 &
+PER_BOOT
+  chmod 755 "$per_boot"
+  "$per_boot"
 fi
 step='ready'

@@ -285,3 +285,32 @@ def test_a_host_that_cannot_be_started_fails_its_instance_and_no_other(
     own_world.show(snapshot(WORKER, MASTER))
     assert "could not be started" in own_world.cloud.failed[WORKER.id]
     assert own_world.reconciler.hosts.keys() == {MASTER.id}
+
+
+def test_a_rebooted_host_has_its_disk_its_keys_and_its_address_and_none_of_its_processes(own_world: World) -> None:
+    program = b"""#!/bin/bash
+echo from the first boot > /kept
+mkdir -p /var/lib/cloud/scripts/per-boot
+printf '#!/bin/bash\ntouch /booted-again\n' > /var/lib/cloud/scripts/per-boot/mark
+chmod 755 /var/lib/cloud/scripts/per-boot/mark
+rm -f /booted-again
+sleep 4243 &
+"""
+    booting = dataclasses.replace(MASTER, user_data=program)
+    own_world.show(snapshot(booting))
+    host = own_world.reconciler.hosts[MASTER.id]
+    until(lambda: own_world.reconciler.consoles.result(MASTER.id) == 0)
+
+    def said(script: str) -> str:
+        return str(own_world.execute(MASTER, script).stdout)
+
+    files = ("/etc/ssh/ssh_host_ed25519_key.pub", "/proc/sys/kernel/random/boot_id")
+    before = [said(f"cat {file}") for file in files]
+    own_world.show(snapshot(dataclasses.replace(booting, reboots=1)))
+    assert own_world.reconciler.hosts[MASTER.id] is host
+    until(lambda: said("ls /booted-again") == "/booted-again\n")
+    key, boot_id = [said(f"cat {file}") for file in files]
+    assert (key == before[0], boot_id == before[1]) == (True, False)
+    assert said("cat /kept") == "from the first boot\n"
+    assert "4243" not in said("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+    until(lambda: reachable(own_world.internet.laptop, MASTER_PUBLIC, 22))

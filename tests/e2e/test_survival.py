@@ -1,0 +1,88 @@
+"""What a run survives: the death of the laptop that started it, the wait in a queue, a reboot of the master."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from typing import Any
+
+from tests.e2e.conftest import EmbeddedCloud, eventually
+from tools import demo
+
+
+def states(cloud: EmbeddedCloud) -> dict[str, dict[str, Any]]:
+    """Return the state of each run by its id; nothing while the master cannot be asked."""
+    done = cloud.fab("runs", "--json", check=False)
+    return {run["run_id"]: run for run in json.loads(done.stdout)} if done.returncode == 0 else {}
+
+
+def start(cloud: EmbeddedCloud, *words: str) -> str:
+    """Start a run and leave it; return its id."""
+    said = cloud.fab("train", "--nodes", "2", "--yes", "--detach", *words).stdout
+    found = re.search(r"run (\S+): \d+ ranks", said)
+    assert found is not None
+    return found[1]
+
+
+def test_a_laptop_killed_in_mid_run_changes_nothing_and_a_new_attach_shows_it_from_the_start(
+    cluster: EmbeddedCloud,
+) -> None:
+    command = demo.localcloud("run", "--name", cluster.name, "--", "fab", "train", "--nodes", "2", "--epochs", "10")
+    following = subprocess.Popen(
+        [*command, "--yes", *demo.settings(2)],
+        cwd=demo.ROOT,
+        env=demo.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert following.stdout is not None
+    run = ""
+    for line in following.stdout:
+        run = run or next(iter(re.findall(r"run (\S+): 2 ranks", line)), "")
+        if line.startswith("epoch 2/10"):
+            break
+    following.send_signal(signal.SIGKILL)
+    assert following.wait(timeout=20) == -signal.SIGKILL
+    following.stdout.close()
+    assert states(cluster)[run]["state"] == "running"
+    shown = cluster.fab("attach", "--run", run).stdout
+    epochs = re.findall(r"^epoch (\d+)/10, [\d,]+ images/s, .*test", shown, flags=re.MULTILINE)
+    assert epochs == [str(epoch) for epoch in range(1, 11)]
+    assert f"run {run} succeeded" in shown
+
+
+def test_a_rebooted_master_tells_what_became_of_the_run_keeps_the_queue_and_resumes_on_request(
+    cluster: EmbeddedCloud,
+) -> None:
+    first = start(cluster, "--epochs", "5000")
+    second = start(cluster, "--epochs", "1", "--queue")
+    refused = cluster.fab("train", "--nodes", "2", "--yes", check=False)
+    assert (refused.returncode, f"run {first} is live" in refused.stderr) == (1, True)
+    assert states(cluster)[second]["position"] == 1
+    assert eventually(lambda: (states(cluster)[first]["epoch"] or {}).get("epoch", 0) >= 2, within_s=60)
+    (master,) = cluster.instances("master")
+    cluster.aws("ec2", "reboot-instances", "--instance-ids", master["InstanceId"])
+    try:
+
+        def told() -> bool:
+            found = states(cluster)
+            return bool(found) and found[first]["state"] == "failed" and found[second]["state"] == "succeeded"
+
+        assert eventually(told, within_s=120, every_s=2), states(cluster)
+        assert states(cluster)[first]["reason"] == "supervisor died: the master was rebooted"
+        assert [i["InstanceId"] for i in cluster.instances("master")] == [master["InstanceId"]]
+        copied = json.loads(cluster.fab("show", "--run", first, "--from-bucket", "--json").stdout)
+        assert copied["state"]["state"] == "failed"
+        before = json.loads(cluster.fab("show", "--run", first, "--json").stdout)
+        assert f"goes on from {before['checkpoints'][-1]}" in cluster.fab("resume", first, "--detach").stdout
+
+        def beyond() -> bool:
+            run = states(cluster)[first]
+            return bool(run["state"] == "running" and run["epoch"]["epoch"] > before["state"]["epoch"]["epoch"])
+
+        assert eventually(beyond, within_s=60)
+    finally:
+        cluster.fab("stop", "--run", first, check=False)
