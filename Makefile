@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit lint bench lock clean
+.PHONY: help setup demo test test-unit lint bench lock snapshots clean
 
 python := .venv/bin/python
 # Tests that need no root, no hosts and no TensorFlow.
@@ -36,6 +36,9 @@ bench: setup ## measure the times that the README states
 
 lock: setup ## resolve the lock files anew from pyproject.toml
 	$(python) -m tools.lock
+
+snapshots: setup ## write the committed templates anew (tests/stacks/snapshots), after a change of stacks/ that is meant
+	$(python) -m tests.stacks.snapshots
 
 clean: ## remove what set-up and tests made in this clone; what is kept for all clones stays in ~/.cache/deepcdk
 	rm -rf .venv .setup node_modules cdk.out* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -166,6 +166,13 @@ class NodeGroup(Construct):
                 reason="The registry on the shared file system tells who came and went.",
             ),
         )
+        if props.market.mixed:
+            Validations.of(group).acknowledge(
+                Acknowledgment(
+                    id="AwsSolutions-EC26",
+                    reason="The rule fails on a group of several types; its launch template's volumes are encrypted.",
+                )
+            )
         return group
 
 

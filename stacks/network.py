@@ -84,7 +84,14 @@ class Network(Construct):
         return vpc, public, private
 
     def _subnet(self, name: str, id: str) -> ec2.ISubnet:
-        return ec2.Subnet.from_subnet_attributes(self, name, subnet_id=id, availability_zone=UNKNOWN)
+        subnet = ec2.Subnet.from_subnet_attributes(self, name, subnet_id=id, availability_zone=UNKNOWN)
+        Validations.of(subnet).acknowledge(
+            Acknowledgment(
+                id="@aws-cdk/aws-ec2:noSubnetRouteTableId",
+                reason="Routes of an existing VPC are its owner's: nothing here reads or changes them.",
+            )
+        )
+        return subnet
 
     @property
     def masters_ways_out(self) -> list[IDependable]:

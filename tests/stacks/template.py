@@ -82,13 +82,17 @@ class Template:
                 yield from inline["PolicyDocument"]["Statement"]
 
     def user_data(self, group: str) -> str:
-        """Return the user data of a group's nodes, with references written as ${NAME}."""
+        """Return the user data of a group's nodes, with references written as ${NAME} and ${NAME.ATTRIBUTE}."""
         joined = self.template_of(group)["UserData"]["Fn::Base64"]["Fn::Join"]
-        return str(joined[0]).join(part if isinstance(part, str) else f"${{{part['Ref']}}}" for part in joined[1])
+        return str(joined[0]).join(part if isinstance(part, str) else _reference(part) for part in joined[1])
 
     def text(self) -> str:
         """Return the whole template as text."""
         return json.dumps(self.document)
+
+
+def _reference(part: dict[str, Any]) -> str:
+    return f"${{{part['Ref'] if 'Ref' in part else '.'.join(part['Fn::GetAtt'])}}}"
 
 
 def _group(reference: dict[str, Any]) -> str:

@@ -5,93 +5,60 @@ Also the statements that are attached to a resource and say who may use it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from stacks.sessions import AGENT_ACTIONS
-from tests.stacks.conftest import Synthesise
+from tests.stacks.clusters import CLUSTERS
+from tests.stacks.policies import EVERYWHERE, allowing, excess, listed
+from tests.stacks.synthesis import Inspected
 from tests.stacks.template import Template
-from tests.stacks.test_clusters import CASES
-from tests.stacks.test_template import BOUNDED, NO_SSH, OBSERVED, WATCHED
 
-# Actions whose service knows no resource to name, and why that is no open door.
-EVERYWHERE = {
-    **dict.fromkeys(AGENT_ACTIONS, "Session Manager's channels are made by their opening, and have no names before"),
-    "cloudwatch:PutMetricData": "CloudWatch knows no resource for it; a condition holds it to the cluster's namespace",
-}
-# Policies of AWS that are attached whole, and why.
-MANAGED: dict[str, str] = {}
-
-TEMPLATES: dict[str, dict[str, Any]] = {
-    **{name: case.values for name, case in CASES.items()},
-    "observed": OBSERVED,
-    "bounded": BOUNDED,
-    "all of both": {**OBSERVED, **BOUNDED},
-    "no SSH port": NO_SSH,
-    "watched": WATCHED,
-}
+# Statements too wide, by the type of the resource that carries them, and what is said of each.
+TOO_WIDE: list[tuple[str, dict[str, Any], str]] = [
+    ("AWS::IAM::Policy", {"Action": "s3:*", "Resource": "arn:aws:s3:::mine"}, "action s3:*"),
+    ("AWS::IAM::Policy", {"Action": ["ec2:RunInstances"], "Resource": "*"}, "ec2:RunInstances on every resource"),
+    ("AWS::IAM::Policy", {"Action": "cloudwatch:PutMetricData", "Resource": "*"}, "no condition"),
+    ("AWS::IAM::Policy", {"NotAction": "iam:PassRole", "Resource": "mine"}, "NotAction"),
+    ("AWS::S3::BucketPolicy", {"Action": "s3:GetObject", "Resource": "*", "Principal": "*"}, "anybody"),
+    ("AWS::KMS::Key", {"Action": "kms:*", "Resource": "*", "Principal": {"AWS": "*"}}, "action kms:*"),
+]
 
 
-@pytest.fixture(params=list(TEMPLATES.values()), ids=list(TEMPLATES))
-def each_template(request: pytest.FixtureRequest, synthesise: Synthesise) -> Template:
-    return synthesise(**request.param)
+@pytest.fixture(params=list(CLUSTERS))
+def each_template(request: pytest.FixtureRequest, inspected: Callable[[str], Inspected]) -> Template:
+    return inspected(request.param).template
 
 
-def listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+def test_no_template_allows_more_than_is_listed(each_template: Template) -> None:
+    assert list(excess(each_template)) == []
 
 
-def documents(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield every policy document, wherever in the template it stands."""
-    if isinstance(value, dict):
-        if "Statement" in value:
-            yield value
-        for below in value.values():
-            yield from documents(below)
-    elif isinstance(value, list):
-        for below in value:
-            yield from documents(below)
+def test_the_walk_sees_more_than_the_roles_own_policies(inspected: Callable[[str], Inspected]) -> None:
+    template = inspected("everything").template
+    assert len(allowing(template.resources)) > len(list(template.statements())) > 3
 
 
-def allowing(template: Template) -> list[dict[str, Any]]:
-    """Return every statement of the template that allows something to somebody."""
-    found = [each for document in documents(template.resources) for each in listed(document["Statement"])]
-    return [each for each in found if each["Effect"] == "Allow"]
+@pytest.mark.parametrize(("kind", "statement", "said"), TOO_WIDE, ids=[said for _, _, said in TOO_WIDE])
+def test_a_statement_that_is_too_wide_is_found(
+    kind: str, statement: dict[str, Any], said: str, inspected: Callable[[str], Inspected]
+) -> None:
+    document = copy.deepcopy(inspected("everything").template.document)
+    carrier = next(item for item in document["Resources"].values() if item["Type"] == kind)
+    carrier["Properties"]["AnyPolicy"] = {"Statement": {"Effect": "Allow", **statement}}
+    assert any(said in text for text in excess(Template(document)))
 
 
-def test_the_walk_sees_more_than_the_roles_own_policies(synthesise: Synthesise) -> None:
-    template = synthesise(**OBSERVED, **BOUNDED)
-    assert len(allowing(template)) > len(list(template.statements())) > 3
+def test_a_policy_that_is_attached_whole_is_found(inspected: Callable[[str], Inspected]) -> None:
+    document = copy.deepcopy(inspected("default CPU").template.document)
+    role = next(item for item in document["Resources"].values() if item["Type"] == "AWS::IAM::Role")
+    role["Properties"]["ManagedPolicyArns"] = ["arn:aws:iam::aws:policy/AmazonS3FullAccess"]
+    assert any("attached whole" in text for text in excess(Template(document)))
 
 
-def test_no_statement_allows_an_action_by_wildcard_or_by_exclusion(each_template: Template) -> None:
-    for statement in allowing(each_template):
-        assert "NotAction" not in statement and "NotResource" not in statement and "NotPrincipal" not in statement
-        assert not [action for action in listed(statement["Action"]) if "*" in action], statement
-
-
-def test_every_resource_is_named_where_the_service_knows_one(each_template: Template) -> None:
-    for statement in allowing(each_template):
-        if "*" in listed(statement.get("Resource", [])):
-            assert set(listed(statement["Action"])) <= EVERYWHERE.keys(), statement
-            assert statement.get("Condition") or set(statement["Action"]) == set(AGENT_ACTIONS), statement
-
-
-def test_nobody_but_services_and_this_account_is_allowed_anything_by_a_resource(each_template: Template) -> None:
-    for statement in allowing(each_template):
-        for principal in listed(statement.get("Principal", [])):
-            if principal == "*" or principal == {"AWS": "*"}:
-                assert statement.get("Condition"), statement
-
-
-def test_policies_that_are_attached_whole_are_listed_with_a_reason(each_template: Template) -> None:
-    for role in each_template.of("AWS::IAM::Role").values():
-        assert {str(arn) for arn in role.get("ManagedPolicyArns", [])} <= MANAGED.keys()
-
-
-def test_every_exception_is_one_that_a_template_needs(synthesise: Synthesise) -> None:
-    statements = [each for values in TEMPLATES.values() for each in allowing(synthesise(**values))]
-    open_ones = [each for each in statements if "*" in listed(each.get("Resource", []))]
+def test_every_exception_is_one_that_a_template_needs(inspected: Callable[[str], Inspected]) -> None:
+    of_roles = [each for name in CLUSTERS for each in inspected(name).template.statements()]
+    open_ones = [each for each in of_roles if "*" in listed(each.get("Resource", []))]
     assert {action for each in open_ones for action in listed(each["Action"])} == set(EVERYWHERE)

@@ -1,0 +1,70 @@
+"""A configuration made into a template, in this process: without checks by others, or before cdk-nag."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from stacks.config import ClusterConfig
+from tests.stacks.template import Template
+
+PROJECT: Final = Path(__file__).parents[2]
+
+
+@functools.cache
+def flags() -> dict[str, Any]:
+    """Return the CDK's feature flags, as in cdk.json."""
+    context: dict[str, Any] = json.loads((PROJECT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    return context
+
+
+def synthesise(config: ClusterConfig) -> Template:
+    """Return the template of a configuration."""
+    os.environ["CDK_VALIDATION"] = "false"  # 2 s at the first synth; test_template.py runs with all rules on
+    from aws_cdk import App, assertions
+
+    from stacks.cluster import ClusterStack
+
+    stack = ClusterStack(App(analytics_reporting=False, context=flags()), config)
+    return Template(dict(assertions.Template.from_stack(stack).to_json()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inspected:
+    """A template, and what cdk-nag's AwsSolutions found in it that is not acknowledged."""
+
+    template: Template
+    findings: list[str]
+
+
+def inspect(config: ClusterConfig) -> Inspected:
+    """Synthesise a configuration once, under cdk-nag."""
+    os.environ["CDK_VALIDATION"] = "false"
+    from aws_cdk import App, Validations
+    from cdk_nag import AwsSolutionsChecks
+
+    from stacks.cluster import ClusterStack
+
+    with tempfile.TemporaryDirectory() as outdir:
+        app = App(analytics_reporting=False, context=flags(), outdir=outdir)
+        ClusterStack(app, config)
+        Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+        try:
+            app.synth()
+        except RuntimeError as error:
+            if "ValidationFailed" not in str(error):
+                raise
+        report = json.loads(Path(outdir, "validation-report.json").read_text(encoding="utf-8"))
+        document = json.loads(Path(outdir, f"{config.stack_name}.template.json").read_text(encoding="utf-8"))
+    found = [
+        f"{violation['ruleName']}: {violation['description']}"
+        for plugin in report["pluginReports"]
+        if plugin["pluginName"] == "AwsSolutions"
+        for violation in plugin["violations"]
+    ]
+    return Inspected(template=Template(document), findings=found)
