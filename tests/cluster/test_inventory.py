@@ -113,10 +113,11 @@ def test_a_deployed_stack_is_found_with_its_nodes(aws: Aws) -> None:
     data = {"ImageId": image, "InstanceType": "t3.medium"}
     aws.client("ec2").create_launch_template(LaunchTemplateName="nodes", LaunchTemplateData=data)
     template = {"LaunchTemplateName": "nodes", "Version": "$Latest"}
+    subnet = aws.client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
     for name, count in (("masters", 1), ("workers", 2)):
         scaling.create_auto_scaling_group(
             AutoScalingGroupName=name, LaunchTemplate=template, MinSize=0, MaxSize=4, DesiredCapacity=count,
-            AvailabilityZones=["us-east-1a"],
+            VPCZoneIdentifier=subnet,
         )  # fmt: skip
     found = find(aws, "deepcdk")
     assert [i.role for i in found.instances] == ["master", "worker", "worker"]
