@@ -49,15 +49,14 @@ def status_table(inventory: Inventory, prices: Mapping[str, float | None], now: 
     )
     total = total_per_hour([i.type for i in inventory.instances], prices)
     workers = len(inventory.workers)
-    any(i.spot for i in inventory.instances)
+    on_spot = any(i.spot for i in inventory.instances)
     return Table(
         title=f"stack {inventory.stack.name}: {inventory.stack.status}",
         columns=("role", "instance", "type", "state", "private", "public", "zone", "age", "price"),
         rows=rows,
         footer=(
             f"workers: {workers} of {inventory.desired_workers} wanted, {inventory.stack.max_workers} at most",
-            f"instances together: {_at_most(total, spot=any(i.spot for i in inventory.instances))}"
-            + _spent(inventory, prices, now),
+            f"instances together: {_at_most(total, spot=on_spot)}" + _spent(inventory, prices, now),
         ),
         expendable=("zone", "type", "private"),
     )
