@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from stacks.keys.rules import matches, one_of, within
+from stacks.keys.rules import is_mount, matches, one_of, within
 
 # The strategies of an Auto Scaling group that take its instance types by name.
 SPOT_ALLOCATIONS: Final = (
@@ -131,12 +131,8 @@ class ComputeKeys:
             r"(?:cr-[0-9a-f]{8,17}|arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:[0-9]{12}:group/[\w.-]+)?",
             "cr- and hexadecimal digits, the ARN of a resource group, or empty",
         )
-        matches(
-            self,
-            "scratch_mount",
-            r"(?:(?:/[A-Za-z0-9][A-Za-z0-9_-]*)+)?",
-            "an absolute path of letters, digits, - and _",
-        )
+        if self.scratch_mount:
+            is_mount(self, "scratch_mount")
         if self.termination_notice_s:
             within(self, "termination_notice_s", 30, 7200)
         within(self, "ready_timeout_min", 1, 720)

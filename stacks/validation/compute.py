@@ -85,7 +85,7 @@ def _capacity(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _scratch(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that there are disks to mount, on every type, and that they hide no other directory."""
+    """Check that there are disks to mount, on every type."""
     key, place = "scratch_mount", config.scratch_mount
     if not place:
         return
@@ -97,15 +97,3 @@ def _scratch(config: ClusterConfig) -> Iterator[Problem]:
                 rule=f"{kind.name} has no NVMe instance store",
                 remedy="leave it out, or take a type with one, such as c5d, g5 or p5",
             )
-    if nested(place, config.efs_mount):
-        yield Problem(
-            key=key,
-            value=place,
-            rule=f"and efs_mount {config.efs_mount} lie within each other",
-            remedy="give each a directory of its own, such as /mnt/scratch",
-        )
-
-
-def nested(one: str, other: str) -> bool:
-    """Say whether a directory is, or lies within, the other one, either way round."""
-    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")

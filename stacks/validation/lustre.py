@@ -78,6 +78,8 @@ def _mounts(config: ClusterConfig) -> Iterator[Problem]:
     found = {"efs_mount": config.efs_mount}
     if config.fsx_capacity_gib:
         found["fsx_mount"] = config.fsx_mount
+    if config.scratch_mount:
+        found["scratch_mount"] = config.scratch_mount
     for (first, upper), (second, lower) in itertools.combinations(found.items(), 2):
         one, other = PurePosixPath(upper), PurePosixPath(lower)
         if one.is_relative_to(other) or other.is_relative_to(one):

@@ -183,7 +183,9 @@ def test_scratch_wants_disks_on_every_type_and_a_directory_of_its_own() -> None:
     assert keys(**disks, worker_alternatives=("c5.2xlarge",)) == ["scratch_mount"]
     assert keys(**disks, efs_mount="/mnt/scratch") == ["scratch_mount"]
     assert keys(**disks, efs_mount="/mnt/scratch/efs") == ["scratch_mount"]
-    assert keys(**disks, efs_mount="/mnt") == ["scratch_mount"]
+    assert keys(**disks, fsx_capacity_gib=1200, fsx_mount="/mnt/scratch/fsx") == ["scratch_mount"]
+    with pytest.raises(ConfigError, match="which the node itself needs"):
+        build(**{**disks, "scratch_mount": "/opt/deepcdk"})
     assert not problems(**disks, efs_mount="/mnt/scratches")
 
 
