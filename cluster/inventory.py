@@ -33,6 +33,8 @@ class Stack:
     max_workers: int
     ssh_access: str = SSH_PORT_OPEN
     """The way to the master: `port`, or `session-manager`."""
+    scratch_mount: str = ""
+    """Where the workers have their instance store; empty: they mount none."""
 
     @property
     def runs_root(self) -> str:
@@ -142,6 +144,7 @@ def _stack(description: Mapping[str, Any]) -> Stack:
         login_user=outputs.get(Output.LOGIN_USER, ""),
         max_workers=int(outputs.get(Output.MAX_WORKERS) or 0),
         ssh_access=outputs.get(Output.SSH_ACCESS) or SSH_PORT_OPEN,  # stacks of earlier versions do not say
+        scratch_mount=outputs.get(Output.SCRATCH_MOUNT, ""),
     )
 
 

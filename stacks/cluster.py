@@ -10,6 +10,7 @@ from constructs import Construct
 
 from stacks import images, market
 from stacks.boot import BootSettings, user_data
+from stacks.buckets import admit_reading
 from stacks.compute import NodeGroup, NodeGroupProps, Volume
 from stacks.config import MASTER, WORKER, ClusterConfig, Output
 from stacks.encryption import Encryption, EncryptionProps
@@ -73,6 +74,8 @@ class ClusterStack(Stack):
         )
         self.lustre = self._create_lustre()
         self.roles = NodeRoles(self, "Roles", NodeRolesProps(bucket=self.storage.bucket, key=self.encryption.key))
+        for role in (self.roles.master, self.roles.workers):
+            admit_reading(role, config.data_buckets)
         self.flow_logs = FlowLogs(
             self, "FlowLogs", FlowLogsProps(config=config, network=self.network, key=self.encryption.key)
         )
@@ -228,5 +231,7 @@ class ClusterStack(Stack):
         }
         if self.lustre:
             values |= {Output.FSX_ID: self.lustre.file_system.ref, Output.FSX_MOUNT: self.config.fsx_mount}
+        if self.config.scratch_mount:
+            values |= {Output.SCRATCH_MOUNT: self.config.scratch_mount}
         for key, value in values.items():
             CfnOutput(self, key, value=value)

@@ -60,6 +60,8 @@ class Output:
     # Of a cluster with a Lustre file system alone.
     FSX_ID: Final = "FsxFileSystemId"
     FSX_MOUNT: Final = "FsxMount"
+    # Of a cluster with scratch_mount alone.
+    SCRATCH_MOUNT: Final = "ScratchMount"
 
 
 class Guard:

@@ -42,6 +42,8 @@ class StorageKeys(LustreKeys):
     """With `bucket_versioning`: days after which an older version is removed. 0: never."""
     bucket_expire_runs_days: int = 0
     """Days after which a run's files leave the run bucket. 0: never."""
+    data_buckets: tuple[str, ...] = ()
+    """Buckets of yours that the nodes may list and read, for `fab stage-data s3://...`; none by default."""
     retain_data: bool = True
     """Keep the shared file system and the run bucket when the stack is destroyed."""
     kms_key: str = ""
@@ -60,4 +62,10 @@ class StorageKeys(LustreKeys):
         one_of(self, "efs_archive_after_days", *EFS_DAYS)
         within(self, "bucket_expire_versions_days", 0, 3650)
         within(self, "bucket_expire_runs_days", 0, 3650)
+        matches(
+            self,
+            "data_buckets",
+            r"(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
+            "the name of a bucket, without s3:// and without a prefix",
+        )
         matches(self, "kms_key", rf"(?:create|{_KEY_ARN})?", "create, the ARN of a key (not of an alias), or empty")

@@ -1,0 +1,174 @@
+"""The manifest of a data set: each file's path, size and SHA-256, kept beside the data as JSON lines.
+
+Standard library only: the laptop makes it, the nodes check what they hold by it. A path is data and never meets a
+shell; bytes of it that are not UTF-8 stand as lone surrogates, as Python's file functions give and take them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import heapq
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any, Final
+
+FORMAT: Final = 1
+SUFFIX: Final = ".manifest"
+BLOCK: Final = 1 << 20
+NAME_RULE: Final = "1 to 100 of letters, digits, . _ and -, a letter or digit first, and not ending in .manifest"
+
+
+class ManifestError(ValueError):
+    """Report a manifest that is none, or a name that could lead out of its directory."""
+
+
+def check_name(name: str) -> str:
+    """Return the name of a data set, which is that of its directory too. Raises ManifestError."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name, flags=re.ASCII) or name.endswith(SUFFIX):
+        raise ManifestError(f"name {name!r}: must be {NAME_RULE}")
+    return name
+
+
+def check_path(path: str) -> str:
+    """Return the path of a file within its data set. Raises ManifestError for one that could lead out of it."""
+    if not path or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ManifestError(f"path {path!r}: must lie within its directory, without empty parts, `.` and `..`")
+    return path
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Hold one file of a data set."""
+
+    path: str
+    """Relative, with `/` between its parts."""
+    size: int
+    """Bytes."""
+    sha256: str = ""
+    """64 hexadecimal digits; empty for an object in a bucket that nobody has read yet."""
+    etag: str = ""
+    """What S3 calls this content of the object; empty for a file that came from a laptop."""
+
+    def __post_init__(self) -> None:
+        check_path(self.path)
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 0:
+            raise ManifestError(f"size of {self.path!r}: {self.size!r} is no number of bytes")
+        if self.sha256 and not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
+            raise ManifestError(f"sha256 of {self.path!r}: not 64 hexadecimal digits")
+
+    def to_line(self) -> str:
+        """Return the entry as one line of JSON, in ASCII."""
+        return json.dumps({name: value for name, value in dataclasses.asdict(self).items() if value or name == "size"})
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Entry:
+        """Build the entry from its JSON. Raises ManifestError."""
+        try:
+            return cls(**document)
+        except TypeError as error:
+            raise ManifestError(f"not an entry of a manifest: {error}") from None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Hold what a data set consists of, by path."""
+
+    entries: tuple[Entry, ...]
+    source: str = ""
+    """Where it came from, in words for people."""
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        folders: set[str] = set()
+        for entry in self.entries:
+            if entry.path in seen:
+                raise ManifestError(f"path {entry.path!r}: stands there twice")
+            seen.add(entry.path)
+            parts = entry.path.split("/")
+            folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
+        if both := seen & folders:
+            raise ManifestError(f"path {min(both)!r}: is a file and a directory at once")
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry], source: str = "") -> Manifest:
+        """Build it from entries in any order."""
+        return cls(entries=tuple(sorted(entries, key=lambda entry: entry.path)), source=source)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all files together."""
+        return sum(entry.size for entry in self.entries)
+
+    @property
+    def digest(self) -> str:
+        """Return one hash for all paths, sizes and contents: equal where the data are."""
+        listed = json.dumps([[entry.path, entry.size, entry.sha256] for entry in self.entries])
+        return hashlib.sha256(listed.encode("ascii")).hexdigest()
+
+    def by_path(self) -> dict[str, Entry]:
+        """Return the entries by their paths."""
+        return {entry.path: entry for entry in self.entries}
+
+    def to_text(self) -> str:
+        """Return the manifest as JSON lines, in ASCII: a head, which counts, and a line for each file."""
+        head = {"format": FORMAT, "files": len(self.entries), "bytes": self.size, "source": self.source}
+        return "".join(f"{line}\n" for line in (json.dumps(head), *(entry.to_line() for entry in self.entries)))
+
+    @classmethod
+    def from_text(cls, text: str) -> Manifest:
+        """Parse a manifest. Raises ManifestError with the number of the first bad line."""
+        entries: list[Entry] = []
+        head: dict[str, Any] = {}
+        for number, line in enumerate(text.split("\n")[:-1] if text else [], start=1):
+            try:
+                document = json.loads(line)
+                if number == 1:
+                    head = {"format": document["format"], "files": document["files"], "source": document["source"]}
+                else:
+                    entries.append(Entry.from_document(document))
+            except (ValueError, KeyError, TypeError) as error:
+                raise ManifestError(f"line {number} of a manifest: {error}") from None
+        if head.get("format") != FORMAT or head.get("files") != len(entries):
+            raise ManifestError(f"a manifest of {head.get('files')} files has {len(entries)}: it is not whole")
+        return cls.of(entries, str(head["source"]))
+
+
+def shard(entries: Iterable[Entry], index: int, count: int) -> tuple[Entry, ...]:
+    """Return the files of shard `index` of `count`: whole files, every one in one shard, the bytes as even as can be.
+
+    The same for the same files, in whatever order they come: the largest first, each to where the fewest bytes are.
+    """
+    if not 0 <= index < count:
+        raise ManifestError(f"shard {index} of {count}: there is none")
+    loads = [(0, number) for number in range(count)]
+    chosen = []
+    for entry in sorted(entries, key=lambda entry: (-entry.size, entry.path)):
+        load, number = heapq.heappop(loads)
+        # An empty file weighs something too, or they all would lie in one shard.
+        heapq.heappush(loads, (load + entry.size + 1, number))
+        if number == index:
+            chosen.append(entry)
+    return tuple(sorted(chosen, key=lambda entry: entry.path))
+
+
+def sha256_of(file: IO[bytes]) -> tuple[str, int]:
+    """Return the SHA-256 of what is left to read of a file, and how many bytes that was."""
+    digest, size = hashlib.sha256(), 0
+    while block := file.read(BLOCK):
+        digest.update(block)
+        size += len(block)
+    return digest.hexdigest(), size
+
+
+def is_as_listed(path: Path, entry: Entry) -> bool:
+    """Tell whether a file is there with the right size and the right content, which is read for that."""
+    try:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size != entry.size:
+            return False
+        with path.open("rb") as file:
+            return sha256_of(file) == (entry.sha256, entry.size)
+    except (FileNotFoundError, NotADirectoryError):
+        return False

@@ -1,0 +1,41 @@
+"""Facts about the user's own buckets: the nodes read those that are named, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.stacks.conftest import Synthesise
+from tests.stacks.template import Template
+
+NAMED = ("my-data", "other.data")
+
+
+def s3_statements(template: Template) -> list[dict[str, Any]]:
+    return [each for each in template.statements() if "s3:" in str(each["Action"])]
+
+
+def arn(bucket: str) -> dict[str, Any]:
+    return {"Fn::Join": ["", ["arn:", {"Ref": "AWS::Partition"}, f":s3:::{bucket}"]]}
+
+
+def test_nothing_is_readable_by_default(synthesise: Synthesise) -> None:
+    assert "my-data" not in str(synthesise().document)
+    assert len(s3_statements(synthesise())) == 2  # the runs in the run bucket
+
+
+def test_both_roles_may_list_and_read_the_named_buckets_and_no_more(synthesise: Synthesise) -> None:
+    template = synthesise(data_buckets=NAMED)
+    ours = [each for each in s3_statements(template) if "my-data" in str(each)]
+    assert len(ours) == 4  # two statements for each of two roles
+    listing = {"Action": "s3:ListBucket", "Effect": "Allow", "Resource": [arn(name) for name in NAMED]}
+    reading = {"Action": "s3:GetObject", "Effect": "Allow", "Resource": [arn(f"{name}/*") for name in NAMED]}
+    assert all(each in (listing, reading) for each in ours)
+    assert ours.count(listing) == ours.count(reading) == 2
+    holders = {item["Ref"] for each in template.of("AWS::IAM::Policy").values() for item in each["Roles"]}
+    assert len(holders) == 2
+
+
+def test_the_scratch_directory_is_an_output_where_there_is_one(synthesise: Synthesise) -> None:
+    with_disks = synthesise(worker_instance_type="c5d.2xlarge", scratch_mount="/mnt/scratch", spot=True)
+    assert with_disks.document["Outputs"]["ScratchMount"]["Value"] == "/mnt/scratch"
+    assert "ScratchMount" not in synthesise().document["Outputs"]
