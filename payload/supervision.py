@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
-import pwd
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,15 +16,15 @@ from typing import IO, Any, Final
 
 from payload import dossier, equipment, preflight, reaper, vault
 from payload.archive import Copier
-from payload.errand import Completed, execute, remote_command
-from payload.knobs import Knobs
-from payload.launch import NODE_PYTHON, Launch, Node
+from payload.crew import POLL_S, Crew, login, tail
+from payload.errand import Completed, execute
+from payload.inspection import Inspection
+from payload.launch import NODE_PYTHON, Launch
 from payload.launcher import document, horovodrun, launcher_environment
 from payload.owner import Owner
 from payload.program import stage
 from payload.runs import RunDirectory, Runs, State, write_atomically
 
-POLL_S: Final = 0.2
 HEARTBEAT_S: Final = 5.0
 PREPARE_TIMEOUT_S: Final = 1800.0
 """Building Horovod on a node of a new type takes minutes; done once for each node and kept."""
@@ -66,17 +62,31 @@ class Supervisor:
     def __init__(
         self, runs: Runs, launch: Launch, log: IO[bytes], run: Callable[[Sequence[str], float], Completed] = execute
     ) -> None:
-        self.runs, self.launch, self.log, self._run = runs, launch, log, run
+        self.runs, self.launch, self.log = runs, launch, log
         self.directory: RunDirectory = runs[launch.run_id]
-        self.ssh = f"{launch.payload_directory}/payload/bin/ssh"
         self.state = first_state(launch)
         self._stop_requested = False
+        self._crew = Crew(
+            launch, runs.root, run, beat=self._heartbeat, gives_up=self._stops_before_launch, say=self._say
+        )
+        self._inspection = Inspection(
+            launch=launch,
+            directory=self.directory,
+            runs_root=runs.root,
+            crew=self._crew,
+            gives_up=self._stops_before_launch,
+            tell=lambda reason: self._update(reason=reason),
+            say=self._say,
+        )
         self._copier = Copier(self.directory, run)
         self._course: dict[str, Any] = {"archive": self._copier.address, "times": {}}
 
     def request_stop(self, *_: object) -> None:
         """Ask for a graceful end; the handler of SIGTERM."""
         self._stop_requested = True
+
+    def _stops_before_launch(self) -> bool:
+        return self._stop_requested and self.state.state == "starting"
 
     def oversee(self) -> State:
         """Carry the run through to its final state, and write that whatever happens."""
@@ -85,7 +95,7 @@ class Supervisor:
         try:
             python = self._prepare()
             self._reach("prepared")
-            self._inspect(python)
+            self._inspection.carry_out(python)
             self._reach("inspected")
             if self._stop_requested:
                 self._update(state="stopped", reason="stopped before it was launched")
@@ -98,7 +108,7 @@ class Supervisor:
                 raise
         finally:
             if self.state.state != "succeeded":
-                self._reap(signal.SIGKILL, wait_s=5.0)
+                self._crew.reap(signal.SIGKILL, wait_s=5.0, ranks_only=self.state.is_live)
             self._drop_secrets()
             self.runs.release(self.launch.run_id)
         return self.state
@@ -118,123 +128,36 @@ class Supervisor:
             wait_s=10.0,
         )
         prepare = ["/bin/sh", "-c", equipment.script(self.launch, clear)]
-        results = self._everywhere(hosts, prepare, PREPARE_TIMEOUT_S)
+        results = self._crew.everywhere(hosts, prepare, PREPARE_TIMEOUT_S)
         if self._stop_requested:
             return ""
-        failures = {name: _tail(done.output) for name, done in results.items() if done.status != 0}
+        failures = {name: tail(done.output) for name, done in results.items() if done.status != 0}
         if failures:
             raise PreparationError(failures)
         paths = {name: done.output.strip().splitlines()[-1] for name, done in results.items()}
         if len(set(paths.values())) != 1:
             raise PreparationError({name: f"runtime at {path}" for name, path in paths.items()})
-        if failed := vault.share(vault.vault(Path.home()), self.launch, self._remote):
+        if failed := vault.share(vault.vault(Path.home()), self.launch, self._crew.remote):
             raise PreparationError(failed)
         return next(iter(paths.values()))
-
-    def _is_stopping(self) -> bool:
-        return self._stop_requested
-
-    def _inspect(self, python: str) -> None:
-        """Check the nodes before the ranks start; raise PreflightError, which names the bad ones."""
-        launch = self.launch
-        if launch.preflight == "skip" or launch.launcher or self._is_stopping():
-            return
-        self._update(reason="pre-flight: looking at the nodes")
-        answers = self._everywhere(launch.hosts, preflight.facts_command(python, launch), 60.0)
-        if self._is_stopping():
-            return
-        report, facts = preflight.judge(launch, answers, hashlib.sha256(self.directory.spec.read_bytes()).hexdigest())
-        proved = self.runs.root / ".proved" / preflight.key(launch, python, facts)
-        if not report.findings and (launch.preflight == "full" or not proved.exists()):
-            self._update(reason="pre-flight: proving an allreduce")
-            status, output = self._prove(python)
-            if self._is_stopping():
-                return
-            report = preflight.judge_allreduce(launch, report, status, output)
-            if not report.findings:
-                proved.parent.mkdir(exist_ok=True)
-                proved.touch()
-        elif not report.findings:
-            report = preflight.as_proved(report)
-        write_atomically(self.directory.preflight, json.dumps(report.to_document(), indent=1))
-        for line in report.lines():
-            self._say(line)
-        if report.findings:
-            raise preflight.PreflightError(report)
-
-    def _prove(self, python: str) -> tuple[int, str]:
-        """Run the allreduce on the run's hosts; return its status, 124 after a time-out, and its output."""
-        path = self.directory.path / "preflight.log"
-        command = horovodrun(
-            dataclasses.replace(self.launch, knobs=Knobs()), python, preflight.proof_ranks(python, self.launch)
-        )
-        deadline = time.monotonic() + preflight.PROOF_TIMEOUT_S
-        with path.open("wb") as output:
-            launcher = self._start(command, output, NCCL_DEBUG="INFO")
-            while launcher.poll() is None and time.monotonic() < deadline and not self._is_stopping():
-                time.sleep(POLL_S)
-                self._heartbeat()
-        status = launcher.poll()
-        if status is None:
-            self._reap(signal.SIGKILL, wait_s=5.0)
-            launcher.terminate()
-            self._wait_for(launcher, 10.0)
-            if launcher.poll() is None:
-                os.killpg(launcher.pid, signal.SIGKILL)
-            launcher.wait()
-        return 124 if status is None else status, path.read_text(encoding="utf-8", errors="replace")
-
-    def _start(self, command: Sequence[str], output: IO[bytes], **variables: str) -> subprocess.Popen[bytes]:
-        """Start a launcher in a session of its own, with the environment of Horovod's and these variables."""
-        return subprocess.Popen(
-            command,
-            cwd=self.launch.payload_directory,
-            env={**launcher_environment(self.launch, _login()), **variables},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-    def _remote(self, host: Node, argv: Sequence[str]) -> list[str]:
-        return remote_command(self.ssh, host, self.launch.payload_directory, argv)
 
     def _drop_secrets(self) -> None:
         """Remove the run's secrets everywhere, and here those of runs that ended without a supervisor."""
         if self.launch.secrets:
             drop = vault.command("drop", self.launch.run_id)
-            for name, done in self._everywhere([None, *self.launch.hosts], drop, 30.0).items():
+            for name, done in self._crew.everywhere([None, *self.launch.hosts], drop, 30.0).items():
                 if done.status != 0:
-                    self._say(f"{name}: secrets not removed: {_tail(done.output)}")
+                    self._say(f"{name}: secrets not removed: {tail(done.output)}")
         with contextlib.suppress(OSError):
             vault.sweep(vault.vault(Path.home()), self.runs)
-
-    def _everywhere(self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float) -> dict[str, Completed]:
-        """Run one command on all hosts at once, each in the payload's directory; keep every host's result."""
-        directory = self.launch.payload_directory
-        pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(hosts))))
-        try:
-            futures = {
-                pool.submit(self._run, remote_command(self.ssh, host, directory, argv), timeout_s): host.name
-                if host
-                else "this master"
-                for host in hosts
-            }
-            waiting = set(futures)
-            while waiting and not (self._stop_requested and self.state.state == "starting"):
-                _, waiting = concurrent.futures.wait(waiting, timeout=POLL_S)
-                self._heartbeat()
-            return {name: future.result() for future, name in futures.items() if future.done()}
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
 
     def _launch(self, python: str) -> None:
         command = list(self.launch.launcher) or horovodrun(self.launch, python)
         stage(self.launch)
-        started = document(self.launch, python, command, launcher_environment(self.launch, _login()))
+        started = document(self.launch, python, command, launcher_environment(self.launch, login()))
         write_atomically(self.directory.launched, json.dumps(started, indent=1))
         self._say(f"$ {shlex.join(command)}")
-        launcher = self._start(command, self.log)
+        launcher = self._crew.start(command, self.log)
         self._reach("launched")
         self._update(state="running", reason="")
         stopped_by_us = False
@@ -263,40 +186,13 @@ class Supervisor:
         self._say(f"stop requested: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
         self._update(reason=f"stopping, {grace_s:g} s of grace")
         if grace_s > 0:
-            self._reap(signal.SIGTERM, wait_s=0.0)
+            self._crew.reap(signal.SIGTERM, wait_s=0.0)
             if self.launch.launcher:
                 launcher.terminate()
-            self._wait_for(launcher, grace_s)
+            self._crew.wait_for(launcher, grace_s)
         if launcher.poll() is None:
             self._say("grace is over: SIGKILL to the ranks")
-            self._reap(signal.SIGKILL, wait_s=5.0)
-            launcher.terminate()
-            self._wait_for(launcher, 10.0)
-        if launcher.poll() is None:
-            os.killpg(launcher.pid, signal.SIGKILL)
-
-    def _wait_for(self, launcher: subprocess.Popen[bytes], timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
-        while launcher.poll() is None and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-            self._heartbeat()
-
-    def _reap(self, number: signal.Signals, wait_s: float) -> None:
-        """Signal this run's ranks on every host; with SIGKILL also its launcher's remains on the master."""
-        hosts: list[Node | None] = [None, *self.launch.hosts]
-        final = number == signal.SIGKILL and not self.state.is_live
-        argv = reaper.command(
-            sys.executable if self.launch.launcher else NODE_PYTHON,
-            str(self.runs.root),
-            run_id=self.launch.run_id,
-            others=False,
-            ranks_only=not final,
-            number=number,
-            wait_s=wait_s,
-        )
-        for name, done in self._everywhere(hosts, argv, 30.0 + wait_s).items():
-            if done.status != 0:
-                self._say(f"{name}: {_tail(done.output)}")
+            self._crew.kill(launcher)
 
     def _grace_s(self) -> float:
         try:
@@ -341,12 +237,3 @@ class Supervisor:
                 self._reach("ended", trouble=trouble)
         self.state = state
         self.directory.write_state(state)
-
-
-def _login() -> dict[str, str]:
-    user = pwd.getpwuid(os.getuid())
-    return {"HOME": user.pw_dir, "USER": user.pw_name}
-
-
-def _tail(output: str, lines: int = 5) -> str:
-    return " | ".join(output.strip().splitlines()[-lines:]) or "no output"

@@ -1,0 +1,75 @@
+"""The pre-flight of one run, carried out: ask its hosts for facts, prove an allreduce on them, keep the report."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from payload import preflight
+from payload.crew import Crew
+from payload.knobs import Knobs
+from payload.launch import Launch
+from payload.launcher import horovodrun
+from payload.runs import RunDirectory, write_atomically
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """Look at a run's hosts before its ranks start."""
+
+    launch: Launch
+    directory: RunDirectory
+    runs_root: Path
+    crew: Crew
+    gives_up: Callable[[], bool]
+    """Tells that the run is to stop before it has begun."""
+    tell: Callable[[str], None]
+    """Takes what is being done now."""
+    say: Callable[[str], None]
+    """Takes a line of the log."""
+
+    def carry_out(self, python: str) -> None:
+        """Check the hosts with the runtime's interpreter; raise PreflightError, which names the bad ones."""
+        launch = self.launch
+        if launch.preflight == "skip" or launch.launcher or self.gives_up():
+            return
+        self.tell("pre-flight: looking at the nodes")
+        answers = self.crew.everywhere(launch.hosts, preflight.facts_command(python, launch), 60.0)
+        if self.gives_up():
+            return
+        report, facts = preflight.judge(launch, answers, hashlib.sha256(self.directory.spec.read_bytes()).hexdigest())
+        proved = self.runs_root / ".proved" / preflight.key(launch, python, facts)
+        if not report.findings and (launch.preflight == "full" or not proved.exists()):
+            self.tell("pre-flight: proving an allreduce")
+            status, output = self._prove(python)
+            if self.gives_up():
+                return
+            report = preflight.judge_allreduce(launch, report, status, output)
+            if not report.findings:
+                proved.parent.mkdir(exist_ok=True)
+                proved.touch()
+        elif not report.findings:
+            report = preflight.as_proved(report)
+        write_atomically(self.directory.preflight, json.dumps(report.to_document(), indent=1))
+        for line in report.lines():
+            self.say(line)
+        if report.findings:
+            raise preflight.PreflightError(report)
+
+    def _prove(self, python: str) -> tuple[int, str]:
+        """Run the allreduce on the run's hosts; return its status, 124 after a time-out, and its output."""
+        path = self.directory.path / "preflight.log"
+        command = horovodrun(
+            dataclasses.replace(self.launch, knobs=Knobs()), python, preflight.proof_ranks(python, self.launch)
+        )
+        with path.open("wb") as output:
+            launcher = self.crew.start(command, output, NCCL_DEBUG="INFO")
+            self.crew.wait_for(launcher, preflight.PROOF_TIMEOUT_S, until=self.gives_up)
+        status = launcher.poll()
+        if status is None:
+            self.crew.kill(launcher)
+            launcher.wait()
+        return 124 if status is None else status, path.read_text(encoding="utf-8", errors="replace")
