@@ -14,8 +14,9 @@ from cluster.connection import Master
 from cluster.errors import DeepcdkError, LiveRunError, NotReadyError, UsageError
 from cluster.inventory import Instance
 from cluster.scaling import FORCED_GRACE_S
-from cluster.session import Session, Supervisor, confirm
+from cluster.session import Session, confirm
 from cluster.shrinking import GONE_TIMEOUT_S, staying
+from cluster.supervisor import Supervisor
 from payload.launch import MASTER_NAME, WORKER_PREFIX, Node, workers
 
 _COMMON: Final = WORKER_PREFIX.removesuffix("worker")

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from cluster import display, launch
 from cluster.connection import Master
 from cluster.follow import Picture, follow
-from cluster.session import Session, Supervisor
+from cluster.session import Session
+from cluster.supervisor import Supervisor
 
 PRICE_WAIT_S = 0.5
 

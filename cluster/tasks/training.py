@@ -26,7 +26,8 @@ from cluster.launch import (
 )
 from cluster.program import Program
 from cluster.push import Tree, payload_tree
-from cluster.session import Session, Supervisor, provide_nodes, specify
+from cluster.session import Session, provide_nodes, specify
+from cluster.supervisor import Supervisor
 from cluster.tasks.terms import FULL_PREFLIGHT, KEY, PROJECT, QUEUE, SET, SKIP_PREFLIGHT, YES, guarded, say
 from cluster.tasks.watching import caution, finish, say_turn
 from cluster.variables import parse_environment, read_secrets

@@ -14,7 +14,8 @@ from cluster.connection import Master
 from cluster.errors import DeepcdkError, NotReadyError, UsageError
 from cluster.inventory import Instance, Inventory, Stack
 from cluster.replacing import find, wait_joined
-from cluster.session import Session, Supervisor
+from cluster.session import Session
+from cluster.supervisor import Supervisor
 from payload.launch import Node, parse_nodes
 
 STACK = Stack(

@@ -14,8 +14,9 @@ from cluster.connection import Master
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.inventory import Instance, Inventory, Stack
 from cluster.scaling import Scaled, parse_size, scale
-from cluster.session import Session, Supervisor
+from cluster.session import Session
 from cluster.shrinking import BusyNodesError
+from cluster.supervisor import Supervisor
 from payload.launch import parse_nodes
 
 STACK = Stack(

@@ -1,4 +1,4 @@
-"""Facts about a task's way to the cluster: configuration, questions, growth, and the supervisor's answers."""
+"""Facts about a task's way to the cluster: configuration, questions and growth."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from unittest import mock
 import pytest
 
 from cluster import capacity, session
-from cluster.connection import Completed, Master
-from cluster.errors import DeepcdkError, LiveRunError, RemoteError, UsageError
+from cluster.connection import Master
+from cluster.errors import DeepcdkError, UsageError
 from cluster.inventory import Instance, Inventory, Stack
 from cluster.launch import Terms, Training
-from cluster.session import Session, Supervisor, confirm, parse_overrides, provide_nodes, read_config
-from payload.launch import Launch, Node, parse_nodes
-from payload.origin import Order
+from cluster.session import Session, confirm, parse_overrides, provide_nodes, read_config
+from payload.launch import Node, parse_nodes
 from stacks.config import ConfigError
 
 STACK = Stack(
@@ -27,20 +26,8 @@ STACK = Stack(
 )  # fmt: skip
 
 
-class AnsweringMaster(Master):
-    """Answer each command with the next of these."""
-
-    def __init__(self, *answers: Completed) -> None:
-        self.answers, self.where = list(answers), "ec2-user@198.18.1.2"
-        self.commands: list[list[str]] = []
-
-    def run(self, argv: Any, *, directory: str = "", stdin: bytes = b"") -> Completed:
-        self.commands.append(list(argv))
-        return self.answers.pop(0)
-
-
-def answer(document: object, status: int = 0, stderr: str = "") -> Completed:
-    return Completed(status=status, stdout=json.dumps(document).encode(), stderr=stderr)
+NO_MASTER = Master(None, "ec2-user@198.18.1.2")
+"""What none of these tests may reach."""
 
 
 def nodes_of(count: int) -> tuple[Node, ...]:
@@ -135,14 +122,14 @@ def test_a_deployment_says_which_types_it_may_start_and_how_many_on_spot(task: S
 
 def test_enough_nodes_are_taken_as_they_are(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "read_nodes", lambda _: nodes_of(2))
-    assert provide_nodes(task, AnsweringMaster(), 2, yes=False, tell=lambda _: None) == nodes_of(2)
+    assert provide_nodes(task, NO_MASTER, 2, yes=False, tell=lambda _: None) == nodes_of(2)
 
 
 def test_growth_is_asked_for_with_its_price(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "read_nodes", lambda _: nodes_of(2))
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
     with pytest.raises(DeepcdkError, match=r"from 2 to 4 nodes: 2 more c5\.2xlarge, price unknown"):
-        provide_nodes(task, AnsweringMaster(), 4, yes=False, tell=lambda _: None)
+        provide_nodes(task, NO_MASTER, 4, yes=False, tell=lambda _: None)
 
 
 def test_growth_is_done_and_waited_for_after_consent(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +144,7 @@ def test_growth_is_done_and_waited_for_after_consent(task: Session, monkeypatch:
         return nodes_of(4)
 
     monkeypatch.setattr(capacity, "wait_ready", wait_ready)
-    assert provide_nodes(task, AnsweringMaster(), 4, yes=True, tell=told.append) == nodes_of(4)
+    assert provide_nodes(task, NO_MASTER, 4, yes=True, tell=told.append) == nodes_of(4)
     assert grown == [4]
     assert sum("2 of 4" in line for line in told) == 1
 
@@ -175,87 +162,10 @@ def test_fewer_nodes_are_told_of_with_what_becomes_of_the_others(
         return nodes_of(3)
 
     monkeypatch.setattr(capacity, "wait_ready", wait_ready)
-    assert provide_nodes(task, AnsweringMaster(), 4, yes=True, tell=told.append, least=9) == nodes_of(3)
+    assert provide_nodes(task, NO_MASTER, 4, yes=True, tell=told.append, least=9) == nodes_of(3)
     assert asked == [4]
     assert "3 of 4 workers came" in told[-1]
     assert "fab scale --nodes 3" in told[-1]
-
-
-def test_a_live_run_is_told_by_its_id() -> None:
-    caller = Supervisor(
-        AnsweringMaster(answer({"live": "one", "state": "live"}, status=3)), STACK, "/mnt/efs/payloads/x"
-    )
-    with pytest.raises(LiveRunError, match="run one is live"):
-        caller.live()
-
-
-def test_a_waiting_run_is_told_as_one_that_goes_first() -> None:
-    caller = Supervisor(AnsweringMaster(answer({"live": "one", "state": "queued"}, status=3)), STACK, "/x")
-    with pytest.raises(LiveRunError, match="run one waits in the queue") as caught:
-        caller.runs()
-    assert "--queue" in caught.value.remedy
-
-
-@pytest.mark.parametrize("queue", [False, True])
-def test_a_run_waits_only_where_it_is_asked_for(queue: bool) -> None:
-    spec = Launch(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=(), hosts=nodes_of(1))
-    order = Order(launch=spec)
-    for verb in ("start", "resume"):
-        master = AnsweringMaster(answer({"position": 2, "checkpoints": []}))
-        caller = Supervisor(master, STACK, "/x")
-        told = caller.start(order, queue=queue) if verb == "start" else caller.resume(order, queue=queue)["position"]
-        assert told == 2
-        assert master.commands[0][-1 - queue :] == [verb, *(["--queue"] if queue else [])]
-
-
-def test_an_unknown_run_is_told_in_the_supervisors_words() -> None:
-    caller = Supervisor(AnsweringMaster(answer(None, 4, "no run two under /mnt/efs/runs\n")), STACK, "/x")
-    with pytest.raises(DeepcdkError, match="no run two"):
-        caller.status("two")
-
-
-def test_a_supervisor_that_fails_or_answers_nonsense_is_told() -> None:
-    nonsense = Completed(status=0, stdout=b"Welcome", stderr="")
-    caller = Supervisor(AnsweringMaster(answer(None, 1, "disk full"), nonsense), STACK, "/x")
-    with pytest.raises(RemoteError, match="disk full"):
-        caller.runs()
-    with pytest.raises(RemoteError, match="did not answer in JSON"):
-        caller.runs()
-
-
-def test_a_run_that_has_ended_and_still_clears_its_nodes_is_not_live() -> None:
-    states = (answer(None), answer({"run_id": "one", "state": "running"}), answer({"run_id": "one", "state": "failed"}))
-    caller = Supervisor(AnsweringMaster(*states), STACK, "/x")
-    assert [caller.live() for _ in states] == ["", "one", ""]
-
-
-SPEC = Launch(
-    run_id="one", efs_mount="/mnt/efs", payload="0123456789abcdef", command=("-m", "payload.train"), hosts=nodes_of(1),
-    secrets=("TOKEN",),
-)  # fmt: skip
-
-
-def test_secrets_reach_the_master_before_the_run_and_on_no_command_line() -> None:
-    master = AnsweringMaster(answer(None), answer({"run_id": "one", "position": None}))
-    Supervisor(master, STACK, "/x").start(Order(launch=SPEC), {"TOKEN": "swordfish"})
-    assert [command[2:4] for command in master.commands] == [
-        ["payload.vault", "keep"],
-        ["payload.supervisor", "--root"],
-    ]
-    assert "swordfish" not in str(master.commands)
-
-
-def test_a_run_that_does_not_start_leaves_no_secrets_behind() -> None:
-    master = AnsweringMaster(answer(None), answer({"live": "other", "state": "running"}, 3), answer(None))
-    with pytest.raises(LiveRunError):
-        Supervisor(master, STACK, "/x").start(Order(launch=SPEC), {"TOKEN": "swordfish"})
-    assert master.commands[-1][2:] == ["payload.vault", "drop", "one"]
-
-
-def test_stopping_names_the_run_and_the_grace() -> None:
-    master = AnsweringMaster(answer({"state": "stopped"}))
-    Supervisor(master, STACK, "/x").stop("one", 60)
-    assert master.commands[0][-4:] == ["stop", "one", "--grace", "60"]
 
 
 def test_too_few_nodes_are_told_with_a_remedy(task: Session) -> None:
