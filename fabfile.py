@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from fabric.main import program
 from invoke.collection import Collection
+from invoke.exceptions import Exit
 
-from cluster.tasks import positionals
+from cluster.tasks import positionals, spelling
 from cluster.tasks.examination import doctor
 from cluster.tasks.lifetime import down, up
 from cluster.tasks.nodes import replace, run, scale, ssh, ssh_config
@@ -27,3 +28,5 @@ ns = Collection(*CLUSTER, *RUNS)
 # Fabric has parsed its own flags by now, and will parse the tasks' words next.
 if core := getattr(program, "core", None):
     core.unparsed = positionals.with_flags(core.unparsed, ns.to_contexts())
+    if complaint := spelling.complaint(core.unparsed, ns.to_contexts(), core[0].flags):
+        raise Exit(complaint, code=1)
