@@ -82,10 +82,16 @@ def bootstrap_command(cli: Path, account: str, region: str) -> list[str]:
     return [str(cli), "bootstrap", f"aws://{account}/{region}"]
 
 
-def run(command: Sequence[str], directory: Path, what: str) -> None:
-    """Run the CLI with its output passed through. Raises CdkError when it fails, KeyboardInterrupt on Ctrl-C."""
+def run(command: Sequence[str], directory: Path, what: str, *, aside: bool = False) -> None:
+    """Run the CLI with its output passed through, `aside` all of it to stderr.
+
+    Raises CdkError when it fails, KeyboardInterrupt on Ctrl-C.
+    """
     sys.stdout.flush()
-    process = subprocess.Popen(command, cwd=directory, env=environment(find_node(), os.environ), text=True)
+    output = sys.stderr if aside else None
+    process = subprocess.Popen(
+        command, cwd=directory, env=environment(find_node(), os.environ), stdout=output, text=True
+    )
     try:
         status = process.wait()
     except KeyboardInterrupt:
@@ -140,7 +146,7 @@ def is_bootstrapped(aws: Aws) -> bool:
     )
 
 
-def bootstrap_if_missing(aws: Aws, project: Path, tell: Callable[[str], None]) -> None:
+def bootstrap_if_missing(aws: Aws, project: Path, tell: Callable[[str], None], *, aside: bool = False) -> None:
     """Bootstrap the account and region unless the CDK's own stack is there."""
     if is_bootstrapped(aws):
         return
@@ -148,14 +154,23 @@ def bootstrap_if_missing(aws: Aws, project: Path, tell: Callable[[str], None]) -
         account = aws.client("sts").get_caller_identity()["Account"]
     tell(f"bootstrapping account {account} in {aws.region} for the CDK (once)")
     with tempfile.TemporaryDirectory(prefix="deepcdk-") as empty:
-        run(bootstrap_command(find_cli(project), account, aws.region), Path(empty), "the bootstrap")
+        run(bootstrap_command(find_cli(project), account, aws.region), Path(empty), "the bootstrap", aside=aside)
 
 
-def execute(aws: Aws, project: Path, stack: str, change_set: str, assembly: Path, tell: Callable[[str], None]) -> None:
+def execute(
+    aws: Aws,
+    project: Path,
+    stack: str,
+    change_set: str,
+    assembly: Path,
+    tell: Callable[[str], None],
+    *,
+    aside: bool = False,
+) -> None:
     """Execute a change set. What nodes said that failed to boot is part of the error, for they are gone by then."""
     began = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     try:
-        run(execute_command(find_cli(project), stack, change_set, assembly), project, "the deployment")
+        run(execute_command(find_cli(project), stack, change_set, assembly), project, "the deployment", aside=aside)
     except KeyboardInterrupt:
         tell("\nthe deployment may go on in CloudFormation: `fab status` shows it, `fab down` ends it")
         raise
@@ -166,10 +181,12 @@ def execute(aws: Aws, project: Path, stack: str, change_set: str, assembly: Path
         raise CdkError("\n  ".join([str(error.what), *boots]), where=error.where, remedy=error.remedy) from None
 
 
-def down(project: Path, stack: str, overrides: Mapping[str, str], tell: Callable[[str], None]) -> None:
+def down(
+    project: Path, stack: str, overrides: Mapping[str, str], tell: Callable[[str], None], *, aside: bool = False
+) -> None:
     """Destroy the stack."""
     try:
-        run(destroy_command(find_cli(project), stack, overrides), project, "the destruction")
+        run(destroy_command(find_cli(project), stack, overrides), project, "the destruction", aside=aside)
     except KeyboardInterrupt:
         tell("\nthe destruction may go on in CloudFormation: `fab status` shows it, `fab down` repeats it")
         raise

@@ -57,7 +57,8 @@ def find(text: str, nodes: Sequence[Node], instances: Sequence[Instance]) -> tup
     for instance in instances:
         if text.strip() == instance.id or names.get(instance.id) == wanted:
             return instance, names.get(instance.id, instance.id)
-    there = ", ".join(names.get(i.id, i.id).removeprefix(_COMMON) for i in instances) or "none, for there is no worker"
+    named = sorted((i.id not in names, len(names.get(i.id, "")), names.get(i.id, i.id)) for i in instances)
+    there = ", ".join(name.removeprefix(_COMMON) for *_, name in named) or "none, for there is no worker"
     raise UsageError("--node", text, f"must be one of {there}")
 
 

@@ -8,11 +8,11 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cluster import bounds
+from cluster import bounds, prose
 from cluster.bounds import Bound
 from cluster.display import duration
 from cluster.inventory import Inventory
@@ -261,14 +261,18 @@ def print_status(
         print_table(dataclasses.replace(table, footer=(*table.footer, *bounds.lines(bound, now))))
 
 
-def print_table(table: Table) -> None:
-    """Print a table: in a box on a terminal that is wide enough, as plain lines elsewhere."""
+def print_table(table: Table, tell: Callable[[str], None] | None = None) -> None:
+    """Print a table: in a box on a terminal that is wide enough, as plain lines elsewhere, and to `tell` if given."""
+    if tell:
+        for line in plain_lines(table):
+            tell(line)
+        return
     terminal = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     boxed = sum(_widths(table)) + 3 * len(table.columns) + 1
     # A table without headings is a list of facts, whose long values may well be folded.
     if not terminal or (boxed > terminal and any(table.columns)):
         for line in plain_lines(fitted(table, terminal) if terminal else table):
-            print(line)
+            print(prose.fold(line, terminal) if terminal else line)
         return
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -282,4 +286,4 @@ def print_table(table: Table) -> None:
         shown_table.add_row(*(Text(cell) for cell in row))
     console.print(shown_table)
     for line in table.footer:
-        console.print(Text(line))
+        print(prose.fold(line, terminal))

@@ -16,6 +16,7 @@ from cluster.connection import Master, connect
 from cluster.errors import DeepcdkError, NotReadyError, UsageError
 from cluster.price import Prices, cache_file, shown, total_per_hour
 from cluster.program import Program
+from cluster.prose import fitted
 from cluster.push import Pushed, Tree, control_tree, push
 from cluster.supervisor import Supervisor
 from payload.launch import Launch, LaunchError, Node, workers
@@ -60,9 +61,11 @@ def confirm(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise DeepcdkError(f"{question} Nobody is there to answer", remedy="say it with --yes")
     try:
-        answer = input(f"{question} [y/N] ")
+        # On stderr, for the output may be a document; input() would put its prompt there too, but cut at the edge.
+        print(fitted(f"{question} [y/N]", sys.stderr), end=" ", file=sys.stderr, flush=True)
+        answer = input()
     except EOFError:  # Ctrl-D
-        print()
+        print(file=sys.stderr)
         answer = ""
     if answer.strip().lower() not in ("y", "yes"):
         raise DeepcdkError("not done, as you said")

@@ -5,18 +5,23 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from cluster import display, launch
 from cluster.connection import Master
 from cluster.follow import Picture, follow
 from cluster.session import Session
 from cluster.supervisor import Supervisor
+from payload.runs import QUEUED
 
 PRICE_WAIT_S = 0.5
 
 
-def watch(session: Session, supervisor: Supervisor, run_id: str, *, log: bool = False) -> Picture:
-    """Show a run from its start to its end, with `log` by what it prints itself; return the last picture."""
+def watch(session: Session, supervisor: Supervisor, run_id: str, *, log: bool = False, aside: bool = False) -> Picture:
+    """Show a run from its start to its end, with `log` by what it prints itself; return the last picture.
+
+    `aside` shows it in plain lines on stderr, for the output is a document.
+    """
     opened: list[Master] = []
 
     def open_stream(seen: Picture) -> Iterator[str]:
@@ -27,8 +32,8 @@ def watch(session: Session, supervisor: Supervisor, run_id: str, *, log: bool = 
         return master.lines(command, directory=supervisor.directory)
 
     shown_on = display.make(
-        terminal=sys.stdout.isatty() and not log,
-        write=lambda text: print(text, flush=True),
+        terminal=sys.stdout.isatty() and not log and not aside,
+        write=lambda text: print(text, file=sys.stderr if aside else sys.stdout, flush=True),
         usd_per_hour=session.usd_per_hour(PRICE_WAIT_S),
     )
     try:
@@ -37,6 +42,24 @@ def watch(session: Session, supervisor: Supervisor, run_id: str, *, log: bool = 
     finally:
         for master in opened[1:]:
             master.close()
+
+
+def document(
+    run_id: str, picture: Picture | None = None, usd_per_hour: float | None = None, position: int | None = None
+) -> dict[str, Any]:
+    """Return how a run stands as JSON values; without a picture it was only launched, or waits at a position."""
+    seconds = None
+    if picture is not None and picture.started is not None and picture.updated is not None:
+        seconds = round(picture.updated - picture.started, 1)
+    return {
+        "run_id": run_id,
+        "state": QUEUED if position and picture is None else (picture or Picture()).state,
+        "reason": picture.reason if picture else "",
+        "position": position,
+        "seconds": seconds,
+        "test_accuracy": picture.test_accuracy if picture else None,
+        "usd": display.cost_so_far(picture, usd_per_hour) if picture else None,
+    }
 
 
 def describe_end(picture: Picture, usd_per_hour: float | None) -> tuple[str, bool]:

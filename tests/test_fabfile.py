@@ -106,7 +106,6 @@ def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(fab: Fab, nodes:
         (("status", "--set", "workers"), "must be key=value"),
         (("up", "--set", "ssh_cidr=0.0.0.0/0"), "opens the master to the whole internet"),
         (("up",), "ssh_cidr"),
-        (("up", "--json"), "give it with --plan"),
         (("logs", "--rank", "first"), "--rank"),
         (("stop", "--grace", "soon"), "--grace"),
         (("scale", "--nodes", "17"), "from 0 to 16 (max_workers)"),
@@ -198,3 +197,33 @@ def test_the_list_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True, env=dict(os.environ)
     )
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [("fab tens", "tensorboard"), ("fab scale 4 --f", "--force"), ("fab train --no-f", "--no-follow")],
+)
+def test_bash_completes_tasks_and_their_flags(line: str, completed: str) -> None:
+    script = (
+        'eval "$(fab --print-completion-script bash)"; COMP_WORDS=($1); '
+        '_complete_fab fab "${COMP_WORDS[-1]}"; echo "${COMPREPLY[@]}"'
+    )
+    commands = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", line], cwd=PROJECT, capture_output=True, text=True, check=True,
+        env={**os.environ, "PATH": commands},
+    )  # fmt: skip
+    assert (done.stdout.split(), done.stderr) == ([completed], "")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_have_their_script(fab: Fab, shell: str) -> None:
+    status, text = fab("--print-completion-script", shell)
+    assert (status, "fab --complete" in text or "--complete -- ${words}" in text) == (0, True)
+
+
+def test_a_task_that_there_is_not_is_answered_with_the_nearest() -> None:
+    fab = Path(sys.executable).with_name("fab")
+    done = subprocess.run([fab, "sttaus"], cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("deepcdk: there is no task 'sttaus'; did you mean status?")

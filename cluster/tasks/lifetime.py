@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import json as json_format
+from collections.abc import Callable
 from pathlib import Path
 
 from invoke.context import Context
 from invoke.tasks import task
 
 from cluster import capacity, cdk, deployment, effects, inventory, keypair, liveness, remains, report
-from cluster.errors import DeepcdkError, UsageError
+from cluster.errors import DeepcdkError
 from cluster.session import Session, confirm, describe_deployment
-from cluster.tasks.terms import KEY, PROJECT, SET, YES, guarded, remark, say
+from cluster.tasks.terms import JSON, KEY, PROJECT, SET, YES, guarded, remark, say, teller
 
 FORCE = "do it although a run is live: the run is stopped first, with a checkpoint"
 
@@ -22,7 +25,7 @@ FORCE = "do it although a run is live: the run is stopped first, with a checkpoi
     help={
         "plan": "show what would change, and change nothing",
         "force": FORCE,
-        "json": "with --plan: print JSON",
+        "json": JSON,
         "set": SET,
         "yes": YES,
         "key": KEY,
@@ -45,29 +48,32 @@ def up(
 
     Example: fab up --set ssh_cidr=198.51.100.7/32 --set workers=4
     """
-    if json and not plan:
-        raise UsageError("--json", None, "shows a plan; give it with --plan")
     session = Session(PROJECT, set_, key=key, deploying=True)
     if plan:
         _show_plan(session, as_json=json)
         return
-    stack = session.config.stack_name
+    stack, tell = session.config.stack_name, teller(json=json)
     new = deployment.is_new(inventory.describe_stack(session.aws, stack))
     if new:
         confirm(describe_deployment(session), yes=yes)
-    _provide_key_pair(session, new=new)
-    cdk.bootstrap_if_missing(session.aws, PROJECT, say)
+    _provide_key_pair(session, tell, new=new)
+    cdk.bootstrap_if_missing(session.aws, PROJECT, tell, aside=json)
     with deployment.planned(session.aws, PROJECT, stack, session.overrides) as planned:
         if planned.unchanged:
-            say(f"stack {stack}: no changes")
+            tell(f"stack {stack}: no changes")
         else:
-            report.print_table(effects.change_table(stack, planned.effects))
-            _permit(session, planned, new=new, force=force, yes=yes)
-            cdk.execute(session.aws, PROJECT, stack, deployment.NAME, planned.assembly, say)
+            report.print_table(effects.change_table(stack, planned.effects), tell if json else None)
+            _permit(session, planned, tell, new=new, force=force, yes=yes)
+            cdk.execute(session.aws, PROJECT, stack, deployment.NAME, planned.assembly, tell, aside=json)
     found, config = inventory.find(session.aws, stack), session.config
-    report.print_status(found, session.prices, wait_s=2.0)
+    if json:
+        prices = session.prices.per_hour([i.type for i in found.instances], 2.0)
+        status = report.status_document(found, prices, datetime.datetime.now(datetime.UTC))
+        say(json_format.dumps({**planned.document(), "status": status}, indent=1))
+    else:
+        report.print_status(found, session.prices, wait_s=2.0)
     if config.least_workers and len(found.workers) < found.desired_workers:
-        say(capacity.shortfall(config.capacity_policy, len(found.workers), found.desired_workers))
+        tell(capacity.shortfall(config.capacity_policy, len(found.workers), found.desired_workers))
 
 
 def _show_plan(session: Session, *, as_json: bool) -> None:
@@ -95,13 +101,13 @@ def _show_plan(session: Session, *, as_json: bool) -> None:
                 say(f"ends a live run: {reason}")
 
 
-def _provide_key_pair(session: Session, *, new: bool) -> None:
+def _provide_key_pair(session: Session, tell: Callable[[str], None], *, new: bool) -> None:
     """Import the user's key where there is no key pair; where there is one, see that it is the user's."""
     name, home = session.config.key_name, Path.home()
     described = keypair.describe(session.aws, name)
     if described is None:
         public_key = keypair.find_public_key(home, session.key)
-        say(f"importing {public_key} as EC2 key pair {name}; the private half stays here")
+        tell(f"importing {public_key} as EC2 key pair {name}; the private half stays here")
         keypair.import_public_key(session.aws, name, public_key)
         return
     match = keypair.match(described, keypair.own_keys(home, session.key))
@@ -112,7 +118,9 @@ def _provide_key_pair(session: Session, *, new: bool) -> None:
         remark(f"warning: {error}")  # Somebody else's cluster may well be changed by whoever cannot log in.
 
 
-def _permit(session: Session, plan: deployment.Plan, *, new: bool, force: bool, yes: bool) -> None:
+def _permit(
+    session: Session, plan: deployment.Plan, tell: Callable[[str], None], *, new: bool, force: bool, yes: bool
+) -> None:
     """Ask before a change, and see to a live run that it would end."""
     if new:
         return  # It was asked for before anything was made, and there is nothing to lose.
@@ -122,12 +130,14 @@ def _permit(session: Session, plan: deployment.Plan, *, new: bool, force: bool, 
     lost = " What the table says is lost cannot be brought back." if any(each.loses for each in plan.effects) else ""
     confirm(f"change stack {plan.stack}: {effects.summary(plan.effects)}.{lost}{stopped}", yes=yes)
     if reasons:
-        liveness.end(session, liveness.allow(session, doing, reasons, force=force), say)
+        liveness.end(session, liveness.allow(session, doing, reasons, force=force), tell)
 
 
-@task(iterable=["set_"], help={"set": SET, "yes": YES, "force": FORCE, "key": KEY})
+@task(iterable=["set_"], help={"json": JSON, "set": SET, "yes": YES, "force": FORCE, "key": KEY})
 @guarded
-def down(c: Context, set_: list[str], yes: bool = False, force: bool = False, key: str = "") -> None:
+def down(
+    c: Context, set_: list[str], json: bool = False, yes: bool = False, force: bool = False, key: str = ""
+) -> None:
     """
     Destroy the cluster. Its data stay where it was deployed with retain_data.
 
@@ -136,19 +146,24 @@ def down(c: Context, set_: list[str], yes: bool = False, force: bool = False, ke
     Example: fab down --yes
     """
     session = Session(PROJECT, set_, key=key)
-    stack = session.deployed_stack
+    stack, tell = session.deployed_stack, teller(json=json)
     remains.refuse_protected(stack.name, inventory.describe_stack(session.aws, stack.name))
     holders = remains.find(session.aws, stack.name)
     doing = f"destroying stack {stack.name}"
     run_id = liveness.allow(session, doing, (), force=force)
     stopped = f" Run {run_id} is stopped first." if run_id else ""
     confirm(f"destroy stack {stack.name}: {remains.describe_fate(holders)}.{stopped}", yes=yes)
-    liveness.end(session, liveness.allow(session, doing, (), force=force), say)
+    ended = liveness.allow(session, doing, (), force=force)
+    liveness.end(session, ended, tell)
     for each in holders:
         if each.type == remains.BUCKET and not each.kept:
-            say(
+            tell(
                 f"emptying bucket {each.physical_id}: {cdk.empty_bucket(session.aws, each.physical_id)} objects deleted"
             )
-    cdk.down(PROJECT, session.config.stack_name, session.overrides, say)
+    cdk.down(PROJECT, session.config.stack_name, session.overrides, tell, aside=json)
+    if json:
+        data = [dataclasses.asdict(each) for each in holders]
+        say(json_format.dumps({"stack": stack.name, "stopped_run": ended, "data": data}, indent=1))
+        return
     for line in remains.describe_remains(holders, session.config.key_name):
-        say(line)
+        tell(line)

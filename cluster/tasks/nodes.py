@@ -19,7 +19,7 @@ from cluster.errors import DeepcdkError, UsageError
 from cluster.inventory import console
 from cluster.launch import parse_nodes_argument
 from cluster.session import Session, confirm
-from cluster.tasks.terms import JSON, KEY, PROJECT, SET, YES, guarded, remark, say
+from cluster.tasks.terms import JSON, KEY, PROJECT, SET, YES, guarded, say, teller
 from payload.fanout import Request
 from payload.launch import Node
 from stacks.keys.network import SESSION_MANAGER
@@ -59,7 +59,7 @@ def scale(
     session.prices.begin(session.instance_types)
     with session.connect() as master:
         supervisor = session.supervisor(master)
-        scaled = scaling.scale(session, master, supervisor, wanted, yes=yes, force=force, tell=remark if json else say)
+        scaled = scaling.scale(session, master, supervisor, wanted, yes=yes, force=force, tell=teller(json=json))
     say(json_format.dumps(dataclasses.asdict(scaled), indent=1) if json else str(scaled))
 
 
@@ -94,7 +94,7 @@ def replace(
         raise UsageError("--node", node, "must name the worker to replace; `fab status` shows the instances")
     with session.connect() as master:
         supervisor = session.supervisor(master)
-        done = replacing.replace(session, master, supervisor, node, yes=yes, force=force, tell=remark if json else say)
+        done = replacing.replace(session, master, supervisor, node, yes=yes, force=force, tell=teller(json=json))
     say(json_format.dumps(dataclasses.asdict(done), indent=1) if json else str(done))
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json as json_format
+
 from invoke.context import Context
 from invoke.tasks import task
 
 from cluster import bounds
 from cluster.errors import DeepcdkError
 from cluster.session import Session, confirm
-from cluster.tasks.terms import PROJECT, SET, YES, guarded, say
+from cluster.tasks.terms import JSON, PROJECT, SET, YES, guarded, say, teller
 
 
-@task(iterable=["set_"], help={"set": SET, "yes": YES})
+@task(iterable=["set_"], help={"json": JSON, "set": SET, "yes": YES})
 @guarded
-def release(c: Context, set_: list[str], yes: bool = False) -> None:
+def release(c: Context, set_: list[str], json: bool = False, yes: bool = False) -> None:
     """
     Let workers be again after the budget was spent and ended them all.
 
@@ -22,14 +24,17 @@ def release(c: Context, set_: list[str], yes: bool = False) -> None:
     Example: fab release && fab scale 4
     """
     session = Session(PROJECT, set_)
-    stack = session.stack.name
+    stack, tell = session.stack.name, teller(json=json)
     budget = next((bound for bound in bounds.read(session.aws, stack) if bound.kind == "budget"), None)
     if budget is None:
         raise DeepcdkError(f"stack {stack} has no budget that ends workers", remedy="`fab status` shows its bounds")
-    if not bounds.messages(session.aws, budget):
-        say("the budget holds no workers back")
-        return
-    confirm("let workers be again, although the budget is spent.", yes=yes)
-    bounds.release(session.aws, budget)
-    bounds.await_end(session.aws, stack, budget, say)
-    say("released; `fab scale` and `fab train` grow the group again")
+    held = bool(bounds.messages(session.aws, budget))
+    if held:
+        confirm("let workers be again, although the budget is spent.", yes=yes)
+        bounds.release(session.aws, budget)
+        bounds.await_end(session.aws, stack, budget, tell)
+        tell("released; `fab scale` and `fab train` grow the group again")
+    else:
+        tell("the budget holds no workers back")
+    if json:
+        say(json_format.dumps({"stack": stack, "released": held}))

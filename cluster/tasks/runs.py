@@ -85,12 +85,21 @@ def logs(c: Context, set_: list[str], follow: bool = False, run: str = "", rank:
         "run": RUN,
         "grace": "seconds for a checkpoint before the run is killed",
         "force": "kill at once",
+        "json": JSON,
         "set": SET,
         "key": KEY,
     },
 )
 @guarded
-def stop(c: Context, set_: list[str], run: str = "", grace: str = "30", force: bool = False, key: str = "") -> None:
+def stop(
+    c: Context,
+    set_: list[str],
+    run: str = "",
+    grace: str = "30",
+    force: bool = False,
+    json: bool = False,
+    key: str = "",
+) -> None:
     """
     Stop a run: gracefully, so that it writes a checkpoint, then hard; take a queued one out of the queue.
 
@@ -100,6 +109,9 @@ def stop(c: Context, set_: list[str], run: str = "", grace: str = "30", force: b
     grace_s = 0 if force else parse_whole("--grace", grace, lowest=0)
     with session.connect() as master:
         state = session.supervisor(master).stop(run, grace_s)
+    if json:
+        say(json_format.dumps(state, indent=1))
+        return
     say(f"run {state['run_id']}: {state['state']}" + ("" if state["was_live"] else ", it had ended before"))
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from cluster.tasks.positionals import FLAGS
 
 
-def complaint(words: Sequence[str], contexts: Iterable[Any], everywhere: Mapping[str, Any]) -> str:
+def complaint(words: Sequence[str], contexts: Iterable[Any], everywhere: MutableMapping[str, Any]) -> str:
     """Say which word Invoke would not understand, and which is nearest; "" where it understands all.
 
     `words` are the tasks and their flags, positional words with their flags already; `contexts` are Invoke's for the

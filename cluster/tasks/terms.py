@@ -11,6 +11,7 @@ from typing import Final
 from invoke.exceptions import Exit
 
 from cluster.errors import DeepcdkError
+from cluster.prose import fitted
 from payload.launch import LaunchError
 from stacks.config import ConfigError
 
@@ -27,13 +28,23 @@ JSON: Final = "print JSON"
 
 
 def say(text: str) -> None:
-    """Print one line at once."""
+    """Print a line of a task's output at once, as it is."""
     print(text, flush=True)
 
 
+def tell(text: str) -> None:
+    """Print a sentence, folded on a terminal."""
+    print(fitted(text, sys.stdout), flush=True)
+
+
 def remark(text: str) -> None:
-    """Print one line beside the output that a program may read."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a sentence beside the output that a program may read."""
+    print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def teller(*, json: bool) -> Callable[[str], None]:
+    """Return what tells how a task gets on; with --json the standard output is for the document alone."""
+    return remark if json else tell
 
 
 def guarded(body: Callable[..., None]) -> Callable[..., None]:
@@ -44,9 +55,9 @@ def guarded(body: Callable[..., None]) -> Callable[..., None]:
         try:
             body(*args, **kwargs)
         except DeepcdkError as error:
-            raise Exit(f"deepcdk: {error}", code=error.exit_status) from None
+            raise Exit(fitted(f"deepcdk: {error}", sys.stderr), code=error.exit_status) from None
         except (ConfigError, LaunchError) as error:
-            raise Exit(f"deepcdk: {error}", code=1) from None
+            raise Exit(fitted(f"deepcdk: {error}", sys.stderr), code=1) from None
         except KeyboardInterrupt:
             raise Exit("\ninterrupted", code=130) from None
         except BrokenPipeError:

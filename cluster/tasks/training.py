@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json as json_format
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from invoke.context import Context
@@ -28,8 +30,21 @@ from cluster.program import Program
 from cluster.push import Tree, payload_tree
 from cluster.session import Session, provide_nodes, specify
 from cluster.supervisor import Supervisor
-from cluster.tasks.terms import FULL_PREFLIGHT, KEY, PROJECT, QUEUE, SET, SKIP_PREFLIGHT, YES, guarded, say
-from cluster.tasks.watching import caution, finish, say_turn
+from cluster.tasks.terms import (
+    FULL_PREFLIGHT,
+    JSON,
+    KEY,
+    PROJECT,
+    QUEUE,
+    SET,
+    SKIP_PREFLIGHT,
+    YES,
+    guarded,
+    say,
+    tell,
+    teller,
+)
+from cluster.tasks.watching import caution, finish, leave, say_turn
 from cluster.variables import parse_environment, read_secrets
 from cluster.watching import watch
 from payload.fanout import Request
@@ -37,9 +52,9 @@ from payload.launch import Launch, Node, workers
 from payload.origin import Order
 
 
-@task(iterable=["set_"], help={"set": SET, "key": KEY})
+@task(iterable=["set_"], help={"json": JSON, "set": SET, "key": KEY})
 @guarded
-def push(c: Context, set_: list[str], key: str = "") -> None:
+def push(c: Context, set_: list[str], json: bool = False, key: str = "") -> None:
     """
     Upload the payload to the shared file system, once per content.
 
@@ -49,7 +64,12 @@ def push(c: Context, set_: list[str], key: str = "") -> None:
     tree = payload_tree(PROJECT / "payload")
     with session.connect() as master:
         pushed = session.push(master, tree)
-    say(f"{pushed}: {tree.files} files at {pushed.directory}")
+    if json:
+        say(
+            json_format.dumps({**dataclasses.asdict(pushed), "files": tree.files, "bytes": len(tree.archive)}, indent=1)
+        )
+        return
+    tell(f"{pushed}: {tree.files} files at {pushed.directory}")
 
 
 @task(
@@ -86,6 +106,7 @@ def push(c: Context, set_: list[str], key: str = "") -> None:
         "follow": "watch the run to its end",
         "detach": "launch and return: the same as --no-follow",
         "dry_run": "show the horovodrun command and launch nothing",
+        "json": JSON,
         "set": SET,
         "key": KEY,
     },
@@ -124,6 +145,7 @@ def train(
     follow: bool = True,
     detach: bool = False,
     dry_run: bool = False,
+    json: bool = False,
     key: str = "",
 ) -> None:
     """
@@ -133,7 +155,7 @@ def train(
 
     Example: fab train --nodes 16 --payload ~/project --entry "train.py --batch-size 64"
     """
-    session = Session(PROJECT, set_, key=key)
+    session, inform = Session(PROJECT, set_, key=key), teller(json=json)
     count = parse_nodes_argument(nodes, session.config.max_workers)
     work = read_work(
         payload,
@@ -168,7 +190,7 @@ def train(
         ),
         preflight=parse_preflight(skip=skip_preflight, full=full_preflight),
     )
-    trees = pack_trees(PROJECT / "payload", work)
+    trees = pack_trees(PROJECT / "payload", work, inform)
     count = parse_nodes_argument(nodes, session.stack.max_workers)
     session.prices.begin(session.instance_types)
 
@@ -189,26 +211,30 @@ def train(
     with session.connect() as master:
         if dry_run:
             cores |= count_cores(session.supervisor(master)) if ranks_per_node == CORES else {}
-            for line in dry_run_lines(session.nodes(master), count, specified):
-                say(line)
+            lines = list(dry_run_lines(session.nodes(master), count, specified))
+            say(json_format.dumps({"dry_run": lines}, indent=1) if json else "\n".join(lines))
             return
         supervisor = session.supervisor(master)
         if not queue and (live := supervisor.live()):
             raise LiveRunError(live)
         for tree in trees:
-            say(str(session.push(master, tree)))
-        found = provide_nodes(session, master, count, yes=yes, tell=say, least=session.config.least_workers)
+            inform(str(session.push(master, tree)))
+        found = provide_nodes(session, master, count, yes=yes, tell=inform, least=session.config.least_workers)
         cores |= count_cores(supervisor) if ranks_per_node == CORES else {}
-        caution(session)
+        caution(session, inform)
         spec = specified(found, min(count, len(workers(found))))
         source = work.directory if isinstance(work, Program) else PROJECT
         order = Order(launch=spec, origin=origin.of(session, spec, source))
-        say_turn(spec.run_id, supervisor.start(order, secrets, queue=queue))
-        say(f"run {spec.run_id}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
+        position = supervisor.start(order, secrets, queue=queue)
+        say_turn(spec.run_id, position, inform)
+        inform(f"run {spec.run_id}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
         if follow and not detach:
-            finish(session, spec.run_id, lambda: watch(session, supervisor, spec.run_id, log=bool(spec.program)))
+            log = bool(spec.program)
+            finish(
+                session, spec.run_id, lambda: watch(session, supervisor, spec.run_id, log=log, aside=json), json=json
+            )
         else:
-            say(f"it goes on by itself; watch it with `fab attach --run {spec.run_id}`")
+            leave(spec.run_id, position, json=json)
 
 
 def count_cores(supervisor: Supervisor) -> dict[str, int]:
@@ -219,14 +245,14 @@ def count_cores(supervisor: Supervisor) -> dict[str, int]:
     return {result.name: int(result.stdout) for result in results}
 
 
-def pack_trees(payload: Path, work: Training | Program) -> list[Tree]:
+def pack_trees(payload: Path, work: Training | Program, tell: Callable[[str], None]) -> list[Tree]:
     """Check and pack the payload, and after it the user's program where there is one."""
     if not isinstance(work, Program):
         return [payload_tree(payload)]
     for trap in work.keras_traps():
-        say(f"Keras 3: {trap}")
+        tell(f"Keras 3: {trap}")
     _, links = work.survey()
     if links:
         shown = ", ".join(map(str, links[:3])) + (", ..." if links[3:] else "")
-        say(f"left out of the upload: {len(links)} symbolic links ({shown})")
+        tell(f"left out of the upload: {len(links)} symbolic links ({shown})")
     return [payload_tree(payload), work.tree()]

@@ -9,7 +9,7 @@ from cluster import served
 from cluster.launch import parse_whole
 from cluster.push import payload_tree
 from cluster.session import Session
-from cluster.tasks.terms import KEY, PROJECT, RUN, SET, guarded, say
+from cluster.tasks.terms import KEY, PROJECT, RUN, SET, guarded, tell
 from payload.fanout import Request
 from payload.launch import NODE_PYTHON
 
@@ -52,9 +52,9 @@ def tensorboard(
         python = made.text.strip().splitlines()[-1]
         logs = f"{session.stack.runs_root}/{chosen}".rstrip("/")
         command = (python, "-m", "tensorboard.main", "--logdir", logs, "--host", "127.0.0.1", "--port", "0")
-        say(f"TensorBoard of {chosen or 'all runs'} on the master")
+        tell(f"TensorBoard of {chosen or 'all runs'} on the master")
         try:
             request = Request(command=command, master=True)
-            served.serve(master, pushed.directory, request, port=local_port, browser=browser, tell=say)
+            served.serve(master, pushed.directory, request, port=local_port, browser=browser, tell=tell)
         except KeyboardInterrupt:
-            say("\nTensorBoard has ended")
+            tell("\nTensorBoard has ended")

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import json as json_format
 import os
+import sys
 from collections.abc import Callable
 
 from invoke.context import Context
@@ -16,19 +17,33 @@ from cluster import bounds, origin
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.follow import Picture
 from cluster.launch import parse_preflight
+from cluster.prose import fitted
 from cluster.session import Session, provide_nodes
-from cluster.tasks.terms import FULL_PREFLIGHT, KEY, PROJECT, QUEUE, RUN, SET, SKIP_PREFLIGHT, YES, guarded, say
+from cluster.tasks.terms import (
+    FULL_PREFLIGHT,
+    JSON,
+    KEY,
+    PROJECT,
+    QUEUE,
+    RUN,
+    SET,
+    SKIP_PREFLIGHT,
+    YES,
+    guarded,
+    say,
+    teller,
+)
 from cluster.variables import check_secrets, read_secrets
-from cluster.watching import describe_end, watch
+from cluster.watching import describe_end, document, watch
 from payload.afterlife import resumed
 from payload.launch import Launch, choose_hosts
 from payload.origin import Order
 from payload.runs import LIVE_STATES, QUEUED
 
 
-@task(iterable=["set_"], help={"run": RUN, "set": SET, "key": KEY})
+@task(iterable=["set_"], help={"run": RUN, "json": JSON, "set": SET, "key": KEY})
 @guarded
-def attach(c: Context, set_: list[str], run: str = "", key: str = "") -> None:
+def attach(c: Context, set_: list[str], run: str = "", json: bool = False, key: str = "") -> None:
     """
     Watch a run from its start to its end.
 
@@ -40,7 +55,7 @@ def attach(c: Context, set_: list[str], run: str = "", key: str = "") -> None:
         supervisor = session.supervisor(master)
         record = supervisor.show(run)
         run_id, log = str(record["run_id"]), bool((record["spec"] or {}).get("program"))
-        finish(session, run_id, lambda: watch(session, supervisor, run_id, log=log))
+        finish(session, run_id, lambda: watch(session, supervisor, run_id, log=log, aside=json), json=json)
 
 
 @task(
@@ -54,6 +69,7 @@ def attach(c: Context, set_: list[str], run: str = "", key: str = "") -> None:
         "yes": YES,
         "follow": "watch the run to its end",
         "detach": "launch and return: the same as --no-follow",
+        "json": JSON,
         "set": SET,
         "key": KEY,
     },
@@ -70,6 +86,7 @@ def resume(
     yes: bool = False,
     follow: bool = True,
     detach: bool = False,
+    json: bool = False,
     key: str = "",
 ) -> None:
     """
@@ -79,7 +96,7 @@ def resume(
 
     Example: fab resume 20261120-121314-digits-ab12
     """
-    preflight = parse_preflight(skip=skip_preflight, full=full_preflight)
+    preflight, tell = parse_preflight(skip=skip_preflight, full=full_preflight), teller(json=json)
     session = Session(PROJECT, set_, key=key)
     secrets = read_secrets(secret, os.environ)
     session.prices.begin(session.instance_types)
@@ -93,46 +110,56 @@ def resume(
             raise DeepcdkError(f"run {run_id} has succeeded; there is nothing left to go on with")
         if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
             raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
-        nodes = provide_nodes(session, master, count, yes=yes, tell=say)
+        nodes = provide_nodes(session, master, count, yes=yes, tell=tell)
         check_secrets(run_id, record["spec"].get("secrets", []), secrets)
-        caution(session)
+        caution(session, tell)
         before = Launch.from_json(json_format.dumps(record["spec"]))
         spec = dataclasses.replace(resumed(before, nodes, choose_hosts(nodes, count)), preflight=preflight)
         order = Order(launch=spec, origin=origin.of(session, spec, PROJECT))
         answer = supervisor.resume(order, secrets, queue=queue)
-        say_turn(run_id, answer["position"])
+        say_turn(run_id, answer["position"], tell)
         found = answer["checkpoints"]
         since = f"from {found[-1]}" if found else "from the beginning, for it has no checkpoint"
         if spec.program:
             since = "in the directory that it left"
-        say(f"run {run_id} goes on {since}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
+        tell(f"run {run_id} goes on {since}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
         if follow and not detach:
-            finish(session, run_id, lambda: watch(session, supervisor, run_id))
+            finish(session, run_id, lambda: watch(session, supervisor, run_id, aside=json), json=json)
         else:
-            say(f"it goes on by itself; watch it with `fab attach --run {run_id}`")
+            leave(run_id, answer["position"], json=json)
 
 
-def say_turn(run_id: str, position: int | None) -> None:
+def say_turn(run_id: str, position: int | None, tell: Callable[[str], None]) -> None:
     """Say where a run stands in the queue, if it does."""
     if position:
-        say(f"run {run_id} waits at place {position} in the queue; `fab stop --run {run_id}` takes it out")
+        tell(f"run {run_id} waits at place {position} in the queue; `fab stop --run {run_id}` takes it out")
 
 
-def finish(session: Session, run_id: str, watched: Callable[[], Picture]) -> None:
+def leave(run_id: str, position: int | None, *, json: bool) -> None:
+    """Say of a run that nobody watches how it can be watched."""
+    teller(json=json)(f"it goes on by itself; watch it with `fab attach --run {run_id}`")
+    if json:
+        say(json_format.dumps(document(run_id, position=position), indent=1))
+
+
+def finish(session: Session, run_id: str, watched: Callable[[], Picture], *, json: bool) -> None:
     """Watch a run, and end as it ended; Ctrl-C leaves it going."""
     try:
         picture = watched()
     except KeyboardInterrupt:
         remedy = f"  `fab attach --run {run_id}` watches it again, `fab stop --run {run_id}` ends it"
         raise Exit(f"\nno longer watching; run {run_id} goes on\n{remedy}", code=130) from None
-    text, failed = describe_end(picture, session.usd_per_hour(wait_s=0.0))
+    usd_per_hour = session.usd_per_hour(wait_s=0.0)
+    text, failed = describe_end(picture, usd_per_hour)
+    if json:
+        say(json_format.dumps(document(run_id, picture, usd_per_hour), indent=1))
     if failed:
-        raise Exit(text, code=1)
-    say(text)
+        raise Exit(fitted(text, sys.stderr), code=1)
+    teller(json=json)(text)
 
 
-def caution(session: Session) -> None:
+def caution(session: Session, tell: Callable[[str], None]) -> None:
     """Say how long the cluster's bounds let a run be."""
     found = bounds.read_or_say(session.aws, session.stack.name)
     for line in bounds.cautions(found, datetime.datetime.now(datetime.UTC)):
-        say(line)
+        tell(line)

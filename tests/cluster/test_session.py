@@ -97,7 +97,7 @@ def test_nobody_there_is_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("typed", "consents"), [("y", True), ("YES", True), ("", False), ("n", False)])
 def test_only_yes_is_consent(monkeypatch: pytest.MonkeyPatch, typed: str, consents: bool) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("builtins.input", lambda _: typed)
+    monkeypatch.setattr("builtins.input", lambda: typed)
     if consents:
         confirm("grow?", yes=False)
     else:

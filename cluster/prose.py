@@ -1,0 +1,37 @@
+"""Sentences for a terminal: folded between words, so that no word is cut and what stands in backticks stays whole."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from typing import Final, TextIO
+
+_SPAN: Final = re.compile(r"`[^`\n]*`")
+_GLUE: Final = "\0"
+
+
+def fold(text: str, columns: int) -> str:
+    """Fold each line to so many columns; what follows stands two further in. A word that is longer stays whole."""
+    return "\n".join(_fold(line, columns) for line in text.split("\n"))
+
+
+def _fold(line: str, columns: int) -> str:
+    if len(line) <= columns:
+        return line
+    indent = line[: len(line) - len(line.lstrip())]
+    glued = _SPAN.sub(lambda span: span[0].replace(" ", _GLUE), line.strip())
+    folded = textwrap.wrap(
+        glued,
+        columns,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(folded).replace(_GLUE, " ")
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """Fold a text where the stream is a terminal; in a pipe a line stays a line."""
+    return fold(text, shutil.get_terminal_size().columns) if stream.isatty() else text
