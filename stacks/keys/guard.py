@@ -62,14 +62,14 @@ class GuardKeys:
             raise ConfigError("budget_emails", self.budget_emails, "must be 10 at most, as AWS Budgets has it")
 
     def _check_tags(self) -> None:
-        matches(self, "tags", rf"[^=]+={_TAG_TEXT}*", "KEY=VALUE of letters, digits, spaces and _ . : / = + @ -")
+        matches(self, "tags", rf"[^=]+={_TAG_TEXT}+", "KEY=VALUE of letters, digits, spaces and _ . : / = + @ -")
         matches(self, "tags", rf"{_TAG_TEXT}+", "KEY=VALUE of letters, digits, spaces and _ . : / = + @ -")
         for text in self.tags:
             key, _, value = text.partition("=")
             if key.lower().startswith(_RESERVED) or key == "Name":
                 raise ConfigError("tags", text, "the key must not be Name, nor begin with aws: or deepcdk:")
-            if not 1 <= len(key) <= 128 or len(value) > 256:
-                raise ConfigError("tags", text, "a key has 1 to 128 characters, a value 256 at most")
+            if not 1 <= len(key) <= 128 or not 1 <= len(value) <= 256:  # EC2 takes an empty value, CloudWatch does not
+                raise ConfigError("tags", text, "a key has 1 to 128 characters, a value 1 to 256")
         if len(self.tag_values) != len(self.tags):
             raise ConfigError("tags", self.tags, "a key must not come twice")
         if len(self.tags) > MOST_TAGS:

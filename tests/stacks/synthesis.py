@@ -30,8 +30,9 @@ def synthesise(config: ClusterConfig) -> Template:
 
     from stacks.cluster import ClusterStack
 
-    stack = ClusterStack(App(analytics_reporting=False, context=flags()), config)
-    return Template(dict(assertions.Template.from_stack(stack).to_json()))
+    with tempfile.TemporaryDirectory() as outdir:
+        stack = ClusterStack(App(analytics_reporting=False, context=flags(), outdir=outdir), config)
+        return Template(dict(assertions.Template.from_stack(stack).to_json()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

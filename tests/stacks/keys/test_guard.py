@@ -27,7 +27,7 @@ from tests.stacks.conftest import SSH_CIDR
         ({"tags": ("Name=a",)}, "must not be Name"),
         ({"tags": ("team=a", "team=b")}, "must not come twice"),
         ({"tags": ("k" * 129 + "=a",)}, "1 to 128 characters"),
-        ({"tags": ("k=" + "a" * 257,)}, "256 at most"),
+        ({"tags": ("k=" + "a" * 257,)}, "a value 1 to 256"),
         ({"tags": tuple(f"k{n}=a" for n in range(41))}, "40 at most"),
         ({"idle_minutes": 5}, "multiple of 5"),
         ({"idle_minutes": 12}, "multiple of 5"),
@@ -54,8 +54,8 @@ def test_a_wrong_value_is_refused_with_its_rule(values: dict[str, Any], rule: st
 
 
 def test_tags_are_read_by_key_and_a_value_may_hold_an_equals_sign() -> None:
-    config = ClusterConfig(ssh_cidr=SSH_CIDR, tags=("team=vision", "query=a=b", "empty="))
-    assert config.tag_values == {"team": "vision", "query": "a=b", "empty": ""}
+    config = ClusterConfig(ssh_cidr=SSH_CIDR, tags=("team=vision", "query=a=b"))
+    assert config.tag_values == {"team": "vision", "query": "a=b"}
 
 
 @given(st.integers(6, 288).map(lambda periods: periods / 12) | st.integers(25, 168).map(float))
