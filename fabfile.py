@@ -17,16 +17,17 @@ from cluster.tasks.release import release
 from cluster.tasks.runs import fetch, logs, rm, runs, show, stop
 from cluster.tasks.stack import status
 from cluster.tasks.training import push, train
-from cluster.tasks.views import tensorboard
+from cluster.tasks.views import notebook, tensorboard
 from cluster.tasks.watching import attach, resume
 
-CLUSTER = (doctor, up, down, status, scale, release, replace, ssh, ssh_config, run)
+CLUSTER = (doctor, up, down, status, scale, release, replace, ssh, ssh_config, run, notebook)
 RUNS = (push, train, attach, resume, logs, stop, fetch, runs, show, tensorboard, rm)
 
 ns = Collection(*CLUSTER, *RUNS)
 
 # Fabric has parsed its own flags by now, and will parse the tasks' words next.
 if core := getattr(program, "core", None):
-    core.unparsed = positionals.with_flags(core.unparsed, ns.to_contexts())
-    if complaint := spelling.complaint(core.unparsed, ns.to_contexts(), core[0].flags):
+    contexts = positionals.contexts_of(ns)
+    core.unparsed = positionals.with_flags(core.unparsed, contexts)
+    if complaint := spelling.complaint(core.unparsed, contexts, core[0].flags):
         raise Exit(complaint, code=1)

@@ -8,7 +8,7 @@ import hashlib
 import io
 import os
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -54,6 +54,8 @@ CONTROL_MODULES: Final = (
     "vault",
     "watch",
 )
+LONG_BYTES: Final = 4_000_000
+"""What takes more than a moment on a line of 10 Mbit/s."""
 CONTROL_FILES: Final = (*(f"{name}.py" for name in CONTROL_MODULES), "bin/ssh")
 
 
@@ -158,11 +160,16 @@ def farside_command(*arguments: str) -> list[str]:
     return [NODE_PYTHON, "-c", Path(farside.__file__).read_text(encoding="utf-8"), *arguments]
 
 
-def push(master: Master, payloads_root: str, tree: Tree) -> Pushed:
-    """Bring a tree to the shared file system, unless it is there. Raises RemoteError, such as for a full disk."""
+def push(master: Master, payloads_root: str, tree: Tree, tell: Callable[[str], None] | None = None) -> Pushed:
+    """Bring a tree to the shared file system, unless it is there; `tell` is told of an upload that may take long.
+
+    Raises RemoteError, such as for a full disk.
+    """
     directory = f"{payloads_root}/{tree.name}"
     there = master.check(farside_command("has", directory), doing="looking for the payload").text.strip() == "yes"
     if not there:
+        if tell and len(tree.archive) >= LONG_BYTES:
+            tell(f"uploading {tree.files} files, {len(tree.archive) / 1e6:,.0f} MB")
         try:
             master.check(
                 farside_command("receive", directory, tree.sha256), stdin=tree.archive, doing="pushing the payload"

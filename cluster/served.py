@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster import fanout
 from cluster.errors import DeepcdkError, UsageError
+from payload.notebook import SAID
 
 if TYPE_CHECKING:
     from cluster.connection import Master
@@ -50,17 +51,30 @@ def has_display(environ: Mapping[str, str], platform: str) -> bool:
 
 
 def serve(
-    master: Master, directory: str, request: Request, *, port: int, browser: bool, tell: Callable[[str], None]
+    master: Master,
+    directory: str,
+    request: Request,
+    *,
+    port: int,
+    browser: bool,
+    tell: Callable[[str], None],
+    start_s: float = START_S,
+    remedy: str = "repeat the command",
 ) -> None:
     """Run a server on the master until Ctrl-C, with a tunnel to it from `port` of this machine.
 
-    Raises DeepcdkError with the server's last lines where it ends by itself or never says where it listens.
+    Its lines that begin with `payload.notebook.SAID` are told as they come. Raises DeepcdkError with the server's last
+    lines where it ends by itself or never says where it listens.
     """
     lines: list[str] = []
     addresses: queue.Queue[tuple[int, str] | BaseException | None] = queue.Queue()
 
     def read(stream: str, line: str) -> None:
-        lines.append(line.partition("| ")[2])
+        text = line.partition("| ")[2]
+        if text.startswith(SAID):
+            tell(text.removeprefix(SAID))
+            return
+        lines.append(text)
         if address := find_address(line):
             addresses.put(address)
 
@@ -73,11 +87,11 @@ def serve(
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        first = addresses.get(timeout=START_S)
+        first = addresses.get(timeout=start_s)
     except queue.Empty:
-        raise _ended(f"did not say within {START_S:.0f} s where it listens", lines) from None
+        raise _ended(f"did not say within {start_s:.0f} s where it listens", lines, remedy) from None
     if not isinstance(first, tuple):
-        raise first if isinstance(first, DeepcdkError) else _ended("ended at its start", lines)
+        raise first if isinstance(first, DeepcdkError) else _ended("ended at its start", lines, remedy)
     with master.forward(port, first[0]):
         url = f"http://localhost:{port}{first[1]}"
         tell(f"{url} until Ctrl-C")
@@ -85,9 +99,9 @@ def serve(
             webbrowser.open(url)
         while isinstance(last := addresses.get(), tuple):
             continue  # It says the same again.
-    raise last if isinstance(last, DeepcdkError) else _ended("has ended", lines)
+    raise last if isinstance(last, DeepcdkError) else _ended("has ended", lines, remedy)
 
 
-def _ended(what: str, lines: list[str]) -> DeepcdkError:
+def _ended(what: str, lines: list[str], remedy: str) -> DeepcdkError:
     said = "".join(f"\n    {line}" for line in lines[-fanout.LAST_LINES :])
-    return DeepcdkError(f"the server on the master {what}{said}", remedy="repeat the command")
+    return DeepcdkError(f"the server {what}{said}", remedy=remedy)

@@ -115,9 +115,9 @@ class Session:
         """Open a connection to the master."""
         return connect(self.aws, self.inventory.master, self.stack.login_user, self.key, self.stack.ssh_access)
 
-    def push(self, master: Master, tree: Tree) -> Pushed:
-        """Push a tree."""
-        return push(master, self.stack.payloads_root, tree)
+    def push(self, master: Master, tree: Tree, tell: Callable[[str], None] | None = None) -> Pushed:
+        """Push a tree, telling of an upload that may take long."""
+        return push(master, self.stack.payloads_root, tree, tell)
 
     def supervisor(self, master: Master) -> Supervisor:
         """Return the supervisor's command line on the master, pushed if need be."""

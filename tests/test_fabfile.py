@@ -15,8 +15,8 @@ from moto import mock_aws
 
 PROJECT = Path(__file__).resolve().parents[1]
 TASKS = (
-    "attach", "doctor", "down", "fetch", "logs", "push", "release", "replace", "resume", "rm", "run", "runs", "scale",
-    "show", "ssh", "ssh-config", "status", "stop", "tensorboard", "train", "up",
+    "attach", "doctor", "down", "fetch", "logs", "notebook", "push", "release", "replace", "resume", "rm", "run",
+    "runs", "scale", "show", "ssh", "ssh-config", "status", "stop", "tensorboard", "train", "up",
 )  # fmt: skip
 
 NEEDED = {"replace": ("--node", "worker1"), "rm": ("--run", "one"), "run": ("--", "true"), "scale": ("--nodes", "3")}
@@ -227,3 +227,11 @@ def test_a_task_that_there_is_not_is_answered_with_the_nearest() -> None:
     done = subprocess.run([fab, "sttaus"], cwd=PROJECT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("deepcdk: there is no task 'sttaus'; did you mean status?")
+
+
+def test_help_says_what_each_flag_does() -> None:
+    fab = Path(sys.executable).with_name("fab")
+    done = subprocess.run([fab, "--help", "scale"], cwd=PROJECT, capture_output=True, text=True, check=True)
+    for flag in ("--force", "--json", "--nodes", "--set", "--yes"):
+        (line,) = [line for line in done.stdout.splitlines() if flag in line]
+        assert len(line.split(flag, 1)[1].split()) > 1, line

@@ -7,15 +7,28 @@ before Invoke parses the words.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from invoke.collection import Collection
 
 FLAGS: Final = {
     "scale": "--nodes",
     "replace": "--node",
     "ssh": "--node",
+    "notebook": "--node",
     **dict.fromkeys(("attach", "fetch", "logs", "resume", "rm", "show", "stop", "tensorboard"), "--run"),
 }
 """The flag that a task's one word without a flag stands for."""
+
+
+def contexts_of(collection: Collection) -> list[Any]:
+    """Return Invoke's contexts of the tasks, and leave the tasks their help, which Invoke takes out of them."""
+    helps = {name: dict(task.help) for name, task in collection.tasks.items()}
+    contexts = collection.to_contexts()
+    for name, task in collection.tasks.items():
+        task.help = helps[name]
+    return list(contexts)
 
 
 def with_flags(words: Sequence[str], contexts: Iterable[Any]) -> list[str]:

@@ -63,7 +63,7 @@ def push(c: Context, set_: list[str], json: bool = False, key: str = "") -> None
     session = Session(PROJECT, set_, key=key)
     tree = payload_tree(PROJECT / "payload")
     with session.connect() as master:
-        pushed = session.push(master, tree)
+        pushed = session.push(master, tree, teller(json=json))
     if json:
         say(
             json_format.dumps({**dataclasses.asdict(pushed), "files": tree.files, "bytes": len(tree.archive)}, indent=1)
@@ -218,7 +218,7 @@ def train(
         if not queue and (live := supervisor.live()):
             raise LiveRunError(live)
         for tree in trees:
-            inform(str(session.push(master, tree)))
+            inform(str(session.push(master, tree, inform)))
         found = provide_nodes(session, master, count, yes=yes, tell=inform, least=session.config.least_workers)
         cores |= count_cores(supervisor) if ranks_per_node == CORES else {}
         caution(session, inform)

@@ -1,17 +1,30 @@
-"""The tasks that open a run in the browser."""
+"""The tasks that open a run, or a node, in the browser."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
 
 from invoke.context import Context
 from invoke.tasks import task
 
 from cluster import served
+from cluster.errors import UsageError
 from cluster.launch import parse_whole
-from cluster.push import payload_tree
+from cluster.program import Program
+from cluster.push import Tree, payload_tree
 from cluster.session import Session
+from cluster.sshconfig import find_node
 from cluster.tasks.terms import KEY, PROJECT, RUN, SET, guarded, tell
 from payload.fanout import Request
-from payload.launch import NODE_PYTHON
+from payload.launch import NODE_PYTHON, PROGRAM_FOLDER
+from payload.notebook import Request as AskedNotebook
+
+NOTEBOOK_S: Final = 900.0
+"""How long JupyterLab may take the first time: its packages are built into wheels."""
+NO_PACKAGES: Final = (
+    "where the nodes reach no package index, bring the wheels: `fab notebook --requirements FILE`, see docs/tasks.md"
+)
 
 
 @task(
@@ -58,3 +71,61 @@ def tensorboard(
             served.serve(master, pushed.directory, request, port=local_port, browser=browser, tell=tell)
         except KeyboardInterrupt:
             tell("\nTensorBoard has ended")
+
+
+@task(
+    iterable=["set_"],
+    auto_shortflags=False,
+    help={
+        "node": "master, worker3 or 3; default: the master",
+        "requirements": "requirements file that names jupyterlab and whatever else; its directory is uploaded with it",
+        "port": "port on this machine; default: any free one",
+        "browser": "open the browser, where there is a display",
+        "set": SET,
+        "key": KEY,
+    },
+)
+@guarded
+def notebook(
+    c: Context,
+    set_: list[str],
+    node: str = "",
+    requirements: str = "",
+    port: str = "",
+    browser: bool = True,
+    key: str = "",
+) -> None:
+    """
+    Open JupyterLab on the master or on a worker, with the runtime's TensorFlow and Horovod, through a tunnel.
+
+    Example: fab notebook worker1
+    """
+    session = Session(PROJECT, set_, key=key)
+    local_port = served.free_port(parse_whole("--port", port, lowest=1) if port else 0)
+    trees = [payload_tree(PROJECT / "payload"), *([requirements_tree(Path(requirements))] if requirements else [])]
+    with session.connect() as master:
+        chosen = find_node(session.stack.name, node, session.nodes(master)).name
+        pushed, *others = [session.push(master, tree, tell) for tree in trees]
+        asked = AskedNotebook(
+            node=chosen,
+            efs_mount=session.stack.efs_mount,
+            program=f"{others[0].directory}/{PROGRAM_FOLDER}" if others else "",
+            requirements=Path(requirements).name if others else "",
+        )
+        command = ("env", "-C", pushed.directory, NODE_PYTHON, "-m", "payload.notebook", asked.to_json())
+        tell(f"JupyterLab on {chosen}; the first time, its packages are installed")
+        request = Request(command=command, master=True)
+        try:
+            served.serve(
+                master, pushed.directory, request, port=local_port, browser=browser, tell=tell, start_s=NOTEBOOK_S,
+                remedy=NO_PACKAGES,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            tell("\nJupyterLab has ended")
+
+
+def requirements_tree(path: Path) -> Tree:
+    """Pack the directory of a requirements file. Raises UsageError where there is none."""
+    if not path.expanduser().is_file():
+        raise UsageError("--requirements", str(path), "is not a file")
+    return Program(directory=path.expanduser().resolve().parent, entry=("true",)).tree()
