@@ -9,20 +9,19 @@ with the machine on which they were taken, as JSON.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import platform
-import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks import synthesis
+from benchmarks.measure import Measure, output_of, seconds
 from tools import demo
 
 CLOUD = "bench"
@@ -52,43 +51,6 @@ for address in sys.argv[1:]:
 print(time.time())
 """
 """Run on the master: waits until the sshd of each worker greets, prints when the last one did."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Measure:
-    """Say what is measured, how, and what is promised of it."""
-
-    name: str
-    unit: str
-    promise: float
-    """An upper bound in `unit`, or a lower one where `at_least` is set."""
-    take: Callable[[], float]
-    at_least: bool = False
-    warm_up: bool = False
-    """Take it once, unrecorded, before the first sample."""
-
-    def kept(self, value: float) -> bool:
-        """Tell whether a value keeps the promise."""
-        return value >= self.promise if self.at_least else value <= self.promise
-
-
-def output_of(command: Sequence[str]) -> str:
-    """Run a command to its end and return what it printed; raise with its last lines where it fails."""
-    done = subprocess.run(
-        command, cwd=demo.ROOT, env=demo.environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
-    if done.returncode:
-        raise RuntimeError(
-            f"{shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-        )
-    return done.stdout
-
-
-def seconds(command: Sequence[str]) -> float:
-    """Run a command to its end and return its wall time."""
-    began = time.monotonic()
-    output_of(command)
-    return time.monotonic() - began
 
 
 def laptop(*command: str) -> list[str]:
@@ -134,12 +96,6 @@ def sixteen_hosts() -> float:
         return float(output_of(demo.localcloud(*greet, *grown["addresses"]))) - float(grown["began"])
 
 
-def synth_once() -> float:
-    """Time `cdk synth` of the project's cdk.json."""
-    with tempfile.TemporaryDirectory() as directory:
-        return seconds(["cdk", "synth", "--quiet", "-c", f"ssh_cidr={demo.LAPTOP_CIDR}", "--output", directory])
-
-
 def digits_accuracy(ranks: int) -> float:
     """Train the recipe digits on ranks of this machine, global batch 64; return the test accuracy in percent."""
     with tempfile.TemporaryDirectory() as directory:
@@ -154,7 +110,7 @@ def measures() -> list[Measure]:
     """List what is measured."""
     return [
         Measure(name="fab --list", unit="s", promise=0.7, take=lambda: seconds(["fab", "--list"]), warm_up=True),
-        Measure(name="cdk synth, warm", unit="s", promise=10, take=synth_once, warm_up=True),
+        *synthesis.measures(),
         Measure(name="embedded cloud up, bootstrapped, deployed", unit="s", promise=25, take=up_to_deployed),
         Measure(name="fab status", unit="s", promise=2, take=status_once),
         Measure(name="sixteen hosts up", unit="s", promise=3, take=sixteen_hosts),

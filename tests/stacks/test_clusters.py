@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from stacks.config import ClusterConfig
 from stacks.validation import check
 from tests.stacks import snapshots
 from tests.stacks.clusters import AL2023, CLUSTERS, Cluster
@@ -39,6 +40,12 @@ def template(found: Inspected) -> Template:
 
 def test_it_is_valid(cluster: Cluster) -> None:
     assert list(check(cluster.config())) == []
+
+
+def test_its_words_on_a_command_line_say_the_same(cluster: Cluster) -> None:
+    assert cluster.words[::2] == ["-c"] * len(cluster.settings)
+    given = dict(word.split("=", 1) for word in cluster.words[1::2])
+    assert ClusterConfig.from_context(given) == cluster.config()
 
 
 def test_its_template_is_the_committed_one(name: str, template: Template) -> None:

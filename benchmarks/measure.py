@@ -1,0 +1,48 @@
+"""One figure: how it is taken, and what is promised of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+
+from tools import demo
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measure:
+    """Say what is measured, how, and what is promised of it."""
+
+    name: str
+    unit: str
+    promise: float
+    """An upper bound in `unit`, or a lower one where `at_least` is set."""
+    take: Callable[[], float]
+    at_least: bool = False
+    warm_up: bool = False
+    """Take it once, unrecorded, before the first sample."""
+
+    def kept(self, value: float) -> bool:
+        """Tell whether a value keeps the promise."""
+        return value >= self.promise if self.at_least else value <= self.promise
+
+
+def output_of(command: Sequence[str]) -> str:
+    """Run a command to its end and return what it printed; raise with its last lines where it fails."""
+    done = subprocess.run(
+        command, cwd=demo.ROOT, env=demo.environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    if done.returncode:
+        raise RuntimeError(
+            f"{shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
+    return done.stdout
+
+
+def seconds(command: Sequence[str]) -> float:
+    """Run a command to its end and return its wall time."""
+    began = time.monotonic()
+    output_of(command)
+    return time.monotonic() - began
