@@ -61,7 +61,15 @@ class Request:
 
 def server_command(python: Path, port: int, root: str) -> list[str]:
     """Build the server's command line, which everybody on the node can read."""
-    options = {"ip": "127.0.0.1", "port": str(port), "port_retries": "0", "root_dir": root, "open_browser": "False"}
+    options = {
+        "ip": "127.0.0.1",
+        "port": str(port),
+        "port_retries": "0",
+        "root_dir": root,
+        "open_browser": "False",
+        # It would say its address too, with three dots in place of the token.
+        "log_level": "WARN",
+    }
     return [str(python), "-m", MODULE, *(f"--ServerApp.{name}={value}" for name, value in options.items())]
 
 

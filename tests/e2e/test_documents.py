@@ -1,0 +1,116 @@
+"""Every task that reports prints, with --json, one document with stated keys on its standard output."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import EmbeddedCloud, eventually
+from tools import demo
+
+RUN = {"run_id", "state", "reason", "position", "seconds", "test_accuracy", "usd"}
+STATUS = {"stack", "desired_workers", "nodes", "usd_per_hour", "usd_so_far"}
+DOCUMENTS = (
+    (("up", "--yes", "--json"), {"stack", "unchanged", "changes", "status"}),
+    (("up", "--plan", "--json"), {"stack", "unchanged", "changes"}),
+    (("status", "--json"), STATUS | {"bounds"}),
+    (("status", "--load", "--json"), STATUS | {"load"}),
+    (("doctor", "--json"), {"findings"}),
+    (("push", "--json"), {"name", "directory", "uploaded_bytes", "files", "bytes"}),
+    (("ssh-config", "--json"), {"config", "known_hosts", "included", "hosts"}),
+    (("scale", "2", "--json"), {"before", "after", "added", "removed", "stopped_run", "nodes"}),
+    (("train", "--dry-run", "--json"), {"dry_run"}),
+    (("attach", "RUN", "--json"), RUN),
+    (("stop", "RUN", "--json"), {"run_id", "state", "was_live"}),
+    (("show", "RUN", "--json"), {"run_id", "state", "spec", "result", "checkpoints", "files", "bytes"}),
+    (("fetch", "RUN", "--json"), {"run_id", "directory", "files", "bytes"}),
+)
+
+
+@pytest.fixture(scope="module")
+def run_id(cluster: EmbeddedCloud) -> Iterator[str]:
+    """Train for a moment, and see the document of `fab train`; at the end, that of `fab rm`."""
+    document = json.loads(cluster.fab("train", "--epochs", "1", "--skip-preflight", "--yes", "--json").stdout)
+    assert (set(document), document["state"]) == (RUN, "succeeded")
+    run_id = str(document["run_id"])
+    yield run_id
+    cluster.fab("rm", run_id, "--yes", "--json")
+
+
+@pytest.mark.parametrize(("words", "keys"), DOCUMENTS, ids=lambda value: value[0] if isinstance(value, tuple) else "")
+def test_the_output_is_one_document_with_these_keys(
+    cluster: EmbeddedCloud, run_id: str, words: tuple[str, ...], keys: set[str], tmp_path: Path
+) -> None:
+    into = ("--into", str(tmp_path)) if words[0] == "fetch" else ()
+    done = cluster.fab(*(run_id if word == "RUN" else word for word in words), *into)
+    assert set(json.loads(done.stdout)) >= keys
+
+
+def test_runs_are_a_list_of_documents(cluster: EmbeddedCloud, run_id: str) -> None:
+    listed = json.loads(cluster.fab("runs", "--json").stdout)
+    assert run_id in [run["run_id"] for run in listed]
+    assert all({"run_id", "state", "hosts", "started", "updated"} <= set(run) for run in listed)
+
+
+STAND_IN = """
+import http.server, os, sys
+port = next(int(word.rpartition("=")[2]) for word in sys.argv if word.startswith("--ServerApp.port="))
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        import horovod
+        self.send_response(200 if self.path.endswith("token=" + os.environ["JUPYTER_TOKEN"]) else 403)
+        self.end_headers()
+        self.wfile.write(os.uname().nodename.encode())
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+"""Stands in for JupyterLab, whose packages the embedded cloud's hosts cannot reach."""
+
+
+@pytest.fixture(scope="module")
+def requirements(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a package by JupyterLab's name, as a wheel beside its requirements."""
+    root = tmp_path_factory.mktemp("notebook")
+    (root / "wheels").mkdir()
+    with zipfile.ZipFile(root / "wheels" / "jupyterlab-4.9-py3-none-any.whl", "w") as archive:
+        archive.writestr("jupyterlab.py", STAND_IN)
+        archive.writestr("jupyterlab-4.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: jupyterlab\nVersion: 4.9\n")
+        wheel = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        archive.writestr("jupyterlab-4.9.dist-info/WHEEL", wheel)
+        archive.writestr("jupyterlab-4.9.dist-info/RECORD", "")
+    (root / "requirements.txt").write_text("--no-index\n--find-links wheels\njupyterlab\n")
+    return root / "requirements.txt"
+
+
+def test_a_notebook_on_a_worker_is_seen_through_the_tunnel_and_ends_with_ctrl_c(
+    cluster: EmbeddedCloud, requirements: Path
+) -> None:
+    task = ("fab", "notebook", "worker1", "--requirements", str(requirements), "--no-browser")
+    serving = subprocess.Popen(
+        demo.localcloud("run", "--name", cluster.name, "--", *task, *demo.settings(2)),
+        cwd=demo.ROOT, env=demo.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        assert serving.stdout is not None
+        lines: list[str] = []
+        while not (found := re.search(r"http://localhost:\S+/lab\?token=(\S+)", (lines or [""])[-1])):
+            lines.append(serving.stdout.readline())
+            assert lines[-1], "".join(lines)
+        look = ("python3", "-c", "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())")
+        seen = cluster.laptop(*look, found[0]).stdout.strip()
+        assert seen in [i["PrivateDnsName"].split(".")[0] for i in cluster.instances("worker")]
+        shown = cluster.laptop("fab", "run", *demo.settings(2), "--", "ps", "axww", "-o", "args").stdout
+        assert "-m jupyterlab" in shown
+        assert found[1] not in shown
+    finally:
+        serving.send_signal(signal.SIGINT)
+        serving.wait(timeout=30)
+    assert serving.returncode == 0
+    gone = ("fab", "run", *demo.settings(2), "--", "pgrep", "-f", "^.*python -m jupyterlab")
+    assert eventually(lambda: cluster.laptop(*gone, check=False).stdout == "", within_s=20)
