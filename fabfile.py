@@ -10,6 +10,7 @@ from invoke.collection import Collection
 from invoke.exceptions import Exit
 
 from cluster.tasks import positionals, spelling
+from cluster.tasks.data import stage_data
 from cluster.tasks.examination import doctor
 from cluster.tasks.lifetime import down, up
 from cluster.tasks.nodes import replace, run, scale, ssh, ssh_config
@@ -20,7 +21,7 @@ from cluster.tasks.training import push, train
 from cluster.tasks.views import notebook, tensorboard
 from cluster.tasks.watching import attach, resume
 
-CLUSTER = (doctor, up, down, status, scale, release, replace, ssh, ssh_config, run, notebook)
+CLUSTER = (doctor, up, down, status, scale, release, replace, ssh, ssh_config, run, stage_data, notebook)
 RUNS = (push, train, attach, resume, logs, stop, fetch, runs, show, tensorboard, rm)
 
 ns = Collection(*CLUSTER, *RUNS)

@@ -8,7 +8,7 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -114,7 +114,7 @@ class Master:
         channel = self._open(argv, directory)
         errors: list[bytes] = []
         helpers = [
-            threading.Thread(target=_feed, args=(channel, stdin), daemon=True),
+            threading.Thread(target=_feed, args=(channel, [stdin]), daemon=True),
             threading.Thread(target=lambda: errors.extend(iter(lambda: channel.recv_stderr(BLOCK), b"")), daemon=True),
         ]
         for helper in helpers:
@@ -141,17 +141,27 @@ class Master:
         return done
 
     def blocks(
-        self, argv: Sequence[str], *, directory: str = "", silence_s: float = 60.0, stdin: bytes = b""
+        self,
+        argv: Sequence[str],
+        *,
+        directory: str = "",
+        silence_s: float = 60.0,
+        stdin: bytes = b"",
+        feed: Iterable[bytes] | None = None,
     ) -> Iterator[bytes]:
         """Yield a command's standard output as it comes; `stdin` is sent first, and its input ends with the stream.
 
+        With `feed` its input is that, sent meanwhile, and ends with it.
         Raises SilenceError when nothing came for `silence_s` seconds or the connection broke, RemoteError on a status
         other than 0.
         """
         channel = self._open(argv, directory)
         channel.settimeout(silence_s)
         try:
-            channel.sendall(stdin)
+            if feed is None:
+                channel.sendall(stdin)
+            else:
+                threading.Thread(target=_feed, args=(channel, feed), daemon=True).start()
             while block := channel.recv(BLOCK):
                 yield block
             status = channel.recv_exit_status()
@@ -170,20 +180,27 @@ class Master:
             )
 
     def lines(
-        self, argv: Sequence[str], *, directory: str = "", silence_s: float = 60.0, stdin: bytes = b""
+        self,
+        argv: Sequence[str],
+        *,
+        directory: str = "",
+        silence_s: float = 60.0,
+        stdin: bytes = b"",
+        feed: Iterable[bytes] | None = None,
     ) -> Iterator[str]:
         """Yield a command's standard output line by line; input and errors as `blocks`."""
         rest = b""
-        for block in self.blocks(argv, directory=directory, silence_s=silence_s, stdin=stdin):
+        for block in self.blocks(argv, directory=directory, silence_s=silence_s, stdin=stdin, feed=feed):
             *complete, rest = (rest + block).split(b"\n")
             yield from (line.decode("utf-8", errors="replace") for line in complete)
         if rest:
             yield rest.decode("utf-8", errors="replace")
 
 
-def _feed(channel: Any, data: bytes) -> None:
+def _feed(channel: Any, blocks: Iterable[bytes]) -> None:
     try:
-        channel.sendall(data)
+        for block in blocks:
+            channel.sendall(block)
         channel.shutdown_write()
     except OSError:
         return  # The command ended without reading all of it; its status tells why.

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import queue
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cluster.connection import Master, SilenceError
 from cluster.errors import DeepcdkError, RemoteError, UsageError
@@ -86,6 +86,19 @@ def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
+class Listener(Protocol):
+    """Take the nodes' output as it comes."""
+
+    def expect(self, hosts: Sequence[str]) -> None:
+        """Learn whose output is to come."""
+
+    def feed(self, host: str, stream: str, data: bytes) -> None:
+        """Take some of a node's output; `stream` is "stdout" or "stderr"."""
+
+    def end(self, host: str) -> None:
+        """Learn that a node's output has ended."""
+
+
 class Prefixer:
     """Print each node's output in whole lines, each behind the node's name."""
 
@@ -126,7 +139,7 @@ def short(host: str) -> str:
     return host.removeprefix(MASTER_NAME.removesuffix("master"))
 
 
-def run(master: Master, directory: str, request: Request, shown: Prefixer | None) -> tuple[HostResult, ...]:
+def run(master: Master, directory: str, request: Request, shown: Listener | None) -> tuple[HostResult, ...]:
     """Run a request through the master's `payload.fanout` in a pushed tree; return every node's result, by node.
 
     With `shown` the output appears as it comes and only its end is kept. Raises DeepcdkError for nodes that are not
@@ -157,7 +170,7 @@ def run(master: Master, directory: str, request: Request, shown: Prefixer | None
     return collect(lines(), shown)
 
 
-def collect(lines: Iterable[str], shown: Prefixer | None) -> tuple[HostResult, ...]:
+def collect(lines: Iterable[str], shown: Listener | None) -> tuple[HostResult, ...]:
     """Fold the far side's messages into each node's result. Raises SilenceError where one of them never came."""
     order: list[str] = []
     output: dict[tuple[str, str], bytes] = {}

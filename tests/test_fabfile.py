@@ -16,10 +16,17 @@ from moto import mock_aws
 PROJECT = Path(__file__).resolve().parents[1]
 TASKS = (
     "attach", "doctor", "down", "fetch", "logs", "notebook", "push", "release", "replace", "resume", "rm", "run",
-    "runs", "scale", "show", "ssh", "ssh-config", "status", "stop", "tensorboard", "train", "up",
+    "runs", "scale", "show", "ssh", "ssh-config", "stage-data", "status", "stop", "tensorboard", "train",
+    "up",
 )  # fmt: skip
 
-NEEDED = {"replace": ("--node", "worker1"), "rm": ("--run", "one"), "run": ("--", "true"), "scale": ("--nodes", "3")}
+NEEDED = {
+    "replace": ("--node", "worker1"),
+    "rm": ("--run", "one"),
+    "run": ("--", "true"),
+    "scale": ("--nodes", "3"),
+    "stage-data": ("--source", "payload"),
+}
 """Arguments without which a task has nothing to do."""
 
 Fab = Callable[..., tuple[int, str]]

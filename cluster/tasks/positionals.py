@@ -17,6 +17,7 @@ FLAGS: Final = {
     "replace": "--node",
     "ssh": "--node",
     "notebook": "--node",
+    "stage-data": "--source",
     **dict.fromkeys(("attach", "fetch", "logs", "resume", "rm", "show", "stop", "tensorboard"), "--run"),
 }
 """The flag that a task's one word without a flag stands for."""

@@ -134,7 +134,7 @@ if [[ -z $(compgen -G "$runtime/*") ]]; then
 fi
 if [[ ! -d $root$login_home/.ssh ]]; then install -d -m 700 -o "$login_uid" -g "$login_gid" "$root$login_home/.ssh"; fi
 if [[ $DEEPCDK_ROLE == master ]]; then
-  for work in payloads runs; do
+  for work in payloads runs data; do
     if [[ ! -d $efs/$work ]]; then install -d -o "$login_uid" -g "$login_gid" "$efs/$work"; fi
   done
 fi

@@ -36,7 +36,9 @@ class StreamingMaster(Master):
         self._lines, self._error, self.where = lines, error, "ec2-user@198.18.1.2"
         self.stdin = b""
 
-    def lines(self, argv: Any, *, directory: str = "", silence_s: float = 60.0, stdin: bytes = b"") -> Iterator[str]:
+    def lines(
+        self, argv: Any, *, directory: str = "", silence_s: float = 60.0, stdin: bytes = b"", feed: object = None
+    ) -> Iterator[str]:
         self.stdin = stdin
         yield from self._lines
         if self._error:

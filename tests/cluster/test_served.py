@@ -31,7 +31,9 @@ class ServingMaster(Master):
         self.forwarded: list[tuple[int, int]] = []
         self.tunnel_open = threading.Event()
 
-    def lines(self, argv: Any, *, directory: str = "", silence_s: float = 60.0, stdin: bytes = b"") -> Iterator[str]:
+    def lines(
+        self, argv: Any, *, directory: str = "", silence_s: float = 60.0, stdin: bytes = b"", feed: object = None
+    ) -> Iterator[str]:
         yield json.dumps({"hosts": [NODE]})
         for line in self._lines:
             data = base64.b64encode(line.encode() + b"\n").decode()

@@ -1,0 +1,102 @@
+"""The task that brings data to the nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json as json_format
+import sys
+
+from invoke.context import Context
+from invoke.tasks import task
+
+from cluster import gauge
+from cluster.errors import DeepcdkError, UsageError
+from cluster.session import Session
+from cluster.source import is_bucket, parse_name, survey
+from cluster.staging import Staged, Stager
+from cluster.tasks.terms import JSON, KEY, PROJECT, SET, guarded, remark, say
+from payload.launch import workers
+
+
+@task(
+    iterable=["set_"],
+    auto_shortflags=False,
+    name="stage-data",
+    help={
+        "source": "a directory or a file of this machine, or s3://BUCKET/PREFIX",
+        "to": "shared: the file system that all nodes see; local: each worker's own disk",
+        "name": "name of the data set; default: the last part of the source",
+        "sharded": "with --to local: whole files, each to one worker alone",
+        "follow-links": "stage what symbolic links lead to; default: refuse them",
+        "json": JSON,
+        "set": SET,
+        "key": KEY,
+    },
+)
+@guarded
+def stage_data(
+    c: Context,
+    set_: list[str],
+    source: str = "",
+    to: str = "shared",
+    name: str = "",
+    sharded: bool = False,
+    follow_links: bool = False,
+    json: bool = False,
+    key: str = "",
+) -> None:
+    """
+    Bring data to the nodes: once, whatever their number, and every byte compared.
+
+    Repeat it after an interruption: what is there with the right checksum is not sent again.
+
+    Example: fab stage-data ~/imagenet --to local --sharded
+    """
+    if not source:
+        raise UsageError("SOURCE", source, "must be a directory, a file, or s3://BUCKET/PREFIX")
+    if to not in ("shared", "local"):
+        raise UsageError("--to", to, "must be shared or local")
+    if sharded and to == "shared":
+        raise UsageError("--sharded", None, "is for --to local: every node sees the whole shared file system")
+    chosen = parse_name(name, source)
+    found = None if is_bucket(source) else survey(source, follow_links=follow_links)
+    session = Session(PROJECT, set_, key=key)
+    stack = session.stack
+    shared = f"{stack.efs_mount}/data"
+    local = f"{stack.scratch_mount}/data" if stack.scratch_mount else f"/home/{stack.login_user}/data"
+    with session.connect() as master:
+        there = workers(session.nodes(master))
+        if to == "local" and not there:
+            raise DeepcdkError("no worker is ready", remedy="`fab scale --nodes N` starts some")
+        directory = session.supervisor(master).directory
+        terminal = sys.stdout.isatty() and not json
+        with gauge.make(terminal=terminal, write=remark if json else say) as shown:
+            stager = Stager(master, directory, shared, chosen, there, shown)
+            try:
+                if found:
+                    manifest, sent = stager.upload(found)
+                    reports = stager.copy(local, sharded=sharded) if to == "local" else None
+                elif to == "shared":
+                    manifest, sent, reports = stager.fetch_shared(source, session.aws.region), 0, None
+                else:
+                    manifest, sent = stager.listing(source, session.aws.region), 0
+                    reports = stager.fetch(source, session.aws.region, local, sharded=sharded)
+            except KeyboardInterrupt:
+                shown.note("\nwhat has arrived whole stays: repeat the command to go on")
+                raise
+    staged = Staged(
+        name=chosen,
+        source=source,
+        to=to,
+        directory=f"{local if to == 'local' else shared}/{chosen}",
+        files=len(manifest.entries),
+        bytes=manifest.size,
+        sha256=manifest.digest if found or to == "shared" else "",
+        uploaded_bytes=sent,
+        sharded=sharded,
+        nodes={
+            host: {kind: done[kind] for kind in ("files", "bytes", "came_bytes")}
+            for host, done in sorted((reports.done if reports else {}).items())
+        },
+    )
+    say(json_format.dumps(dataclasses.asdict(staged), indent=1) if json else str(staged))

@@ -1,0 +1,195 @@
+"""Facts about staging as the laptop drives it, against the nodes' own programs run here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import source
+from cluster.connection import Completed
+from cluster.errors import DeepcdkError, RemoteError
+from cluster.fanout import HostResult
+from cluster.gauge import PlainGauge
+from cluster.staging import Reports, Staged, Stager, StagingError
+from payload.fanout import Request
+from payload.launch import Node
+
+PROJECT = Path(__file__).resolve().parents[2]
+HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
+NODES = tuple(
+    Node(name=host, address=f"10.0.1.{n}", instance_id=f"i-{n}", slots=1, interface="eth0", zone="a")
+    for n, host in enumerate(HOSTS)
+)
+
+
+SCRIPT = "import sys; from payload import stage; stage.own_index = lambda _: INDEX; sys.exit(stage.main())"
+
+
+class LocalMaster:
+    """Run the master's commands here."""
+
+    where = "here"
+
+    def __init__(self) -> None:
+        self.uploads = 0
+
+    def run(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"") -> Completed:
+        words = [sys.executable, *argv[1:]] if "payload.stage" in argv else argv
+        done = subprocess.run(words, cwd=PROJECT, input=stdin, capture_output=True, check=False)
+        return Completed(status=done.returncode, stdout=done.stdout, stderr=done.stderr.decode())
+
+    def check(self, argv: Sequence[str], *, doing: str) -> Completed:
+        return self.run(argv)
+
+    def lines(self, argv: Sequence[str], *, directory: str, silence_s: float, feed: Iterable[bytes]) -> Iterator[str]:
+        self.uploads += 1
+        done = self.run(argv, stdin=b"".join(feed))
+        yield from done.text.splitlines()
+        if done.status:
+            raise RemoteError("failed", status=done.status, output=done.stderr)
+
+
+@pytest.fixture
+def master(monkeypatch: pytest.MonkeyPatch) -> LocalMaster:
+    """Return a master whose workers are this machine; each is known by its place in --nodes."""
+    master = LocalMaster()
+
+    def run(_: Any, directory: str, request: Request, shown: Any) -> tuple[HostResult, ...]:
+        results = []
+        for host in HOSTS:
+            words = request.command[request.command.index("payload.stage") + 1 :]
+            code = SCRIPT.replace("INDEX", str(HOSTS.index(host)))
+            words = tuple(word.replace("DISK", host) for word in words)
+            done = subprocess.run([sys.executable, "-c", code, *words], cwd=PROJECT, capture_output=True, check=False)
+            shown.feed(host, "stdout", done.stdout)
+            results.append(
+                HostResult(
+                    name=host, exit_code=done.returncode, reached=True, seconds=0, stdout=b"", stderr=done.stderr
+                )
+            )
+        return tuple(results)
+
+    monkeypatch.setattr("cluster.fanout.run", run)
+    return master
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "laptop"
+    root.mkdir()
+    for number in range(6):
+        (root / f"f{number}").write_bytes(bytes([number]) * 1000)
+    return root
+
+
+class Scene:
+    def __init__(self, master: LocalMaster, tmp_path: Path, folder: Path) -> None:
+        self.lines: list[str] = []
+        self.master, self.efs, self.disks, self.folder = master, tmp_path / "efs", tmp_path / "DISK", folder
+        self.stager = Stager(master, "", str(self.efs), "set", NODES, PlainGauge(self.lines.append))  # type: ignore[arg-type]
+
+    def upload(self) -> int:
+        return self.stager.upload(source.survey(str(self.folder), follow_links=False))[1]
+
+    def disk(self, host: str) -> Path:
+        return Path(str(self.disks).replace("DISK", host)) / "set"
+
+
+@pytest.fixture
+def scene(master: LocalMaster, tmp_path: Path, folder: Path) -> Scene:
+    return Scene(master, tmp_path, folder)
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def test_data_are_uploaded_once_and_what_is_there_is_not_sent_again(scene: Scene) -> None:
+    assert scene.upload() == 6000
+    assert (scene.upload(), scene.master.uploads) == (0, 1)
+    (scene.folder / "f6").write_bytes(b"new")
+    (scene.folder / "f0").unlink()
+    assert scene.upload() == 3
+    assert names(scene.efs / "set") == names(scene.folder)
+
+
+def test_a_damaged_file_is_named_and_sent_again(scene: Scene) -> None:
+    scene.upload()
+    (scene.efs / "set" / "f3").write_bytes(b"X" * 1000)
+    assert scene.upload() == 1000
+    assert "damaged on the shared file system, staged again: 'f3'" in scene.lines
+    assert (scene.efs / "set" / "f3").read_bytes() == (scene.folder / "f3").read_bytes()
+
+
+def test_shards_share_nothing_and_lose_nothing(scene: Scene) -> None:
+    scene.upload()
+    reports = scene.stager.copy(str(scene.disks), sharded=True)
+    one, two = (names(scene.disk(host)) for host in HOSTS)
+    assert (len(one), len(two), one | two) == (3, 3, names(scene.folder))
+    assert {host: done["files"] for host, done in reports.done.items()} == dict.fromkeys(HOSTS, 3)
+
+
+def test_whole_copies_take_the_place_of_shards(scene: Scene) -> None:
+    scene.upload()
+    scene.stager.copy(str(scene.disks), sharded=True)
+    reports = scene.stager.copy(str(scene.disks), sharded=False)
+    assert all(names(scene.disk(host)) == names(scene.folder) for host in HOSTS)
+    assert [done["came_bytes"] for done in reports.done.values()] == [3000, 3000]
+    scene.stager.copy(str(scene.disks), sharded=True)
+    assert not names(scene.disk(HOSTS[0])) & names(scene.disk(HOSTS[1]))
+
+
+def test_a_file_that_changes_while_it_is_sent_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = source.survey(str(scene.folder), follow_links=False)
+    manifest = found.manifest(lambda *_: None)
+    monkeypatch.setattr(source.Source, "manifest", lambda *_: manifest)
+    (scene.folder / "f2").write_bytes(b"longer" * 1000)
+    with pytest.raises(DeepcdkError, match="f2: has another size") as caught:
+        scene.stager.upload(found)
+    assert "stays" in caught.value.remedy
+    (scene.folder / "f2").write_bytes(bytes([2]) * 1000)
+    assert scene.upload() < 6000
+
+
+def test_a_failure_names_the_nodes_and_a_remedy(scene: Scene) -> None:
+    scene.upload()
+    (scene.efs / "set" / "f1").write_bytes(b"X" * 1000)
+    with pytest.raises(StagingError, match="'f1' has other bytes") as caught:
+        scene.stager.copy(str(scene.disks), sharded=True)
+    assert (caught.value.kind, len(caught.value.failures)) == ("damaged", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [("full", "worker_volume_gib"), ("denied", "data_buckets"), ("refused", "login user"), ("", "mend")],
+)
+def test_each_kind_of_failure_has_its_remedy(kind: str, remedy: str) -> None:
+    reports = Reports(None)
+    reports.feed("deeplearning-worker2", "stdout", json.dumps({"error": "no room", "kind": kind}).encode() + b"\n")
+    with pytest.raises(StagingError, match=r"worker2: no room") as caught:
+        reports.check()
+    assert remedy in caught.value.remedy
+
+
+def test_what_was_staged_is_said_in_words() -> None:
+    held = {"files": 3, "bytes": 3000, "came_bytes": 0}
+    staged = Staged(
+        name="set",
+        source="/home/me/set",
+        to="local",
+        directory="/mnt/scratch/data/set",
+        files=6,
+        bytes=6000,
+        sha256="0" * 64,
+        uploaded_bytes=0,
+        sharded=True,
+        nodes=dict.fromkeys(HOSTS, held),
+    )
+    assert "worker2: 3 files, 3.0 kB; nothing new" in str(staged)
+    assert str(staged).endswith("it lies in /mnt/scratch/data/set")

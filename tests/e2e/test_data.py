@@ -1,0 +1,92 @@
+"""Data from the laptop to the shared file system and to the workers' own disks, interrupted, resumed, mended."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import ROOT, EmbeddedCloud, eventually
+from tools import demo
+
+SIZES = {"a b.bin": 3_000_000, "sub/ü $(id).bin": 2_000_000, "large.bin": 400_000_000, "line\ntwo": 5, "empty": 0}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    for number, (name, size) in enumerate(SIZES.items()):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(bytes([number + 1]) * size)
+    return root
+
+
+@pytest.fixture(scope="module")
+def staged(cluster: EmbeddedCloud) -> Iterator[EmbeddedCloud]:
+    yield cluster
+    gone = ["sh", "-c", "rm -rf /mnt/efs/data/e2e* ~/data/e2e*"]
+    cluster.laptop("fab", "run", *demo.settings(2), "--", *gone, check=False)
+
+
+def stage(cloud: EmbeddedCloud, folder: Path, *words: str) -> tuple[dict[str, Any], str]:
+    done = cloud.fab("stage-data", str(folder), "--name", "e2e", "--json", *words)
+    return json.loads(done.stdout), done.stderr
+
+
+def names(cloud: EmbeddedCloud, instance: str, directory: str) -> set[str]:
+    command = ["find", directory, "-type", "f", "-printf", "%P\\0"]
+    return {name for name in cloud.localcloud("exec", instance, "--", *command).stdout.split("\0") if name}
+
+
+def test_an_interrupted_upload_keeps_what_came_whole_and_goes_on(staged: EmbeddedCloud, folder: Path) -> None:
+    cloud, (master,) = staged, staged.instances("master")
+    command = demo.localcloud("run", "--name", cloud.name, "--", "fab", "stage-data", str(folder), "--name", "e2e")
+    process = subprocess.Popen(
+        [*command, *demo.settings(2)],
+        cwd=ROOT,
+        env=demo.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    partial = ["sh", "-c", "ls /mnt/efs/data/.e2e.partial 2>/dev/null | grep -q ."]
+    first = ["test", "-e", "/mnt/efs/data/e2e/a b.bin"]
+
+    def under_way() -> bool:
+        return all(
+            cloud.localcloud("exec", master["InstanceId"], "--", *each, check=False).returncode == 0
+            for each in (first, partial)
+        )
+
+    assert eventually(under_way, within_s=60, every_s=0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    if process.returncode == 0:
+        pytest.fail(f"the upload was over before it could be interrupted:\n{output}")
+    assert "repeat the command to go on" in output
+    again, _ = stage(cloud, folder)
+    assert 0 < again["uploaded_bytes"] <= sum(SIZES.values()) - SIZES["a b.bin"]
+    assert names(cloud, master["InstanceId"], "/mnt/efs/data/e2e") == set(SIZES)
+
+
+def test_shards_lie_on_the_workers_and_nothing_is_uploaded_again(staged: EmbeddedCloud, folder: Path) -> None:
+    told, _ = stage(staged, folder, "--to", "local", "--sharded")
+    assert (told["uploaded_bytes"], told["directory"]) == (0, "/home/ec2-user/data/e2e")
+    parts = [names(staged, worker["InstanceId"], told["directory"]) for worker in staged.instances("worker")]
+    assert parts[0] | parts[1] == set(SIZES) and not parts[0] & parts[1]
+    assert sum(node["bytes"] for node in told["nodes"].values()) == sum(SIZES.values())
+
+
+def test_a_damaged_file_is_found_named_and_mended(staged: EmbeddedCloud, folder: Path) -> None:
+    place = "/mnt/efs/data/e2e/a b.bin"
+    damage = f"touch -r '{place}' ~/stamp && printf X | dd of='{place}' conv=notrunc && touch -r ~/stamp '{place}'"
+    staged.laptop("fab", "run", "--master", *demo.settings(2), "--", "sh", "-c", damage)
+    told, said = stage(staged, folder)
+    assert "damaged on the shared file system, staged again: 'a b.bin'" in said
+    assert told["uploaded_bytes"] == SIZES["a b.bin"]

@@ -1,0 +1,112 @@
+"""Facts about buckets: which keys are meant, which pattern names one file, what the AWS CLI's failures mean."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from payload.manifest import Entry, ManifestError
+from payload.objects import MOST_AT_ONCE, DeniedError, Prefix, batches, explain, is_single, literal, parse_listing
+from payload.shelf import FullError, ShelfError
+
+PREFIX = Prefix.parse("s3://my-data/imagenet/train/", "eu-west-1")
+
+
+def listing(*keys: str) -> str:
+    return json.dumps({"Contents": [{"Key": key, "Size": 3, "ETag": '"d41d8"'} for key in keys]})
+
+
+@pytest.mark.parametrize(
+    ("address", "bucket", "key"),
+    [
+        ("s3://my-data", "my-data", ""),
+        ("s3://my-data/", "my-data", ""),
+        ("s3://my.data/a b/ü\n", "my.data", "a b/ü\n"),
+        ("s3://my-data/a/", "my-data", "a"),
+    ],
+)
+def test_an_address_names_a_bucket_and_a_prefix(address: str, bucket: str, key: str) -> None:
+    assert (Prefix.parse(address).bucket, Prefix.parse(address).key) == (bucket, key)
+
+
+@pytest.mark.parametrize(
+    "address", ["my-data/a", "s3://", "s3://My/a", "s3://my-data/a*", "s3://my-data/a[1]", "https://x"]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ShelfError):
+        Prefix.parse(address)
+
+
+def test_a_listing_gives_paths_below_the_prefix_without_folders() -> None:
+    found = parse_listing(listing("imagenet/train/", "imagenet/train/a", "imagenet/train/n1/b c"), PREFIX)
+    assert [entry.path for entry in found] == ["a", "n1/b c"]
+    assert (found[0].size, found[0].etag, found[0].sha256) == (3, "d41d8", "")
+
+
+def test_an_object_of_the_very_name_is_one_file() -> None:
+    prefix = Prefix.parse("s3://my-data/a/x.tar")
+    found = parse_listing(listing("a/x.tar", "a/x.tar.bak"), prefix)
+    assert [entry.path for entry in found] == ["x.tar"]
+    assert is_single(prefix, found)
+    assert prefix.fetch_command(Path("/d"), found, single=True)[4:6] == ["s3://my-data/a/x.tar", "/d/x.tar"]
+
+
+@pytest.mark.parametrize("key", ["../x", "a//b", "a/../../b"])
+def test_a_key_that_leads_out_is_refused(key: str) -> None:
+    with pytest.raises(ManifestError):
+        parse_listing(listing(f"imagenet/train/{key}"), PREFIX)
+
+
+@pytest.mark.parametrize("text", ["oops", "[]", '{"Contents": [{"Key": "a"}]}'])
+def test_what_is_no_listing_is_told(text: str) -> None:
+    with pytest.raises(ShelfError, match="listing of s3://my-data/imagenet/train"):
+        parse_listing(text, PREFIX)
+
+
+def test_nothing_is_an_empty_listing() -> None:
+    assert parse_listing("", PREFIX) == parse_listing("{}", PREFIX) == ()
+
+
+@given(path=st.text(min_size=1), other=st.text(min_size=1))
+def test_a_pattern_names_one_file_alone(path: str, other: str) -> None:
+    assert fnmatch.fnmatchcase(path, literal(path))
+    assert fnmatch.fnmatchcase(other, literal(path)) == (other == path)
+
+
+@given(sizes=st.lists(st.integers(0, 5 << 30), max_size=50))
+def test_calls_take_every_file_once_and_not_too_many(sizes: list[int]) -> None:
+    entries = [Entry(path=str(number), size=size) for number, size in enumerate(sizes)]
+    found = list(batches(entries))
+    assert [entry for batch in found for entry in batch] == entries
+    assert all(0 < len(batch) <= MOST_AT_ONCE for batch in found)
+
+
+def test_the_files_of_a_call_are_named_and_no_others() -> None:
+    command = PREFIX.fetch_command(Path("/d"), [Entry(path="a*", size=1)])
+    assert command[2:6] == ["s3", "cp", "s3://my-data/imagenet/train/", "/d"]
+    assert command[-6:] == ["--exclude", "*", "--include", "a[*]", "--region", "eu-west-1"]
+
+
+@pytest.mark.parametrize(
+    ("stderr", "kind", "said"),
+    [
+        ("An error occurred (AccessDenied) when calling the ListObjectsV2 operation", DeniedError, "s3:ListBucket"),
+        (
+            "fatal error: (403) when calling the HeadObject operation: Forbidden",
+            DeniedError,
+            "my-data",
+        ),
+        ("User is not authorized to perform: kms:Decrypt: AccessDenied", DeniedError, "kms:Decrypt"),
+        ("download failed: [Errno 28] No space left on device", FullError, "No space left"),
+        ("An error occurred (NoSuchBucket)", ShelfError, "NoSuchBucket"),
+        ("", ShelfError, "status 255"),
+    ],
+)
+def test_a_failure_of_the_cli_is_understood(stderr: str, kind: type[ShelfError], said: str) -> None:
+    error = explain(PREFIX, stderr, 255)
+    assert type(error) is kind and said in str(error)

@@ -1,0 +1,204 @@
+"""Facts about the nodes' side of staging: as the command line that the laptop calls, with its JSON lines."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from payload.manifest import Entry, Manifest
+from payload.shelf import Shelf, ShelfError
+from payload.stage import own_index, take_in
+
+PROJECT = Path(__file__).resolve().parents[2]
+CONTENTS = {"a": b"one", "sub/b c": b"two" * 1000, "line\nü": b""}
+ENTRIES = [Entry(path=p, size=len(d), sha256=hashlib.sha256(d).hexdigest()) for p, d in CONTENTS.items()]
+MANIFEST = Manifest.of(ENTRIES, "/home/me/set")
+AWS = """#!/bin/sh
+# Stands in for the AWS CLI: lists and copies the directory $BUCKET.
+case "$*" in
+*list-objects-v2*) cat "$BUCKET.json";;
+*) [ -e "$BUCKET.denied" ] && { echo "(AccessDenied)" >&2; exit 1; }
+   for to in "$@"; do case "$to" in /*) cp -r "$BUCKET/." "$to"; echo x >>"$BUCKET.calls";; esac; done;;
+esac
+"""
+
+
+def stage(
+    *words: str, stdin: bytes = b"", status: int = 0, given: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "payload.stage", *words],
+        cwd=PROJECT,
+        input=stdin,
+        capture_output=True,
+        env={**os.environ, **(given or {})},
+        check=False,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def stream() -> bytes:
+    return b"".join(entry.to_line().encode() + b"\n" + CONTENTS[entry.path] for entry in ENTRIES) + b"{}\n"
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Shelf:
+    """Hold a data set that was staged."""
+    root = str(tmp_path / "efs")
+    stage("begin", root, "set", stdin=MANIFEST.to_text().encode())
+    stage("receive", root, "set", stdin=stream())
+    stage("finish", root, "set")
+    return Shelf(root=Path(root), name="set")
+
+
+def held(shelf: Shelf) -> dict[str, bytes]:
+    found = (path for path in shelf.directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(shelf.directory)): path.read_bytes() for path in found}
+
+
+def test_files_are_received_and_listed(shared: Shelf) -> None:
+    assert held(shared) == CONTENTS
+    assert shared.manifest() == MANIFEST
+
+
+def test_a_damaged_file_is_named_and_so_is_a_missing_one(shared: Shelf) -> None:
+    (shared.directory / "a").write_bytes(b"onX")
+    (shared.directory / "line\nü").unlink()
+    begun = stage("begin", str(shared.root), "set", stdin=MANIFEST.to_text().encode())
+    assert begun[-1]["done"] == {"foreign": 0, "found": 2}
+    messages = stage("check", str(shared.root), "set")
+    assert [m["missing"] for m in messages if "missing" in m] == [["a", "line\nü"]]
+    assert [m["damaged"] for m in messages if "damaged" in m] == [["a", "line\nü"]]
+
+
+def test_an_interrupted_stream_is_told_and_gone_on_with(shared: Shelf, tmp_path: Path) -> None:
+    root = str(tmp_path / "other")
+    stage("begin", root, "set", stdin=MANIFEST.to_text().encode())
+    (*_, last) = stage("receive", root, "set", stdin=stream()[:-2000], status=1)
+    assert last["kind"] == "broken off"
+    (*_, last) = stage("finish", root, "set", status=1)
+    assert "not there" in last["error"]
+    messages = stage("check", root, "set")
+    assert {path for m in messages for path in m.get("missing", ())} == {"sub/b c", "line\nü"}
+
+
+def test_a_copy_brings_what_differs_and_says_what_was_damaged(shared: Shelf, tmp_path: Path) -> None:
+    local = Shelf(root=tmp_path / "disk", name="set")
+    copy = ("copy", str(local.root), "set", str(shared.root))
+    (*_, last) = stage(*copy)
+    assert (held(local), last["done"]["came_bytes"]) == (CONTENTS, MANIFEST.size)
+    assert last["done"]["digest"] == MANIFEST.digest
+    (local.directory / "a").write_bytes(b"onX")
+    messages = stage(*copy)
+    assert [m["damaged"] for m in messages if "damaged" in m] == [["a"]]
+    assert (held(local), messages[-1]["done"]["came_bytes"]) == (CONTENTS, 3)
+
+
+def test_a_copy_refuses_what_is_damaged_at_its_source(shared: Shelf, tmp_path: Path) -> None:
+    (shared.directory / "a").write_bytes(b"onX")
+    (*_, last) = stage("copy", str(tmp_path / "disk"), "set", str(shared.root), status=1)
+    assert last["kind"] == "damaged" and "'a' has other bytes" in last["error"]
+
+
+def test_a_copy_refuses_what_is_not_whole(shared: Shelf, tmp_path: Path) -> None:
+    stage("begin", str(shared.root), "set", stdin=MANIFEST.to_text().encode())
+    (*_, last) = stage("copy", str(tmp_path / "disk"), "set", str(shared.root), status=1)
+    assert "not whole yet" in last["error"]
+
+
+def test_a_node_knows_its_place_by_its_address() -> None:
+    assert own_index(["10.0.1.1", "10.0.1.2"], ["127.0.0.1", "10.0.1.2"]) == 1
+    with pytest.raises(ShelfError, match="repeat the command"):
+        own_index(["10.0.1.1"], ["127.0.0.1"])
+
+
+def test_somebody_is_heard_of_while_a_large_file_comes(tmp_path: Path) -> None:
+    shelf = Shelf(root=tmp_path, name="set")
+    shelf.begin(MANIFEST)
+    messages: list[dict[str, Any]] = []
+
+    class Slow(io.BytesIO):
+        def readline(self, size: int | None = -1) -> bytes:
+            while not messages:  # holds the stream until somebody was heard of
+                os.sched_yield()
+            return super().readline(size)
+
+    take_in(shelf, Slow(stream()), messages.append, every_s=0.01)
+    assert messages[0] == {"files": 0, "bytes": 0}
+    assert messages[-1] == {"done": {"files": 3, "bytes": MANIFEST.size}}
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> dict[str, str]:
+    """Make a bucket, and an `aws` that reads it."""
+    folder = tmp_path / "bucket"
+    for path, data in CONTENTS.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+    contents = [{"Key": f"set/{e.path}", "Size": e.size, "ETag": f'"{e.sha256[:8]}"'} for e in ENTRIES]
+    Path(f"{folder}.json").write_text(json.dumps({"Contents": contents}))
+    program = tmp_path / "bin" / "aws"
+    program.parent.mkdir()
+    program.write_text(AWS)
+    program.chmod(0o755)
+    return {"BUCKET": str(folder), "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def calls(bucket: dict[str, str]) -> int:
+    file = Path(f"{bucket['BUCKET']}.calls")
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def test_a_bucket_is_fetched_once_to_a_disk(bucket: dict[str, str], tmp_path: Path) -> None:
+    local = Shelf(root=tmp_path / "disk", name="set")
+    fetch = ("fetch", str(local.root), "set", "s3://my-data/set", "us-east-1")
+    (*_, last) = stage(*fetch, given=bucket)
+    assert (held(local), last["done"]["digest"], calls(bucket)) == (CONTENTS, MANIFEST.digest, 1)
+    (*_, last) = stage(*fetch, given=bucket)
+    assert (last["done"]["came_bytes"], calls(bucket)) == (0, 1)
+    (local.directory / "a").write_bytes(b"onX")
+    (*_, last) = stage(*fetch, given=bucket)
+    assert (held(local), last["done"]["came_bytes"], calls(bucket)) == (CONTENTS, 3, 2)
+
+
+def test_a_bucket_is_fetched_to_the_shared_file_system_and_listed_with_hashes(
+    bucket: dict[str, str], tmp_path: Path
+) -> None:
+    shelf = Shelf(root=tmp_path / "efs", name="set")
+    listed = subprocess.run(
+        [sys.executable, "-m", "payload.stage", "list", "s3://my-data/set", "us-east-1"],
+        cwd=PROJECT,
+        env={**os.environ, **bucket},
+        capture_output=True,
+        check=True,
+    )
+    stage("begin", str(shelf.root), "set", stdin=listed.stdout)
+    stage("fetch-shared", str(shelf.root), "set", "s3://my-data/set", "us-east-1", given=bucket)
+    stage("finish", str(shelf.root), "set")
+    assert held(shelf) == CONTENTS
+    assert shelf.manifest().digest == MANIFEST.digest
+    assert {path.name for path in shelf.root.iterdir()} == {"set", "set.manifest"}
+
+
+def test_a_bucket_that_the_node_may_not_read_is_told(bucket: dict[str, str], tmp_path: Path) -> None:
+    Path(f"{bucket['BUCKET']}.denied").touch()
+    fetch = ("fetch", str(tmp_path / "disk"), "set", "s3://my-data/set", "us-east-1")
+    (*_, last) = stage(*fetch, status=1, given=bucket)
+    assert last["kind"] == "denied" and "s3:ListBucket on the bucket my-data" in last["error"]
+
+
+def test_without_the_cli_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    only = {"PATH": str(tmp_path / "bin")}
+    (*_, last) = stage("list", "s3://my-data/set", "us-east-1", status=1, given=only)
+    assert "has no program" in last["error"]
