@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from payload.allreduce_proof import HERE, MARK, marked
 from payload.errand import Completed
-from payload.launch import Launch, Node
+from payload.launch import WORKER_PREFIX, Launch, Node
 from payload.node_facts import NodeFacts
 
 CLOCK_LIMIT_S: Final = 1.0
@@ -22,6 +22,7 @@ CLOCK_LIMIT_S: Final = 1.0
 FREE_LEAST: Final = 256 << 20
 SHARED_FREE_LEAST: Final = 8 << 20
 COLUMNS: Final = ("node", "ssh", "clock", "disk", "shared files", "interface", "versions", "gpus", "efa", "allreduce")
+COMMON_PREFIX: Final = WORKER_PREFIX.removesuffix("worker")
 OK: Final = "ok"
 PROVED: Final = "proved before"
 PROOF_TIMEOUT_S: Final = 240.0
@@ -73,7 +74,9 @@ class Report:
     def lines(self) -> list[str]:
         """Return the table as aligned text, without the columns that have nothing to say."""
         kept = [n for n in range(len(COLUMNS)) if any(row[n] != "-" for row in self.cells)]
-        rows = [[row[n] for n in kept] for row in (COLUMNS, *self.cells)]
+        # Without what all names share the table fits on a terminal of 80 columns.
+        short = [(row[0].removeprefix(COMMON_PREFIX), *row[1:]) for row in self.cells]
+        rows = [[row[n] for n in kept] for row in (COLUMNS, *short)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
         return [*table, self.summary]

@@ -40,7 +40,17 @@ def test_nodes_that_are_well_make_a_table_and_no_finding() -> None:
     assert (report.findings, report.bad_nodes) == ((), ())
     header, *rows, summary = report.lines()
     assert header.split() == ["node", "ssh", "clock", "disk", "shared", "files", "interface", "versions"]
-    assert rows[0].split() == [NAMES[0], "ok", "ok", "10.0", "GiB", "free", "ok", "ens5", "ok"]
+    assert rows[0].split() == [
+        NAMES[0].removeprefix("deeplearning-"),
+        "ok",
+        "ok",
+        "10.0",
+        "GiB",
+        "free",
+        "ok",
+        "ens5",
+        "ok",
+    ]
     assert summary == "pre-flight: 3 nodes are well"
 
 
