@@ -1,0 +1,38 @@
+"""Facts about the tour: it goes to every task, and shows nothing of the machine on which it was recorded."""
+
+from __future__ import annotations
+
+from fabfile import ns
+from tools import demo
+from tools.tour import CHAPTERS, LATER, shortened, typed, with_settings, without_places
+
+STOPS = [stop for chapter in CHAPTERS for stop in chapter.stops]
+
+
+def test_the_tour_goes_to_every_task() -> None:
+    assert set(ns.task_names) - set(LATER) <= {stop.words[0] for stop in STOPS}
+
+
+def test_the_record_goes_to_every_task_and_shows_no_place_of_a_machine() -> None:
+    text = (demo.ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+    for stop in STOPS:
+        assert f"$ fab {stop.words[0]}" in text
+        assert stop.why in text
+    for place in ("/root/", "/home/", "/var/lib/localcloud", "/tmp/"):
+        assert place not in text
+
+
+def test_settings_stand_before_the_words_of_a_command() -> None:
+    assert with_settings(["run", "--", "nproc"], ["--set", "a=b"]) == ["run", "--set", "a=b", "--", "nproc"]
+    assert typed(("show", "RUN"), "one") == ["show", "one"]
+
+
+def test_what_is_left_out_is_said() -> None:
+    text = "1\n\n2 \n3\n4\n5\n"
+    assert shortened(text, 2) == "1\n2\n[...]\n4\n5"
+    assert shortened(text, 0) == "1\n2\n3\n4\n5"
+
+
+def test_places_are_written_as_a_user_knows_them() -> None:
+    places = [("/x/home", "~"), ("/x/home/project", "~/deepcdk")]
+    assert without_places("\x1b[1m/x/home/project/a /x/home/b", places) == "~/deepcdk/a ~/b"

@@ -1,0 +1,237 @@
+"""Record docs/tour.md anew: every task once, on an embedded cloud, with what it printed and how long it took.
+
+    .venv/bin/python -m tools.tour [--into docs/tour.md]
+
+Nothing in the record is made up, and nothing is left out but what `Stop.lines` says; the laptop's home is written ~.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from payload.horovod_wheel import default_cache
+from tools import demo
+
+CLOUD: Final = "tour"
+TIMEOUT_S: Final = 300.0
+HEAD: Final = """\
+# A tour of all tasks
+
+This is one session on the embedded cloud, recorded by `python -m tools.tour`: what was typed, what was printed to a
+pipe, and how long it took on one machine with {cores} processors, on which all hosts of the cloud ran. On a terminal
+there are boxes, bars and colours. `cdk.json` says `ssh_cidr = {cidr}` and `retain_data = false`. Nothing of it ran
+on AWS; prices are unknown because the embedded cloud has none. A line `[...]` stands for lines left out.
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stop:
+    """One command of the tour."""
+
+    words: tuple[str, ...]
+    """What is typed; RUN stands for the id of the last run."""
+    why: str
+    status: int = 0
+    lines: int = 0
+    """Show the first and the last so many lines alone; 0: all."""
+    until: str = ""
+    """Press Ctrl-C once a line holds this."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chapter:
+    """What belongs together."""
+
+    title: str
+    stops: tuple[Stop, ...]
+
+
+CHAPTERS: Final = (
+    Chapter(
+        title="A cluster",
+        stops=(
+            Stop(words=("doctor",), why="What would a deployment run into?"),
+            Stop(words=("up", "--yes"), why="Deploy it.", lines=12),
+            Stop(words=("up", "--plan", "--set", "worker_instance_type=c5.4xlarge"), why="What would a change do?"),
+            Stop(words=("status", "--load"), why="What is there, and what is it doing?"),
+            Stop(words=("run", "--", "nproc"), why="A command on every worker."),
+            Stop(words=("ssh-config",), why="For plain ssh, scp and rsync."),
+        ),
+    ),
+    Chapter(
+        title="A run",
+        stops=(
+            Stop(words=("push",), why="Upload the payload; training does it too."),
+            Stop(words=("train", "--dry-run"), why="What would be launched?"),
+            Stop(words=("train", "--epochs", "4"), why="Train on both workers.", lines=16),
+            Stop(words=("runs",), why="All runs."),
+            Stop(words=("show", "RUN"), why="One run's record.", lines=14),
+            Stop(words=("logs", "RUN", "--rank", "1"), why="One rank's words.", lines=4),
+            Stop(words=("fetch", "RUN"), why="Its results, to the laptop.", lines=8),
+            Stop(words=("attach", "RUN"), why="Watch it again, from the start.", lines=4),
+            Stop(words=("tensorboard", "RUN", "--port", "6006"), why="In the browser; Ctrl-C ends it.", until="until"),
+        ),
+    ),
+    Chapter(
+        title="A run that is stopped, and goes on",
+        stops=(
+            Stop(words=("train", "--epochs", "2000", "--detach"), why="Launch, and do not watch."),
+            Stop(words=("train",), why="Another one is refused, for the cluster takes one at a time.", status=1),
+            Stop(words=("down", "--yes"), why="Nor may the cluster go while it is live.", status=1),
+            Stop(words=("stop",), why="Stop it, with a checkpoint."),
+            Stop(words=("resume", "--detach", "--skip-preflight"), why="Go on with it."),
+            Stop(words=("stop",), why="And stop it for good."),
+            Stop(words=("rm", "RUN", "--yes"), why="Remove it from the shared file system."),
+        ),
+    ),
+    Chapter(
+        title="Other nodes, and the end",
+        stops=(
+            Stop(words=("scale", "3", "--yes"), why="One worker more."),
+            Stop(words=("replace", "worker3", "--yes"), why="A fresh one for a bad one."),
+            Stop(words=("scale", "2", "--yes"), why="One less."),
+            Stop(
+                words=("notebook",),
+                why="The hosts here reach no package index; docs/tasks.md tells the way around.",
+                status=1,
+            ),
+            Stop(words=("release",), why="There is no budget here.", status=1),
+            Stop(words=("sttaus",), why="A slip of the finger.", status=1),
+            Stop(words=("ssh", "worker9"), why="Nor is there such a node.", status=1),
+            Stop(words=("down", "--yes"), why="Take it all down.", lines=8),
+        ),
+    ),
+)
+
+
+LATER: Final = ("stage-data",)
+"""Tasks that are younger than the record."""
+
+
+class TourError(RuntimeError):
+    """Report a stop at which something else came than was to come."""
+
+
+def typed(words: Sequence[str], run_id: str) -> list[str]:
+    """Return the words of a stop with the run's id in its place."""
+    return [run_id if word == "RUN" else word for word in words]
+
+
+def with_settings(words: Sequence[str], settings: Sequence[str]) -> list[str]:
+    """Put the settings, which stand in cdk.json in the record, before the words that are a command's own."""
+    at = list(words).index("--") if "--" in words else len(words)
+    return [*words[:at], *settings, *words[at:]]
+
+
+def shortened(text: str, lines: int) -> str:
+    """Keep the first and the last `lines` lines; 0: all. Blank lines and ends of lines go."""
+    found = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if lines and len(found) > 2 * lines:
+        found = [*found[:lines], "[...]", *found[-lines:]]
+    return "\n".join(found)
+
+
+def without_places(text: str, places: Sequence[tuple[str, str]]) -> str:
+    """Write places of this machine by what they are to a user, the longest first."""
+    for place, name in sorted(places, key=lambda pair: -len(pair[0])):
+        text = text.replace(place, name)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+
+def told(stop: Stop, command: Sequence[str], said: str, seconds: float) -> str:
+    """Write one stop."""
+    shown = shlex.join(["fab", *command])
+    return f"{stop.why} ({seconds:.1f} s)\n\n```\n$ {shown}\n{shortened(said, stop.lines)}\n```\n"
+
+
+def perform(stop: Stop, command: Sequence[str]) -> tuple[str, float]:
+    """Run one stop; return what it printed and how long it took. Raises TourError for another status."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        command, cwd=demo.ROOT, env={**demo.environment(), "NO_COLOR": "1"}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    if process.stdout is None:
+        raise TourError("no pipe")
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if stop.until and stop.until in line:
+            process.send_signal(signal.SIGINT)
+    status = process.wait(timeout=TIMEOUT_S)
+    if status != stop.status:
+        raise TourError(f"`fab {shlex.join(stop.words)}` ended with {status}, not {stop.status}\n{''.join(said)}")
+    return "".join(said), time.monotonic() - began
+
+
+def newest_run(laptop: Callable[..., list[str]]) -> str:
+    """Return the id of the newest run."""
+    command = laptop("fab", "runs", "--json", *demo.settings(2))
+    done = subprocess.run(command, cwd=demo.ROOT, env=demo.environment(), capture_output=True, text=True, check=True)
+    return str(json.loads(done.stdout)[-1]["run_id"])
+
+
+def record(cloud: str, cores: int) -> str:
+    """Go the whole way on a cloud that is up; return the document."""
+
+    def laptop(*command: str) -> list[str]:
+        return demo.localcloud("run", "--name", cloud, "--", *command)
+
+    done = subprocess.run(laptop("sh", "-c", "echo ~"), cwd=demo.ROOT, capture_output=True, text=True, check=True)
+    places = [
+        (done.stdout.strip(), "~"),
+        (str(demo.ROOT), "~/deepcdk"),
+        (str(Path(sys.prefix)), "~/deepcdk/.venv"),
+        (str(default_cache({"HOME": str(Path.home())})), "~/.cache"),
+    ]
+    settings, run_id = demo.settings(2), ""
+    parts = [HEAD.format(cores=cores, cidr=demo.LAPTOP_CIDR)]
+    for chapter in CHAPTERS:
+        parts.append(f"## {chapter.title}\n")
+        for stop in chapter.stops:
+            words = typed(stop.words, run_id)
+            print(f"fab {shlex.join(words)}", file=sys.stderr, flush=True)
+            given = list(words) if stop.words[0] == "sttaus" else with_settings(words, settings)
+            said, seconds = perform(stop, laptop("fab", *given))
+            parts.append(told(stop, words, without_places(said, places), seconds))
+            if stop.words[0] == "train" and not stop.status and "--dry-run" not in stop.words:
+                run_id = newest_run(laptop)
+    return "\n".join(parts)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Record the tour on a cloud of its own; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--into", type=Path, default=demo.ROOT / "docs" / "tour.md", help="file to write")
+    parser.add_argument("--cloud", default=CLOUD, help="name for its embedded cloud")
+    options = parser.parse_args(argv)
+    name = ["--name", options.cloud]
+    try:
+        for command in (
+            demo.localcloud("start", *name, *demo.runtime_mount()),
+            demo.localcloud("run", *name, "--", "sh", "-c", demo.shell(demo.SSH_KEYGEN)),
+        ):
+            subprocess.run(command, cwd=demo.ROOT, env=demo.environment(), check=True)
+        options.into.write_text(record(options.cloud, len(os.sched_getaffinity(0))), encoding="utf-8")
+    except (TourError, subprocess.CalledProcessError) as error:
+        print(f"the tour stopped: {error}", file=sys.stderr)
+        return 1
+    finally:
+        subprocess.run(demo.localcloud("stop", *name), cwd=demo.ROOT, check=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
