@@ -68,7 +68,7 @@ def test_comments_and_blank_lines_mean_nothing(tmp_path: Path) -> None:
         ("./lib", True),
         ("wheels/toy-1.0-py3-none-any.whl", True),
         ("toy @ file:///somewhere", True),
-        ("--index-url https://example.org/simple", False),
+        ("--pre", False),
     ],
 )
 def test_requirements_that_name_files_depend_on_the_whole_tree(tmp_path: Path, line: str, refers: bool) -> None:
