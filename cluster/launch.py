@@ -12,7 +12,6 @@ from pathlib import Path
 from cluster.errors import UsageError
 from cluster.inventory import Stack
 from cluster.program import Program
-from payload.config import TrainConfig, TrainConfigError
 from payload.knobs import KnobError, Knobs
 from payload.launch import (
     NODE_PYTHON,
@@ -26,6 +25,7 @@ from payload.launch import (
 )
 from payload.launcher import horovodrun
 from payload.rank import words as rank_words
+from payload.training.config import TrainConfig, TrainConfigError
 
 RUNTIME_PYTHON = "RUNTIME/bin/python"
 CORES = "cores"

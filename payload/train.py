@@ -17,10 +17,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from payload.config import TrainConfig, TrainConfigError
 from payload.data.dataset import Dataset, load_dataset
 from payload.errors import PayloadError
-from payload.records import RESULT_FILE, Provenance
+from payload.training.config import TrainConfig, TrainConfigError
+from payload.training.records import RESULT_FILE, Provenance
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -111,7 +111,7 @@ def _import_trainer() -> Any:
         sys.modules["sklearn"] = None  # type: ignore[assignment]  # documented: makes its import an ImportError
     gc.disable()
     try:
-        return importlib.import_module("payload.trainer")
+        return importlib.import_module("payload.training.trainer")
     finally:
         gc.enable()
         gc.freeze()

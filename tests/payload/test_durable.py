@@ -47,7 +47,7 @@ FILL = """
 import sys
 from pathlib import Path
 import numpy as np
-from payload.checkpoints import CheckpointStore, Progress
+from payload.training.checkpoints import CheckpointStore, Progress
 from payload.durable import StorageError
 store = CheckpointStore(directory=Path(sys.argv[1]) / "checkpoints", keep=9)
 for step in range(1, 9):

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from payload.checkpoints import Progress
-from payload.events import Events
-from payload.records import Figures, Metrics, Result
+from payload.training.checkpoints import Progress
+from payload.training.events import Events
+from payload.training.records import Figures, Metrics, Result
 
 if TYPE_CHECKING:
-    from payload.trainer import Run
+    from payload.training.trainer import Run
 
 
 class Reporter:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from payload.checkpoints import Progress
+from payload.training.checkpoints import Progress
 
 pytestmark = pytest.mark.horovod
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

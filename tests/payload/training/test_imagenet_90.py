@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.imagenet_90 import EPOCHS, settings_for
+from payload.training.imagenet_90 import EPOCHS, settings_for
 
 
 def test_64_gpus_have_the_published_settings() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.sharding import EpochPlan, epoch_order, epoch_plan, shard_bounds, steps_per_epoch
+from payload.data.sharding import EpochPlan, epoch_order, epoch_plan, shard_bounds, steps_per_epoch
 
 SIZES = st.integers(1, 200)
 RANKS = st.integers(1, 17)

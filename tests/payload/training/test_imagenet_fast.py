@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.imagenet_fast import SCHEDULES, FastSchedule, RatePhase, UnknownNodesError, schedule_for_nodes
+from payload.training.imagenet_fast import SCHEDULES, FastSchedule, RatePhase, UnknownNodesError, schedule_for_nodes
 
 # The run's own lr; then epoch:rate as a multiple of it, as published. 14- is just before epoch 14, where a line ends.
 RATES = {

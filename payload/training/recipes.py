@@ -1,6 +1,6 @@
 """Recipes: named sets of defaults, each with its command, hardware, time and accuracy. Standard library only.
 
-A recipe is data. Any value in it can be overridden by the flag of the same name (`payload.config`).
+A recipe is data. Any value in it can be overridden by the flag of the same name (`payload.training.config`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from payload import distributed
+from payload.training import distributed
 
 TrainStep = Callable[..., Any]
 EvaluationStep = Callable[..., Any]

@@ -16,19 +16,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from payload import distributed
-from payload.checkpoints import CheckpointStore, Progress
-from payload.config import TrainConfig, TrainConfigError
 from payload.data.dataset import Dataset
-from payload.distributed import Ranks
+from payload.data.feed import StepInput, epoch_inputs, is_augmented
+from payload.data.sharding import epoch_plan, steps_per_epoch
 from payload.errors import PayloadError
-from payload.feed import StepInput, epoch_inputs, is_augmented
-from payload.records import Figures, Provenance, Result, write_result
-from payload.reporting import Reporter
-from payload.schedule import WarmupCosine, schedule_for
-from payload.sharding import epoch_plan, steps_per_epoch
-from payload.state import TrainState, new_state, resume
-from payload.steps import make_evaluation_step, make_train_step
+from payload.training import distributed
+from payload.training.checkpoints import CheckpointStore, Progress
+from payload.training.config import TrainConfig, TrainConfigError
+from payload.training.distributed import Ranks
+from payload.training.records import Figures, Provenance, Result, write_result
+from payload.training.reporting import Reporter
+from payload.training.schedule import WarmupCosine, schedule_for
+from payload.training.state import TrainState, new_state, resume
+from payload.training.steps import make_evaluation_step, make_train_step
 
 EVALUATION_SLOTS: Final = 512
 """Test images a rank and step at most: bounds the memory of an evaluation."""

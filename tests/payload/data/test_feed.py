@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from payload.config import TrainConfig
 from payload.data.dataset import Dataset
-from payload.feed import epoch_inputs, is_augmented
+from payload.data.feed import epoch_inputs, is_augmented
+from payload.training.config import TrainConfig
 
 DATA = Dataset(
     train_images=np.zeros((23, 4, 4, 1), np.uint8),

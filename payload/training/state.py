@@ -11,11 +11,11 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from payload.checkpoints import Checkpoint, CheckpointStore, DamagedCheckpointError, Progress
-from payload.config import TrainConfig, TrainConfigError
 from payload.data.dataset import Dataset
 from payload.errors import PayloadError
 from payload.models.lenet import lenet
+from payload.training.checkpoints import Checkpoint, CheckpointStore, DamagedCheckpointError, Progress
+from payload.training.config import TrainConfig, TrainConfigError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

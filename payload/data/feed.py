@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from payload.augmentation import affine_transforms
-from payload.config import TrainConfig
+from payload.data.augmentation import affine_transforms
 from payload.data.dataset import Dataset
-from payload.sharding import epoch_order, epoch_plan
+from payload.data.sharding import epoch_order, epoch_plan
+from payload.training.config import TrainConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class StepInput:
     weights: npt.NDArray[np.float32]
     """[slots]: 0 marks an unused slot."""
     transforms: npt.NDArray[np.float32]
-    """[slots, 8], see `payload.augmentation`; [0, 8] where nothing is augmented."""
+    """[slots, 8], see `payload.data.augmentation`; [0, 8] where nothing is augmented."""
     batch_size: int
     """Images of the step over all ranks."""
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.augmentation import affine_transforms
+from payload.data.augmentation import affine_transforms
 
 DEFAULTS: dict[str, Any] = {
     "size": (28, 20),

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.config import TrainConfig, TrainConfigError
 from payload.errors import PayloadError
-from payload.recipes import DIGITS
+from payload.training.config import TrainConfig, TrainConfigError
+from payload.training.recipes import DIGITS
 
 DIGITS_ARGS = ["--recipe", "digits", "--run-dir", "/runs/a"]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.schedule import WarmupCosine, schedule_for
+from payload.training.schedule import WarmupCosine, schedule_for
 
 
 @st.composite

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from payload.durable import StorageError
-from payload.records import Metrics, Result, write_result
+from payload.training.records import Metrics, Result, write_result
 
 
 def lines(run_dir: Path) -> list[dict[str, Any]]:

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from payload import distributed, trainer
-from payload.config import TrainConfig
 from payload.data.dataset import DataError, Dataset
 from payload.data.digits import load_digits
-from payload.distributed import RankFailedError, Ranks
+from payload.data.feed import epoch_inputs, is_augmented
 from payload.durable import StorageError
 from payload.errors import PayloadError
-from payload.feed import epoch_inputs, is_augmented
-from payload.records import Provenance
-from payload.state import TrainState, new_state
-from payload.steps import make_train_step
+from payload.training import distributed, trainer
+from payload.training.config import TrainConfig
+from payload.training.distributed import RankFailedError, Ranks
+from payload.training.records import Provenance
+from payload.training.state import TrainState, new_state
+from payload.training.steps import make_train_step
 
 NOBODY = Provenance(payload_hash=None, git_commit=None)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from payload.errors import PayloadError
-from payload.recipes import RECIPES, Recipe
+from payload.training.recipes import RECIPES, Recipe
 
 MAX_THREADS: Final = 1024
 
@@ -27,7 +27,7 @@ class TrainConfigError(PayloadError, ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Describe one run as validated values; those that a recipe holds mean the same here (`payload.recipes`)."""
+    """Describe one run as validated values; a recipe (`payload.training.recipes`) holds most."""
 
     recipe: Recipe
     """The recipe from which the values came that no flag gave."""

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import shlex
 
-from payload.config import TrainConfig
-from payload.recipes import RECIPES
+from payload.training.config import TrainConfig
+from payload.training.recipes import RECIPES
 
 
 def test_names_are_unique() -> None:

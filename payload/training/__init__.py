@@ -1,0 +1,1 @@
+"""Training: what a run is made of, and the loop over it."""
