@@ -12,6 +12,7 @@ from pathlib import Path
 from cluster.errors import UsageError
 from cluster.inventory import Stack
 from cluster.program import Program
+from payload.errors import PayloadError
 from payload.knobs import KnobError, Knobs
 from payload.launch import (
     NODE_PYTHON,
@@ -25,7 +26,8 @@ from payload.launch import (
 )
 from payload.launcher import horovodrun
 from payload.rank import words as rank_words
-from payload.training.config import TrainConfig, TrainConfigError
+from payload.training.config import TrainConfig
+from payload.training.settings import SettingError
 
 RUNTIME_PYTHON = "RUNTIME/bin/python"
 CORES = "cores"
@@ -50,8 +52,10 @@ class Training:
         # The ranks' own reader says here, before anything is asked or spent, what it would say there.
         try:
             config = TrainConfig.from_argv(self.command(_ANY_RUN)[2:])
-        except TrainConfigError as error:
+        except SettingError as error:
             raise UsageError(error.flag, error.value, error.rule) from None
+        except PayloadError as error:
+            raise UsageError("--recipe", self.recipe, str(error)) from None
         if str(config.run_dir) != _ANY_RUN:
             raise UsageError(
                 "--run-dir", str(config.run_dir), "each run has a directory of its own; leave the flag out"

@@ -19,8 +19,9 @@ from typing import Any, Final
 
 from payload.data.dataset import Dataset, load_dataset
 from payload.errors import PayloadError
-from payload.training.config import TrainConfig, TrainConfigError
+from payload.training.config import TrainConfig
 from payload.training.records import RESULT_FILE, Provenance
+from payload.training.settings import SettingError
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -62,10 +63,10 @@ def main(argv: Sequence[str]) -> int:
     started = time.time()
     rank = int(os.environ.get("HOROVOD_RANK", "0"))
     try:
-        config = TrainConfig.from_argv(argv)
+        config = TrainConfig.from_argv(argv, ranks=int(os.environ.get("HOROVOD_SIZE", "1")))
         stop = StopRequest(config.run_dir, watch_file=rank == 0)
         data = _prepare(config)
-    except TrainConfigError as error:
+    except SettingError as error:
         return _fail_early(error, rank, EXIT_USAGE)
     except PayloadError as error:
         return _fail_early(error, rank, EXIT_FAILED)
@@ -85,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
     except PayloadError as error:
         if rank == 0:
             _say(error)
-        return EXIT_USAGE if isinstance(error, TrainConfigError) else EXIT_FAILED
+        return EXIT_USAGE if isinstance(error, SettingError) else EXIT_FAILED
     finally:
         trainer.distributed.leave()
     return EXIT_STOPPED if outcome.stopped else 0
@@ -97,7 +98,7 @@ def _prepare(config: TrainConfig) -> Dataset:
         raise PayloadError(f"{config.run_dir} already holds the result of a completed run; give a new --run-dir")
     if config.run_dir.exists() and not config.run_dir.is_dir():
         raise PayloadError(f"{config.run_dir} is not a directory; give one as --run-dir")
-    return load_dataset(config.recipe.dataset, config.data_dir)
+    return load_dataset(config.settings.dataset, Path(config.data_dir) if config.data_dir else None)
 
 
 def _import_trainer() -> Any:

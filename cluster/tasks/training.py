@@ -77,7 +77,7 @@ def push(c: Context, set_: list[str], json: bool = False, key: str = "") -> None
     auto_shortflags=False,  # one letter for each of so many would mean nothing
     help={
         "nodes": "worker nodes to train on; the group grows to it, after asking",
-        "recipe": "digits or fashion-mnist; default: digits",
+        "recipe": "what to train, of `fab recipes`; default: digits",
         "epochs": "epochs; default: the recipe's",
         "batch_per_rank": "images per step and rank; default: the recipe's",
         "learning_rate": "learning rate at the recipe's batch, scaled with the global batch; default: the recipe's",

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from payload.data.augmentation import affine_transforms
 from payload.data.dataset import Dataset
 from payload.data.sharding import epoch_order, epoch_plan
-from payload.training.config import TrainConfig
+from payload.training.settings import Settings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,27 +28,27 @@ class StepInput:
     """Images of the step over all ranks."""
 
 
-def is_augmented(config: TrainConfig) -> bool:
+def is_augmented(settings: Settings) -> bool:
     """Tell whether training images are moved at all."""
-    return bool(config.rotation_deg or config.shift_fraction or config.zoom_fraction)
+    return bool(settings.rotation_deg or settings.shift_fraction or settings.zoom_fraction)
 
 
 def epoch_inputs(
-    config: TrainConfig, data: Dataset, *, global_batch: int, epoch: int, rank: int, ranks: int
+    settings: Settings, data: Dataset, *, global_batch: int, epoch: int, rank: int, ranks: int
 ) -> list[StepInput]:
     """List the inputs of one epoch's steps for one rank: a function of the seed and the epoch, whatever ran before."""
     examples = len(data.train_labels)
-    order = epoch_order(examples, seed=config.seed, epoch=epoch)
+    order = epoch_order(examples, seed=settings.seed, epoch=epoch)
     plan = epoch_plan(order, global_batch=global_batch, rank=rank, ranks=ranks)
     transforms: npt.NDArray[Any] = np.zeros((plan.steps, 0, 8), np.float32)
-    if is_augmented(config):
+    if is_augmented(settings):
         drawn = affine_transforms(
             examples,
             size=data.image_shape[:2],
-            rotation_deg=config.rotation_deg,
-            shift_fraction=config.shift_fraction,
-            zoom_fraction=config.zoom_fraction,
-            seed=config.seed,
+            rotation_deg=settings.rotation_deg,
+            shift_fraction=settings.shift_fraction,
+            zoom_fraction=settings.zoom_fraction,
+            seed=settings.seed,
             epoch=epoch,
         )
         transforms = drawn[plan.indices]

@@ -50,10 +50,10 @@ class Reporter:
         self._metrics.event(
             "start",
             recipe=run.config.recipe.name,
-            epochs=run.config.epochs,
-            steps_per_epoch=run.steps_per_epoch,
+            epochs=run.schedule.epochs,
+            steps_per_epoch=run.schedule.steps(0),
             ranks=run.ranks.size,
-            global_batch=run.global_batch,
+            global_batch=run.schedule.phase(0).global_batch,
             train_images=len(run.data.train_labels),
             test_images=len(run.data.test_labels),
             peak_learning_rate=run.schedule.peak,
@@ -62,8 +62,8 @@ class Reporter:
         hosts = ", ".join(dict.fromkeys(run.ranks.hosts))
         resumed = f", resumed from {resumed_from}" if resumed_from else ""
         print(
-            f"{run.config.recipe.name}: {run.config.epochs} epochs of {run.steps_per_epoch} steps, global batch "
-            f"{run.global_batch} on {run.ranks.size} ranks ({hosts}){resumed}",
+            f"{run.config.recipe.name}: {run.schedule.epochs} epochs of {run.schedule.steps(0)} steps, global batch "
+            f"{run.schedule.phase(0).global_batch} on {run.ranks.size} ranks ({hosts}){resumed}",
             flush=True,
         )
 
@@ -71,17 +71,17 @@ class Reporter:
         """Report a step, at most twice a second."""
         if not self._metrics or not self._metrics.step_due():
             return
-        left = run.config.epochs * run.steps_per_epoch - progress.total_steps
+        left = run.schedule.images_left(progress.epoch, progress.step)
         self._metrics.event(
             "step",
             epoch=progress.epoch + 1,
             step=progress.step,
-            steps_per_epoch=run.steps_per_epoch,
+            steps_per_epoch=run.schedule.steps(progress.epoch),
             images_per_s=values.images_per_s,
             loss=values.loss,
             accuracy=values.accuracy,
             learning_rate=values.learning_rate,
-            eta_s=left * run.global_batch / values.images_per_s,
+            eta_s=left / values.images_per_s,
         )
 
     def epoch(self, run: Run, progress: Progress, train: Figures, test: Figures, seconds: float) -> None:
@@ -108,11 +108,11 @@ class Reporter:
                 "accuracy/train": train.accuracy,
                 "accuracy/test": test.accuracy,
                 "images_per_s": speed,
-                "learning_rate": run.schedule.rate(progress.total_steps - 1),
+                "learning_rate": run.schedule.rate(progress.epoch - 1, run.schedule.steps(progress.epoch - 1) - 1),
             },
         )
         print(
-            f"epoch {progress.epoch}/{run.config.epochs}: loss {train.loss:.4f}, accuracy {train.accuracy:.2%}; "
+            f"epoch {progress.epoch}/{run.schedule.epochs}: loss {train.loss:.4f}, accuracy {train.accuracy:.2%}; "
             f"test loss {test.loss:.4f}, accuracy {test.accuracy:.2%}; {speed:,.0f} images/s, {seconds:.1f} s",
             flush=True,
         )

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from payload.data.dataset import Dataset
 from payload.errors import PayloadError
-from payload.models.lenet import lenet
+from payload.models.registry import network
 from payload.training.checkpoints import Checkpoint, CheckpointStore, DamagedCheckpointError, Progress
-from payload.training.config import TrainConfig, TrainConfigError
+from payload.training.settings import SettingError, Settings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,11 +53,11 @@ class TrainState:
         return digest_of(self.arrays())
 
 
-def new_state(config: TrainConfig, data: Dataset) -> TrainState:
+def new_state(settings: Settings, data: Dataset) -> TrainState:
     """Build model and optimizer, with initial weights from the seed."""
-    keras.utils.set_random_seed(config.seed)
-    model = lenet(data.image_shape, data.classes)
-    optimizer = keras.optimizers.SGD(learning_rate=config.learning_rate, momentum=config.momentum, name="sgd")
+    keras.utils.set_random_seed(settings.seed)
+    model = network(settings.network).build(data.image_shape, data.classes)
+    optimizer = keras.optimizers.SGD(learning_rate=settings.learning_rate, momentum=settings.momentum, name="sgd")
     optimizer.build(model.trainable_variables)
     return TrainState(model=model, optimizer=optimizer)
 
@@ -105,4 +105,4 @@ def require_same_run(found: Progress, wanted: Progress) -> None:
         if before != now:
             flag = "--" + field.replace("_", "-")
             rule = f"the run to resume had {before}; give {flag} {before}, or a new --run-dir"
-            raise TrainConfigError(flag, now, rule)
+            raise SettingError(flag, now, rule)

@@ -18,15 +18,15 @@ import tensorflow as tf
 
 from payload.data.dataset import Dataset
 from payload.data.feed import StepInput, epoch_inputs, is_augmented
-from payload.data.sharding import epoch_plan, steps_per_epoch
+from payload.data.sharding import epoch_plan
 from payload.errors import PayloadError
 from payload.training import distributed
 from payload.training.checkpoints import CheckpointStore, Progress
-from payload.training.config import TrainConfig, TrainConfigError
+from payload.training.config import TrainConfig
 from payload.training.distributed import Ranks
 from payload.training.records import Figures, Provenance, Result, write_result
 from payload.training.reporting import Reporter
-from payload.training.schedule import WarmupCosine, schedule_for
+from payload.training.schedule import Schedule, schedule_for
 from payload.training.state import TrainState, new_state, resume
 from payload.training.steps import make_evaluation_step, make_train_step
 
@@ -56,9 +56,7 @@ class Run:
     state: TrainState
     store: CheckpointStore
     reporter: Reporter
-    schedule: WarmupCosine
-    global_batch: int
-    steps_per_epoch: int
+    schedule: Schedule
     train_step: Callable[..., Any]
     evaluation_step: Callable[..., Any]
     stop_requested: Callable[[], bool]
@@ -91,20 +89,16 @@ def train_and_evaluate(
     distributed.require_agreement(
         ranks, data.digest(), what="data", when="at the start", advice="Give every rank the same files"
     )
-    global_batch = config.global_batch_for(ranks.size)
-    if global_batch > len(data.train_labels):
-        rule = f"more than the {len(data.train_labels)} training images; choose a smaller batch or fewer ranks"
-        raise TrainConfigError("--global-batch", global_batch, rule)
-    state = new_state(config, data)
-    store = CheckpointStore(directory=config.run_dir / "checkpoints", keep=config.keep_checkpoints)
-    fresh = Progress(recipe=config.recipe.name, seed=config.seed, global_batch=global_batch)
+    schedule = schedule_for(config.settings, examples=len(data.train_labels), ranks=ranks.size)
+    state = new_state(config.settings, data)
+    store = CheckpointStore(directory=config.run_dir / "checkpoints", keep=config.settings.keep_checkpoints)
+    fresh = Progress(recipe=config.recipe.name, seed=config.settings.seed, global_batch=schedule.phase(0).global_batch)
     progress, resumed_from = distributed.broadcast_value(
         distributed.attempt(ranks, lambda: resume(state, store, fresh, wanted=config.resume, root=ranks.is_root)),
         name="progress",
     )
     distributed.broadcast_variables(list(state.variables.values()))
     _require_equal_weights(ranks, state, "after the broadcast at the start")
-    per_epoch = steps_per_epoch(len(data.train_labels), global_batch)
     reporter = distributed.attempt(ranks, lambda: Reporter(config.run_dir, active=ranks.is_root, started=started))
     with contextlib.closing(reporter):
         run = Run(
@@ -114,17 +108,13 @@ def train_and_evaluate(
             state=state,
             store=store,
             reporter=reporter,
-            schedule=schedule_for(
-                learning_rate=config.learning_rate,
-                peak=config.peak_learning_rate(global_batch),
-                warmup_epochs=config.warmup_epochs,
-                epochs=config.epochs,
-                steps_per_epoch=per_epoch,
-            ),
-            global_batch=global_batch,
-            steps_per_epoch=per_epoch,
+            schedule=schedule,
             train_step=make_train_step(
-                state.model, state.optimizer, data.train_images, data.train_labels, augmented=is_augmented(config)
+                state.model,
+                state.optimizer,
+                data.train_images,
+                data.train_labels,
+                augmented=is_augmented(config.settings),
             ),
             evaluation_step=make_evaluation_step(state.model, data.test_images, data.test_labels),
             stop_requested=stop_requested,
@@ -137,7 +127,7 @@ def _train(run: Run, progress: Progress, resumed_from: str | None, provenance: P
     _together(run, lambda: run.reporter.start(run, resumed_from))
     train: Figures | None = None
     test: Figures | None = None
-    while progress.epoch < run.config.epochs:
+    while progress.epoch < run.schedule.epochs:
         began = time.monotonic()
         progress, stopped = _train_epoch(run, progress)
         if stopped:
@@ -146,7 +136,7 @@ def _train(run: Run, progress: Progress, resumed_from: str | None, provenance: P
         train = Figures(loss=progress.loss_sum / progress.seen, accuracy=progress.correct / progress.seen)
         test = _evaluate(run)
         if not math.isfinite(test.loss):
-            rate = run.schedule.rate(progress.total_steps)
+            rate = run.schedule.rate(progress.epoch, progress.step - 1)
             raise DivergedError(test.loss, progress.epoch + 1, progress.step, rate)
         progress = dataclasses.replace(progress, epoch=progress.epoch + 1, step=0, loss_sum=0.0, correct=0, seen=0)
         _require_equal_weights(run.ranks, run.state, f"after epoch {progress.epoch}")
@@ -166,16 +156,16 @@ def _together(run: Run, action: Callable[[], None]) -> None:
 def _train_epoch(run: Run, progress: Progress) -> tuple[Progress, bool]:
     """Take the steps of one epoch that are left; return the new position, and whether a stop was asked for."""
     inputs = epoch_inputs(
-        run.config,
+        run.config.settings,
         run.data,
-        global_batch=run.global_batch,
+        global_batch=run.schedule.phase(progress.epoch).global_batch,
         epoch=progress.epoch,
         rank=run.ranks.rank,
         ranks=run.ranks.size,
     )
     clock = run.reporter.clock()
     for given in inputs[progress.step :]:
-        rate = run.schedule.rate(progress.total_steps)
+        rate = run.schedule.rate(progress.epoch, progress.step)
         loss_sum, correct, stops = _step(run, given, rate)
         if not math.isfinite(loss_sum):  # summed over all ranks, so that all of them stop here
             raise DivergedError(loss_sum / given.batch_size, progress.epoch + 1, progress.step + 1, rate)
@@ -223,7 +213,7 @@ def _evaluate(run: Run) -> Figures:
 def _close_epoch(run: Run, progress: Progress, train: Figures, test: Figures, seconds: float) -> None:
     """Report an epoch, and write a checkpoint when one is due (rank 0)."""
     run.reporter.epoch(run, progress, train, test, seconds)
-    if progress.epoch % run.config.checkpoint_epochs == 0 or progress.epoch == run.config.epochs:
+    if progress.epoch % run.config.settings.checkpoint_epochs == 0 or progress.epoch == run.schedule.epochs:
         run.store.save(progress, run.state.arrays())
 
 
@@ -256,9 +246,9 @@ def _finish(
         images_per_s=run.reporter.images_per_s,
         ranks=run.ranks.size,
         hosts=run.ranks.hosts,
-        global_batch=run.global_batch,
+        global_batch=run.schedule.phase(run.schedule.epochs - 1).global_batch,
         peak_learning_rate=run.schedule.peak,
-        seed=run.config.seed,
+        seed=run.config.settings.seed,
         resumed_from=resumed_from,
         weights_sha256=run.state.digest().hex(),
         parameters=run.state.model.count_params(),
@@ -278,8 +268,10 @@ def _require_equal_weights(ranks: Ranks, state: TrainState, when: str) -> None:
 def _set_threads(config: TrainConfig, ranks: Ranks) -> None:
     """Give this rank its share of the cores. TensorFlow would start as many threads as the host has cores, per rank."""
     cores = len(os.sched_getaffinity(0))
-    tf.config.threading.set_intra_op_parallelism_threads(config.intra_op_threads or max(1, cores // ranks.local_size))
-    tf.config.threading.set_inter_op_parallelism_threads(config.inter_op_threads)
+    tf.config.threading.set_intra_op_parallelism_threads(
+        config.settings.intra_op_threads or max(1, cores // ranks.local_size)
+    )
+    tf.config.threading.set_inter_op_parallelism_threads(config.settings.inter_op_threads or 1)
 
 
 def _versions() -> dict[str, str]:

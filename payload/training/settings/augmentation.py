@@ -19,5 +19,8 @@ class AugmentationSettings:
         0.0, "least part of an image's area that a random crop keeps; 0: no random crops", low=0, high=1
     )
     augmented_epochs: int = setting(
-        -1, "last epochs in which images are changed; -1: all, 0: none", low=-1, high=100_000
+        -1,
+        "epochs with changed images, after those of --epochs without; -1: every epoch has them",
+        low=-1,
+        high=100_000,
     )

@@ -34,7 +34,7 @@ class ScheduleSettings:
     seed: int = setting(1, "seed of weights, order and augmentation", low=0, high=(1 << 31) - 1)
     rate_phases: str = setting(
         "",
-        "rates in place of all above, in epochs: START-END:RATE or START-END:FIRST>LAST, with commas between",
+        "rates in place of all above, in epochs: START-END:RATE or START-END:FIRST..LAST, with commas between",
     )
     image_phases: str = setting(
         "",

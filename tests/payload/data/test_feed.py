@@ -22,7 +22,7 @@ STILL = ["--rotation-deg", "0", "--shift-fraction", "0", "--zoom-fraction", "0"]
 @settings(deadline=None)
 @given(st.integers(1, 23), st.integers(1, 6))
 def test_an_image_is_moved_in_the_same_way_on_any_number_of_ranks(batch: int, ranks: int) -> None:
-    config = TrainConfig.from_argv(DIGITS_ARGS)
+    config = TrainConfig.from_argv(DIGITS_ARGS).settings
     moves = []
     for size in (1, ranks):
         moved = {}
@@ -39,7 +39,7 @@ def test_an_image_is_moved_in_the_same_way_on_any_number_of_ranks(batch: int, ra
 
 
 def test_without_augmentation_no_transform_is_sent() -> None:
-    config = TrainConfig.from_argv([*DIGITS_ARGS, *STILL])
+    config = TrainConfig.from_argv([*DIGITS_ARGS, *STILL]).settings
     assert not is_augmented(config)
     (only,) = epoch_inputs(config, DATA, global_batch=23, epoch=0, rank=0, ranks=1)
     assert only.transforms.shape == (0, 8)

@@ -88,11 +88,15 @@ def unaveraged(root: Path) -> str:
 def gradient_difference(root: Path, ranks: Ranks) -> float:
     """Train an epoch on both ranks, and the same on this one alone; return the largest difference of a weight."""
     config = configuration(root / "unused")
-    together, alone = new_state(config, DATA), new_state(config, DATA)
+    together, alone = new_state(config.settings, DATA), new_state(config.settings, DATA)
     step = make_train_step(
-        together.model, together.optimizer, DATA.train_images, DATA.train_labels, augmented=is_augmented(config)
+        together.model,
+        together.optimizer,
+        DATA.train_images,
+        DATA.train_labels,
+        augmented=is_augmented(config.settings),
     )
-    for given in epoch_inputs(config, DATA, global_batch=33, epoch=0, rank=ranks.rank, ranks=ranks.size):
+    for given in epoch_inputs(config.settings, DATA, global_batch=33, epoch=0, rank=ranks.rank, ranks=ranks.size):
         step(
             tf.constant(given.indices),
             tf.constant(given.weights),
@@ -101,7 +105,7 @@ def gradient_difference(root: Path, ranks: Ranks) -> float:
             tf.constant(0.1),
             tf.constant(0.0),
         )
-    for given in epoch_inputs(config, DATA, global_batch=33, epoch=0, rank=0, ranks=1):
+    for given in epoch_inputs(config.settings, DATA, global_batch=33, epoch=0, rank=0, ranks=1):
         reference_step(alone, given.indices[: given.batch_size], given.transforms[: given.batch_size])
     pairs = zip(together.arrays().values(), alone.arrays().values(), strict=True)
     return max(float(np.abs(a - b).max()) for a, b in pairs)
@@ -129,7 +133,7 @@ def reference_step(state: TrainState, indices: Any, transforms: Any) -> None:
 
 def one_bit(ranks: Ranks, root: Path) -> str:
     """Flip the last bit of one weight on rank 1 and compare."""
-    state = new_state(configuration(root / "unused"), DATA)
+    state = new_state(configuration(root / "unused").settings, DATA)
     if ranks.rank == 1:
         bias = state.variables["model/lenet/fc2/bias"]
         bias.assign(np.nextafter(bias.numpy(), np.float32(1), dtype=np.float32))

@@ -1,65 +1,139 @@
 from __future__ import annotations
 
-import itertools
+import dataclasses
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.training.schedule import WarmupCosine, schedule_for
+from payload.training.schedule import (
+    ImagePhase,
+    check_schedule,
+    global_batch,
+    parse_phases,
+    phases_text,
+    schedule_for,
+    total_epochs,
+)
+from payload.training.settings import SettingError, Settings
+
+PLAIN = Settings(epochs=10, global_batch=64, base_batch=32, learning_rate=0.1, warmup_epochs=2)
 
 
-@st.composite
-def schedules(draw: st.DrawFn) -> WarmupCosine:
-    total = draw(st.integers(1, 300))
-    start = draw(st.floats(0, 1))
-    return WarmupCosine(
-        start=start,
-        peak=start + draw(st.floats(1e-6, 10)),
-        warmup_steps=draw(st.integers(0, total)),
-        total_steps=total,
+def test_the_rate_grows_with_the_batch_and_the_warm_up_starts_unscaled() -> None:
+    schedule = schedule_for(PLAIN, examples=640, ranks=1)
+    assert schedule.steps(0) == 10
+    assert schedule.rate(0, 0) == pytest.approx(0.1)
+    assert schedule.rate(1, 0) == pytest.approx(0.15)
+    assert schedule.rate(2, 0) == pytest.approx(0.2) == pytest.approx(schedule.peak)
+    assert schedule.rate(6, 0) == pytest.approx(0.1)
+
+
+def test_a_warm_up_rate_holds_whatever_the_batch() -> None:
+    settings = dataclasses.replace(PLAIN, warmup_rate=0.001)
+    for batch in (16, 64, 640):
+        schedule = schedule_for(dataclasses.replace(settings, global_batch=batch), examples=640, ranks=1)
+        assert schedule.rate(0, 0) == pytest.approx(0.001)
+
+
+def test_without_a_base_batch_the_rate_is_as_it_is_given() -> None:
+    schedule = schedule_for(dataclasses.replace(PLAIN, base_batch=0), examples=640, ranks=1)
+    assert schedule.rate(2, 0) == pytest.approx(0.1)
+
+
+def test_a_short_trial_reaches_its_peak() -> None:
+    schedule = schedule_for(dataclasses.replace(PLAIN, epochs=1, warmup_epochs=5), examples=640, ranks=1)
+    assert schedule.rate(0, 5) == pytest.approx(0.2)
+
+
+@given(st.integers(1, 5000), st.integers(1, 512), st.integers(1, 16), st.integers(1, 5))
+def test_steps_cover_every_image_once_an_epoch(examples: int, batch: int, ranks: int, epochs: int) -> None:
+    settings = Settings(epochs=epochs, batch_per_rank=batch, global_batch_limit=1000)
+    size = global_batch(settings, ranks)
+    assert size == min(batch * ranks, 1000)
+    if size > examples:
+        with pytest.raises(SettingError, match=f"more than the {examples} training images"):
+            schedule_for(settings, examples=examples, ranks=ranks)
+        return
+    schedule = schedule_for(settings, examples=examples, ranks=ranks)
+    assert (schedule.steps(0) - 1) * size < examples <= schedule.steps(0) * size
+    assert schedule.total_steps == epochs * schedule.steps(0)
+    assert schedule.images_left(0, 0) == epochs * examples
+    assert schedule.images_left(epochs - 1, schedule.steps(0)) == 0
+    assert schedule.images_left(epochs, 0) == 0
+
+
+@given(st.integers(1, 64), st.integers(1, 64))
+def test_the_peak_is_proportional_to_the_batch(batch: int, factor: int) -> None:
+    def peak(size: int) -> float:
+        return schedule_for(dataclasses.replace(PLAIN, global_batch=size), examples=1 << 20, ranks=1).peak
+
+    assert peak(batch * factor) == pytest.approx(factor * peak(batch))
+
+
+PHASES = "0:128/512/0.08,6:224/256,10:288/128/0.5/rectangular"
+
+
+def test_phases_change_size_batch_crop_and_rate() -> None:
+    settings = Settings(
+        epochs=12, image_phases=PHASES, smallest_crop=0.2, base_batch=256, learning_rate=1.0, decay="constant"
     )
+    schedule = schedule_for(settings, examples=1000, ranks=3)
+    assert [schedule.phase(epoch).size for epoch in (0, 5, 6, 9, 10, 11)] == [128, 128, 224, 224, 288, 288]
+    assert [schedule.phase(epoch).smallest_crop for epoch in (0, 6, 10)] == [0.08, 0.2, 0.5]
+    assert [schedule.phase(epoch).rectangular for epoch in (0, 6, 10)] == [False, False, True]
+    assert [schedule.steps(epoch) for epoch in (0, 6, 10)] == [2, 4, 8]
+    assert [schedule.rate(epoch, 0) for epoch in (0, 6, 10)] == pytest.approx([2, 1, 0.5])
+    assert schedule.peak == pytest.approx(2)
 
 
-@given(schedules())
-def test_the_rate_climbs_to_its_peak_and_then_falls(schedule: WarmupCosine) -> None:
-    rates = [schedule.rate(step) for step in range(schedule.total_steps)]
-    assert all(0 <= rate <= schedule.peak * (1 + 1e-9) for rate in rates)
-    climb, fall = rates[: schedule.warmup_steps], rates[schedule.warmup_steps :]
-    assert all(a <= b * (1 + 1e-9) for a, b in itertools.pairwise(climb))
-    assert all(a * (1 + 1e-9) >= b for a, b in itertools.pairwise(fall))
-    if climb:
-        assert climb[-1] == pytest.approx(schedule.peak)
-        assert climb[0] > schedule.start
-    if fall:
-        assert fall[0] == pytest.approx(schedule.peak)
+SIZES = st.lists(
+    st.tuples(st.integers(1, 9), st.integers(1, 999), st.integers(1, 9999), st.integers(0, 100), st.booleans()),
+    min_size=1,
+    max_size=5,
+)
 
 
-@given(schedules())
-def test_the_rate_is_zero_at_and_after_the_end(schedule: WarmupCosine) -> None:
-    assert schedule.rate(schedule.total_steps) == pytest.approx(0, abs=1e-9)
-    assert schedule.rate(schedule.total_steps + 5) == pytest.approx(0, abs=1e-9)
+@given(SIZES)
+def test_phases_read_back_as_they_were_written(drawn: list[tuple[int, int, int, int, bool]]) -> None:
+    phases, start = [], 0
+    for length, size, batch, crop, rectangular in drawn:
+        phases.append(
+            ImagePhase(start=start, size=size, global_batch=batch, smallest_crop=crop / 100, rectangular=rectangular)
+        )
+        start += length
+    assert list(parse_phases(phases_text(phases), smallest_crop=0, rectangular=False)) == phases
 
 
-def test_the_warm_up_starts_from_the_unscaled_rate() -> None:
-    schedule = schedule_for(learning_rate=0.1, peak=0.4, warmup_epochs=1, epochs=10, steps_per_epoch=3)
-    assert [schedule.rate(step) for step in range(4)] == pytest.approx([0.2, 0.3, 0.4, 0.4])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0:128", "must be phases START:SIZE/GLOBAL_BATCH"),
+        ("0:0/32", "'0:0/32' is none"),
+        ("0:32/0", "is none"),
+        ("0:32/32/2", "is none"),
+        ("0:32/32/sideways", "is none"),
+        ("1:32/32", "the first phase must start at epoch 0"),
+        ("0:32/32,4:64/32,4:96/32", "each after the one before"),
+    ],
+)
+def test_other_phases_are_refused_with_the_grammar(text: str, said: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        check_schedule(Settings(image_phases=text))
+    assert caught.value.flag == "--image-phases"
+    assert said in str(caught.value)
 
 
-def test_a_rate_scaled_down_needs_no_climb() -> None:
-    schedule = schedule_for(learning_rate=0.4, peak=0.1, warmup_epochs=1, epochs=10, steps_per_epoch=3)
-    assert schedule.rate(0) == pytest.approx(0.1)
+def test_a_step_decay_needs_its_epochs_in_order() -> None:
+    with pytest.raises(SettingError, match="--decay step: needs the epochs"):
+        check_schedule(Settings(decay="step"))
+    with pytest.raises(SettingError, match="--decay-epochs 60,30: must rise"):
+        check_schedule(Settings(decay="step", decay_epochs=(60, 30)))
 
 
-@given(st.integers(1, 50), st.integers(1, 50), st.floats(0, 100))
-def test_the_warm_up_takes_half_of_a_short_run_at_most(epochs: int, steps: int, warmup: float) -> None:
-    schedule = schedule_for(learning_rate=0.1, peak=0.2, warmup_epochs=warmup, epochs=epochs, steps_per_epoch=steps)
-    assert schedule.warmup_steps <= schedule.total_steps // 2
-    assert schedule.total_steps == epochs * steps
-
-
-@pytest.mark.parametrize("wrong", [{"peak": 0.0}, {"start": -1.0}, {"total_steps": 0}, {"warmup_steps": 11}])
-def test_wrong_values_are_refused(wrong: dict[str, float]) -> None:
-    values = {"start": 0.1, "peak": 0.2, "warmup_steps": 1, "total_steps": 10, **wrong}
-    with pytest.raises(ValueError, match="must be"):
-        WarmupCosine(**values)  # type: ignore[arg-type]  # a mixture of int and float by design
+def test_augmented_epochs_come_after_the_plain_ones() -> None:
+    settings = Settings(epochs=20, augmented_epochs=25)
+    schedule = schedule_for(settings, examples=100, ranks=1)
+    assert (total_epochs(settings), schedule.epochs, schedule.augmented_from) == (45, 45, 20)
+    assert schedule_for(Settings(epochs=20), examples=100, ranks=1).augmented_from == 0
+    assert schedule_for(Settings(epochs=20, augmented_epochs=0), examples=100, ranks=1).augmented_from == 20

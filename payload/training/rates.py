@@ -1,0 +1,129 @@
+"""Learning rates as functions of the epoch, with its fraction. Standard library only.
+
+They depend on no number of steps or ranks, so published schedules hold for any batch and any cluster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from payload.training.settings import SettingError
+
+_PIECE: Final = re.compile(r"(?P<start>[0-9]+)-(?P<end>[0-9]*):(?P<first>[^.].*?)(?:\.\.(?P<last>.+))?", re.DOTALL)
+GRAMMAR: Final = "must be pieces START-END:RATE or START-END:FIRST..LAST with commas between, as 0-5:0.1..1,5-20:1"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Let the rate run in a line from one epoch to another."""
+
+    start: float
+    end: float
+    first: float
+    """Rate at `start`."""
+    last: float
+    """Rate at `end`, where the next piece may begin with another."""
+
+    def rate(self, epoch: float) -> float:
+        """Return the rate at an epoch within the piece."""
+        return self.first + (self.last - self.first) * (epoch - self.start) / (self.end - self.start)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Piecewise:
+    """Hold the pieces of a run, from epoch 0, without gap or overlap."""
+
+    pieces: tuple[Piece, ...]
+
+    def __post_init__(self) -> None:
+        edges = [0.0, *(piece.end for piece in self.pieces)]
+        if not self.pieces or [piece.start for piece in self.pieces] != edges[:-1]:
+            raise ValueError("each piece must start where the one before ends, the first at epoch 0")
+        if any(start >= end for start, end in itertools.pairwise(edges)):
+            raise ValueError("each piece must end after it starts")
+        if any(not 0 <= rate < math.inf for piece in self.pieces for rate in (piece.first, piece.last)):
+            raise ValueError("rates must be numbers from 0")
+
+    @property
+    def end(self) -> float:
+        """Return the epoch at which the last piece ends."""
+        return self.pieces[-1].end
+
+    def rate(self, epoch: float) -> float:
+        """Return the rate at an epoch; where one piece ends and another starts, the one that starts counts."""
+        for piece in self.pieces:
+            if epoch < piece.end:
+                return piece.rate(epoch)
+        return self.pieces[-1].last
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decay:
+    """Climb from `start` to `peak` in a line, then fall as `kind` says until the last epoch."""
+
+    kind: str
+    """cosine and polynomial end at zero; step falls by `factor` at each of `drops`; constant stays."""
+    start: float
+    """Rate before the first step."""
+    peak: float
+    warmup_epochs: float
+    epochs: float
+    power: float = 2.0
+    drops: tuple[int, ...] = ()
+    factor: float = 0.1
+
+    def rate(self, epoch: float) -> float:
+        """Return the rate at an epoch from 0 to `epochs`."""
+        if epoch < self.warmup_epochs:
+            return self.start + (self.peak - self.start) * epoch / self.warmup_epochs
+        length = self.epochs - self.warmup_epochs
+        left = max(0.0, (self.epochs - epoch) / length) if length else 0.0
+        if self.kind == "cosine":
+            return self.peak * 0.5 * (1 - math.cos(math.pi * left))
+        if self.kind == "polynomial":
+            return float(self.peak * left**self.power)
+        if self.kind == "step":
+            return float(self.peak * self.factor ** sum(drop <= epoch for drop in self.drops))
+        return self.peak
+
+
+def parse_pieces(text: str, epochs: int) -> Piecewise:
+    """Parse `--rate-phases` for a run of so many epochs; the last piece may leave its end out.
+
+    Raises SettingError for text that is not of its grammar, and where the pieces end before the run does.
+    """
+    flag = "--rate-phases"
+    pieces = []
+    for word in text.split(","):
+        found = _PIECE.fullmatch(word.strip())
+        try:
+            if not found:
+                raise ValueError(GRAMMAR)
+            first = float(found["first"])
+            last = first if found["last"] is None else float(found["last"])
+        except ValueError:
+            raise SettingError(flag, text, f"{GRAMMAR}; {word.strip()!r} is none") from None
+        end = float(found["end"] or epochs)
+        pieces.append(Piece(start=float(found["start"]), end=end, first=first, last=last))
+    try:
+        result = Piecewise(pieces=tuple(pieces))
+    except ValueError as error:
+        raise SettingError(flag, text, str(error)) from None
+    if result.end < epochs:
+        raise SettingError(
+            flag, text, f"ends at epoch {result.end:g}, but the run has {epochs}; lengthen the last piece"
+        )
+    return result
+
+
+def pieces_text(pieces: Sequence[tuple[int, int, float, float]]) -> str:
+    """Write pieces (start, end, first, last) as `parse_pieces` reads them."""
+    return ",".join(
+        f"{start}-{end}:{first:.10g}" + ("" if first == last else f"..{last:.10g}")
+        for start, end, first, last in pieces
+    )
