@@ -1,0 +1,70 @@
+"""Many small pictures as one: filters, training images, and the thumbnails of TensorBoard's projector. NumPy alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Pixels = npt.NDArray[np.uint8]
+
+LEAST_SIDE: Final = 32
+"""Side to which a small picture is enlarged, pixels: a filter of 3 x 3 would be a speck."""
+_GROUND: Final = 255
+"""Colour between pictures: white."""
+
+
+def filter_pictures(kernel: npt.NDArray[Any]) -> Pixels:
+    """Turn the filters of a convolution, [height, width, inputs, filters], into [filters, height, width, 1 or 3] bytes.
+
+    Zero is grey; black and white are plus and minus the filter's own largest weight. Three inputs are red, green and
+    blue; of any other number each pixel shows their mean.
+    """
+    weights = np.moveaxis(np.asarray(kernel, np.float64), -1, 0)
+    if weights.shape[-1] != 3:
+        weights = weights.mean(axis=-1, keepdims=True)
+    largest = np.abs(weights).max(axis=(1, 2, 3), keepdims=True)
+    scaled = np.divide(weights, largest, out=np.zeros_like(weights), where=largest > 0)
+    shown: Pixels = np.rint(127.5 + 127.5 * scaled).astype(np.uint8)
+    return shown
+
+
+def mosaic(pictures: Pixels, *, columns: int = 0, gap: int = 1) -> Pixels:
+    """Lay pictures [N, height, width, 1 or 3] out in rows, left to right, with `gap` white pixels between and around.
+
+    `columns`: 0 for as many as make it about square. Returns [height, width, 1 or 3]; unused places are white.
+    """
+    count, height, width, channels = pictures.shape
+    across = columns or math.ceil(math.sqrt(count))
+    down = math.ceil(count / across)
+    sheet = np.full((down * (height + gap) + gap, across * (width + gap) + gap, channels), _GROUND, np.uint8)
+    for place, picture in enumerate(pictures):
+        row, column = divmod(place, across)
+        top, left = gap + row * (height + gap), gap + column * (width + gap)
+        sheet[top : top + height, left : left + width] = picture
+    return sheet
+
+
+def enlarged(pictures: Pixels, least_side: int = LEAST_SIDE) -> Pixels:
+    """Repeat each pixel of [N, height, width, channels] until the shorter side has at least so many."""
+    times = math.ceil(least_side / min(pictures.shape[1:3]))
+    return pictures.repeat(times, axis=1).repeat(times, axis=2) if times > 1 else pictures
+
+
+def thumbnails(images: Pixels, side: int) -> Pixels:
+    """Shrink or enlarge [N, height, width, channels] to [N, side, side, channels]; shrinking takes means."""
+    rows, columns = _weights(images.shape[1], side), _weights(images.shape[2], side)
+    small = np.einsum("ah,nhwc,bw->nabc", rows, images.astype(np.float32), columns, optimize=True)
+    shown: Pixels = np.rint(small).clip(0, 255).astype(np.uint8)
+    return shown
+
+
+def _weights(size: int, side: int) -> npt.NDArray[np.float32]:
+    """Return how much each of `size` pixels counts in each of `side`, [side, size]: the part of it that it covers."""
+    edges = np.arange(side + 1) * size / side
+    pixels = np.arange(size)
+    covered = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
+    weights: npt.NDArray[np.float32] = (np.clip(covered, 0, None) * side / size).astype(np.float32)
+    return weights
