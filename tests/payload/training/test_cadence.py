@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from payload.training.cadence import Cadence
+
+
+def test_epochs_end_with_a_checkpoint_at_their_distance_at_the_end_and_for_the_best() -> None:
+    cadence = Cadence(epochs=3, last_epoch=8)
+    assert [epoch for epoch in range(1, 9) if cadence.after_epoch(epoch)] == [3, 6, 8]
+    assert cadence.after_epoch(4, is_best=True)
+
+
+def test_minutes_count_from_the_last_checkpoint() -> None:
+    now = 1000.0
+    cadence = Cadence(epochs=1, last_epoch=1, minutes=2, clock=lambda: now)
+    now += 119
+    assert not cadence.within_epoch()
+    now += 1
+    assert cadence.within_epoch()
+    cadence.saved()
+    assert not cadence.within_epoch()
+    now += 120
+    assert cadence.within_epoch()
+
+
+def test_without_minutes_no_epoch_is_interrupted() -> None:
+    now = 0.0
+    cadence = Cadence(epochs=1, last_epoch=1, clock=lambda: now)
+    now += 1e9
+    assert not cadence.within_epoch()
