@@ -14,6 +14,7 @@ from cluster.tasks.data import stage_data
 from cluster.tasks.examination import doctor
 from cluster.tasks.lifetime import down, up
 from cluster.tasks.nodes import replace, run, scale, ssh, ssh_config
+from cluster.tasks.recipes import recipes
 from cluster.tasks.release import release
 from cluster.tasks.runs import fetch, logs, rm, runs, show, stop
 from cluster.tasks.stack import status
@@ -22,7 +23,7 @@ from cluster.tasks.views import notebook, tensorboard
 from cluster.tasks.watching import attach, resume
 
 CLUSTER = (doctor, up, down, status, scale, release, replace, ssh, ssh_config, run, stage_data, notebook)
-RUNS = (push, train, attach, resume, logs, stop, fetch, runs, show, tensorboard, rm)
+RUNS = (recipes, push, train, attach, resume, logs, stop, fetch, runs, show, tensorboard, rm)
 
 ns = Collection(*CLUSTER, *RUNS)
 

@@ -93,14 +93,13 @@ def read_work(
     if not payload:
         for flag, value in (
             ("--entry", entry),
-            ("words after --", shlex.join(further)),
             ("--requirements", requirements),
             ("--keras", keras),
         ):
             if value:
                 raise UsageError(flag, value, "needs --payload DIRECTORY, the one with your program")
         arguments = given.pop("args", "")
-        return Training(**given, further=split_further(arguments))
+        return Training(**given, further=(*split_further(arguments), *further))
     for name, text in given.items():
         rule = "is a recipe's; a program of your own takes its arguments in --entry or after --"
         raise UsageError(f"--{name.replace('_', '-')}", text, rule)

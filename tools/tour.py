@@ -116,7 +116,7 @@ CHAPTERS: Final = (
 )
 
 
-LATER: Final = ("stage-data",)
+LATER: Final = ("stage-data", "recipes")
 """Tasks that are younger than the record."""
 
 

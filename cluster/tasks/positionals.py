@@ -18,6 +18,7 @@ FLAGS: Final = {
     "ssh": "--node",
     "notebook": "--node",
     "stage-data": "--source",
+    "recipes": "--recipe",
     **dict.fromkeys(("attach", "fetch", "logs", "resume", "rm", "show", "stop", "tensorboard"), "--run"),
 }
 """The flag that a task's one word without a flag stands for."""

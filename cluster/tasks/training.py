@@ -83,7 +83,7 @@ def push(c: Context, set_: list[str], json: bool = False, key: str = "") -> None
         "learning_rate": "learning rate at the recipe's batch, scaled with the global batch; default: the recipe's",
         "seed": "seed of weights and shuffling; default: the recipe's",
         "data_dir": "directory of the data on the nodes, for recipes that need one",
-        "args": "further arguments of payload.train, as one shell-quoted string",
+        "args": "settings of the recipe, as one shell-quoted string; words after -- do the same unquoted",
         "payload": "directory of a program of your own, to run in place of a recipe",
         "entry": "what each rank runs in it, such as 'train.py --epochs 3'; words after -- follow unchanged",
         "requirements": "the program's requirements file; default: requirements.txt where its directory has one",
@@ -152,6 +152,8 @@ def train(
     Train on N nodes, a recipe or a program of your own, and watch the run, which goes on without the laptop.
 
     Example: fab train --nodes 4 --recipe digits --epochs 20
+
+    Example: fab train --recipe imagenet-fast --data-dir /mnt/efs/data/imagenet -- --precision bfloat16 --xla
 
     Example: fab train --nodes 16 --payload ~/project --entry "train.py --batch-size 64"
     """

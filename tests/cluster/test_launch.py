@@ -163,7 +163,6 @@ def test_terms_reach_the_spec() -> None:
     ("payload", "entry", "further", "recipe", "says"),
     [
         ("", "train.py", (), {}, "--entry = 'train.py': needs --payload"),
-        ("", "", ("--flag",), {}, "words after -- = '--flag': needs --payload"),
         (".", "train.py", (), {"batch_per_rank": "8"}, "--batch-per-rank = '8': is a recipe's"),
         (".", "train.py", (), {"recipe": "digits"}, "--recipe = 'digits': is a recipe's"),
     ],
@@ -177,6 +176,27 @@ def test_a_mixture_of_recipe_and_program_is_refused(
 
 def test_without_a_payload_the_work_is_a_recipe() -> None:
     assert read_work("", "", (), {"recipe": "", "epochs": "3", "args": ""}) == Training(epochs="3")
+
+
+def test_words_after_the_dashes_are_settings_of_the_recipe_after_those_of_args() -> None:
+    work = read_work("", "", ("--xla", "--seed", "7"), {"args": "--momentum 0.8"})
+    assert work == Training(further=("--momentum", "0.8", "--xla", "--seed", "7"))
+    assert work.command("/r")[-5:] == ("--momentum", "0.8", "--xla", "--seed", "7")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--xlaa",), "argument = '--xlaa': unknown; did you mean --xla?"),
+        (("--precision", "float8"), "--precision = 'float8': must be one of"),
+        (("8",), "argument = '8': unknown"),
+    ],
+)
+def test_words_after_the_dashes_that_are_no_settings_are_refused_before_anything_is_spent(
+    words: tuple[str, ...], says: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        read_work("", "", words, {})
 
 
 def test_knobs_are_parsed_and_bad_ones_refused_by_their_flags() -> None:
