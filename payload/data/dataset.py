@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from payload.errors import PayloadError
+from payload.data.arrays import ArrayPart
+from payload.data.parts import DataError
 
-
-class DataError(PayloadError, ValueError):
-    """Report data that are missing, damaged or do not fit together; the message names the file."""
+__all__ = ["DataError", "Dataset", "load_dataset"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,6 +49,15 @@ class Dataset:
         """Return height, width and channels."""
         height, width, channels = self.train_images.shape[1:]
         return height, width, channels
+
+    def parts(self, name: str) -> tuple[ArrayPart, ArrayPart]:
+        """Return training and test images as parts. `name`: of the data set."""
+        train = ArrayPart(
+            name=f"training images of {name}", images=self.train_images, labels=self.train_labels, classes=self.classes
+        )
+        return train, ArrayPart(
+            name=f"test images of {name}", images=self.test_images, labels=self.test_labels, classes=self.classes
+        )
 
     def digest(self) -> bytes:
         """Return the SHA-256 of all pixels and labels, by which ranks find out that they hold the same data."""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from payload.data.dataset import DataError, Dataset
+from payload.data.selection import stratified
 
 SOURCE_SIZE: Final = 8
 SIZE: Final = 28
@@ -22,8 +23,6 @@ SIZE: Final = 28
 SOURCE_MAX: Final = 16
 """Largest pixel value in the file."""
 TEST_FRACTION: Final = 0.2
-SPLIT_SEED: Final = 0
-"""Fixes which images are for testing, whatever the seed of a run: runs must be comparable."""
 
 
 def load_digits() -> Dataset:
@@ -32,8 +31,7 @@ def load_digits() -> Dataset:
     Raises DataError where scikit-learn or its file is missing or damaged.
     """
     images, labels = _read(_digits_file())
-    test = _stratified(labels)
-    train = np.setdiff1d(np.arange(len(labels)), test)
+    train, test = stratified(labels, TEST_FRACTION)
     pixels = enlarge(images, SIZE)
     return Dataset(
         train_images=pixels[train],
@@ -75,13 +73,3 @@ def _read(path: Path) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
     if table.shape[1] != SOURCE_SIZE * SOURCE_SIZE + 1:
         raise DataError(f"{path}: {table.shape[1]} columns a row; the digits have {SOURCE_SIZE * SOURCE_SIZE + 1}")
     return table[:, :-1].reshape(-1, SOURCE_SIZE, SOURCE_SIZE), table[:, -1].astype(np.int32)
-
-
-def _stratified(labels: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-    random = np.random.default_rng(SPLIT_SEED)
-    chosen = []
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        random.shuffle(members)
-        chosen.append(members[: round(len(members) * TEST_FRACTION)])
-    return np.sort(np.concatenate(chosen))

@@ -13,6 +13,66 @@ import numpy.typing as npt
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Share:
+    """Name one rank's examples of one step."""
+
+    positions: npt.NDArray[np.int64]
+    """[slots]: positions in the part; 0 in a slot that is not used."""
+    used: int
+    """Slots that are used, the first ones."""
+    batch_size: int
+    """Examples of the step over all ranks, by which summed losses become means."""
+
+    @property
+    def weights(self) -> npt.NDArray[np.float32]:
+        """Return 1 for an example, 0 for an unused slot; [slots]."""
+        return (np.arange(len(self.positions)) < self.used).astype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shares:
+    """Cut an order of examples into batches, and each batch into the ranks' shares, when they are asked for."""
+
+    order: npt.NDArray[np.int64]
+    """Positions of the examples in a part, in the order in which they are used."""
+    global_batch: int
+    """Examples of a step over all ranks; the last step may have fewer."""
+    rank: int
+    ranks: int
+    by_place: bool = False
+    """Deal a batch's examples by their positions in the part instead of by their order: where these follow the files,
+    a rank reads few of them."""
+
+    def __post_init__(self) -> None:
+        if self.global_batch < 1:
+            raise ValueError(f"global_batch = {self.global_batch}: must be at least 1")
+        if not 0 <= self.rank < self.ranks:
+            raise ValueError(f"rank = {self.rank}: must be 0 to {self.ranks - 1}")
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps, which is the same on all ranks."""
+        return steps_per_epoch(len(self.order), self.global_batch)
+
+    @property
+    def slots(self) -> int:
+        """Return the examples that a rank has room for, the same at every step and on every rank."""
+        return -(-self.global_batch // self.ranks)
+
+    def __getitem__(self, step: int) -> Share:
+        """Return this rank's share of a step. Raises IndexError beyond the last."""
+        if not 0 <= step < self.steps:
+            raise IndexError(f"step {step} of {self.steps}")
+        batch = self.order[step * self.global_batch : (step + 1) * self.global_batch]
+        if self.by_place:
+            batch = np.sort(batch)
+        start, end = shard_bounds(len(batch), self.rank, self.ranks)
+        positions = np.zeros(self.slots, np.int64)
+        positions[: end - start] = batch[start:end]
+        return Share(positions=positions, used=end - start, batch_size=len(batch))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class EpochPlan:
     """List one rank's examples for each step of an epoch. Shapes are the same at every step and on every rank."""
 

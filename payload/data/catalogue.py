@@ -1,0 +1,70 @@
+"""The choice of the data set that the settings name."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Final
+
+from payload.data.dataset import load_dataset
+from payload.data.parts import DataError, Part
+from payload.data.selection import held_back, limited
+from payload.models.registry import network
+from payload.training.settings import Settings
+
+NEED_FILES: Final = ("mnist", "fashion-mnist", "cifar10", "imagenet")
+"""Data sets of the user's own files, given by --data-dir."""
+
+
+def open_dataset(settings: Settings, data_dir: Path | None) -> tuple[Part, Part]:
+    """Open the training images and those that are evaluated on after each epoch.
+
+    The latter are the test images, or with `validation_fraction` that part of the training images, which are then not
+    trained on. `train_limit` counts before it is held back. Raises DataError, which names the file.
+    """
+    if settings.dataset in NEED_FILES and data_dir is None:
+        raise DataError(f"data set {settings.dataset} needs --data-dir: the directory of its files")
+    train, test = _open(settings, data_dir or Path())
+    train = limited(train, settings.train_limit)
+    if settings.validation_fraction:
+        train, test = held_back(train, settings.validation_fraction)
+    return train, test
+
+
+def _open(settings: Settings, directory: Path) -> tuple[Part, Part]:
+    match settings.dataset:
+        case "digits":
+            return load_dataset("digits", None).parts("digits")
+        case "mnist" | "fashion-mnist":
+            return load_dataset("fashion-mnist", directory).parts(settings.dataset)
+        case "cifar10":
+            from payload.data.cifar10 import load_cifar10
+
+            return load_cifar10(directory)
+        case "synthetic":
+            return _synthetic(settings)
+        case _:
+            raise DataError(f"data set {settings.dataset}: record files are not read yet")
+
+
+def _synthetic(settings: Settings) -> tuple[Part, Part]:
+    """Return images of the size and classes asked for, else of those for which the network was published."""
+    from payload.data.synthetic import TEST_IMAGES, TRAINING_IMAGES, SyntheticPart
+
+    published = network(settings.network)
+    side = settings.image_size or published.image_size
+    train, test = (
+        SyntheticPart(
+            examples=examples,
+            classes=settings.classes or published.classes,
+            size=(side, side),
+            channels=published.channels,
+            seed=seed,
+        )
+        for seed, examples in enumerate(_counts(settings.train_limit or TRAINING_IMAGES, TEST_IMAGES / TRAINING_IMAGES))
+    )
+    return train, test
+
+
+def _counts(training: int, share: float) -> tuple[int, int]:
+    return training, max(1, math.ceil(training * share))

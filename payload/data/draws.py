@@ -1,0 +1,35 @@
+"""Random numbers by position: a function of seed, epoch, stream and example alone, whoever asks and in whatever order.
+
+A generator's state would depend on what was drawn before. Here each number is a hash of its coordinates (the finaliser
+of SplitMix64, Steele, Lea and Flood 2014, over a counter), so a rank draws for its own examples and no others.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+CROP: Final = 2
+FLIP: Final = 3
+MOVE: Final = 4
+"""Streams, which keep one kind of draw apart from another of the same example."""
+
+_STEP: Final = np.uint64(0x9E3779B97F4A7C15)
+_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND: Final = np.uint64(0x94D049BB133111EB)
+
+
+def uniforms(
+    examples: npt.NDArray[np.integer], *, seed: int, epoch: int, stream: int, count: int
+) -> npt.NDArray[np.float64]:
+    """Draw `count` numbers for each example: float64 [examples, count], 0 up to but without 1."""
+    (key,) = np.random.SeedSequence([seed, epoch, stream]).generate_state(1, np.uint64)
+    numbers = examples.astype(np.uint64)[:, np.newaxis] * np.uint64(count) + np.arange(1, count + 1, dtype=np.uint64)
+    hashed = key + numbers * _STEP  # modulo 2**64, which is meant
+    hashed = (hashed ^ (hashed >> np.uint64(30))) * _FIRST
+    hashed = (hashed ^ (hashed >> np.uint64(27))) * _SECOND
+    hashed ^= hashed >> np.uint64(31)
+    bits: npt.NDArray[np.uint64] = hashed >> np.uint64(11)
+    return bits.astype(np.float64) * 2.0**-53

@@ -1,0 +1,70 @@
+"""Data sets that tests draw: shapes that chance cannot name, in every kind of file that the payload reads."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+SHAPES: Final = ("circle", "cross", "square", "triangle")
+"""Names of the classes, in the order of their labels."""
+
+
+def drawn_labels(count: int) -> npt.NDArray[np.int64]:
+    """Give each class as many images as the others, in turn."""
+    return np.arange(count) % len(SHAPES)
+
+
+def drawing(label: int, *, height: int, width: int, seed: int) -> npt.NDArray[np.uint8]:
+    """Draw one bright shape of random colour, place and size on dark noise; uint8 [height, width, 3].
+
+    It spans between 0.4 and 0.7 of the shorter side and lies within the image's middle, so that most crops show it.
+    """
+    random = np.random.default_rng([seed, label])
+    image = random.integers(0, 90, (height, width, 3))
+    radius = min(height, width) * random.uniform(0.2, 0.35)
+    centre_y, centre_x = height * random.uniform(0.4, 0.6), width * random.uniform(0.4, 0.6)
+    rows, columns = np.mgrid[:height, :width]
+    down, right = (rows - centre_y) / radius, (columns - centre_x) / radius
+    inside = {
+        "circle": down**2 + right**2 <= 1,
+        "cross": (np.minimum(abs(down), abs(right)) <= 0.3) & (np.maximum(abs(down), abs(right)) <= 1),
+        "square": np.maximum(abs(down), abs(right)) <= 0.85,
+        "triangle": (down <= 0.9) & (2 * abs(right) <= down + 1),
+    }[SHAPES[label]]
+    image[inside] = random.integers(140, 256, 3)
+    return image.astype(np.uint8)
+
+
+def grey(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return the mean of the three colours, uint8 [height, width]."""
+    mean: npt.NDArray[np.float64] = image.mean(axis=2)
+    return mean.astype(np.uint8)
+
+
+def write_idx(directory: Path, *, training: int, test: int, side: int = 28) -> None:
+    """Write the four files of MNIST's names with drawings in grey; classes are those of SHAPES."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for prefix, count, seed in (("train", training, 0), ("t10k", test, 1_000_000)):
+        labels = drawn_labels(count)
+        images = [grey(drawing(int(label), height=side, width=side, seed=seed + n)) for n, label in enumerate(labels)]
+        pixels = b"".join(image.tobytes() for image in images)
+        header = struct.pack(">HBB3I", 0, 8, 3, count, side, side)
+        (directory / f"{prefix}-images-idx3-ubyte").write_bytes(header + pixels)
+        header = struct.pack(">HBBI", 0, 8, 1, count)
+        (directory / f"{prefix}-labels-idx1-ubyte").write_bytes(header + labels.astype(np.uint8).tobytes())
+
+
+def write_cifar10(directory: Path, *, per_file: int, test: int) -> None:
+    """Write the six files of CIFAR-10's binary version with drawings; classes are those of SHAPES."""
+    directory.mkdir(parents=True, exist_ok=True)
+    names = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
+    for file, name in enumerate(names):
+        records = []
+        for n, label in enumerate(drawn_labels(test if name.startswith("test") else per_file)):
+            image = drawing(int(label), height=32, width=32, seed=file * 100_000 + n)
+            records.append(bytes([label]) + image.transpose(2, 0, 1).tobytes())
+        (directory / name).write_bytes(b"".join(records))

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from payload.data.catalogue import NEED_FILES, open_dataset
+from payload.data.parts import DataError
+from payload.training.settings import Settings
+from tests.payload.data.drawings import write_cifar10, write_idx
+
+
+def test_digits_need_no_files() -> None:
+    train, test = open_dataset(Settings(dataset="digits"), None)
+    assert (train.examples + test.examples, train.classes, train.size) == (1797, 10, (28, 28))
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_idx_files_make_mnist_and_fashion_mnist(tmp_path: Path, name: str) -> None:
+    write_idx(tmp_path, training=8, test=4)
+    train, test = open_dataset(Settings(dataset=name), tmp_path)
+    assert (train.examples, test.examples, train.channels) == (8, 4, 1)
+
+
+def test_cifar10_is_read_from_its_binaries(tmp_path: Path) -> None:
+    write_cifar10(tmp_path, per_file=1, test=1)
+    assert open_dataset(Settings(dataset="cifar10"), tmp_path)[0].size == (32, 32)
+
+
+@pytest.mark.parametrize("name", NEED_FILES)
+def test_a_set_of_files_without_a_directory_is_refused(name: str) -> None:
+    with pytest.raises(DataError, match=f"data set {name} needs --data-dir"):
+        open_dataset(Settings(dataset=name), None)
+
+
+def test_synthetic_images_fit_the_network_unless_a_size_is_given() -> None:
+    train, test = open_dataset(Settings(dataset="synthetic", network="resnet50"), None)
+    assert (train.size, train.classes, train.examples, test.examples) == ((224, 224), 1000, 1_281_167, 50_000)
+    small = Settings(dataset="synthetic", network="resnet50", image_size=64, classes=4, train_limit=100)
+    train, test = open_dataset(small, None)
+    assert (train.size, train.classes, train.examples, test.examples) == ((64, 64), 4, 100, 4)
+    assert train.digest() != test.digest()
+
+
+def test_validation_takes_from_the_limited_training_images() -> None:
+    train, validation = open_dataset(Settings(validation_fraction=0.2, train_limit=500), None)
+    assert train.examples + validation.examples == 500
+    assert validation.examples == pytest.approx(100, abs=5)
