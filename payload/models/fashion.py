@@ -12,6 +12,7 @@ from typing import Any, Final
 import keras
 
 from payload.models.layers import classifier, convolution, maximum
+from payload.models.normalization import BatchNormalization
 
 MEAN: Final = 0.2860
 STANDARD_DEVIATION: Final = 0.3530
@@ -34,13 +35,13 @@ def fashion_vgg(
     inputs = keras.layers.Input(image_shape)
     x = keras.layers.Rescaling(1 / standard_deviation, -mean / standard_deviation, name="normalise")(inputs)
     x = _pair(x, 32, "conv1")
-    x = keras.layers.BatchNormalization(name="conv1_bn")(x)
+    x = BatchNormalization(name="conv1_bn")(x)
     x = keras.layers.Dropout(dropout / 2, name="dropout1")(x)
     x = _pair(x, 64, "conv2")
     x = maximum(x, size=2, name="pool2")
     x = keras.layers.Dropout(dropout / 2, name="dropout2")(x)
     x = _pair(x, 128, "conv3")
-    x = keras.layers.BatchNormalization(name="conv3_bn")(x)
+    x = BatchNormalization(name="conv3_bn")(x)
     x = keras.layers.Dropout(dropout / 2, name="dropout3")(x)
     x = _pair(x, 256, "conv4")
     x = convolution(x, 256, 3, padding=1, activation="relu", name="conv4_3")
@@ -48,7 +49,7 @@ def fashion_vgg(
     x = keras.layers.Flatten(name="flatten")(x)
     for name in ("fc1", "fc2"):
         x = keras.layers.Dense(512, activation="relu", kernel_initializer="he_normal", name=name)(x)
-        x = keras.layers.BatchNormalization(name=f"{name}_bn")(x)
+        x = BatchNormalization(name=f"{name}_bn")(x)
         x = keras.layers.Dropout(dropout, name=f"{name}_dropout")(x)
     return keras.Model(inputs, classifier(x, classes, name="fc3"), name="fashion_vgg")
 

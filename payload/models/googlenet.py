@@ -29,7 +29,7 @@ MODULES: Final = {
 HALVED_BEFORE: Final = ("3a", "4a", "5a")
 
 
-def googlenet(image_shape: tuple[int, int, int], classes: int, *, dropout: float = 0.4) -> Any:
+def googlenet(image_shape: tuple[int | None, int | None, int], classes: int, *, dropout: float = 0.4) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]."""
     inputs = keras.layers.Input(image_shape)
     x = convolution(inputs, 64, 7, stride=2, padding=3, activation="relu", name="conv1")

@@ -15,7 +15,7 @@ import keras
 from payload.models.layers import classifier, maximum, normalized_convolution
 
 
-def inception_bn(image_shape: tuple[int, int, int], classes: int) -> Any:
+def inception_bn(image_shape: tuple[int | None, int | None, int], classes: int) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]."""
     inputs = keras.layers.Input(image_shape)
     x = _conv(inputs, 64, 7, stride=2, padding=3, name="1")

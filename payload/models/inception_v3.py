@@ -14,7 +14,7 @@ import keras
 from payload.models.layers import classifier, maximum, normalized_convolution
 
 
-def inception_v3(image_shape: tuple[int, int, int], classes: int, *, dropout: float = 0.5) -> Any:
+def inception_v3(image_shape: tuple[int | None, int | None, int], classes: int, *, dropout: float = 0.5) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]. Published at 299."""
     inputs = keras.layers.Input(image_shape)
     x = _conv(inputs, 32, 3, stride=2, name="conv1a")

@@ -10,6 +10,8 @@ from typing import Any
 
 import keras
 
+from payload.models.normalization import BatchNormalization
+
 
 def convolution(
     inputs: Any,
@@ -60,9 +62,9 @@ def normalized_convolution(
     `momentum`: of the moving averages; `gamma`: how the scale starts, "ones" or "zeros".
     """
     outputs = convolution(inputs, filters, size, name=name, stride=stride, padding=padding, use_bias=use_bias)
-    outputs = keras.layers.BatchNormalization(
-        momentum=momentum, epsilon=epsilon, gamma_initializer=gamma, name=f"{name}_bn"
-    )(outputs)
+    outputs = BatchNormalization(momentum=momentum, epsilon=epsilon, gamma_initializer=gamma, name=f"{name}_bn")(
+        outputs
+    )
     return keras.layers.ReLU(name=f"{name}_relu")(outputs) if relu else outputs
 
 
@@ -82,11 +84,16 @@ def dense(inputs: Any, units: int, *, name: str, dropout: float) -> Any:
 def classifier(inputs: Any, classes: int, *, name: str) -> Any:
     """Map features, float32 [B, features], to logits; their softmax belongs to the loss.
 
-    Small first weights make all classes about equally likely. Logits stay float32 under mixed precision, since a loss
-    of float16 logits overflows.
+    Small first weights make all classes about equally likely. Logits have the type of the weights under mixed
+    precision, since a loss of float16 logits overflows.
     """
     start = keras.initializers.RandomNormal(stddev=0.01)
-    return keras.layers.Dense(classes, kernel_initializer=start, dtype="float32", name=name)(inputs)
+    return keras.layers.Dense(classes, kernel_initializer=start, dtype=weight_type(), name=name)(inputs)
+
+
+def weight_type() -> str:
+    """Return the type of the weights: float32 under mixed precision too."""
+    return str(keras.config.dtype_policy().variable_dtype)
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:

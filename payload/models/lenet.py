@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import keras
 
+from payload.models.layers import weight_type
+
 MIN_SIZE: Final = 16
 """Smallest side, pixels: below it nothing is left after the second maximum."""
 
@@ -31,7 +33,7 @@ def lenet(image_shape: tuple[int, int, int], classes: int) -> Any:
             keras.layers.MaxPooling2D(2, name="pool2"),
             keras.layers.Flatten(name="flatten"),
             keras.layers.Dense(500, activation="tanh", name="fc1"),
-            keras.layers.Dense(classes, name="fc2"),
+            keras.layers.Dense(classes, dtype=weight_type(), name="fc2"),
         ],
         name="lenet",
     )

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import importlib
 import math
+from collections.abc import Iterator
 from typing import Any, Final
 
 from payload.errors import PayloadError
+
+PRECISIONS: Final = {
+    "float32": "float32",
+    "bfloat16": "mixed_bfloat16",
+    "float16": "mixed_float16",
+    "float64": "float64",
+}
+"""Keras's policy for each kind of numbers in which layers may compute. float64 is for checking the others."""
 
 
 class UnknownNetworkError(PayloadError, LookupError):
@@ -21,12 +31,20 @@ class UnknownNetworkError(PayloadError, LookupError):
 
 
 class ImageShapeError(PayloadError, ValueError):
-    """Report images that a network cannot take. Carries `network`, `height` and `width`."""
+    """Report images that a network cannot take. Carries `network`, `height` and `width` (None: several)."""
 
-    def __init__(self, network: Network, height: int, width: int) -> None:
+    def __init__(self, network: Network, height: int | None, width: int | None) -> None:
         self.network, self.height, self.width = network.name, height, width
         least = network.smallest_size
-        super().__init__(f"images of {height} x {width}: {network.name} needs at least {least} x {least}")
+        if height is None or width is None:
+            able = [known.name for known in NETWORKS if known.any_size]
+            near = difflib.get_close_matches(network.name, able, n=1, cutoff=0)[0]
+            super().__init__(
+                f"images of several sizes: the weights of {network.name} depend on the size; give one size for all, or "
+                f"take {near}, say. These take any size: {', '.join(able)}"
+            )
+        else:
+            super().__init__(f"images of {height} x {width}: {network.name} needs at least {least} x {least}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,6 +62,10 @@ class Network:
     classes: int = 1000
     smallest_size: int
     """Smallest side that leaves something after every halving, pixels."""
+    any_size: bool = False
+    """Whether one model takes images of any size, since no layer's weights depend on it."""
+    zero_gamma: bool = False
+    """Whether it has blocks that can begin as the identity."""
     parameters: int
     """Trainable weights at the published size and classes."""
     source: str
@@ -54,15 +76,48 @@ class Network:
         """Return height, width and channels of the published images."""
         return (self.image_size, self.image_size, self.channels)
 
-    def build(self, image_shape: tuple[int, int, int], classes: int, **options: Any) -> Any:
+    def build(
+        self,
+        image_shape: tuple[int | None, int | None, int],
+        classes: int,
+        *,
+        precision: str = "float32",
+        zero_gamma: bool = True,
+        **options: Any,
+    ) -> Any:
         """Build the Keras model: float32 [B, *image_shape] to logits, float32 [B, classes].
 
-        Raises ImageShapeError.
+        Height and width None: for images of any size. `precision`: a key of PRECISIONS; weights and logits stay float32
+        but for "float64". `zero_gamma`: for networks that have it. Raises ImageShapeError.
         """
         height, width, _ = image_shape
-        if min(height, width) < self.smallest_size:
+        self.require_size(height, width)
+        if self.zero_gamma:
+            options["zero_gamma"] = zero_gamma
+        function = getattr(importlib.import_module(self.module), self.function)
+        with _layers_in(PRECISIONS[precision]):
+            return function(image_shape, classes, **options)
+
+    def require_size(self, height: int | None, width: int | None) -> None:
+        """Raise ImageShapeError for images that the network cannot take; None: of any size."""
+        if height is None or width is None:
+            if not self.any_size:
+                raise ImageShapeError(self, height, width)
+        elif min(height, width) < self.smallest_size:
             raise ImageShapeError(self, height, width)
-        return getattr(importlib.import_module(self.module), self.function)(image_shape, classes, **options)
+
+
+@contextlib.contextmanager
+def _layers_in(policy: str) -> Iterator[None]:
+    """Let the layers that are made within compute in other numbers."""
+    import keras
+
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def parameter_count(model: Any) -> int:
@@ -105,6 +160,7 @@ NETWORKS: Final = (
         function="googlenet",
         image_size=224,
         smallest_size=32,
+        any_size=True,
         parameters=6_998_552,
         source="Caffe's bvlc_googlenet as deployed, without auxiliary classifiers",
     ),
@@ -114,6 +170,7 @@ NETWORKS: Final = (
         function="inception_bn",
         image_size=224,
         smallest_size=32,
+        any_size=True,
         parameters=11_295_240,
         source="Caffe's BN-Inception as ported to PyTorch (bninception)",
     ),
@@ -123,6 +180,7 @@ NETWORKS: Final = (
         function="inception_v3",
         image_size=299,
         smallest_size=75,
+        any_size=True,
         parameters=23_834_568,
         source="torchvision's inception_v3 without its auxiliary classifier",
     ),
@@ -143,6 +201,8 @@ NETWORKS: Final = (
         function="resnet50",
         image_size=224,
         smallest_size=32,
+        any_size=True,
+        zero_gamma=True,
         parameters=25_557_032,
         source="torchvision's resnet50",
     ),
@@ -152,6 +212,8 @@ NETWORKS: Final = (
         function="resnet152",
         image_size=224,
         smallest_size=32,
+        any_size=True,
+        zero_gamma=True,
         parameters=60_192_808,
         source="torchvision's resnet152",
     ),

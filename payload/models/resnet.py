@@ -12,24 +12,25 @@ from typing import Any, Final
 import keras
 
 from payload.models.layers import classifier, convolution, maximum, normalized_convolution
+from payload.models.normalization import BatchNormalization
 
 WIDTHS: Final = (64, 128, 256, 512)
 """Filters of the 3 x 3 convolutions, by stage; a block's output has four times as many."""
 EXPANSION: Final = 4
 
 
-def resnet50(image_shape: tuple[int, int, int], classes: int, *, zero_gamma: bool = True) -> Any:
+def resnet50(image_shape: tuple[int | None, int | None, int], classes: int, *, zero_gamma: bool = True) -> Any:
     """Build ResNet-50: float32 [B, height, width, channels] to logits, float32 [B, classes]."""
     return _resnet("resnet50", (3, 4, 6, 3), image_shape, classes, zero_gamma)
 
 
-def resnet152(image_shape: tuple[int, int, int], classes: int, *, zero_gamma: bool = True) -> Any:
+def resnet152(image_shape: tuple[int | None, int | None, int], classes: int, *, zero_gamma: bool = True) -> Any:
     """Build ResNet-152: float32 [B, height, width, channels] to logits, float32 [B, classes]."""
     return _resnet("resnet152", (3, 8, 36, 3), image_shape, classes, zero_gamma)
 
 
 def _resnet(
-    name: str, blocks: tuple[int, ...], image_shape: tuple[int, int, int], classes: int, zero_gamma: bool
+    name: str, blocks: tuple[int, ...], image_shape: tuple[int | None, int | None, int], classes: int, zero_gamma: bool
 ) -> Any:
     """Build the network with so many blocks a stage.
 
@@ -55,5 +56,5 @@ def _bottleneck(inputs: Any, width: int, stride: int, *, name: str, last_gamma: 
     shortcut = inputs
     if stride != 1 or inputs.shape[-1] != width * EXPANSION:
         shortcut = convolution(inputs, width * EXPANSION, 1, stride=stride, use_bias=False, name=f"{name}_shortcut")
-        shortcut = keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=f"{name}_shortcut_bn")(shortcut)
+        shortcut = BatchNormalization(momentum=0.9, epsilon=1e-5, name=f"{name}_shortcut_bn")(shortcut)
     return keras.layers.ReLU(name=f"{name}_relu")(keras.layers.Add(name=f"{name}_add")([x, shortcut]))

@@ -94,9 +94,31 @@ def broadcast_value(value: T, *, name: str) -> T:
     return received
 
 
+def size() -> int:
+    """Return the number of ranks. Graphs are built for it, and built anew where it changes."""
+    return int(hvd.size())
+
+
 def sum_in_graph(tensors: Sequence[Any]) -> list[Any]:
-    """Sum tensors over all ranks within a tf.function (collective), all as one group: one negotiation a step."""
-    return list(hvd.grouped_allreduce(list(tensors), op=hvd.Sum))
+    """Sum tensors over all ranks within a tf.function (collective), those of a type as one group: one negotiation.
+
+    Groups have names of their own, so that ranks meet in them whose graphs differ otherwise.
+    """
+    if size() == 1:
+        return list(tensors)
+    summed: dict[int, Any] = {}
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]
+        group = hvd.grouped_allreduce(
+            [tensors[place] for place in places], op=hvd.Sum, name=f"sums.{dtype.name}", ignore_name_scope=True
+        )
+        summed.update(zip(places, group, strict=True))
+    return [summed[place] for place in range(len(tensors))]
+
+
+def total_in_graph(tensor: Any, name: str) -> Any:
+    """Sum one tensor over all ranks within a tf.function (collective), under a name that all of them give."""
+    return hvd.allreduce(tensor, op=hvd.Sum, name=name.replace("/", "."), ignore_name_scope=True)
 
 
 def sum_values(values: npt.NDArray[Any], *, name: str) -> npt.NDArray[Any]:

@@ -46,7 +46,7 @@ def test_it_learns_from_the_smallest_images(network: Network) -> None:
 
     keras.utils.set_random_seed(1)
     height, width = network.smallest_size, network.smallest_size + 5
-    options = {"dropout": 0.0} if network.name in WITH_DROPOUT else {}
+    options: dict[str, Any] = {"dropout": 0.0} if network.name in WITH_DROPOUT else {}
     model = network.build((height, width, network.channels), 3, **options)
     images = tf.random.uniform((6, height, width, network.channels), seed=1)
     labels = tf.constant([0, 1, 2, 0, 1, 2])

@@ -1,0 +1,194 @@
+"""Batch normalisation (Ioffe and Szegedy 2015, arXiv:1502.03167) over the images that count, on this rank or on all.
+
+Keras's layer composes it of some ten operations, and knows nothing of other ranks. Here
+
+- a batch of which every image counts goes through TensorFlow's fused kernel;
+- images that do not count, such as the unused places of an uneven last batch, are left out of the moments;
+- moments may be taken over the images of all ranks, so that ranks with small batches normalise as one large one;
+- the moving moments, with which images are normalised after training, follow those of all ranks in any case.
+
+Which images count and how to sum over the ranks are no inputs of a network, so they are told around the call:
+
+    with counting(weights, total) as moments:
+        logits = model(images, training=True)
+    follow(moments.layers, moments.packed())  # after a sum over the ranks, where there are several
+
+All kernels keep the moving variance as the paper has it, times n / (n - 1) for images not seen; Keras's layer keeps the
+batch's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import keras
+import tensorflow as tf
+
+Total = Callable[[Any, str], Any]
+"""Sum a tensor over all ranks within the graph (collective), under a name that is the same on all."""
+FUSED_TYPES: Final = (tf.float32, tf.bfloat16, tf.float16)
+
+
+class Moments:
+    """Collect the moments of a pass through a network, by layer, each with the number of values that it is of."""
+
+    def __init__(self, weights: Any | None, total: Total | None) -> None:
+        self.weights, self.total = weights, total
+        self.layers: list[BatchNormalization] = []
+        self._parts: list[Any] = []
+
+    def add(self, layer: BatchNormalization, mean: Any, variance: Any, values: Any) -> None:
+        """Take down a layer's moments, [channels] each."""
+        values = tf.cast(values, mean.dtype)
+        self.layers.append(layer)
+        self._parts += [values * mean, values * variance, values[None]]
+
+    def packed(self) -> Any:
+        """Return one vector that can be added to those of other passes and other ranks; empty without layers."""
+        return tf.concat(self._parts, 0) if self._parts else tf.zeros([0])
+
+
+_around: contextvars.ContextVar[Moments | None] = contextvars.ContextVar("moments", default=None)
+
+
+@contextlib.contextmanager
+def counting(weights: Any | None, total: Total | None = None) -> Iterator[Moments]:
+    """Tell the normalisations within which images count, by weights [B] of 0 and 1 (None: all), and collect moments.
+
+    With `total`, moments are those of the images on all ranks, and every layer in training is collective.
+    """
+    moments = Moments(weights, total)
+    token = _around.set(moments)
+    try:
+        yield moments
+    finally:
+        _around.reset(token)
+
+
+def follow(layers: Sequence[BatchNormalization], packed: Any) -> None:
+    """Move the moving moments of layers towards those of a batch, as `Moments.packed` or a sum of such has them."""
+    sizes = [size for layer in layers for size in (layer.moving_mean.shape[0], layer.moving_mean.shape[0], 1)]
+    parts = tf.split(packed, sizes) if sizes else []
+    for layer, mean, variance, values in zip(layers, parts[::3], parts[1::3], parts[2::3], strict=True):
+        layer.follow(tf.math.divide_no_nan(mean, values), tf.math.divide_no_nan(variance, values), values[0])
+
+
+@keras.saving.register_keras_serializable(package="deepcdk")
+class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]  # Keras has no types
+    """Keras's layer with other kernels. Channels last, with scale and offset."""
+
+    def build(self, input_shape: Any) -> None:
+        """Make the variables. Raises ValueError for an option that the kernels lack."""
+        if self.axis not in (-1, len(input_shape) - 1) or not (self.scale and self.center) or self.renorm:
+            raise ValueError(f"{self.name}: only the last axis, with scale and offset, and without renorm")
+        super().build(input_shape)
+
+    def call(self, inputs: Any, training: bool | None = None, mask: Any | None = None) -> Any:
+        """Normalise: [B, ..., channels] to the same shape and type."""
+        fusible = inputs.dtype in FUSED_TYPES and len(inputs.shape) in (2, 4)
+        if not (training and self.trainable):
+            return self._fused(inputs, training=False)[0] if fusible else super().call(inputs, training=False)
+        moments = _around.get() or Moments(None, None)
+        plain = moments.weights is None and moments.total is None
+        outputs, *found = self._fused(inputs, training=True) if fusible and plain else self._composed(inputs, moments)
+        if _around.get():
+            moments.add(self, *found)
+        else:
+            self.follow(*found)
+        return outputs
+
+    def follow(self, mean: Any, variance: Any, values: Any) -> None:
+        """Move the moving moments towards those of a batch, unless it had no values."""
+        share = (1 - self.momentum) * tf.cast(values > 0, mean.dtype)
+        for moving, moment in ((self.moving_mean.value, mean), (self.moving_variance.value, variance)):
+            moving.assign_sub(tf.cast(share, moving.dtype) * (moving - tf.cast(moment, moving.dtype)))
+
+    def _fused(self, inputs: Any, *, training: bool) -> tuple[Any, Any, Any, Any]:
+        """Return outputs, mean, variance of images not seen, and the number of values of a channel."""
+        images = inputs if len(inputs.shape) == 4 else inputs[:, None, None, :]
+        none = tf.zeros([0])
+        outputs, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
+            x=images,
+            scale=tf.convert_to_tensor(self.gamma.value),
+            offset=tf.convert_to_tensor(self.beta.value),
+            mean=none if training else tf.convert_to_tensor(self.moving_mean.value),
+            variance=none if training else tf.convert_to_tensor(self.moving_variance.value),
+            epsilon=self.epsilon,
+            is_training=training,
+        )
+        outputs = outputs if len(inputs.shape) == 4 else outputs[:, 0, 0, :]
+        return outputs, mean, variance, tf.reduce_prod(tf.shape(images)[:-1])
+
+    def _composed(self, inputs: Any, moments: Moments) -> tuple[Any, Any, Any, Any]:
+        """Return the same of the images that count."""
+        images = tf.cast(inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
+        weights = tf.ones(tf.shape(images)[:1]) if moments.weights is None else moments.weights
+        outputs, mean, variance, values = normalise(
+            images,
+            tf.convert_to_tensor(self.gamma.value),
+            tf.convert_to_tensor(self.beta.value),
+            tf.cast(weights, images.dtype),
+            epsilon=self.epsilon,
+            total=moments.total,
+            name=self.path,
+        )
+        unseen = tf.cast(values / tf.maximum(values - 1, 1), variance.dtype)
+        return tf.cast(outputs, inputs.dtype), mean, variance * unseen, values
+
+
+def normalise(
+    images: Any, gamma: Any, beta: Any, weights: Any, *, epsilon: float, total: Total | None, name: str
+) -> tuple[Any, Any, Any, Any]:
+    """Normalise images [B, ..., C] by the moments of those whose weight, [B], is 1.
+
+    Returns outputs, mean [C], variance [C] and the number of values of a channel, float64. The outputs of images that
+    do not count are `beta`: normalised by the moments of others, they would grow from layer to layer until they are
+    infinite, and infinite times a weight of 0 is no number. With `total`, moments are taken over all ranks: one sum in
+    the forward pass and one in the backward pass. Sums over ranks are taken in float64, since a variance is a
+    difference of two of them.
+    """
+    axes = list(range(len(images.shape) - 1))
+    count = tf.reshape(weights, [-1] + [1] * len(axes))
+    places = tf.cast(tf.reduce_prod(tf.shape(images)[1:-1]), images.dtype)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]  # TensorFlow has no types
+    def normalised(images: Any, gamma: Any, beta: Any) -> tuple[Any, Callable[..., Any]]:
+        own = tf.reduce_sum(weights) * places
+        mean = tf.math.divide_no_nan(tf.reduce_sum(count * images, axes), own)
+        squares = tf.reduce_sum(count * tf.square(images - mean), axes)
+        values = tf.cast(own, tf.float64)
+        if total is not None:
+            mean, squares, values = _moments_of_all(mean, squares, values, total, f"{name}.forward")
+        number = tf.cast(values, images.dtype)
+        variance = tf.math.divide_no_nan(squares, number)
+        scale = tf.where(number > 0, tf.math.rsqrt(variance + epsilon), 0)
+
+        def backward(given: Any, *_: Any) -> tuple[Any, Any, Any]:
+            whitened = count * (images - mean) * scale
+            own_beta, own_gamma = tf.reduce_sum(given, axes), tf.reduce_sum(given * whitened, axes)
+            sums = tf.concat([own_beta, own_gamma], 0)
+            if total is not None:
+                sums = tf.cast(total(tf.cast(sums, tf.float64), f"{name}.backward"), images.dtype)
+            all_beta, all_gamma = tf.split(sums, 2)
+            pull = tf.math.divide_no_nan(all_beta + whitened * all_gamma, number)
+            return count * gamma * scale * (given - pull), own_gamma, own_beta
+
+        outputs = count * (images - mean) * (scale * gamma) + beta
+        return (outputs, mean, variance, values), backward
+
+    outputs, mean, variance, values = normalised(images, gamma, beta)
+    return outputs, tf.stop_gradient(mean), tf.stop_gradient(variance), tf.stop_gradient(values)
+
+
+def _moments_of_all(mean: Any, squares: Any, values: Any, total: Total, name: str) -> tuple[Any, Any, Any]:
+    """Return mean, sum of squared differences from it and number of values, over all ranks, from those of this one."""
+    kind, channels = mean.dtype, mean.shape[0]
+    mean, squares = tf.cast(mean, tf.float64), tf.cast(squares, tf.float64)
+    own = tf.concat([values * mean, squares + values * tf.square(mean), values[None]], 0)
+    sums, squares, values = tf.split(total(own, name), [channels, channels, 1])
+    mean = tf.math.divide_no_nan(sums, values)
+    squares = tf.maximum(squares - values * tf.square(mean), 0)
+    return tf.cast(mean, kind), tf.cast(squares, kind), values[0]

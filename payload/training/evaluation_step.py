@@ -1,0 +1,37 @@
+"""The compiled step of evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from payload.training.measures import hits, losses_of, pixels
+
+EvaluationStep = Callable[..., Any]
+
+
+def make_evaluation_step(model: Any, *, confusion: bool = False) -> EvaluationStep:
+    """Compile one step of evaluation on this rank alone; traced once a shape.
+
+    The step takes images uint8 or float32 [slots, height, width, channels], 0 to 255, labels int32 [slots] and weights
+    float32 [slots], and returns float64 [3]: summed loss, images recognised, images recognised among five. With
+    `confusion` also int64 [classes, classes]: of each class (row) how many images were taken for which (column).
+    """
+
+    def step(images: Any, labels: Any, weights: Any) -> Any:
+        logits = model(pixels(images), training=False)
+        measures = tf.stack([tf.cast(losses_of(logits, labels), tf.float64), *_doubles(hits(logits, labels))])
+        sums = tf.linalg.matvec(measures, tf.cast(weights, tf.float64))
+        if not confusion:
+            return sums
+        taken_for = tf.argmax(logits, axis=1, output_type=tf.int32)
+        used = tf.cast(weights > 0, tf.int64)
+        return sums, tf.math.confusion_matrix(labels, taken_for, logits.shape[-1], weights=used, dtype=tf.int64)
+
+    return tf.function(step, autograph=False)  # type: ignore[no-any-return]  # TensorFlow has no types
+
+
+def _doubles(values: Any) -> list[Any]:
+    return [tf.cast(value, tf.float64) for value in values]

@@ -1,0 +1,39 @@
+"""What is measured of a batch: loss and hits of each image. All within a graph."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import tensorflow as tf
+
+FEW: Final = 5
+"""Classes among which the right one must be for the looser of the two measures."""
+
+
+def pixels(images: Any) -> Any:
+    """Turn 0 to 255, bytes or floats, into float32, 0 to 1. The first layer casts them to its own type."""
+    return tf.cast(images, tf.float32) / 255
+
+
+def losses_of(logits: Any, labels: Any, smoothing: float = 0.0) -> Any:
+    """Return the cross-entropy of each image, [B], in the type of the logits.
+
+    `smoothing`: part of the truth that is spread over all classes, the right one included (Szegedy et al. 2015,
+    arXiv:1512.00567, section 7).
+    """
+    if not smoothing:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    classes = logits.shape[-1]
+    each = smoothing / classes
+    truth = tf.one_hot(labels, classes, on_value=1 - smoothing + each, off_value=each, dtype=logits.dtype)
+    return tf.nn.softmax_cross_entropy_with_logits(truth, logits)
+
+
+def hits(logits: Any, labels: Any) -> tuple[Any, Any]:
+    """Tell of each image, 0 or 1 in float32 [B], whether its class is the likeliest, and whether among the five.
+
+    With five classes or fewer the second always holds. Of equal logits the first counts as the larger.
+    """
+    ranked = tf.math.top_k(logits, k=min(FEW, logits.shape[-1])).indices
+    right = tf.cast(tf.equal(ranked, tf.cast(labels, tf.int32)[:, None]), tf.float32)
+    return right[:, 0], tf.reduce_sum(right, axis=1)
