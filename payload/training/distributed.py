@@ -10,20 +10,29 @@ inside the graph, and `require_agreement` compares the weights.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import re
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import horovod
 import horovod.tensorflow as hvd
 import numpy.typing as npt
 import tensorflow as tf
+from horovod.common.exceptions import HorovodInternalError
 
 from payload.errors import PayloadError
 
 T = TypeVar("T")
+
+_LOST: Final = re.compile(
+    r"Horovod has been shut down|[Cc]onnection (?:closed|reset|refused)[^\n.]*|Timed out waiting[^\n.]*|"
+    r"Broken pipe|(?:Gloo|NCCL)[^\n]*(?:abort|timed? ?out|closed)[^\n.]*"
+)
+"""What Horovod, Gloo and NCCL say when a rank is gone."""
 
 
 class RanksDisagreeError(PayloadError, RuntimeError):
@@ -40,6 +49,17 @@ class RankFailedError(PayloadError, RuntimeError):
     def __init__(self, messages: dict[int, str]) -> None:
         self.messages = messages
         super().__init__("; ".join(messages.values()))
+
+
+class RankLostError(PayloadError, ConnectionError):
+    """Report, on a rank that is well, that another can no longer be reached. Carries `reason`, Horovod's own words."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"a rank ended or its host is gone: {reason}. Its own last lines, or the launcher's, say more; status 137 "
+            "there is a kill, most often for want of memory. Go on from the last checkpoint with --resume"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,6 +156,22 @@ def require_agreement(ranks: Ranks, digest: bytes, *, what: str, when: str, advi
     if outside:
         lines = ", ".join(f"rank {r} ({_host(ranks, r)}) {digests[r].hex()[:12]}" for r in range(len(digests)))
         raise RanksDisagreeError(what, outside, f"the ranks' {what} differ {when}: {lines}. {advice}")
+
+
+@contextlib.contextmanager
+def losses_told() -> Iterator[None]:
+    """Turn what TensorFlow raises within a block when a rank is gone into RankLostError.
+
+    Gloo notices a process that died at once, by its closed connection, and one that does not answer, or whose host
+    lost its power, after HOROVOD_GLOO_TIMEOUT_SECONDS.
+    """
+    try:
+        yield
+    except (tf.errors.OpError, HorovodInternalError) as error:
+        found = _LOST.search(str(error))
+        if found is None:
+            raise
+        raise RankLostError(found[0]) from error
 
 
 def attempt(ranks: Ranks, action: Callable[[], T]) -> T:
