@@ -17,7 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from payload.data.dataset import Dataset, load_dataset
+from payload.data.catalogue import open_dataset
+from payload.data.parts import Parts
 from payload.errors import PayloadError
 from payload.training.config import TrainConfig
 from payload.training.records import RESULT_FILE, Provenance
@@ -92,13 +93,13 @@ def main(argv: Sequence[str]) -> int:
     return EXIT_STOPPED if outcome.stopped else 0
 
 
-def _prepare(config: TrainConfig) -> Dataset:
+def _prepare(config: TrainConfig) -> Parts:
     """Do all that can fail before TensorFlow is imported."""
     if (config.run_dir / RESULT_FILE).exists():
         raise PayloadError(f"{config.run_dir} already holds the result of a completed run; give a new --run-dir")
     if config.run_dir.exists() and not config.run_dir.is_dir():
         raise PayloadError(f"{config.run_dir} is not a directory; give one as --run-dir")
-    return load_dataset(config.settings.dataset, Path(config.data_dir) if config.data_dir else None)
+    return open_dataset(config.settings, Path(config.data_dir) if config.data_dir else None)
 
 
 def _import_trainer() -> Any:

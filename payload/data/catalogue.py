@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from payload.data.dataset import load_dataset
-from payload.data.parts import DataError, Part
+from payload.data.parts import DataError, Part, Parts
 from payload.data.selection import held_back, limited
 from payload.models.registry import network
 from payload.training.settings import Settings
@@ -16,19 +16,20 @@ NEED_FILES: Final = ("mnist", "fashion-mnist", "cifar10", "imagenet")
 """Data sets of the user's own files, given by --data-dir."""
 
 
-def open_dataset(settings: Settings, data_dir: Path | None) -> tuple[Part, Part]:
-    """Open the training images and those that are evaluated on after each epoch.
+def open_dataset(settings: Settings, data_dir: Path | None) -> Parts:
+    """Open the parts of the data set that the settings name.
 
-    The latter are the test images, or with `validation_fraction` that part of the training images, which are then not
-    trained on. `train_limit` counts before it is held back. Raises DataError, which names the file.
+    With `validation_fraction` that part of the training images is held back; `train_limit` counts before it is. Raises
+    DataError, which names the file.
     """
     if settings.dataset in NEED_FILES and data_dir is None:
         raise DataError(f"data set {settings.dataset} needs --data-dir: the directory of its files")
     train, test = _open(settings, data_dir or Path())
     train = limited(train, settings.train_limit)
+    validation = None
     if settings.validation_fraction:
-        train, test = held_back(train, settings.validation_fraction)
-    return train, test
+        train, validation = held_back(train, settings.validation_fraction)
+    return Parts(train=train, validation=validation, test=test)
 
 
 def _open(settings: Settings, directory: Path) -> tuple[Part, Part]:

@@ -6,6 +6,7 @@ No TensorFlow: parts are opened, and refused where they are damaged, before it i
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,6 +50,21 @@ class Part(Protocol):
 
     def pick(self, positions: npt.NDArray[np.int64]) -> Part:
         """Return the part that has these examples alone, in this order."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Hold the parts of one data set."""
+
+    train: Part
+    validation: Part | None
+    """Held back from the training images, to be evaluated on after each epoch in place of the test images."""
+    test: Part
+
+    def digest(self) -> bytes:
+        """Return 32 bytes by which ranks find out that they hold the same data."""
+        parts = [part for part in (self.train, self.validation, self.test) if part]
+        return hashlib.sha256(b"".join(part.digest() for part in parts)).digest()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

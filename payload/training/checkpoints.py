@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from payload.durable import replace_file, storing, sync_directory
 from payload.errors import PayloadError
+from payload.training.progress import Progress
 
 _ARRAYS: Final = "arrays.npz"
 _MANIFEST: Final = "manifest.json"
@@ -40,27 +41,6 @@ class DamagedCheckpointError(PayloadError, ValueError):
     def __init__(self, path: Path, fault: str) -> None:
         self.path, self.fault = path, fault
         super().__init__(f"{path}: damaged checkpoint: {fault}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Progress:
-    """Say how far a run has come, and what identifies the run that may go on from there."""
-
-    recipe: str
-    seed: int
-    global_batch: int
-    epoch: int = 0
-    """Epochs completed."""
-    step: int = 0
-    """Steps completed within the next epoch."""
-    loss_sum: float = 0.0
-    """Sum of the training losses of that epoch's steps so far."""
-    correct: int = 0
-    """Training images of that epoch recognised so far."""
-    seen: int = 0
-    """Training images of that epoch seen so far."""
-    total_steps: int = 0
-    """Steps completed since the beginning of the run."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

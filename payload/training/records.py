@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from payload.durable import replace_file, storing
 
@@ -64,10 +64,12 @@ class Metrics:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Hold the mean loss and the accuracy, 0 to 1, over one part of the data."""
+    """Hold the mean loss and the accuracies, 0 to 1, over one part of the data."""
 
     loss: float
     accuracy: float
+    top5_accuracy: float
+    """Part of the images whose class is among the five thought likeliest."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,15 +87,22 @@ class Result:
     """State the outcome of a completed run."""
 
     recipe: str
+    variant: str | None
     test_accuracy: float
     """Part of the test images recognised, 0 to 1."""
+    test_top5_accuracy: float
     test_loss: float
+    validation_accuracy: float | None
+    """Of the last epoch, on images held back from training; None where none were."""
+    validation_loss: float | None
     train_accuracy: float | None
     """None where a resumed run had nothing left to train."""
     train_loss: float | None
     epochs: int
     steps: int
     """Steps of the whole run, over all its resumptions."""
+    skipped_records: int
+    """Damaged records left out, on request, over all epochs."""
     seconds: float
     """Wall time of this process, from its start to the result."""
     training_seconds: float
@@ -111,6 +120,8 @@ class Result:
     weights_sha256: str
     """Digest of the final weights."""
     parameters: int
+    settings: Mapping[str, Any]
+    """Every setting of the run."""
     versions: Mapping[str, str]
     """Versions of python, tensorflow, keras, horovod and numpy."""
     payload_hash: str | None

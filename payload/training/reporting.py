@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from payload.training.checkpoints import Progress
 from payload.training.events import Events
+from payload.training.progress import Progress, StepSums
 from payload.training.records import Figures, Metrics, Result
 
 if TYPE_CHECKING:
-    from payload.training.trainer import Run
+    from payload.training.run import Run
 
 
 class Reporter:
@@ -54,8 +54,11 @@ class Reporter:
             steps_per_epoch=run.schedule.steps(0),
             ranks=run.ranks.size,
             global_batch=run.schedule.phase(0).global_batch,
-            train_images=len(run.data.train_labels),
-            test_images=len(run.data.test_labels),
+            train_images=run.data.train.examples,
+            validation_images=run.data.validation.examples if run.data.validation else 0,
+            test_images=run.data.test.examples,
+            network=run.settings.network,
+            variant=run.config.variant.name if run.config.variant else None,
             peak_learning_rate=run.schedule.peak,
             resumed_from=resumed_from,
         )
@@ -96,6 +99,8 @@ class Reporter:
             train_accuracy=train.accuracy,
             test_loss=test.loss,
             test_accuracy=test.accuracy,
+            test_top5_accuracy=test.top5_accuracy,
+            skipped_records=progress.skipped,
             images_per_s=speed,
             seconds=seconds,
             weights_agree=True,
@@ -159,9 +164,7 @@ class Clock:
         self.seconds = 0.0
         self.images = 0
 
-    def step(
-        self, run: Run, progress: Progress, size: int, loss_sum: float, correct: float, learning_rate: float
-    ) -> None:
+    def step(self, run: Run, progress: Progress, size: int, sums: StepSums, learning_rate: float) -> None:
         """Count a step of `size` images over all ranks, and report it when a report is due."""
         now = time.monotonic()
         seconds, self._last = now - self._last, now
@@ -171,8 +174,8 @@ class Clock:
         self._reporter.images += size
         figures = StepFigures(
             images_per_s=self.images / max(self.seconds, 1e-9),
-            loss=loss_sum / size,
-            accuracy=correct / size,
+            loss=sums.loss / size,
+            accuracy=sums.correct / size,
             learning_rate=learning_rate,
         )
         self._reporter.step(run, progress, figures)

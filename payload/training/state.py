@@ -5,16 +5,20 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.dataset import Dataset
+from payload.data.parts import Parts
 from payload.errors import PayloadError
 from payload.models.registry import network
-from payload.training.checkpoints import Checkpoint, CheckpointStore, DamagedCheckpointError, Progress
+from payload.training.checkpoints import Checkpoint, CheckpointStore, DamagedCheckpointError
+from payload.training.optimizers import Optimizer, make_optimizer
+from payload.training.progress import Progress
+from payload.training.schedule import Schedule
 from payload.training.settings import SettingError, Settings
 
 
@@ -23,7 +27,7 @@ class TrainState:
     """Hold model and optimizer. Their variables change in place."""
 
     model: Any
-    optimizer: Any
+    optimizer: Optimizer
 
     @property
     def variables(self) -> dict[str, Any]:
@@ -48,18 +52,46 @@ class TrainState:
                 raise DamagedCheckpointError(checkpoint.path, f"{name} is {array.shape}, not {tuple(variable.shape)}")
             variable.assign(array)
 
+    def averaged(self) -> AbstractContextManager[None]:
+        """Let the model have the moving average of its weights for a while, where one is kept."""
+        return self.optimizer.averaged()
+
     def digest(self) -> bytes:
         """Return the SHA-256 of all weights, bit for bit, those of the optimizer included."""
         return digest_of(self.arrays())
 
 
-def new_state(settings: Settings, data: Dataset) -> TrainState:
-    """Build model and optimizer, with initial weights from the seed."""
+def new_state(settings: Settings, data: Parts, schedule: Schedule) -> TrainState:
+    """Build model and optimizer, with initial weights from the seed. Raises PayloadError for sizes that do not fit."""
     keras.utils.set_random_seed(settings.seed)
-    model = network(settings.network).build(data.image_shape, data.classes)
-    optimizer = keras.optimizers.SGD(learning_rate=settings.learning_rate, momentum=settings.momentum, name="sgd")
-    optimizer.build(model.trainable_variables)
-    return TrainState(model=model, optimizer=optimizer)
+    model = build_model(settings, data, schedule)
+    return TrainState(model=model, optimizer=make_optimizer(settings, model))
+
+
+def build_model(settings: Settings, data: Parts, schedule: Schedule) -> Any:
+    """Build the network for every size that the run looks at."""
+    known = network(settings.network)
+    sizes = {image_size(data, phase.size) for phase in schedule.phases}
+    sizes |= {image_size(data, settings.test_size or phase.size) for phase in schedule.phases}
+    rectangular = data.test.size is None and any(phase.rectangular for phase in schedule.phases)
+    size: tuple[int | None, int | None] = (None, None) if len(sizes) > 1 or rectangular else next(iter(sizes))
+    for height, width in sizes:
+        known.require_size(height, width)
+    return known.build(
+        (*size, data.train.channels),
+        data.train.classes,
+        precision=settings.precision,
+        zero_gamma=settings.zero_gamma,
+    )
+
+
+def image_size(data: Parts, side: int) -> tuple[int, int]:
+    """Return height and width for a side of the settings. Raises SettingError where 0 leaves it open."""
+    if side:
+        return (side, side)
+    if data.train.size is None:
+        raise SettingError("--image-size", None, "the images of this data set have different sizes; give one, as 224")
+    return data.train.size
 
 
 def digest_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import math
 import os
-import platform
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-import keras
-import numpy as np
 import tensorflow as tf
 
-from payload.data.dataset import Dataset
-from payload.data.feed import StepInput, epoch_inputs, is_augmented
-from payload.data.sharding import epoch_plan
+from payload.data.batches import training_batches
+from payload.data.parts import Batch, Parts
 from payload.errors import PayloadError
 from payload.training import distributed
-from payload.training.checkpoints import CheckpointStore, Progress
+from payload.training.checkpoints import CheckpointStore
 from payload.training.config import TrainConfig
 from payload.training.distributed import Ranks
-from payload.training.records import Figures, Provenance, Result, write_result
+from payload.training.evaluation import evaluate
+from payload.training.evaluation_step import make_evaluation_step
+from payload.training.outcome import write_outcome
+from payload.training.progress import Progress, StepSums
+from payload.training.records import Figures, Provenance
 from payload.training.reporting import Reporter
-from payload.training.schedule import Schedule, schedule_for
+from payload.training.run import Outcome, Run
+from payload.training.schedule import schedule_for
+from payload.training.settings import Settings
 from payload.training.state import TrainState, new_state, resume
-from payload.training.steps import make_evaluation_step, make_train_step
+from payload.training.training_step import make_train_step
 
-EVALUATION_SLOTS: Final = 512
-"""Test images a rank and step at most: bounds the memory of an evaluation."""
 _ADVICE: Final = "Gradients were not averaged, or a rank runs other code. The run stops; do not use its weights"
 
 
@@ -46,33 +45,9 @@ class DivergedError(PayloadError, ArithmeticError):
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
-    """Hold what stays the same during one run."""
-
-    config: TrainConfig
-    data: Dataset
-    ranks: Ranks
-    state: TrainState
-    store: CheckpointStore
-    reporter: Reporter
-    schedule: Schedule
-    train_step: Callable[..., Any]
-    evaluation_step: Callable[..., Any]
-    stop_requested: Callable[[], bool]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """Say how a run ended: with a result, or stopped with a checkpoint from which it can go on."""
-
-    progress: Progress
-    stopped: bool
-
-
 def train_and_evaluate(
     config: TrainConfig,
-    data: Dataset,
+    data: Parts,
     *,
     provenance: Provenance,
     host: str | None,
@@ -83,16 +58,17 @@ def train_and_evaluate(
 
     `started`: unix time at which the process began. Raises PayloadError, on all ranks.
     """
+    settings = config.settings
     ranks = distributed.join()
-    _set_threads(config, ranks)
+    _set_threads(settings, ranks)
     ranks = distributed.with_hosts(ranks, host)
     distributed.require_agreement(
         ranks, data.digest(), what="data", when="at the start", advice="Give every rank the same files"
     )
-    schedule = schedule_for(config.settings, examples=len(data.train_labels), ranks=ranks.size)
-    state = new_state(config.settings, data)
-    store = CheckpointStore(directory=config.run_dir / "checkpoints", keep=config.settings.keep_checkpoints)
-    fresh = Progress(recipe=config.recipe.name, seed=config.settings.seed, global_batch=schedule.phase(0).global_batch)
+    schedule = schedule_for(settings, examples=data.train.examples, ranks=ranks.size)
+    state = new_state(settings, data, schedule)
+    store = CheckpointStore(directory=config.run_dir / "checkpoints", keep=settings.keep_checkpoints)
+    fresh = Progress(recipe=config.recipe.name, seed=settings.seed, global_batch=schedule.phase(0).global_batch)
     progress, resumed_from = distributed.broadcast_value(
         distributed.attempt(ranks, lambda: resume(state, store, fresh, wanted=config.resume, root=ranks.is_root)),
         name="progress",
@@ -109,14 +85,8 @@ def train_and_evaluate(
             store=store,
             reporter=reporter,
             schedule=schedule,
-            train_step=make_train_step(
-                state.model,
-                state.optimizer,
-                data.train_images,
-                data.train_labels,
-                augmented=is_augmented(config.settings),
-            ),
-            evaluation_step=make_evaluation_step(state.model, data.test_images, data.test_labels),
+            train_step=make_train_step(state.model, state.optimizer, settings),
+            evaluation_step=make_evaluation_step(state.model),
             stop_requested=stop_requested,
         )
         return _train(run, progress, resumed_from, provenance, started)
@@ -133,18 +103,22 @@ def _train(run: Run, progress: Progress, resumed_from: str | None, provenance: P
         if stopped:
             _together(run, functools.partial(_save_stopped, run, progress))
             return Outcome(progress=progress, stopped=True)
-        train = Figures(loss=progress.loss_sum / progress.seen, accuracy=progress.correct / progress.seen)
-        test = _evaluate(run)
+        train = progress.figures()
+        test = evaluate(run, run.data.validation or run.data.test, run.test_view(progress.epoch))
         if not math.isfinite(test.loss):
             rate = run.schedule.rate(progress.epoch, progress.step - 1)
             raise DivergedError(test.loss, progress.epoch + 1, progress.step, rate)
-        progress = dataclasses.replace(progress, epoch=progress.epoch + 1, step=0, loss_sum=0.0, correct=0, seen=0)
+        progress = progress.next_epoch()
         _require_equal_weights(run.ranks, run.state, f"after epoch {progress.epoch}")
         seconds = time.monotonic() - began
         _together(run, functools.partial(_close_epoch, run, progress, train, test, seconds))
     # None after a resumption of a run that lacked nothing but its result.
-    test = test or _evaluate(run)
-    _together(run, functools.partial(_finish, run, progress, train, test, resumed_from, provenance, started))
+    if test is None or run.data.validation:
+        validation, test = test, evaluate(run, run.data.test, run.test_view(run.schedule.epochs - 1))
+    else:
+        validation = None
+    result = functools.partial(write_outcome, run, progress, train, validation, test, resumed_from, provenance, started)
+    _together(run, result)
     return Outcome(progress=progress, stopped=False)
 
 
@@ -155,65 +129,45 @@ def _together(run: Run, action: Callable[[], None]) -> None:
 
 def _train_epoch(run: Run, progress: Progress) -> tuple[Progress, bool]:
     """Take the steps of one epoch that are left; return the new position, and whether a stop was asked for."""
-    inputs = epoch_inputs(
-        run.config.settings,
-        run.data,
-        global_batch=run.schedule.phase(progress.epoch).global_batch,
+    batches = training_batches(
+        run.data.train,
+        run.training_view(progress.epoch),
+        seed=run.settings.seed,
         epoch=progress.epoch,
+        first_step=progress.step,
+        global_batch=run.schedule.phase(progress.epoch).global_batch,
         rank=run.ranks.rank,
         ranks=run.ranks.size,
+        threads=run.settings.decode_threads,
     )
     clock = run.reporter.clock()
-    for given in inputs[progress.step :]:
+    for batch in batches:
         rate = run.schedule.rate(progress.epoch, progress.step)
-        loss_sum, correct, stops = _step(run, given, rate)
-        if not math.isfinite(loss_sum):  # summed over all ranks, so that all of them stop here
-            raise DivergedError(loss_sum / given.batch_size, progress.epoch + 1, progress.step + 1, rate)
-        progress = dataclasses.replace(
-            progress,
-            step=progress.step + 1,
-            total_steps=progress.total_steps + 1,
-            loss_sum=progress.loss_sum + loss_sum,
-            correct=progress.correct + round(correct),
-            seen=progress.seen + given.batch_size,
-        )
+        sums = _step(run, batch, rate)
+        if not math.isfinite(sums.loss):  # summed over all ranks, so that all of them stop here
+            raise DivergedError(sums.loss / batch.batch_size, progress.epoch + 1, progress.step + 1, rate)
+        progress = progress.after_step(sums, batch.batch_size)
         if progress.total_steps == 1:
             _require_equal_weights(run.ranks, run.state, "after the first step")
-        clock.step(run, progress, given.batch_size, loss_sum, correct, rate)
-        if stops:
+        clock.step(run, progress, batch.batch_size, sums, rate)
+        if sums.stops:
             return progress, True
     return progress, False
 
 
-def _step(run: Run, given: StepInput, rate: float) -> tuple[float, float, float]:
-    """Take one step (collective) and return the sums over all ranks: loss, images recognised, ranks asked to stop."""
-    sums = run.train_step(
-        tf.constant(given.indices),
-        tf.constant(given.weights),
-        tf.constant(given.transforms),
-        tf.constant(given.batch_size, tf.float32),
-        tf.constant(rate, tf.float32),
-        tf.constant(run.stop_requested(), tf.float32),
-    ).numpy()
-    return float(sums[0]), float(sums[1]), float(sums[2])
-
-
-def _evaluate(run: Run) -> Figures:
-    """Return mean loss and accuracy over all test images, each counted once, whatever the number of ranks."""
-    examples = len(run.data.test_labels)
-    batch = min(EVALUATION_SLOTS * run.ranks.size, examples)
-    plan = epoch_plan(np.arange(examples), global_batch=batch, rank=run.ranks.rank, ranks=run.ranks.size)
-    sums = np.zeros(2, np.float64)
-    for step in range(plan.steps):
-        sums += run.evaluation_step(tf.constant(plan.indices[step]), tf.constant(plan.weights[step])).numpy()
-    loss_sum, correct = distributed.sum_values(sums, name="evaluation")
-    return Figures(loss=float(loss_sum) / examples, accuracy=float(correct) / examples)
+def _step(run: Run, batch: Batch, rate: float) -> StepSums:
+    """Take one step (collective) and return the sums over all ranks."""
+    values = run.train_step(
+        batch.images, batch.labels, batch.weights, batch.batch_size, rate, run.stop_requested(), batch.skipped
+    )
+    loss, correct, correct5, stops, skipped = (float(value) for value in values.numpy())
+    return StepSums(loss=loss, correct=correct, correct5=correct5, stops=stops, skipped=skipped)
 
 
 def _close_epoch(run: Run, progress: Progress, train: Figures, test: Figures, seconds: float) -> None:
     """Report an epoch, and write a checkpoint when one is due (rank 0)."""
     run.reporter.epoch(run, progress, train, test, seconds)
-    if progress.epoch % run.config.settings.checkpoint_epochs == 0 or progress.epoch == run.schedule.epochs:
+    if progress.epoch % run.settings.checkpoint_epochs == 0 or progress.epoch == run.schedule.epochs:
         run.store.save(progress, run.state.arrays())
 
 
@@ -223,62 +177,12 @@ def _save_stopped(run: Run, progress: Progress) -> None:
     run.reporter.stopped(progress, path.name)
 
 
-def _finish(
-    run: Run,
-    progress: Progress,
-    train: Figures | None,
-    test: Figures,
-    resumed_from: str | None,
-    provenance: Provenance,
-    started: float,
-) -> None:
-    """Write the result (rank 0)."""
-    result = Result(
-        recipe=run.config.recipe.name,
-        test_accuracy=test.accuracy,
-        test_loss=test.loss,
-        train_accuracy=train.accuracy if train else None,
-        train_loss=train.loss if train else None,
-        epochs=progress.epoch,
-        steps=progress.total_steps,
-        seconds=time.time() - started,
-        training_seconds=run.reporter.training_seconds,
-        images_per_s=run.reporter.images_per_s,
-        ranks=run.ranks.size,
-        hosts=run.ranks.hosts,
-        global_batch=run.schedule.phase(run.schedule.epochs - 1).global_batch,
-        peak_learning_rate=run.schedule.peak,
-        seed=run.config.settings.seed,
-        resumed_from=resumed_from,
-        weights_sha256=run.state.digest().hex(),
-        parameters=run.state.model.count_params(),
-        versions=_versions(),
-        payload_hash=provenance.payload_hash,
-        git_commit=provenance.git_commit,
-        finished=time.time(),
-    )
-    run.reporter.end(result)
-    write_result(run.config.run_dir, result)
-
-
 def _require_equal_weights(ranks: Ranks, state: TrainState, when: str) -> None:
     distributed.require_agreement(ranks, state.digest(), what="weights", when=when, advice=_ADVICE)
 
 
-def _set_threads(config: TrainConfig, ranks: Ranks) -> None:
+def _set_threads(settings: Settings, ranks: Ranks) -> None:
     """Give this rank its share of the cores. TensorFlow would start as many threads as the host has cores, per rank."""
-    cores = len(os.sched_getaffinity(0))
-    tf.config.threading.set_intra_op_parallelism_threads(
-        config.settings.intra_op_threads or max(1, cores // ranks.local_size)
-    )
-    tf.config.threading.set_inter_op_parallelism_threads(config.settings.inter_op_threads or 1)
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "python": platform.python_version(),
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "horovod": distributed.version(),
-        "numpy": np.__version__,
-    }
+    threads = settings.intra_op_threads or max(1, len(os.sched_getaffinity(0)) // ranks.local_size)
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(settings.inter_op_threads or 1)

@@ -8,38 +8,36 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from payload.data.dataset import DataError, Dataset
-from payload.data.digits import load_digits
-from payload.data.feed import epoch_inputs, is_augmented
+from payload.data.batches import training_batches
+from payload.data.catalogue import open_dataset
+from payload.data.parts import Batch, DataError, Parts, View
 from payload.durable import StorageError
 from payload.errors import PayloadError
 from payload.training import distributed, trainer
 from payload.training.config import TrainConfig
 from payload.training.distributed import RankFailedError, Ranks
 from payload.training.records import Provenance
+from payload.training.run import Outcome
+from payload.training.schedule import schedule_for
+from payload.training.settings import Settings
 from payload.training.state import TrainState, new_state
-from payload.training.steps import make_train_step
+from payload.training.training_step import make_train_step
 
 NOBODY = Provenance(payload_hash=None, git_commit=None)
 
 
-def small_digits(train: int, test: int) -> Dataset:
+def small_digits(train: int, test: int) -> Parts:
     """Take the first digits; few, and in numbers that no batch and no number of ranks divides."""
-    data = load_digits()
-    return dataclasses.replace(
-        data,
-        train_images=data.train_images[:train],
-        train_labels=data.train_labels[:train],
-        test_images=data.test_images[:test],
-        test_labels=data.test_labels[:test],
-    )
+    data = open_dataset(Settings(dataset="digits"), None)
+    return dataclasses.replace(data, train=data.train.pick(np.arange(train)), test=data.test.pick(np.arange(test)))
 
 
 DATA = small_digits(71, 37)
@@ -50,7 +48,7 @@ def configuration(run_dir: Path, *flags: str) -> TrainConfig:
     return TrainConfig.from_argv([*fixed, "--run-dir", str(run_dir), "--intra-op-threads", "1", *flags])
 
 
-def train(config: TrainConfig, stop: Callable[[], bool] = lambda: False) -> trainer.Outcome:
+def train(config: TrainConfig, stop: Callable[[], bool] = lambda: False) -> Outcome:
     return trainer.train_and_evaluate(
         config, DATA, provenance=NOBODY, host=None, started=time.time(), stop_requested=stop
     )
@@ -85,55 +83,41 @@ def unaveraged(root: Path) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def fresh_state(settings: Settings) -> TrainState:
+    return new_state(settings, DATA, schedule_for(settings, examples=DATA.train.examples, ranks=1))
+
+
 def gradient_difference(root: Path, ranks: Ranks) -> float:
     """Train an epoch on both ranks, and the same on this one alone; return the largest difference of a weight."""
-    config = configuration(root / "unused")
-    together, alone = new_state(config.settings, DATA), new_state(config.settings, DATA)
-    step = make_train_step(
-        together.model,
-        together.optimizer,
-        DATA.train_images,
-        DATA.train_labels,
-        augmented=is_augmented(config.settings),
-    )
-    for given in epoch_inputs(config.settings, DATA, global_batch=33, epoch=0, rank=ranks.rank, ranks=ranks.size):
-        step(
-            tf.constant(given.indices),
-            tf.constant(given.weights),
-            tf.constant(given.transforms),
-            tf.constant(given.batch_size, tf.float32),
-            tf.constant(0.1),
-            tf.constant(0.0),
-        )
-    for given in epoch_inputs(config.settings, DATA, global_batch=33, epoch=0, rank=0, ranks=1):
-        reference_step(alone, given.indices[: given.batch_size], given.transforms[: given.batch_size])
-    pairs = zip(together.arrays().values(), alone.arrays().values(), strict=True)
+    settings = configuration(root / "unused").settings
+    together, alone = fresh_state(settings), fresh_state(settings)
+    step = make_train_step(together.model, together.optimizer, settings)
+    for batch in batches(settings, ranks.rank, ranks.size):
+        step(batch.images, batch.labels, batch.weights, batch.batch_size, 0.1, False, 0)
+    textbook = keras.optimizers.SGD(learning_rate=0.1, momentum=settings.momentum)
+    for batch in batches(settings, 0, 1):
+        reference_step(alone.model, textbook, batch.images[: batch.batch_size], batch.labels[: batch.batch_size])
+    pairs = zip(together.model.get_weights(), alone.model.get_weights(), strict=True)
     return max(float(np.abs(a - b).max()) for a, b in pairs)
 
 
-def reference_step(state: TrainState, indices: Any, transforms: Any) -> None:
+def batches(settings: Settings, rank: int, ranks: int) -> Iterator[Batch]:
+    view = View(size=(28, 28), rotation_deg=settings.rotation_deg, zoom_fraction=settings.zoom_fraction)
+    return training_batches(DATA.train, view, seed=1, epoch=0, global_batch=33, rank=rank, ranks=ranks)
+
+
+def reference_step(model: Any, optimizer: Any, images: Any, labels: Any) -> None:
     """Take a step on one process as a textbook would: the gradient of the mean over the whole batch."""
-    images = tf.cast(DATA.train_images[indices], tf.float32) / 255
-    images = tf.raw_ops.ImageProjectiveTransformV3(
-        images=images,
-        transforms=transforms,
-        output_shape=[28, 28],
-        fill_value=0.0,
-        interpolation="BILINEAR",
-        fill_mode="CONSTANT",
-    )
-    variables = [variable.value for variable in state.model.trainable_variables]
+    variables = [variable.value for variable in model.trainable_variables]
     with tf.GradientTape() as tape:
-        logits = state.model(images, training=True)
-        labels = DATA.train_labels[indices]
+        logits = model(tf.cast(images, tf.float32) / 255, training=True)
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-    state.optimizer.learning_rate.assign(0.1)
-    state.optimizer.apply_gradients(zip(tape.gradient(loss, variables), state.model.trainable_variables, strict=True))
+    optimizer.apply_gradients(zip(tape.gradient(loss, variables), model.trainable_variables, strict=True))
 
 
 def one_bit(ranks: Ranks, root: Path) -> str:
     """Flip the last bit of one weight on rank 1 and compare."""
-    state = new_state(configuration(root / "unused").settings, DATA)
+    state = fresh_state(configuration(root / "unused").settings)
     if ranks.rank == 1:
         bias = state.variables["model/lenet/fc2/bias"]
         bias.assign(np.nextafter(bias.numpy(), np.float32(1), dtype=np.float32))

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from payload.training.checkpoints import CheckpointStore, DamagedCheckpointError, Progress, read_checkpoint
+from payload.training.checkpoints import CheckpointStore, DamagedCheckpointError, read_checkpoint
+from payload.training.progress import Progress
 
 ARRAYS: dict[str, npt.NDArray[Any]] = {
     "model/a": np.arange(6, dtype=np.float32).reshape(2, 3),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from payload.training.checkpoints import Progress
+from payload.training.progress import Progress
 
 pytestmark = pytest.mark.horovod
 

@@ -1,0 +1,69 @@
+"""What stays the same during one run, and how one ends."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from payload.data.parts import Parts, View
+from payload.training.checkpoints import CheckpointStore
+from payload.training.config import TrainConfig
+from payload.training.distributed import Ranks
+from payload.training.progress import Progress
+from payload.training.reporting import Reporter
+from payload.training.schedule import Schedule
+from payload.training.settings import Settings
+from payload.training.state import TrainState, image_size
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """Hold what stays the same during one run."""
+
+    config: TrainConfig
+    data: Parts
+    ranks: Ranks
+    state: TrainState
+    store: CheckpointStore
+    reporter: Reporter
+    schedule: Schedule
+    train_step: Callable[..., Any]
+    evaluation_step: Callable[..., Any]
+    stop_requested: Callable[[], bool]
+
+    @property
+    def settings(self) -> Settings:
+        """Return the settings of the run."""
+        return self.config.settings
+
+    def training_view(self, epoch: int) -> View:
+        """Say how training images are looked at in an epoch, counted from 0."""
+        settings, phase = self.settings, self.schedule.phase(epoch)
+        size = self._size(phase.size)
+        if epoch < self.schedule.augmented_from:
+            return View(size=size)
+        return View(
+            size=size,
+            smallest_crop=phase.smallest_crop,
+            flip=settings.flip,
+            rotation_deg=settings.rotation_deg,
+            shift_fraction=settings.shift_fraction,
+            zoom_fraction=settings.zoom_fraction,
+        )
+
+    def test_view(self, epoch: int) -> View:
+        """Say how test images are looked at after an epoch, counted from 0."""
+        phase = self.schedule.phase(epoch)
+        return View(size=self._size(self.settings.test_size or phase.size), rectangular=phase.rectangular)
+
+    def _size(self, side: int) -> tuple[int, int]:
+        return image_size(self.data, side)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Say how a run ended: with a result, or stopped with a checkpoint from which it can go on."""
+
+    progress: Progress
+    stopped: bool
