@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from payload.models.registry import NETWORKS, Network, parameter_count
+from payload.models.registry import network as named
 
 pytestmark = pytest.mark.tensorflow
 
@@ -77,7 +78,33 @@ def test_resnet_strides_in_the_three_by_three_and_starts_its_blocks_as_identitie
     assert model.get_layer("conv3_1_b").strides == (2, 2)
     assert not model.get_layer("conv2_1_c_bn").gamma.numpy().any()
     assert model.get_layer("conv2_1_b_bn").gamma.numpy().all()
+    plain = named("resnet50").build((32, 32, 3), 10, zero_gamma=False)
+    assert plain.get_layer("conv2_1_c_bn").gamma.numpy().all()
     assert resnet50((32, 32, 3), 10, zero_gamma=False).get_layer("conv2_1_c_bn").gamma.numpy().all()
+
+
+@pytest.mark.parametrize("network", [n for n in NETWORKS if n.any_size], ids=lambda network: network.name)
+def test_one_model_takes_any_size_where_the_registry_says_so(network: Network, no_random_weights: None) -> None:
+    sized = network.build((network.smallest_size, network.smallest_size + 9, 3), 4)
+    free = network.build((None, None, 3), 4)
+    assert parameter_count(free) == parameter_count(sized)
+    assert free(np.zeros((1, network.smallest_size, network.smallest_size + 9, 3), np.float32)).shape == (1, 4)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("network", [n for n in NETWORKS if n.name in ("lenet", "resnet50")], ids=lambda n: n.name)
+def test_layers_compute_in_the_chosen_numbers_and_logits_keep_the_precision_of_the_weights(
+    network: Network, precision: str, no_random_weights: None
+) -> None:
+    import keras
+
+    size = network.smallest_size
+    model = network.build((size, size, network.channels), 4, precision=precision)
+    weights = "float64" if precision == "float64" else "float32"
+    assert {variable.dtype for variable in model.trainable_variables} == {weights}
+    assert model.layers[1].compute_dtype == precision
+    assert model(np.zeros((1, size, size, network.channels), np.float32)).dtype == weights
+    assert keras.config.dtype_policy().name == "float32"  # as before
 
 
 def test_alexnet_with_the_filters_of_torchvision_has_its_number_of_weights(no_random_weights: None) -> None:

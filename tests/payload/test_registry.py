@@ -57,3 +57,12 @@ def test_the_refusal_carries_its_data() -> None:
     with pytest.raises(ImageShapeError) as raised:
         network("vgg16").build((224, 31, 3), 10)
     assert (raised.value.network, raised.value.height, raised.value.width) == ("vgg16", 224, 31)
+
+
+@pytest.mark.parametrize("name", ["vgg16", "alexnet", "lenet", "fashion-vgg"])
+def test_images_of_several_sizes_are_refused_with_a_network_that_takes_them(name: str) -> None:
+    with pytest.raises(ImageShapeError) as raised:
+        network(name).require_size(None, None)
+    assert f"images of several sizes: the weights of {name} depend on the size" in str(raised.value)
+    assert "These take any size: googlenet, inception-bn, inception-v3, resnet50, resnet152" in str(raised.value)
+    assert network(raised.value.network).any_size is False
