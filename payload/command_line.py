@@ -1,0 +1,42 @@
+"""What the commands on a trained network have in common: how it is named, and how wrong words and errors end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Final, NoReturn
+
+from payload.errors import PayloadError
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+
+
+class Parser(argparse.ArgumentParser):
+    """Parse arguments, and state what is wrong with them in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with 2."""
+        name = self.prog.rsplit(" ", 1)[-1]
+        print(f"{name}: error: {message}; --help lists the arguments", file=sys.stderr, flush=True)
+        sys.exit(EXIT_USAGE)
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name a trained network."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--run-dir", type=Path, metavar="DIR", help="a run's directory, with its export")
+    which.add_argument("--model", type=Path, metavar="PATH", help="an export, a .keras file or a SavedModel")
+
+
+def quiet_tensorflow() -> None:
+    """Keep TensorFlow's remarks about the machine out of the output, unless they are asked for."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def say_error(command: str, error: PayloadError, status: int) -> int:
+    """Print an error in one line and return the exit status."""
+    print(f"{command}: error: {error}", file=sys.stderr, flush=True)
+    return status

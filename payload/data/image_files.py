@@ -1,0 +1,42 @@
+"""Images from files of any size and kind, as test images are looked at: the middle, at the size of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from payload.data.crops import middle_boxes
+from payload.data.parts import DataError
+
+
+def read_images(
+    paths: Sequence[Path], *, size: tuple[int, int], channels: int, fraction: float = 1.0
+) -> npt.NDArray[np.uint8]:
+    """Read image files as uint8 [N, *size, channels]. Raises DataError, which names the file.
+
+    `fraction`: part of an image's shorter side that is looked at, as in tests of the data set.
+    """
+    images = [_read(path, size, channels, fraction) for path in paths]
+    return np.stack(images) if images else np.zeros((0, *size, channels), np.uint8)
+
+
+def _read(path: Path, size: tuple[int, int], channels: int, fraction: float) -> npt.NDArray[np.uint8]:
+    try:
+        with Image.open(path) as opened:
+            image = ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise DataError(f"{path}: is a directory; give image files") from None
+    except UnidentifiedImageError:
+        raise DataError(f"{path}: is no image, or of a kind that cannot be read; give JPEG or PNG") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
+    ((top, left, height, width),) = middle_boxes(np.array([[image.height, image.width]]), size, fraction=fraction)
+    box = (int(left), int(top), int(left + width), int(top + height))
+    shrunk = image.crop(box).resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    return np.asarray(shrunk, np.uint8).reshape(*size, channels)

@@ -1,0 +1,40 @@
+"""What the classes of a data set are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from payload.data.parts import DataError
+
+LABELS_FILE: Final = "labels.txt"
+"""In the directory of the data: a name a line, in the order of the labels."""
+_DIGITS: Final = tuple("0123456789")
+NAMES: Final = {
+    "digits": _DIGITS,
+    "mnist": _DIGITS,
+    "fashion-mnist": (
+        *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+        *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+    ),
+    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+}
+"""As those who published the data set call them."""
+
+
+def class_names(dataset: str, classes: int, directory: str | Path | None) -> tuple[str, ...]:
+    """Return a name for each class: from the directory's labels.txt, else the published ones, else numbers.
+
+    Raises DataError where the file does not name each class, or cannot be read.
+    """
+    path = Path(directory or "") / LABELS_FILE
+    if directory and "://" not in str(directory) and path.exists():
+        try:
+            names = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: cannot be read: {error}; it must have a name a line") from error
+        if len(names) != classes:
+            raise DataError(f"{path}: {len(names)} names for {classes} classes; it must have one a line for each")
+        return names
+    known = NAMES.get(dataset, ())
+    return known if len(known) == classes else tuple(str(number) for number in range(classes))

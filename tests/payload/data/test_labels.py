@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from payload.data.labels import NAMES, class_names
+from payload.data.parts import DataError
+
+
+def test_known_data_sets_have_their_published_names() -> None:
+    assert class_names("fashion-mnist", 10, "/absent")[9] == "Ankle boot"
+    assert class_names("cifar10", 10, None)[0] == "airplane"
+    assert all(len(set(names)) == 10 for names in NAMES.values())
+
+
+def test_other_classes_are_numbered() -> None:
+    assert class_names("synthetic", 3, None) == ("0", "1", "2")
+    assert class_names("imagenet", 2, "s3://bucket/imagenet") == ("0", "1")
+
+
+def test_a_file_beside_the_data_names_them(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("Zürich\n\n tench, Tinca tinca \n", encoding="utf-8")
+    assert class_names("imagenet", 2, tmp_path) == ("Zürich", "tench, Tinca tinca")
+
+
+@pytest.mark.parametrize("content", [b"one\n", b"\xff\xfe\n\n"])
+def test_a_file_that_does_not_name_each_class_is_an_error_that_names_it(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "labels.txt").write_bytes(content)
+    with pytest.raises(DataError, match=r"labels\.txt: .*must have"):
+        class_names("imagenet", 2, tmp_path)
