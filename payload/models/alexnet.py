@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import keras
 
-from payload.models.layers import classifier, convolution, dense, maximum
+from payload.models.layers import classifier, convolution, dense, maximum, standardised
 
 FILTERS: Final = (64, 192, 384, 384, 256)
 TORCHVISION_FILTERS: Final = (64, 192, 384, 256, 256)
@@ -27,7 +27,7 @@ def alexnet(
 ) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]."""
     inputs = keras.layers.Input(image_shape)
-    x = convolution(inputs, filters[0], 11, stride=4, padding=2, activation="relu", name="conv1")
+    x = convolution(standardised(inputs), filters[0], 11, stride=4, padding=2, activation="relu", name="conv1")
     x = maximum(x, name="pool1")
     x = convolution(x, filters[1], 5, padding=2, activation="relu", name="conv2")
     x = maximum(x, name="pool2")

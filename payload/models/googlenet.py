@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import keras
 
-from payload.models.layers import classifier, convolution
+from payload.models.layers import classifier, convolution, standardised
 
 MODULES: Final = {
     "3a": (64, 96, 128, 16, 32, 32),
@@ -32,7 +32,7 @@ HALVED_BEFORE: Final = ("3a", "4a", "5a")
 def googlenet(image_shape: tuple[int | None, int | None, int], classes: int, *, dropout: float = 0.4) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]."""
     inputs = keras.layers.Input(image_shape)
-    x = convolution(inputs, 64, 7, stride=2, padding=3, activation="relu", name="conv1")
+    x = convolution(standardised(inputs), 64, 7, stride=2, padding=3, activation="relu", name="conv1")
     x = _halve(x, "pool1")
     x = convolution(x, 64, 1, activation="relu", name="conv2_reduce")
     x = convolution(x, 192, 3, padding=1, activation="relu", name="conv2")

@@ -12,13 +12,13 @@ from typing import Any
 
 import keras
 
-from payload.models.layers import classifier, maximum, normalized_convolution
+from payload.models.layers import classifier, maximum, normalized_convolution, standardised
 
 
 def inception_bn(image_shape: tuple[int | None, int | None, int], classes: int) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]."""
     inputs = keras.layers.Input(image_shape)
-    x = _conv(inputs, 64, 7, stride=2, padding=3, name="1")
+    x = _conv(standardised(inputs), 64, 7, stride=2, padding=3, name="1")
     x = keras.layers.MaxPooling2D(3, strides=2, padding="same", name="pool_1")(x)
     x = _conv(x, 64, 1, name="2_red")
     x = _conv(x, 192, 3, padding=1, name="2")

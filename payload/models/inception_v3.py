@@ -11,13 +11,13 @@ from typing import Any
 
 import keras
 
-from payload.models.layers import classifier, maximum, normalized_convolution
+from payload.models.layers import classifier, maximum, normalized_convolution, standardised
 
 
 def inception_v3(image_shape: tuple[int | None, int | None, int], classes: int, *, dropout: float = 0.5) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]. Published at 299."""
     inputs = keras.layers.Input(image_shape)
-    x = _conv(inputs, 32, 3, stride=2, name="conv1a")
+    x = _conv(standardised(inputs), 32, 3, stride=2, name="conv1a")
     x = _conv(x, 32, 3, name="conv2a")
     x = _conv(x, 64, 3, padding=1, name="conv2b")
     x = maximum(x, name="pool2")

@@ -6,11 +6,26 @@ only where the stride is two, which moves each feature by half a pixel against t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import keras
 
 from payload.models.normalization import BatchNormalization
+
+MEANS: Final = (0.485, 0.456, 0.406)
+DEVIATIONS: Final = (0.229, 0.224, 0.225)
+"""Of ImageNet's training images, red, green and blue, 0 to 1, as torchvision states them."""
+
+
+def standardised(inputs: Any) -> Any:
+    """Bring photographs' colours, 0 to 1, to mean 0 and deviation 1, as published runs did; grey ones too."""
+    channels = inputs.shape[-1]
+    means, deviations = MEANS, DEVIATIONS
+    if channels != len(MEANS):
+        means, deviations = ((sum(values) / len(values),) * channels for values in (MEANS, DEVIATIONS))
+    scale = [1 / deviation for deviation in deviations]
+    offset = [-mean / deviation for mean, deviation in zip(means, deviations, strict=True)]
+    return keras.layers.Rescaling(scale, offset, name="standardise")(inputs)
 
 
 def convolution(

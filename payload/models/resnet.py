@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import keras
 
-from payload.models.layers import classifier, convolution, maximum, normalized_convolution
+from payload.models.layers import classifier, convolution, maximum, normalized_convolution, standardised
 from payload.models.normalization import BatchNormalization
 
 WIDTHS: Final = (64, 128, 256, 512)
@@ -38,7 +38,7 @@ def _resnet(
     (Goyal et al. 2017, arXiv:1706.02677, section 5.1).
     """
     inputs = keras.layers.Input(image_shape)
-    x = normalized_convolution(inputs, 64, 7, stride=2, padding=3, name="conv1")
+    x = normalized_convolution(standardised(inputs), 64, 7, stride=2, padding=3, name="conv1")
     x = maximum(x, padding=1, name="pool1")
     for stage, (width, count) in enumerate(zip(WIDTHS, blocks, strict=True), start=2):
         for block in range(1, count + 1):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import keras
 
-from payload.models.layers import classifier, convolution, dense, maximum
+from payload.models.layers import classifier, convolution, dense, maximum, standardised
 
 STAGES: Final = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 """Filters and number of 3 x 3 convolutions, by stage; a maximum halves the size after each."""
@@ -22,7 +22,7 @@ def vgg16(image_shape: tuple[int, int, int], classes: int, *, dropout: float = 0
     The paper starts deep networks from trained shallow ones; weights started as in He et al. 2015 need no such help.
     """
     inputs = keras.layers.Input(image_shape)
-    x = inputs
+    x = standardised(inputs)
     for stage, (filters, count) in enumerate(STAGES, start=1):
         for number in range(1, count + 1):
             x = convolution(x, filters, 3, padding=1, activation="relu", name=f"conv{stage}_{number}")

@@ -151,3 +151,16 @@ def test_the_fashion_network_halves_the_size_twice_and_normalises_its_input() ->
     assert model.get_layer("flatten").output.shape[1] == 7 * 7 * 256
     normalised = model.get_layer("normalise")(np.array([[[[MEAN]], [[MEAN + STANDARD_DEVIATION]]]], np.float32))
     assert normalised.numpy().ravel() == pytest.approx([0, 1], abs=1e-5)
+
+
+def test_photographs_are_standardised_by_colour_and_grey_images_as_a_whole() -> None:
+    import keras
+
+    from payload.models.layers import standardised
+
+    for channels, expected in ((3, (0.485, 0.456, 0.406)), (1, (0.449,))):
+        inputs = keras.layers.Input((8, 8, channels))
+        model = keras.Model(inputs, standardised(inputs))
+        middle = np.broadcast_to(np.array(expected, np.float32), (1, 8, 8, channels))
+        assert np.abs(model(middle).numpy()).max() < 1e-5
+        assert model(middle + 0.2255).numpy().mean() == pytest.approx(1, rel=0.01)
