@@ -17,14 +17,21 @@ class Cadence:
     """The one that always ends with a checkpoint."""
     minutes: float = 0.0
     """Minutes between checkpoints within an epoch; 0: none."""
+    keep_best: bool = False
+    """Whether an epoch that is better than all before also ends with one."""
+    best: float | None = None
+    """Best accuracy so far; None where there is none."""
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self._last = self.clock()
 
-    def after_epoch(self, epoch: int, *, is_best: bool = False) -> bool:
-        """Tell whether one is due after this epoch, counted from 1. `is_best`: it is wanted for its accuracy."""
-        return epoch % self.epochs == 0 or epoch == self.last_epoch or is_best
+    def after_epoch(self, epoch: int, accuracy: float) -> bool:
+        """Tell whether one is due after this epoch, counted from 1, and remember its accuracy."""
+        is_best = self.best is None or accuracy > self.best
+        if is_best:
+            self.best = accuracy
+        return epoch % self.epochs == 0 or epoch == self.last_epoch or (self.keep_best and is_best)
 
     def within_epoch(self) -> bool:
         """Tell whether one is due by the clock."""

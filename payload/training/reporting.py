@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from payload.training.checkpoint_writer import Written
 from payload.training.events import Events
 from payload.training.progress import Progress, StepSums
 from payload.training.records import Figures, Metrics, Result
 
 if TYPE_CHECKING:
+    from payload.training.continuation import Beginning
     from payload.training.run import Run
 
 
@@ -43,7 +46,7 @@ class Reporter:
         self._clock = Clock(self)
         return self._clock
 
-    def start(self, run: Run, resumed_from: str | None) -> None:
+    def start(self, run: Run, beginning: Beginning) -> None:
         """Say what is about to run."""
         if not self._metrics:
             return
@@ -60,10 +63,16 @@ class Reporter:
             network=run.settings.network,
             variant=run.config.variant.name if run.config.variant else None,
             peak_learning_rate=run.schedule.peak,
-            resumed_from=resumed_from,
+            resumed_from=beginning.resumed_from,
+            passed_over="; ".join(beginning.faults) or None,
+            changed="; ".join(beginning.changes) or None,
         )
+        for fault in beginning.faults:
+            print(f"payload.train: warning: passed over {fault}", flush=True)
+        for change in beginning.changes:
+            print(f"payload.train: goes on with {change}", flush=True)
         hosts = ", ".join(dict.fromkeys(run.ranks.hosts))
-        resumed = f", resumed from {resumed_from}" if resumed_from else ""
+        resumed = f", resumed from {beginning.resumed_from}" if beginning.resumed_from else ""
         print(
             f"{run.config.recipe.name}: {run.schedule.epochs} epochs of {run.schedule.steps(0)} steps, global batch "
             f"{run.schedule.phase(0).global_batch} on {run.ranks.size} ranks ({hosts}){resumed}",
@@ -121,6 +130,20 @@ class Reporter:
             f"test loss {test.loss:.4f}, accuracy {test.accuracy:.2%}; {speed:,.0f} images/s, {seconds:.1f} s",
             flush=True,
         )
+
+    def written(self, checkpoints: Sequence[Written]) -> None:
+        """Report checkpoints that are there, and what they took."""
+        if not self._metrics:
+            return
+        for written in checkpoints:
+            self._metrics.event(
+                "checkpoint",
+                checkpoint=written.name,
+                bytes=written.bytes,
+                waited_s=written.waited_s,
+                copied_s=written.copied_s,
+                written_s=written.written_s,
+            )
 
     def stopped(self, progress: Progress, checkpoint: str | None) -> None:
         """Report a run that was asked to stop."""

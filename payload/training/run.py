@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from payload.data.parts import Parts, View
-from payload.training.checkpoints import CheckpointStore
+from payload.training.cadence import Cadence
+from payload.training.checkpoint_writer import CheckpointWriter
 from payload.training.config import TrainConfig
 from payload.training.distributed import Ranks
 from payload.training.progress import Progress
@@ -25,7 +26,10 @@ class Run:
     data: Parts
     ranks: Ranks
     state: TrainState
-    store: CheckpointStore
+    writer: CheckpointWriter
+    """Of checkpoints; only rank 0 has anything to write."""
+    cadence: Cadence
+    """When checkpoints are due, on rank 0."""
     reporter: Reporter
     schedule: Schedule
     train_step: Callable[..., Any]

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Final
 
 import keras
-import numpy as np
 import numpy.typing as npt
 
 from payload.data.parts import Parts
-from payload.errors import PayloadError
 from payload.models.registry import network
-from payload.training.checkpoints import Checkpoint, CheckpointStore, DamagedCheckpointError
+from payload.training.checkpoints import Checkpoint, DamagedCheckpointError
 from payload.training.optimizers import Optimizer, make_optimizer
-from payload.training.progress import Progress
 from payload.training.schedule import Schedule
 from payload.training.settings import SettingError, Settings
+from payload.training.tensors import bytes_of
+
+_SEED: Final = "/seed_generator_state"
+"""How Keras's paths of seeds end."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,8 +32,15 @@ class TrainState:
 
     @property
     def variables(self) -> dict[str, Any]:
-        """Map a lasting name to each TensorFlow variable of model and optimizer."""
-        named = {f"model/{variable.path}": variable.value for variable in self.model.variables}
+        """Map a lasting name to each TensorFlow variable of model and optimizer, the seeds of dropout among them.
+
+        Keras numbers seeds through all models of a process; here they are numbered within this one.
+        """
+        seeds = iter(range(len(self.model.variables)))
+        named = {
+            f"model/seed/{next(seeds)}" if variable.path.endswith(_SEED) else f"model/{variable.path}": variable.value
+            for variable in self.model.variables
+        }
         named.update({f"optimizer/{variable.path}": variable.value for variable in self.optimizer.variables})
         return named
 
@@ -45,12 +53,14 @@ class TrainState:
         variables = self.variables
         if variables.keys() != checkpoint.arrays.keys():
             different = sorted(variables.keys() ^ checkpoint.arrays.keys())
-            raise DamagedCheckpointError(checkpoint.path, f"not of this network: {', '.join(different[:4])}")
+            raise DamagedCheckpointError(checkpoint.address, f"not of this network: {', '.join(different[:4])}")
         for name, variable in variables.items():
             array = checkpoint.arrays[name]
             if array.shape != tuple(variable.shape):
-                raise DamagedCheckpointError(checkpoint.path, f"{name} is {array.shape}, not {tuple(variable.shape)}")
-            variable.assign(array)
+                fault = f"not of this network: {name} is {array.shape}, not {tuple(variable.shape)}"
+                raise DamagedCheckpointError(checkpoint.address, fault)
+        for name, variable in variables.items():
+            variable.assign(checkpoint.arrays[name])
 
     def averaged(self) -> AbstractContextManager[None]:
         """Let the model have the moving average of its weights for a while, where one is kept."""
@@ -58,7 +68,7 @@ class TrainState:
 
     def digest(self) -> bytes:
         """Return the SHA-256 of all weights, bit for bit, those of the optimizer included."""
-        return digest_of(self.arrays())
+        return digest_of((name, variable.numpy()) for name, variable in sorted(self.variables.items()))
 
 
 def new_state(settings: Settings, data: Parts, schedule: Schedule) -> TrainState:
@@ -94,47 +104,10 @@ def image_size(data: Parts, side: int) -> tuple[int, int]:
     return data.train.size
 
 
-def digest_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """Return the SHA-256 of named arrays: names, types, shapes and every bit."""
+def digest_of(arrays: Iterable[tuple[str, npt.NDArray[Any]]]) -> bytes:
+    """Return the SHA-256 of named arrays: names, types, shapes and every bit. Only one array is held at a time."""
     digest = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
+    for name, array in arrays:
         digest.update(f"{name} {array.dtype} {array.shape};".encode())
-        digest.update(array.tobytes())
+        digest.update(bytes_of(array))
     return digest.digest()
-
-
-def resume(
-    state: TrainState, store: CheckpointStore, fresh: Progress, *, wanted: bool, root: bool
-) -> tuple[Progress, str | None]:
-    """Restore the newest valid checkpoint on rank 0, to be broadcast from there; return position and checkpoint's name.
-
-    Returns `fresh` where none is wanted or there is none. Raises PayloadError where a run's checkpoints lie in the way,
-    where all are damaged, or where the newest belongs to another run.
-    """
-    if not root:
-        return fresh, None
-    if not wanted:
-        if store.paths():
-            raise PayloadError(f"{store.directory} already holds checkpoints; give --resume, or a new --run-dir")
-        return fresh, None
-    checkpoint, faults = store.newest_valid()
-    for fault in faults:
-        print(f"payload.train: warning: passed over {fault}", flush=True)
-    if checkpoint is None:
-        if faults:
-            raise PayloadError(f"none of {len(faults)} checkpoints in {store.directory} is valid; give a new --run-dir")
-        return fresh, None
-    require_same_run(checkpoint.progress, fresh)
-    state.restore(checkpoint)
-    return checkpoint.progress, checkpoint.path.name
-
-
-def require_same_run(found: Progress, wanted: Progress) -> None:
-    """Refuse to go on from a checkpoint of another run, whose steps would not be this one's."""
-    for field in ("recipe", "seed", "global_batch"):
-        before, now = getattr(found, field), getattr(wanted, field)
-        if before != now:
-            flag = "--" + field.replace("_", "-")
-            rule = f"the run to resume had {before}; give {flag} {before}, or a new --run-dir"
-            raise SettingError(flag, now, rule)

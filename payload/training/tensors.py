@@ -89,7 +89,7 @@ def write_tensors(file: Hashed, arrays: Arrays) -> None:
     """Write arrays in their order. Raises OSError as the file does, TypeError for a type that the format lacks."""
     file.write(memoryview(_header(arrays)))
     for array in arrays.values():
-        file.write(_bytes_of(np.asarray(array, order="C")))
+        file.write(bytes_of(array))
 
 
 def read_tensors(file: Hashed, size: int) -> dict[str, Array]:
@@ -104,7 +104,7 @@ def read_tensors(file: Hashed, size: int) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     for name, kind, shape in _entries(bytes(text), size - len(prefix) - length):
         arrays[name] = np.empty(shape, kind)
-        file.fill(_bytes_of(arrays[name]))
+        file.fill(bytes_of(arrays[name]))
     return arrays
 
 
@@ -160,5 +160,6 @@ def _dtype(code: str) -> Any:
     return np.dtype(_NAMES[code]).newbyteorder("<")
 
 
-def _bytes_of(array: Array) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
+def bytes_of(array: Array) -> memoryview:
+    """Return the bytes of an array; its own where they lie in order, else a copy's."""
+    return np.asarray(array, order="C").reshape(-1).view(np.uint8).data

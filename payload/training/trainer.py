@@ -16,8 +16,11 @@ from payload.data.batches import training_batches
 from payload.data.parts import Batch, Parts
 from payload.errors import PayloadError
 from payload.training import distributed
+from payload.training.cadence import Cadence
+from payload.training.checkpoint_writer import CheckpointWriter
 from payload.training.checkpoints import CheckpointStore
 from payload.training.config import TrainConfig
+from payload.training.continuation import Beginning, begin, store_for
 from payload.training.distributed import Ranks
 from payload.training.evaluation import evaluate
 from payload.training.evaluation_step import make_evaluation_step
@@ -26,9 +29,11 @@ from payload.training.progress import Progress, StepSums
 from payload.training.records import Figures, Provenance
 from payload.training.reporting import Reporter
 from payload.training.run import Outcome, Run
-from payload.training.schedule import schedule_for
+from payload.training.sameness import lasting
+from payload.training.schedule import Schedule, schedule_for
 from payload.training.settings import Settings
-from payload.training.state import TrainState, new_state, resume
+from payload.training.state import TrainState, new_state
+from payload.training.supply import Supply, empty_batch
 from payload.training.training_step import make_train_step
 
 _ADVICE: Final = "Gradients were not averaged, or a rank runs other code. The run stops; do not use its weights"
@@ -41,7 +46,7 @@ class DivergedError(PayloadError, ArithmeticError):
         self.epoch, self.step = epoch, step
         super().__init__(
             f"the loss became {loss} at epoch {epoch}, step {step}, learning rate {learning_rate:g}; "
-            "lower --learning-rate or lengthen --warmup-epochs"
+            "lower --learning-rate or lengthen --warmup-epochs, in a new run or with --resume from the last checkpoint"
         )
 
 
@@ -58,6 +63,18 @@ def train_and_evaluate(
 
     `started`: unix time at which the process began. Raises PayloadError, on all ranks.
     """
+    with distributed.losses_told():
+        return _train_and_evaluate(config, data, provenance, host, started, stop_requested)
+
+
+def _train_and_evaluate(
+    config: TrainConfig,
+    data: Parts,
+    provenance: Provenance,
+    host: str | None,
+    started: float,
+    stop_requested: Callable[[], bool],
+) -> Outcome:
     settings = config.settings
     ranks = distributed.join()
     _set_threads(settings, ranks)
@@ -67,34 +84,51 @@ def train_and_evaluate(
     )
     schedule = schedule_for(settings, examples=data.train.examples, ranks=ranks.size)
     state = new_state(settings, data, schedule)
-    store = CheckpointStore(directory=config.run_dir / "checkpoints", keep=settings.keep_checkpoints)
-    fresh = Progress(recipe=config.recipe.name, seed=settings.seed, global_batch=schedule.phase(0).global_batch)
-    progress, resumed_from = distributed.broadcast_value(
-        distributed.attempt(ranks, lambda: resume(state, store, fresh, wanted=config.resume, root=ranks.is_root)),
-        name="progress",
+    store = store_for(settings, config.run_dir)
+    beginning = distributed.broadcast_value(
+        distributed.attempt(ranks, lambda: _begin(config, state, store, schedule, root=ranks.is_root)), name="beginning"
     )
     distributed.broadcast_variables(list(state.variables.values()))
     _require_equal_weights(ranks, state, "after the broadcast at the start")
     reporter = distributed.attempt(ranks, lambda: Reporter(config.run_dir, active=ranks.is_root, started=started))
-    with contextlib.closing(reporter):
+    with contextlib.closing(reporter), contextlib.closing(CheckpointWriter(store)) as writer:
         run = Run(
             config=config,
             data=data,
             ranks=ranks,
             state=state,
-            store=store,
+            writer=writer,
+            cadence=Cadence(
+                epochs=settings.checkpoint_epochs,
+                last_epoch=schedule.epochs,
+                minutes=settings.checkpoint_minutes,
+                keep_best=settings.keep_best,
+                best=beginning.best_accuracy,
+            ),
             reporter=reporter,
             schedule=schedule,
             train_step=make_train_step(state.model, state.optimizer, settings),
             evaluation_step=make_evaluation_step(state.model),
             stop_requested=stop_requested,
         )
-        return _train(run, progress, resumed_from, provenance, started)
+        return _train(run, beginning, provenance, started)
 
 
-def _train(run: Run, progress: Progress, resumed_from: str | None, provenance: Provenance, started: float) -> Outcome:
+def _begin(
+    config: TrainConfig, state: TrainState, store: CheckpointStore, schedule: Schedule, *, root: bool
+) -> Beginning:
+    """Begin anew or with a checkpoint on rank 0, from which all others are told."""
+    batch = schedule.phase(0).global_batch
+    fresh = Progress(recipe=config.recipe.name, seed=config.settings.seed, global_batch=batch)
+    if not root:
+        return Beginning(progress=fresh)
+    return begin(state, store, fresh, settings=lasting(config.settings, batch), wanted=config.resume)
+
+
+def _train(run: Run, beginning: Beginning, provenance: Provenance, started: float) -> Outcome:
     """Run the epochs that are left, then write the result."""
-    _together(run, lambda: run.reporter.start(run, resumed_from))
+    _together(run, lambda: run.reporter.start(run, beginning))
+    progress = beginning.progress
     train: Figures | None = None
     test: Figures | None = None
     while progress.epoch < run.schedule.epochs:
@@ -117,8 +151,9 @@ def _train(run: Run, progress: Progress, resumed_from: str | None, provenance: P
         validation, test = test, evaluate(run, run.data.test, run.test_view(run.schedule.epochs - 1))
     else:
         validation = None
-    result = functools.partial(write_outcome, run, progress, train, validation, test, resumed_from, provenance, started)
-    _together(run, result)
+    _together(run, functools.partial(_finish_saving, run))
+    outcome = (train, validation, test, beginning.resumed_from, provenance, started)
+    _together(run, functools.partial(write_outcome, run, progress, *outcome))
     return Outcome(progress=progress, stopped=False)
 
 
@@ -140,41 +175,80 @@ def _train_epoch(run: Run, progress: Progress) -> tuple[Progress, bool]:
         ranks=run.ranks.size,
         threads=run.settings.decode_threads,
     )
+    phase = run.schedule.phase(progress.epoch)
+    slots = -(-phase.global_batch // run.ranks.size)
+    supply = Supply(
+        batches,
+        epoch=progress.epoch,
+        first_step=progress.step,
+        steps=run.schedule.steps(progress.epoch),
+        empty=empty_batch(run.training_view(progress.epoch).size, run.data.train.channels, slots),
+    )
     clock = run.reporter.clock()
-    for batch in batches:
+    troubles: list[PayloadError] = []
+
+    def check() -> None:
+        supply.check()
+        for trouble in troubles:
+            raise trouble
+
+    for batch in supply:
         rate = run.schedule.rate(progress.epoch, progress.step)
-        sums = _step(run, batch, rate)
+        # What is wrong with one rank is told with the sums of the step, so that no rank waits for it in vain.
+        sums = _step(run, batch, rate, bool(supply.error or troubles or run.writer.failed or run.stop_requested()))
+        if sums.stops:
+            distributed.attempt(run.ranks, check)
         if not math.isfinite(sums.loss):  # summed over all ranks, so that all of them stop here
             raise DivergedError(sums.loss / batch.batch_size, progress.epoch + 1, progress.step + 1, rate)
         progress = progress.after_step(sums, batch.batch_size)
         if progress.total_steps == 1:
             _require_equal_weights(run.ranks, run.state, "after the first step")
-        clock.step(run, progress, batch.batch_size, sums, rate)
+        try:
+            clock.step(run, progress, batch.batch_size, sums, rate)
+            if run.ranks.is_root and run.cadence.within_epoch() and not sums.stops:
+                _save(run, progress)
+        except PayloadError as error:
+            troubles.append(error)
         if sums.stops:
             return progress, True
+    distributed.attempt(run.ranks, check)
     return progress, False
 
 
-def _step(run: Run, batch: Batch, rate: float) -> StepSums:
+def _step(run: Run, batch: Batch, rate: float, stop: bool) -> StepSums:
     """Take one step (collective) and return the sums over all ranks."""
-    values = run.train_step(
-        batch.images, batch.labels, batch.weights, batch.batch_size, rate, run.stop_requested(), batch.skipped
-    )
+    values = run.train_step(batch.images, batch.labels, batch.weights, batch.batch_size, rate, stop, batch.skipped)
     loss, correct, correct5, stops, skipped = (float(value) for value in values.numpy())
     return StepSums(loss=loss, correct=correct, correct5=correct5, stops=stops, skipped=skipped)
 
 
 def _close_epoch(run: Run, progress: Progress, train: Figures, test: Figures, seconds: float) -> None:
-    """Report an epoch, and write a checkpoint when one is due (rank 0)."""
+    """Report an epoch, and begin to write a checkpoint when one is due (rank 0)."""
     run.reporter.epoch(run, progress, train, test, seconds)
-    if progress.epoch % run.settings.checkpoint_epochs == 0 or progress.epoch == run.schedule.epochs:
-        run.store.save(progress, run.state.arrays())
+    if run.cadence.after_epoch(progress.epoch, test.accuracy):
+        _save(run, progress, test.accuracy)
+    run.writer.check()
+
+
+def _save(run: Run, progress: Progress, accuracy: float | None = None) -> None:
+    """Copy the variables and begin to write them; report what was written meanwhile (rank 0)."""
+    settings = lasting(run.settings, run.schedule.phase(0).global_batch)
+    run.writer.save(progress, run.state.arrays, settings=settings, accuracy=accuracy)
+    run.cadence.saved()
+    run.reporter.written(run.writer.written())
+
+
+def _finish_saving(run: Run) -> None:
+    """Wait until the last checkpoint is there (rank 0)."""
+    run.writer.finish()
+    run.reporter.written(run.writer.written())
 
 
 def _save_stopped(run: Run, progress: Progress) -> None:
     """Write a checkpoint in the middle of an epoch, and say so (rank 0)."""
-    path = run.store.save(progress, run.state.arrays())
-    run.reporter.stopped(progress, path.name)
+    _save(run, progress)
+    _finish_saving(run)
+    run.reporter.stopped(progress, run.writer.store.names()[0])
 
 
 def _require_equal_weights(ranks: Ranks, state: TrainState, when: str) -> None:

@@ -47,9 +47,12 @@ FILL = """
 import sys
 from pathlib import Path
 import numpy as np
-from payload.training.checkpoints import CheckpointStore, Progress
+from payload.training.checkpoints import CheckpointStore
+from payload.training.depots import Directory
+from payload.training.progress import Progress
+from payload.training.retention import Retention
 from payload.durable import StorageError
-store = CheckpointStore(directory=Path(sys.argv[1]) / "checkpoints", keep=9)
+store = CheckpointStore(Directory(Path(sys.argv[1]) / "checkpoints"), Retention(newest=9))
 for step in range(1, 9):
     try:
         store.save(Progress(recipe="digits", seed=1, global_batch=1, total_steps=step), {"a": np.zeros(40_000)})
@@ -57,7 +60,7 @@ for step in range(1, 9):
         print(error)
         break
 newest, faults = store.newest_valid()
-print(step, newest.progress.total_steps, len(faults), sorted(path.name for path in store.directory.iterdir()))
+print(step, newest.progress.total_steps, len(faults), sorted(path.name for path in store.depot.path.iterdir()))
 """
 
 

@@ -3,10 +3,17 @@ from __future__ import annotations
 from payload.training.cadence import Cadence
 
 
-def test_epochs_end_with_a_checkpoint_at_their_distance_at_the_end_and_for_the_best() -> None:
+def test_epochs_end_with_a_checkpoint_at_their_distance_and_at_the_end() -> None:
     cadence = Cadence(epochs=3, last_epoch=8)
-    assert [epoch for epoch in range(1, 9) if cadence.after_epoch(epoch)] == [3, 6, 8]
-    assert cadence.after_epoch(4, is_best=True)
+    assert [epoch for epoch in range(1, 9) if cadence.after_epoch(epoch, epoch / 10)] == [3, 6, 8]
+
+
+def test_an_epoch_better_than_all_before_ends_with_one_where_the_best_is_kept() -> None:
+    cadence = Cadence(epochs=100, last_epoch=100, keep_best=True, best=0.5)
+    accuracies = (0.4, 0.6, 0.6, 0.55, 0.7)
+    assert [cadence.after_epoch(epoch, accuracy) for epoch, accuracy in enumerate(accuracies, 1)] == [
+        *(False, True, False, False, True)
+    ]
 
 
 def test_minutes_count_from_the_last_checkpoint() -> None:

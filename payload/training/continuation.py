@@ -1,0 +1,85 @@
+"""How a run begins: anew, or from the newest checkpoint that is whole."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from payload.bucket_client import BucketClient
+from payload.errors import PayloadError
+from payload.objects import Prefix
+from payload.shelf import ShelfError
+from payload.training.bucket import Bucket
+from payload.training.checkpoints import CheckpointStore
+from payload.training.depots import Depot, Directory
+from payload.training.progress import Progress
+from payload.training.retention import Retention
+from payload.training.sameness import changes
+from payload.training.settings import SettingError, Settings
+from payload.training.state import TrainState
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """Say where a run begins."""
+
+    progress: Progress
+    resumed_from: str | None = None
+    """Name of the checkpoint; None: anew."""
+    changes: tuple[str, ...] = ()
+    """Settings that differ from those of the checkpoint's run, each with its flag."""
+    faults: tuple[str, ...] = ()
+    """Damaged checkpoints that were passed over."""
+    best_accuracy: float | None = None
+    """Of the checkpoints that are there, where the best is kept."""
+
+
+def store_for(settings: Settings, run_dir: Path) -> CheckpointStore:
+    """Name the place of a run's checkpoints. Raises SettingError."""
+    retention = Retention(newest=settings.keep_checkpoints, best=settings.keep_best)
+    return CheckpointStore(_depot(settings.checkpoint_dir, run_dir), retention)
+
+
+def _depot(place: str, run_dir: Path) -> Depot:
+    if not place.startswith("s3:"):
+        return Directory(Path(place) if place else run_dir / "checkpoints")
+    try:
+        return Bucket(BucketClient(Prefix.parse(place)))
+    except ShelfError as error:
+        raise SettingError("--checkpoint-dir", None, str(error)) from None
+
+
+def begin(
+    state: TrainState, store: CheckpointStore, fresh: Progress, *, settings: Mapping[str, Any], wanted: bool
+) -> Beginning:
+    """Restore the newest valid checkpoint on this rank, to be broadcast from here.
+
+    Begins with `fresh` where none is wanted or there is none. `settings`: those that checkpoints keep. Raises
+    PayloadError where a run's checkpoints lie in the way, where all are damaged, or where the newest belongs to
+    another run.
+    """
+    place = store.depot.address()
+    if not wanted and store.names():
+        raise PayloadError(f"{place} already holds checkpoints; give --resume, or a new --run-dir")
+    store.depot.tidy()
+    if not wanted:
+        return Beginning(progress=fresh)
+    checkpoint, damaged = store.newest_valid()
+    faults = tuple(str(fault) for fault in damaged)
+    if checkpoint is None:
+        if faults:
+            raise PayloadError(
+                f"none of {len(faults)} checkpoints in {place} is valid: {faults[0]}; give a new --run-dir"
+            )
+        return Beginning(progress=fresh)
+    changed = changes(checkpoint.header.settings, settings)
+    state.restore(checkpoint)
+    return Beginning(
+        progress=checkpoint.progress,
+        resumed_from=checkpoint.name,
+        changes=tuple(changed),
+        faults=faults,
+        best_accuracy=store.best_accuracy() if store.retention.best else None,
+    )
