@@ -45,7 +45,16 @@ def _open(settings: Settings, directory: Path) -> tuple[Part, Part]:
         case "synthetic":
             return _synthetic(settings)
         case _:
-            raise DataError(f"data set {settings.dataset}: record files are not read yet")
+            from payload.data.records import open_record_parts
+
+            return open_record_parts(
+                directory,
+                name=settings.dataset,
+                classes=settings.classes,
+                skip=settings.corrupt == "skip",
+                cache=settings.cache,
+                with_test=not settings.validation_fraction,
+            )
 
 
 def _synthetic(settings: Settings) -> tuple[Part, Part]:

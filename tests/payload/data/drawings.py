@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
+
+from payload.data.example import IMAGE, LABEL, example
+from payload.data.record_file import framed
 
 SHAPES: Final = ("circle", "cross", "square", "triangle")
 """Names of the classes, in the order of their labels."""
@@ -68,3 +73,41 @@ def write_cifar10(directory: Path, *, per_file: int, test: int) -> None:
             image = drawing(int(label), height=32, width=32, seed=file * 100_000 + n)
             records.append(bytes([label]) + image.transpose(2, 0, 1).tobytes())
         (directory / name).write_bytes(b"".join(records))
+
+
+def encoded(image: npt.NDArray[np.uint8], kind: str = "JPEG") -> bytes:
+    """Encode an image as JPEG of quality 90, or as PNG."""
+    content = io.BytesIO()
+    Image.fromarray(image).save(content, kind, quality=90)
+    return content.getvalue()
+
+
+def record(image: bytes, label: int, *, first_label: int = 1) -> bytes:
+    """Return a record of the usual ImageNet fields."""
+    return framed(example({IMAGE: image, LABEL: label + first_label, "image/filename": b"drawn"}))
+
+
+def write_records(
+    directory: Path,
+    *,
+    training: int,
+    test: int,
+    files: int = 2,
+    side: int = 48,
+    first_label: int = 1,
+    kind: str = "JPEG",
+) -> None:
+    """Write drawings as TFRecord files, train-00000-of-NNNNN and validation-00000-of-NNNNN, at most `files` each.
+
+    Sizes vary about `side`, from a third higher than wide to a third wider than high; classes are those of SHAPES.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    for part, count, seed in (("train", training, 0), ("validation", test, 1_000_000)):
+        parts = min(files, count)
+        contents = [b""] * parts
+        for n, label in enumerate(drawn_labels(count)):
+            height, width = side + side * (n % 3) // 6, side + side * (n % 5) // 12
+            image = drawing(int(label), height=height, width=width, seed=seed + n)
+            contents[n * parts // count] += record(encoded(image, kind), int(label), first_label=first_label)
+        for number, content in enumerate(contents):
+            (directory / f"{part}-{number:05d}-of-{parts:05d}").write_bytes(content)

@@ -1,0 +1,184 @@
+"""The pipeline over record files: a step's records are read at once, then decoded, cropped and resized side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from payload.data.crops import middle_boxes, random_boxes
+from payload.data.image_header import PNG
+from payload.data.parts import Batch, DataError, View
+from payload.data.pipeline import AHEAD, cores, options, resample
+from payload.data.record_index import RecordIndex
+from payload.data.record_reader import NOTHING, RecordReader
+from payload.data.records import CHANNELS, RecordPart
+from payload.data.sharding import Share, Shares
+from payload.data.transforms import flips, transforms
+
+READS: Final = 4
+"""Steps whose records are read at a time: what a shared file system makes wait, waits side by side."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Look:
+    """Say which box of each image is looked at, and how."""
+
+    boxes: npt.NDArray[np.int32]
+    """[slots, 5]: top, left, height, width, and 1 for an image that is mirrored."""
+    moves: npt.NDArray[np.float32]
+    """[slots, 8] (`payload.data.transforms`); [slots, 0] where the view moves none."""
+
+
+def training_look(records: RecordIndex, view: View, seed: int, epoch: int) -> Callable[[Share], Look]:
+    """Return the function from a share of a training step to how its images are looked at."""
+    table = records.table
+
+    def look(share: Share) -> Look:
+        examples = share.positions
+        sizes = np.stack([table["height"][examples], table["width"][examples]], axis=1)
+        if view.smallest_crop:
+            boxes = random_boxes(sizes, examples, smallest=view.smallest_crop, seed=seed, epoch=epoch)
+        else:
+            boxes = middle_boxes(sizes, view.size)
+        mirrored = flips(examples, seed=seed, epoch=epoch) if view.flip else np.zeros(len(examples), bool)
+        moves = np.zeros((len(examples), 0), np.float32)
+        if view.moves:
+            whole = np.tile(np.array([0, 0, *view.size]), (len(examples), 1))
+            moves = transforms(whole, np.zeros(len(examples), bool), view, examples, seed=seed, epoch=epoch)
+        return Look(boxes=np.column_stack([boxes, mirrored]).astype(np.int32), moves=moves)
+
+    return look
+
+
+def batches(
+    part: RecordPart,
+    records: RecordIndex,
+    view: View,
+    shares: Shares,
+    look: Callable[[Share], Look],
+    *,
+    first_step: int,
+    threads: int,
+) -> Iterator[Batch]:
+    """Yield the shares as batches of `view.size`, from one resolution of a part.
+
+    Raises RecordError for a record that is damaged or cannot be decoded; where they are skipped the pipeline begins
+    anew at the step that met one, without it.
+    """
+    reader = RecordReader(part=part, records=records)
+    step = first_step
+    while step < shares.steps:
+        try:
+            for images in _images(reader, view, shares, look, step, threads):
+                yield _batch(reader, shares[step], images)
+                step += 1
+        except tf.errors.OpError as error:
+            if reader.error is not None:
+                raise reader.error from None
+            _find_damaged(reader, shares[step], error)
+
+
+def _batch(reader: RecordReader, share: Share, images: Any) -> Batch:
+    damaged = np.array([int(position) in reader.part.damaged for position in share.positions]) & (share.weights > 0)
+    return Batch(
+        images=images,
+        labels=tf.constant(reader.part.labels[share.positions]),
+        weights=tf.constant(share.weights * ~damaged),
+        batch_size=share.batch_size,
+        skipped=int(damaged.sum()),
+    )
+
+
+def _images(
+    reader: RecordReader, view: View, shares: Shares, look: Callable[[Share], Look], first_step: int, threads: int
+) -> Iterator[Any]:
+    """Yield the images of each step, uint8, or float32 where they are moved; [slots, height, width, 3]."""
+    with_png = bool((reader.records.table["kind"] == PNG).any())
+    at_once = threads or cores()
+    columns = 3 if view.moves else 2
+
+    def read(step: int) -> tuple[npt.NDArray[Any], ...]:
+        share = shares[int(step)]
+        seen = look(share)
+        images = reader.read(share.positions[: share.used])
+        images = [
+            NOTHING if int(position) in reader.part.damaged else image
+            for position, image in zip(share.positions, images, strict=False)
+        ]
+        images += [NOTHING] * (len(share.positions) - share.used)
+        return (np.array(images, object), seen.boxes, seen.moves)[:columns]
+
+    def records(step: Any) -> Any:
+        encoded, boxes, *moves = tf.numpy_function(read, [step], (tf.string, tf.int32, tf.float32)[:columns])
+        encoded.set_shape([shares.slots])
+        boxes.set_shape([shares.slots, 5])
+        for each in moves:
+            each.set_shape([shares.slots, 8])
+        return encoded, boxes, *moves
+
+    def image(encoded: Any, box: Any, *moves: Any) -> Any:
+        return decoded(encoded, box, view.size, with_png=with_png), *moves
+
+    def moved(images: Any, *moves: Any) -> Any:
+        return resample(images, moves[0], view.size) if moves else images
+
+    dataset = tf.data.Dataset.range(first_step, shares.steps)
+    dataset = dataset.map(records, num_parallel_calls=READS).unbatch()
+    dataset = dataset.map(image, num_parallel_calls=at_once).batch(shares.slots, drop_remainder=True)
+    dataset = dataset.map(moved, num_parallel_calls=at_once).prefetch(AHEAD)
+    return iter(dataset.with_options(options(at_once)))
+
+
+def decoded(encoded: Any, box: Any, size: tuple[int, int], *, with_png: bool) -> Any:
+    """Decode a box of an image, and that alone, mirror it if it says so, and resize it; uint8 [height, width, 3].
+
+    `encoded`: a JPEG, or where `with_png` says so perhaps a PNG; empty: black. `box`: int32 [5].
+    """
+    empty = tf.equal(tf.strings.length(encoded), 0)
+    encoded = tf.where(empty, tf.io.encode_jpeg(tf.zeros([1, 1, CHANNELS], tf.uint8)), encoded)
+    window = tf.where(empty, tf.constant([0, 0, 1, 1]), box[:4])
+    if with_png:
+        is_png = tf.equal(tf.strings.substr(encoded, 0, 4), b"\x89PNG")
+        crop = tf.cond(is_png, lambda: _png(encoded, window), lambda: _jpeg(encoded, window))
+    else:
+        crop = _jpeg(encoded, window)
+    crop = tf.raw_ops.Reverse(tensor=crop, dims=tf.stack([False, tf.equal(box[4], 1), False]))
+    resized = tf.raw_ops.ResizeBilinear(images=crop[tf.newaxis], size=list(size), half_pixel_centers=True)
+    resized.set_shape([1, *size, CHANNELS])
+    return tf.cast(resized[0] + 0.5, tf.uint8)
+
+
+def _jpeg(encoded: Any, window: Any) -> Any:
+    return tf.io.decode_and_crop_jpeg(encoded, window, channels=CHANNELS)
+
+
+def _png(encoded: Any, window: Any) -> Any:
+    image = tf.io.decode_png(encoded, channels=CHANNELS)
+    top, left, height, width = tf.unstack(window)
+    return image[top : top + height, left : left + width]
+
+
+def _find_damaged(reader: RecordReader, share: Share, error: Exception) -> None:
+    """Find which images of a step cannot be decoded; leave them out, or raise RecordError for the first."""
+    found = False
+    used = share.positions[: share.used]
+    for position, encoded in zip(used, reader.read(used), strict=True):
+        if int(position) in reader.part.damaged:
+            continue
+        row = reader.records.table[position]
+        box = tf.constant([0, 0, int(row["height"]), int(row["width"]), 0])
+        try:
+            decoded(tf.constant(encoded), box, (8, 8), with_png=bool(row["kind"] == PNG))
+        except tf.errors.OpError as fault:
+            damage = reader.fault(int(position), f"its image cannot be decoded: {str(fault).splitlines()[0]}")
+            if not reader.part.skip:
+                raise damage from None
+            reader.leave_out(np.array([position]), str(damage))
+            found = True
+    if not found:
+        raise DataError(f"the images of the {reader.part.name} could not be prepared: {error}") from error
