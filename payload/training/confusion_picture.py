@@ -65,11 +65,13 @@ class _Layout:
         names = [_cut(label) for label in confusion.labels] if self.named else [str(self.classes)]
         self.names = names
         self.name_width = max(_width(name, self.small) for name in names) + 10
+        self.upright = self.name_width > self.cell + 4
+        """Whether the names of columns are turned, for want of room."""
         self.left = _MARGIN + 24 + self.name_width
         self.head = _MARGIN + 64
         # Columns are named below the cells, so that the title stays close to them.
         self.top = self.head
-        self.foot = self.top + self.side + self.name_width + 34
+        self.foot = self.top + self.side + (self.name_width if self.upright else 24) + 34
         title = max(_width(self._title(), self.large), _width(self._subtitle(), self.normal)) + 2 * _MARGIN
         self.size = (max(self.left + self.side + 120, title), self.foot + _MARGIN)
 
@@ -123,7 +125,10 @@ class _Layout:
         for number, name in enumerate(self.names):
             x, y = self._centre(number, number)
             pen.text((self.left - 7, y), name, fill=_INK, font=self.small, anchor="rm")
-            _write_upwards(image, name, x, self.top + self.side + 7, self.small, _INK)
+            if self.upright:
+                _write_upwards(image, name, x, self.top + self.side + 7, self.small, _INK)
+            else:
+                pen.text((x, self.top + self.side + 8), name, fill=_INK, font=self.small, anchor="mt")
 
     def _ticks(self, pen: Any) -> None:
         step = max(1, round(self.classes / _TICKS))
@@ -137,7 +142,7 @@ class _Layout:
 
     def _axes(self, image: Image.Image, pen: Any) -> None:
         unit = "" if self.named else " (number)"
-        below = self.foot - (8 if self.named else self.name_width - 16)
+        below = self.foot - 8
         pen.text((self.left + self.side / 2, below), f"recognised as{unit}", fill=_FAINT, font=self.normal, anchor="mb")
         _write_upwards(
             image, f"true class{unit}", _MARGIN + 6, self.top + self.side // 2, self.normal, _FAINT, middle=True

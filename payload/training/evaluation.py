@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from payload.data.batches import test_batches
 from payload.data.parts import Part, View
 from payload.training import distributed
+from payload.training.evaluation_step import make_evaluation_step
 from payload.training.records import Figures
 from payload.training.run import Run
 
@@ -26,6 +28,16 @@ def evaluate(run: Run, part: Part, view: View) -> Figures:
             sums += run.evaluation_step(batch.images, batch.labels, batch.weights).numpy()
     loss, first, five = distributed.sum_values(sums, name="evaluation") / part.examples
     return Figures(loss=float(loss), accuracy=float(first), top5_accuracy=float(five))
+
+
+def confusion_counts(run: Run, part: Part, view: View) -> npt.NDArray[Any]:
+    """Count how many images of each class (row) are taken for which (column), over all ranks (collective)."""
+    counts = np.zeros((part.classes, part.classes), np.int64)
+    step = make_evaluation_step(run.state.model, confusion=True)
+    with run.state.averaged():
+        for batch in test_batches(part, view, slots=slots(run, view), rank=run.ranks.rank, ranks=run.ranks.size):
+            counts += step(batch.images, batch.labels, batch.weights)[1].numpy()
+    return distributed.sum_values(counts, name="confusion")
 
 
 def slots(run: Run, view: View) -> int:

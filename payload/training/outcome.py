@@ -42,6 +42,7 @@ def write_outcome(
         skipped_records=progress.skipped,
         seconds=time.time() - started,
         training_seconds=run.reporter.training_seconds,
+        epoch_seconds=tuple(run.reporter.epoch_seconds),
         images_per_s=run.reporter.images_per_s,
         ranks=run.ranks.size,
         hosts=run.ranks.hosts,

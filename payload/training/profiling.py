@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from payload.durable import StorageError
 from payload.training.settings import SettingError
+
+T = TypeVar("T")
 
 _SPAN: Final = re.compile(r"([0-9]{1,12})(?:-([0-9]{1,12}))?")
 
@@ -50,10 +52,7 @@ class Profiler:
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Take one step within, counted from 1. A span that a resumed run begins in the middle is profiled from there.
-
-        Raises StorageError where the profile cannot be written.
-        """
+        """Take one step within, counted from 1. Where a resumed run begins within the span, so does the profile."""
         if self._span is None or not self._span.first <= number <= self._span.last:
             yield
             return
@@ -65,7 +64,10 @@ class Profiler:
         with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
             yield
         self.profiled += 1
-        if number == self._span.last:
+
+    def after(self, number: int) -> None:
+        """Write the profile once its last step is done. Raises StorageError."""
+        if self._span is not None and number >= self._span.last:
             self.close()
 
     @contextlib.contextmanager
@@ -78,6 +80,16 @@ class Profiler:
 
         with tf.profiler.experimental.Trace("wait for images"):
             yield
+
+    def awaited(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield the batches, with the waits for them marked within a profile."""
+        source = iter(batches)
+        while True:
+            with self.waiting():
+                batch = next(source, None)
+            if batch is None:
+                return
+            yield batch
 
     def close(self) -> None:
         """Write what has been profiled, where that is not done yet. Raises StorageError."""

@@ -107,6 +107,8 @@ class Result:
     """Wall time of this process, from its start to the result."""
     training_seconds: float
     """Part of it within training steps."""
+    epoch_seconds: tuple[float, ...]
+    """Wall time of each epoch that this process took, evaluation included."""
     images_per_s: float
     """Training images over all ranks per second of `training_seconds`."""
     ranks: int

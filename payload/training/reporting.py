@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from payload.training.blueprint import blueprint_of, write_blueprint
+from payload.training.board import Board
 from payload.training.checkpoint_writer import Written
-from payload.training.events import Events
+from payload.training.events import EVENTS_DIRECTORY
+from payload.training.profiling import Profiler, Span
 from payload.training.progress import Progress, StepSums
 from payload.training.records import Figures, Metrics, Result
 
@@ -21,13 +24,16 @@ if TYPE_CHECKING:
 class Reporter:
     """Report on rank 0, and keep silent elsewhere; measure the time of the training steps everywhere."""
 
-    def __init__(self, run_dir: Path, *, active: bool, started: float) -> None:
-        """Open metrics and events where active. Raises StorageError."""
+    def __init__(self, run_dir: Path, *, active: bool, started: float, profiled: Span | None = None) -> None:
+        """Open metrics and events where active. `profiled`: steps to profile. Raises StorageError."""
         self._metrics = Metrics(run_dir, started=started) if active else None
-        self._events = Events(run_dir) if active else None
+        self._board = Board(run_dir) if active else None
+        self.profiler = Profiler(run_dir / EVENTS_DIRECTORY, profiled if active else None)
         self._clock = Clock(self)
         self.training_seconds = 0.0
         self.images = 0
+        self.epoch_seconds: list[float] = []
+        """Wall time of each epoch that this process took, evaluation included."""
 
     @property
     def images_per_s(self) -> float:
@@ -38,8 +44,9 @@ class Reporter:
         """Close the files."""
         if self._metrics:
             self._metrics.close()
-        if self._events:
-            self._events.close()
+        if self._board:
+            self._board.close()
+        self.profiler.close()
 
     def clock(self) -> Clock:
         """Start to measure the steps of an epoch."""
@@ -48,8 +55,10 @@ class Reporter:
 
     def start(self, run: Run, beginning: Beginning) -> None:
         """Say what is about to run."""
-        if not self._metrics:
+        if not self._metrics or not self._board:
             return
+        write_blueprint(run.config.run_dir, blueprint_of(run))
+        self._board.start(run)
         self._metrics.event(
             "start",
             recipe=run.config.recipe.name,
@@ -81,7 +90,7 @@ class Reporter:
 
     def step(self, run: Run, progress: Progress, values: StepFigures) -> None:
         """Report a step, at most twice a second."""
-        if not self._metrics or not self._metrics.step_due():
+        if not self._metrics or not self._board or not self._metrics.step_due():
             return
         left = run.schedule.images_left(progress.epoch, progress.step)
         self._metrics.event(
@@ -95,11 +104,13 @@ class Reporter:
             learning_rate=values.learning_rate,
             eta_s=left / values.images_per_s,
         )
+        self._board.step(progress.total_steps, dataclasses.asdict(values))
 
     def epoch(self, run: Run, progress: Progress, train: Figures, test: Figures, seconds: float) -> None:
         """Report a completed epoch; `seconds` is its wall time, evaluation included."""
-        if not self._metrics or not self._events:
+        if not self._metrics or not self._board:
             return
+        self.epoch_seconds.append(seconds)
         speed = self._clock.images / max(self._clock.seconds, 1e-9)
         self._metrics.event(
             "epoch",
@@ -114,13 +125,16 @@ class Reporter:
             seconds=seconds,
             weights_agree=True,
         )
-        self._events.scalars(
+        self._board.epoch(
+            run,
             progress.epoch,
             {
                 "loss/train": train.loss,
                 "loss/test": test.loss,
                 "accuracy/train": train.accuracy,
                 "accuracy/test": test.accuracy,
+                "accuracy/train top 5": train.top5_accuracy,
+                "accuracy/test top 5": test.top5_accuracy,
                 "images_per_s": speed,
                 "learning_rate": run.schedule.rate(progress.epoch - 1, run.schedule.steps(progress.epoch - 1) - 1),
             },
@@ -144,6 +158,11 @@ class Reporter:
                 copied_s=written.copied_s,
                 written_s=written.written_s,
             )
+
+    def pictures(self, run: Run) -> None:
+        """Show in TensorBoard what is wanted of the trained network."""
+        if self._board:
+            self._board.end(run)
 
     def stopped(self, progress: Progress, checkpoint: str | None) -> None:
         """Report a run that was asked to stop."""
@@ -202,3 +221,4 @@ class Clock:
             learning_rate=learning_rate,
         )
         self._reporter.step(run, progress, figures)
+        self._reporter.profiler.after(progress.total_steps)

@@ -22,9 +22,11 @@ from payload.training.checkpoints import CheckpointStore
 from payload.training.config import TrainConfig
 from payload.training.continuation import Beginning, begin, store_for
 from payload.training.distributed import Ranks
-from payload.training.evaluation import evaluate
+from payload.training.evaluation import confusion_counts, evaluate
 from payload.training.evaluation_step import make_evaluation_step
 from payload.training.outcome import write_outcome
+from payload.training.products import write_products
+from payload.training.profiling import Span
 from payload.training.progress import Progress, StepSums
 from payload.training.records import Figures, Provenance
 from payload.training.reporting import Reporter
@@ -90,7 +92,7 @@ def _train_and_evaluate(
     )
     distributed.broadcast_variables(list(state.variables.values()))
     _require_equal_weights(ranks, state, "after the broadcast at the start")
-    reporter = distributed.attempt(ranks, lambda: Reporter(config.run_dir, active=ranks.is_root, started=started))
+    reporter = distributed.attempt(ranks, lambda: _reporter(config, ranks, started))
     with contextlib.closing(reporter), contextlib.closing(CheckpointWriter(store)) as writer:
         run = Run(
             config=config,
@@ -112,6 +114,11 @@ def _train_and_evaluate(
             stop_requested=stop_requested,
         )
         return _train(run, beginning, provenance, started)
+
+
+def _reporter(config: TrainConfig, ranks: Ranks, started: float) -> Reporter:
+    span = Span.parse(config.settings.profile_steps)
+    return Reporter(config.run_dir, active=ranks.is_root, started=started, profiled=span)
 
 
 def _begin(
@@ -147,11 +154,14 @@ def _train(run: Run, beginning: Beginning, provenance: Provenance, started: floa
         seconds = time.monotonic() - began
         _together(run, functools.partial(_close_epoch, run, progress, train, test, seconds))
     # None after a resumption of a run that lacked nothing but its result.
+    last = run.test_view(run.schedule.epochs - 1)
     if test is None or run.data.validation:
-        validation, test = test, evaluate(run, run.data.test, run.test_view(run.schedule.epochs - 1))
+        validation, test = test, evaluate(run, run.data.test, last)
     else:
         validation = None
     _together(run, functools.partial(_finish_saving, run))
+    counts = confusion_counts(run, run.data.test, last) if run.settings.confusion_matrix else None
+    _together(run, functools.partial(write_products, run, progress, counts))
     outcome = (train, validation, test, beginning.resumed_from, provenance, started)
     _together(run, functools.partial(write_outcome, run, progress, *outcome))
     return Outcome(progress=progress, stopped=False)
@@ -192,10 +202,12 @@ def _train_epoch(run: Run, progress: Progress) -> tuple[Progress, bool]:
         for trouble in troubles:
             raise trouble
 
-    for batch in supply:
+    for batch in run.reporter.profiler.awaited(supply):
         rate = run.schedule.rate(progress.epoch, progress.step)
         # What is wrong with one rank is told with the sums of the step, so that no rank waits for it in vain.
-        sums = _step(run, batch, rate, bool(supply.error or troubles or run.writer.failed or run.stop_requested()))
+        stop = bool(supply.error or troubles or run.writer.failed or run.stop_requested())
+        with run.reporter.profiler.step(progress.total_steps + 1):
+            sums = _step(run, batch, rate, stop)
         if sums.stops:
             distributed.attempt(run.ranks, check)
         if not math.isfinite(sums.loss):  # summed over all ranks, so that all of them stop here

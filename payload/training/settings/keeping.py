@@ -27,7 +27,7 @@ class KeepingSettings:
     histogram_epochs: int = setting(
         0, "epochs between histograms of the weights for TensorBoard; 0: none", low=0, high=100_000
     )
-    pictures: bool = setting(False, "show images, first filters and embeddings in TensorBoard at the end")
+    pictures: bool = setting(False, "show images, first filters and, at the end, embeddings in TensorBoard")
     profile_steps: str = setting("", "steps FIRST-LAST, counted from 1, to profile for TensorBoard")
     confusion_matrix: bool = setting(False, "write confusion.json and confusion.png at the end")
     export: bool = setting(False, "write the network as model.keras and SavedModel at the end")

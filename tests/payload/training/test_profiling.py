@@ -37,6 +37,7 @@ def test_only_the_chosen_steps_are_in_the_profile(tmp_path: Path) -> None:
             pass
         with profiler.step(number):
             tf.linalg.matmul(tf.ones((8, 8)), tf.ones((8, 8)))
+        profiler.after(number)
         assert bool(list(tmp_path.rglob("*.xplane.pb"))) == (number >= 3), "written at once, and not in later steps"
     profiler.close()
     (path,) = tmp_path.rglob("*.xplane.pb")

@@ -19,7 +19,13 @@ def lines(run_dir: Path) -> list[dict[str, Any]]:
 def result(**changes: Any) -> Result:
     values: dict[str, Any] = {
         "recipe": "digits",
+        "variant": None,
         "test_accuracy": 0.99,
+        "test_top5_accuracy": 1.0,
+        "validation_accuracy": None,
+        "validation_loss": None,
+        "skipped_records": 0,
+        "settings": {"epochs": 2},
         "test_loss": 0.1,
         "train_accuracy": 1.0,
         "train_loss": 0.01,
@@ -27,6 +33,7 @@ def result(**changes: Any) -> Result:
         "steps": 10,
         "seconds": 1.5,
         "training_seconds": 1.0,
+        "epoch_seconds": (0.5, 0.5),
         "images_per_s": 100.0,
         "ranks": 2,
         "hosts": ("a", "b"),

@@ -1,0 +1,88 @@
+"""What it takes to build a run's network again, and to feed it: settings.json of its directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from payload.data.labels import class_names
+from payload.durable import replace_file
+from payload.errors import PayloadError
+from payload.training.settings import Settings
+
+if TYPE_CHECKING:
+    from payload.training.run import Run
+
+BLUEPRINT_FILE: Final = "settings.json"
+
+
+class BlueprintError(PayloadError, ValueError):
+    """Report a run's directory whose settings.json is missing or damaged; the message names the file."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Blueprint:
+    """Hold all that the network of a run follows from, but its weights."""
+
+    recipe: str
+    variant: str | None
+    data_dir: str | None
+    """Where the data were for the ranks."""
+    labels: tuple[str, ...]
+    """What the classes are called."""
+    input_shape: tuple[int | None, int | None, int]
+    """Height, width and channels that the network takes; None: any."""
+    test_size: tuple[int, int]
+    """Height and width of test images at the end of the run."""
+    rectangular: bool
+    """Whether test images then keep about their shape."""
+    settings: Settings
+
+
+def blueprint_of(run: Run) -> Blueprint:
+    """Return the blueprint of a run. Raises DataError where the names of its classes cannot be read."""
+    view = run.test_view(run.schedule.epochs - 1)
+    height, width, channels = run.state.model.input_shape[1:]
+    return Blueprint(
+        recipe=run.config.recipe.name,
+        variant=run.config.variant.name if run.config.variant else None,
+        data_dir=run.config.data_dir,
+        labels=class_names(run.settings.dataset, run.data.test.classes, run.config.data_dir),
+        input_shape=(height, width, channels),
+        test_size=view.size,
+        rectangular=view.rectangular,
+        settings=run.settings,
+    )
+
+
+def write_blueprint(run_dir: Path, blueprint: Blueprint) -> None:
+    """Write settings.json. Raises StorageError."""
+    replace_file(run_dir / BLUEPRINT_FILE, json.dumps(dataclasses.asdict(blueprint), indent=1).encode() + b"\n")
+
+
+def read_blueprint(run_dir: Path) -> Blueprint:
+    """Read settings.json. Raises BlueprintError, SettingError."""
+    path = run_dir / BLUEPRINT_FILE
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        lists = ("labels", "input_shape", "test_size")
+        own: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in document.items()}
+        return Blueprint(**{**own, "settings": _settings(document["settings"])})
+    except FileNotFoundError:
+        raise BlueprintError(f"{path}: no such file; give the directory of a run of payload.train") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, PayloadError):
+            raise
+        raise BlueprintError(f"{path}: cannot be read as the settings of a run: {error!r}") from error
+
+
+def _settings(values: dict[str, Any]) -> Settings:
+    """Make settings of JSON values, where tuples are lists."""
+    types = typing.get_type_hints(Settings)
+    given: dict[str, Any] = {
+        name: tuple(value) if typing.get_origin(types.get(name)) is tuple else value for name, value in values.items()
+    }
+    return Settings(**given)
