@@ -111,3 +111,14 @@ def write_records(
             contents[n * parts // count] += record(encoded(image, kind), int(label), first_label=first_label)
         for number, content in enumerate(contents):
             (directory / f"{part}-{number:05d}-of-{parts:05d}").write_bytes(content)
+
+
+def write_images(root: Path, *, training: int, validation: int, side: int = 48) -> None:
+    """Write drawings as ImageNet unpacks: train/CLASS/*.JPEG and validation/CLASS/*.JPEG; folders are SHAPES."""
+    for part, count, seed in (("train", training, 0), ("validation", validation, 1_000_000)):
+        for n, label in enumerate(drawn_labels(count)):
+            height, width = side + side * (n % 3) // 6, side + side * (n % 5) // 12
+            folder = root / part / SHAPES[label]
+            folder.mkdir(parents=True, exist_ok=True)
+            image = drawing(int(label), height=height, width=width, seed=seed + n)
+            (folder / f"{part}_{n:05d}.JPEG").write_bytes(encoded(image))
