@@ -85,7 +85,8 @@ def main(argv: Sequence[str]) -> int:
             stop_requested=stop,
         )
     except PayloadError as error:
-        if rank == 0:
+        # Rank 0 tells what all know; that a rank is lost is told by each that is left, for it may be rank 0.
+        if rank == 0 or isinstance(error, trainer.distributed.RankLostError):
             _say(error)
         return EXIT_USAGE if isinstance(error, SettingError) else EXIT_FAILED
     finally:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from payload.models.registry import network
+from payload.training.places import depot_for
 from payload.training.profiling import Span
 from payload.training.recipes import RECIPES, Recipe, Variant
 from payload.training.schedule import check_schedule
@@ -45,6 +46,7 @@ class TrainConfig:
         network(self.settings.network)
         check_schedule(self.settings)
         Span.parse(self.settings.profile_steps)
+        depot_for(self.settings.checkpoint_dir, self.run_dir)
         needs = self.settings.dataset not in ("digits", "synthetic")
         if needs and self.data_dir is None:
             raise SettingError("--data-dir", None, f"data set {self.settings.dataset} needs the directory of its files")

@@ -7,17 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from payload.bucket_client import BucketClient
 from payload.errors import PayloadError
-from payload.objects import Prefix
-from payload.shelf import ShelfError
-from payload.training.bucket import Bucket
 from payload.training.checkpoints import CheckpointStore
-from payload.training.depots import Depot, Directory
+from payload.training.places import depot_for
 from payload.training.progress import Progress
 from payload.training.retention import Retention
 from payload.training.sameness import changes
-from payload.training.settings import SettingError, Settings
+from payload.training.settings import Settings
 from payload.training.state import TrainState
 
 
@@ -39,16 +35,7 @@ class Beginning:
 def store_for(settings: Settings, run_dir: Path) -> CheckpointStore:
     """Name the place of a run's checkpoints. Raises SettingError."""
     retention = Retention(newest=settings.keep_checkpoints, best=settings.keep_best)
-    return CheckpointStore(_depot(settings.checkpoint_dir, run_dir), retention)
-
-
-def _depot(place: str, run_dir: Path) -> Depot:
-    if not place.startswith("s3:"):
-        return Directory(Path(place) if place else run_dir / "checkpoints")
-    try:
-        return Bucket(BucketClient(Prefix.parse(place)))
-    except ShelfError as error:
-        raise SettingError("--checkpoint-dir", None, str(error)) from None
+    return CheckpointStore(depot_for(settings.checkpoint_dir, run_dir), retention)
 
 
 def begin(

@@ -23,12 +23,12 @@ class Supply:
     def __init__(self, batches: Iterator[Batch], *, epoch: int, first_step: int, steps: int, empty: Batch) -> None:
         """Take the batches of `epoch` from `first_step` on, of `steps` of the epoch. `empty`: should the first fail."""
         self._batches, self._empty = batches, empty
-        self._epoch, self._first_step, self._steps = epoch, first_step, steps
+        self._epoch, self._first_step, self.steps = epoch, first_step, steps
         self.error: PayloadError | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield a batch for each step, or until one that is empty."""
-        for step in range(self._first_step, self._steps):
+        for step in range(self._first_step, self.steps):
             batch = self._next(step)
             if batch is None:
                 yield self._empty
@@ -51,7 +51,7 @@ class Supply:
         else:
             if batch is None:
                 self.error = DataError(
-                    f"the data of this rank ended after {step} of {self._steps} steps of epoch {self._epoch + 1}; "
+                    f"the data of this rank ended after {step} of {self.steps} steps of epoch {self._epoch + 1}; "
                     "give every rank the same whole files"
                 )
             return batch

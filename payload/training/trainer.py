@@ -217,7 +217,7 @@ def _train_epoch(run: Run, progress: Progress) -> tuple[Progress, bool]:
             _require_equal_weights(run.ranks, run.state, "after the first step")
         try:
             clock.step(run, progress, batch.batch_size, sums, rate)
-            if run.ranks.is_root and run.cadence.within_epoch() and not sums.stops:
+            if run.ranks.is_root and progress.step < supply.steps and not sums.stops and run.cadence.within_epoch():
                 _save(run, progress)
         except PayloadError as error:
             troubles.append(error)

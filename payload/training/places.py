@@ -1,0 +1,26 @@
+"""Where a run keeps its checkpoints. Standard library only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from payload.bucket_client import BucketClient
+from payload.objects import Prefix
+from payload.shelf import ShelfError
+from payload.training.bucket import Bucket
+from payload.training.depots import Depot, Directory
+from payload.training.settings import SettingError
+
+
+def depot_for(checkpoint_dir: str, run_dir: Path) -> Depot:
+    """Return the depot of `--checkpoint-dir`, or the one in the run's directory. Raises SettingError."""
+    if not checkpoint_dir.startswith("s3:"):
+        return Directory(Path(checkpoint_dir) if checkpoint_dir else run_dir / "checkpoints")
+    try:
+        prefix = Prefix.parse(checkpoint_dir)
+    except ShelfError as error:
+        raise SettingError("--checkpoint-dir", None, str(error)) from None
+    if not prefix.key:
+        rule = "name a prefix of the run's own below the bucket, as s3://BUCKET/runs/ID/checkpoints"
+        raise SettingError("--checkpoint-dir", checkpoint_dir, rule)
+    return Bucket(BucketClient(prefix))

@@ -1,0 +1,301 @@
+"""What runs do that stop, fail and go on: on one rank (`alone`), then on two (`together`) in another start.
+
+test_resuming.py reads what each rank prints at the end. Digits, 71 for training, in global batches of 33: three steps
+an epoch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from payload.data.batches import training_batches
+from payload.data.catalogue import open_dataset
+from payload.data.parts import Batch, DataError, Parts
+from payload.errors import PayloadError
+from payload.train import StopRequest
+from payload.training import distributed, trainer
+from payload.training.checkpoints import read_header
+from payload.training.config import TrainConfig
+from payload.training.continuation import store_for
+from payload.training.depots import Directory, Fill
+from payload.training.progress import StepSums
+from payload.training.records import Provenance
+from payload.training.run import Outcome, Run
+from payload.training.schedule import Schedule
+from payload.training.settings import Settings
+
+NOBODY = Provenance(payload_hash=None, git_commit=None)
+DROPOUT = (
+    *("--network", "fashion-vgg", "--image-size", "8", "--optimizer", "adam"),
+    *("--ema-decay", "0.9", "--learning-rate", "0.001"),
+)
+
+
+def small_digits() -> Parts:
+    data = open_dataset(Settings(dataset="digits"), None)
+    return dataclasses.replace(data, train=data.train.pick(np.arange(71)), test=data.test.pick(np.arange(37)))
+
+
+DATA = small_digits()
+
+
+def configuration(run_dir: Path, *flags: str) -> TrainConfig:
+    fixed = ["--recipe", "digits", "--global-batch", "33", "--epochs", "2", "--checkpoint-epochs", "1"]
+    return TrainConfig.from_argv([*fixed, "--run-dir", str(run_dir), "--intra-op-threads", "1", *flags])
+
+
+def train(config: TrainConfig, stop: Callable[[], bool] = lambda: False) -> Outcome:
+    return trainer.train_and_evaluate(
+        config, DATA, provenance=NOBODY, host=None, started=time.time(), stop_requested=stop
+    )
+
+
+def after(calls: int) -> Callable[[], bool]:
+    """Return what asks to stop at the n-th step."""
+    left = iter(range(calls - 1, -1, -1))
+    return lambda: next(left, 1) == 0
+
+
+class Losses:
+    """Keep the summed loss of each step that is taken within a block."""
+
+    def __enter__(self) -> list[float]:
+        self._step = trainer._step
+        kept: list[float] = []
+
+        def step(run: Run, batch: Batch, rate: float, stop: bool) -> StepSums:
+            sums = self._step(run, batch, rate, stop)
+            kept.append(sums.loss)
+            return sums
+
+        trainer._step = step
+        return kept
+
+    def __exit__(self, *_: object) -> None:
+        trainer._step = self._step
+
+
+def error_of(action: Callable[[], object]) -> str:
+    try:
+        action()
+    except PayloadError as error:
+        return f"{type(error).__name__}: {error}"
+    return "none"
+
+
+def result(run_dir: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
+    return document
+
+
+def events(run_dir: Path, event: str) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if record["event"] == event]
+
+
+def names(config: TrainConfig) -> list[str]:
+    return store_for(config.settings, config.run_dir).names()
+
+
+def resumed(root: Path, *flags: str) -> dict[str, Any]:
+    """Train straight, and again with a stop in mid-epoch; compare the two bit for bit."""
+    straight, broken = root / "straight", root / "broken"
+    with Losses() as expected:
+        train(configuration(straight, *flags))
+    with Losses() as found:
+        train(configuration(broken, *flags), after(4))
+        kept = names(configuration(broken))
+        train(configuration(broken, *flags, "--resume"))
+    return {
+        "same_losses": found == expected,
+        "same_weights": result(straight)["weights_sha256"] == result(broken)["weights_sha256"],
+        "same_accuracy": result(straight)["test_accuracy"] == result(broken)["test_accuracy"],
+        "stopped_with": kept,
+        "resumed_from": result(broken)["resumed_from"],
+    }
+
+
+def changed(root: Path) -> dict[str, Any]:
+    """Go on with other settings: one that may change, one that must not."""
+    run_dir = root / "changed"
+    train(configuration(run_dir, "--epochs", "1"))
+    (run_dir / "result.json").unlink()
+    refused = error_of(lambda: train(configuration(run_dir, "--resume", "--seed", "2")))
+    train(configuration(run_dir, "--resume", "--epochs", "2", "--learning-rate", "0.01", "--keep-checkpoints", "1"))
+    return {"refused": refused, "told": events(run_dir, "start")[-1]["changed"], "kept": names(configuration(run_dir))}
+
+
+def by_the_clock(root: Path) -> dict[str, Any]:
+    """Save at every step, as the clock would ask for it, and keep the best."""
+    config = configuration(root / "clock", "--checkpoint-minutes", "0.00000001", "--keep-best")
+    train(config)
+    store = store_for(config.settings, config.run_dir)
+    headers = {name: read_header(store.depot, name) for name in store.names()}
+    written = events(config.run_dir, "checkpoint")
+    return {
+        "written": [event["checkpoint"] for event in written],
+        "fields": sorted(written[0]),
+        "accuracies": {name: header.accuracy for name, header in headers.items()},
+        "positions": {name: [header.progress.epoch, header.progress.step] for name, header in headers.items()},
+    }
+
+
+def diverged(root: Path) -> dict[str, Any]:
+    """Let an infinite rate spoil the weights at the first step of the second epoch, then go on with finite ones."""
+    config, finite = configuration(root / "diverged"), Schedule.rate
+    Schedule.rate = lambda self, epoch, step: math.inf if (epoch, step) == (1, 0) else finite(self, epoch, step)  # type: ignore[method-assign]
+    try:
+        said = error_of(lambda: train(config))
+        kept = names(config)
+        # Asked to stop just then, while the loss is still that of the weights before.
+        spoilt = error_of(lambda: train(configuration(config.run_dir, "--resume"), after(1)))
+    finally:
+        Schedule.rate = finite  # type: ignore[method-assign]
+    train(configuration(config.run_dir, "--resume"))
+    return {"said": said, "spoilt": spoilt, "kept": kept, "resumed_from": result(config.run_dir)["resumed_from"]}
+
+
+class Disk:
+    """Put something between the writer and its directory within a block."""
+
+    def __init__(self, before: Callable[[str], None]) -> None:
+        self._before = before
+
+    def __enter__(self) -> None:
+        self._put = put = Directory.put
+        before = self._before
+
+        def disturbed(depot: Directory, name: str, size: int, fill: Fill) -> None:
+            def late(file: IO[bytes]) -> bytes:
+                before(name)
+                return fill(file)
+
+            put(depot, name, size, late)
+
+        Directory.put = disturbed  # type: ignore[method-assign, assignment]
+
+    def __exit__(self, *_: object) -> None:
+        Directory.put = self._put  # type: ignore[method-assign]
+
+
+def full_disk(root: Path) -> dict[str, Any]:
+    """Let the disk be full at the second checkpoint, make room, go on."""
+    config = configuration(root / "full")
+
+    def full(name: str) -> None:
+        if name > "step-00000003":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Disk(full):
+        said = error_of(lambda: train(config))
+    kept = names(config)
+    train(configuration(config.run_dir, "--resume"))
+    return {"said": said, "kept": kept, "resumed_from": result(config.run_dir)["resumed_from"]}
+
+
+def full_disk_within_an_epoch(root: Path) -> str:
+    """Let the disk be full at a checkpoint that the clock asked for."""
+
+    def full(name: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Disk(full):
+        return error_of(lambda: train(configuration(root / "early", "--checkpoint-minutes", "0.00000001")))
+
+
+def terminated(root: Path) -> dict[str, Any]:
+    """Send SIGTERM while a checkpoint is being written, and let it take a while longer."""
+    config = configuration(root / "terminated", "--epochs", "1000")
+    stop = StopRequest(config.run_dir, watch_file=False)
+    sent: list[str] = []
+
+    def slow(name: str) -> None:
+        if not sent:
+            sent.append(name)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.5)
+
+    with Disk(slow):
+        outcome = train(config, stop)
+    last = events(config.run_dir, "stopped")[-1]["checkpoint"]
+    store = store_for(config.settings, config.run_dir)
+    newest, faults = store.newest_valid()
+    return {
+        "stopped": outcome.stopped,
+        "sent_at": sent,
+        "names": store.names(),
+        "said": last,
+        "newest": newest.name if newest else None,
+        "faults": len(faults),
+        "waited_s": max(event["waited_s"] for event in events(config.run_dir, "checkpoint")),
+    }
+
+
+def ending_early(root: Path, rank: int, first: bool) -> str:
+    """Let the data of one rank end after its first batch, or fail at it."""
+    whole = training_batches
+
+    def batches(*given: Any, **further: Any) -> Iterator[Batch]:
+        found = whole(*given, **further)
+        if further["rank"] != rank:
+            yield from found
+        elif first:
+            raise DataError("/data/train-00001: record 7 is damaged")
+        else:
+            yield next(found)
+
+    trainer.training_batches = batches  # type: ignore[attr-defined]
+    try:
+        return error_of(lambda: train(configuration(root / f"short-{first}")))
+    finally:
+        trainer.training_batches = whole  # type: ignore[attr-defined]
+
+
+def alone(root: Path) -> dict[str, Any]:
+    with Losses() as straight:
+        train(configuration(root / "straight"))
+    train(configuration(root / "moved"), after(4))
+    return {
+        "straight": straight,
+        "dropout": resumed(root / "dropout", *DROPOUT),
+        "changed": changed(root),
+        "clock": by_the_clock(root),
+        "terminated": terminated(root),
+    }
+
+
+def together(root: Path) -> dict[str, Any]:
+    with Losses() as moved:
+        train(configuration(root / "moved", "--resume"))
+    return {
+        "moved": moved,
+        "plain": resumed(root / "two"),
+        "ended": ending_early(root, rank=1, first=False),
+        "damaged": ending_early(root, rank=0, first=True),
+        "full": full_disk(root),
+        "full_within": full_disk_within_an_epoch(root),
+        "diverged": diverged(root),
+    }
+
+
+def main() -> None:
+    mode, root = sys.argv[1], Path(sys.argv[2])
+    distributed.join()
+    print("FOUND " + json.dumps({"alone": alone, "together": together}[mode](root)), flush=True)
+    distributed.leave()
+
+
+if __name__ == "__main__":
+    main()

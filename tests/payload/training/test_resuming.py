@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.horovod
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = [sys.executable, str(Path(__file__).with_name("resuming_program.py"))]
+LAUNCHER = [sys.executable, "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
+
+
+def run(*command: str) -> list[dict[str, Any]]:
+    """Run the program and return what each rank found."""
+    done = subprocess.run(
+        [*command[:-2], "env", f"PYTHONPATH={ROOT}", *PROGRAM, *command[-2:]],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return [json.loads(text) for text in re.findall(r"^(?:\[\d\]<stdout>:)?FOUND (.*)$", done.stdout, re.MULTILINE)]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("resuming")
+
+
+@pytest.fixture(scope="module")
+def alone(root: Path) -> dict[str, Any]:
+    """Return what one rank found."""
+    (found,) = run("alone", str(root))
+    return found
+
+
+@pytest.fixture(scope="module")
+def together(root: Path, alone: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what each of two ranks found, which go on with what one rank left."""
+    return sorted(run(*LAUNCHER, "together", str(root)), key=lambda found: "RankFailed" in found["ended"], reverse=True)
+
+
+def check_resumed(found: dict[str, Any]) -> None:
+    assert found["stopped_with"] == ["step-00000004", "step-00000003"]
+    assert found["resumed_from"] == "step-00000004"
+    assert found["same_losses"] and found["same_weights"] and found["same_accuracy"]
+
+
+def test_a_run_stopped_in_mid_epoch_goes_on_bit_for_bit_with_dropout_and_averaged_weights(
+    alone: dict[str, Any],
+) -> None:
+    check_resumed(alone["dropout"])
+
+
+def test_two_ranks_go_on_bit_for_bit(together: list[dict[str, Any]]) -> None:
+    for rank in together:
+        check_resumed(rank["plain"])
+
+
+def test_two_ranks_go_on_with_what_one_rank_began(alone: dict[str, Any], together: list[dict[str, Any]]) -> None:
+    for rank in together:
+        assert rank["moved"] == pytest.approx(alone["straight"][4:], rel=1e-5)
+
+
+def test_a_changed_setting_is_refused_or_said(alone: dict[str, Any]) -> None:
+    found = alone["changed"]
+    assert found["refused"] == "SettingError: --seed 2: the run to resume had 1; give --seed 1, or a new --run-dir"
+    assert found["told"] == "--epochs 2 (was 1); --learning-rate 0.01 (was 0.05)"
+    assert found["kept"] == ["step-00000006"]
+
+
+def test_the_clock_brings_checkpoints_within_an_epoch_and_the_best_stays(alone: dict[str, Any]) -> None:
+    found = alone["clock"]
+    assert found["written"] == [f"step-0000000{step}" for step in range(1, 7)]
+    assert {"bytes", "waited_s", "copied_s", "written_s"} <= set(found["fields"])
+    assert found["positions"].items() >= {"step-00000005": [1, 2], "step-00000006": [2, 0]}.items()
+    assert found["accuracies"]["step-00000005"] is None
+    measured = [accuracy for accuracy in found["accuracies"].values() if accuracy is not None]
+    assert found["accuracies"]["step-00000006"] in measured
+
+
+def test_sigterm_during_a_write_ends_with_both_checkpoints_whole(alone: dict[str, Any]) -> None:
+    found = alone["terminated"]
+    assert found["stopped"] and found["sent_at"] == ["step-00000003"]
+    assert found["newest"] == found["said"] == found["names"][0]
+    assert "step-00000003" in found["names"] and found["faults"] == 0
+    assert found["waited_s"] > 0.1, "the stop's checkpoint waited for the one in flight"
+
+
+def test_data_of_one_rank_that_end_early_end_all_with_its_name(together: list[dict[str, Any]]) -> None:
+    other, own = (rank["ended"] for rank in together)
+    said = "the data of this rank ended after 1 of 3 steps of epoch 1; give every rank the same whole files"
+    assert own == f"DataError: {said}"
+    assert re.fullmatch(rf"RankFailedError: rank 1 \(.*\): {said}", other)
+
+
+def test_data_that_fail_before_the_first_step_end_all(together: list[dict[str, Any]]) -> None:
+    own, other = (rank["damaged"] for rank in together)
+    assert own == "DataError: /data/train-00001: record 7 is damaged"
+    assert re.fullmatch(r"RankFailedError: rank 0 \(.*\): /data/train-00001: record 7 is damaged", other)
+
+
+def test_a_disk_that_fills_up_beside_the_training_ends_all_and_leaves_what_was_there(
+    together: list[dict[str, Any]],
+) -> None:
+    own, other = (rank["full"] for rank in together)
+    assert re.match(r"StorageError: cannot write .*step-00000006: No space left on device .* --resume", own["said"])
+    assert re.match(r"RankFailedError: rank 0 \(.*\): cannot write .*step-00000006", other["said"])
+    assert own["kept"] == ["step-00000003"]
+    assert own["resumed_from"] == "step-00000003"
+
+
+def test_a_full_disk_within_an_epoch_ends_all_after_the_next_step(together: list[dict[str, Any]]) -> None:
+    own, other = (rank["full_within"] for rank in together)
+    assert re.match(r"StorageError: cannot write .*step-0000000[1-5]: No space left", own)
+    assert re.match(r"RankFailedError: rank 0 .*No space left", other)
+
+
+def test_weights_that_an_infinite_rate_spoilt_end_all_ranks_and_the_last_good_checkpoint_stays(
+    together: list[dict[str, Any]],
+) -> None:
+    for rank in together:
+        found = rank["diverged"]
+        assert re.match(
+            r"DivergedError: the loss became nan at epoch 2, step 2, learning rate [\d.e-]+; lower", found["said"]
+        )
+        assert found["kept"] == ["step-00000003"]
+        assert found["resumed_from"] == "step-00000003"
+    own, other = (rank["diverged"]["spoilt"] for rank in together)
+    assert re.match(r"NotFiniteError: model/\S+ is not finite after 4 steps, so no checkpoint of it was written", own)
+    assert re.match(r"RankFailedError: rank 0 \(.*\): model/\S+ is not finite after 4 steps", other)
