@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any, Final
 
 from payload.data.catalogue import open_dataset
+from payload.data.local_copy import local_directory
 from payload.data.parts import Parts
 from payload.errors import PayloadError
 from payload.training.config import TrainConfig
@@ -100,7 +101,10 @@ def _prepare(config: TrainConfig) -> Parts:
         raise PayloadError(f"{config.run_dir} already holds the result of a completed run; give a new --run-dir")
     if config.run_dir.exists() and not config.run_dir.is_dir():
         raise PayloadError(f"{config.run_dir} is not a directory; give one as --run-dir")
-    return open_dataset(config.settings, Path(config.data_dir) if config.data_dir else None)
+    if not config.data_dir:
+        return open_dataset(config.settings, None)
+    root = Path(config.settings.local_dir) if config.settings.local_dir else None
+    return open_dataset(config.settings, local_directory(config.data_dir, root=root))
 
 
 def _import_trainer() -> Any:

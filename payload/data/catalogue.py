@@ -19,8 +19,8 @@ NEED_FILES: Final = ("mnist", "fashion-mnist", "cifar10", "imagenet")
 def open_dataset(settings: Settings, data_dir: Path | None) -> Parts:
     """Open the parts of the data set that the settings name.
 
-    With `validation_fraction` that part of the training images is held back; `train_limit` counts before it is. Raises
-    DataError, which names the file.
+    With `validation_fraction` that part of the training images is held back; `train_limit` counts before it is. It
+    stands for the test images too, where record files have none. Raises DataError, which names the file.
     """
     if settings.dataset in NEED_FILES and data_dir is None:
         raise DataError(f"data set {settings.dataset} needs --data-dir: the directory of its files")
@@ -29,10 +29,13 @@ def open_dataset(settings: Settings, data_dir: Path | None) -> Parts:
     validation = None
     if settings.validation_fraction:
         train, validation = held_back(train, settings.validation_fraction)
+        test = test or validation
+    if test is None:
+        raise DataError(f"{data_dir}: no test images")
     return Parts(train=train, validation=validation, test=test)
 
 
-def _open(settings: Settings, directory: Path) -> tuple[Part, Part]:
+def _open(settings: Settings, directory: Path) -> tuple[Part, Part | None]:
     match settings.dataset:
         case "digits":
             return load_dataset("digits", None).parts("digits")

@@ -1,8 +1,8 @@
 """Make record files from raw images: `python -m payload.data.record_maker SOURCE DESTINATION --sizes 0,160,352`.
 
 SOURCE has train/CLASS/*.JPEG and validation/CLASS/*.JPEG, as ImageNet unpacks; DESTINATION gets a directory for each
-size, with train-00000-of-NNNNN, validation-00000-of-NNNNN and their indexes, and manifest.json. Whatever ends it, the
-same command goes on with the shards that are not done.
+size, with train-00000-of-NNNNN, validation-00000-of-NNNNN and their indexes, manifest.json, and labels.txt. Whatever
+ends it, the same command goes on with the shards that are not done.
 
 Exit status: 0 done; 1 failed, with one line that says why; 2 wrong arguments.
 """
@@ -24,6 +24,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Final
 
+from payload.data.labels import LABELS_FILE
 from payload.data.parts import DataError
 from payload.data.record_index import make_index, record_files
 from payload.data.shards import MAKING, ShardJob, ShardReport, folder_of, make_shard, split
@@ -95,6 +96,8 @@ def make_records(order: Order, tell: Callable[[str], None]) -> dict[str, Any]:
         for size in order.sizes:
             _write_indexes(folder_of(order.destination, size))
         manifest = _manifest(order, source, [reports[job.name] for job in jobs])
+        names = "".join(f"{name}\n" for name in source.classes)
+        replace_file(order.destination / LABELS_FILE, names.encode())
         replace_file(order.destination / MANIFEST, json.dumps(manifest, indent=1).encode())
     return manifest
 

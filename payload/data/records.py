@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from payload.data.parts import DataError, View
-from payload.data.record_index import RecordIndex, open_index
+from payload.data.record_index import RecordIndex, open_index, record_files
 
 TRAINING: Final = ("train", "training")
 TEST: Final = ("validation", "val", "test")
@@ -135,9 +135,9 @@ def open_records(
 
 
 def open_record_parts(
-    directory: Path, *, name: str, classes: int, skip: bool, cache: str, with_test: bool
-) -> tuple[RecordPart, RecordPart]:
-    """Open training and test images; where the latter are not wanted the former stand for them.
+    directory: Path, *, name: str, classes: int, skip: bool, cache: str, with_test: bool = True
+) -> tuple[RecordPart, RecordPart | None]:
+    """Open training and test images. Without `with_test` the latter may be missing.
 
     `classes`: how many there are; 0: one more than the largest label of the training images.
     """
@@ -145,11 +145,15 @@ def open_record_parts(
         directory, TRAINING, what=f"training images of {name}", first_label=None, skip=skip, cache=cache
     )
     train.classes = classes or train.classes
-    if not with_test:
-        return _checked(train), train
+    if not with_test and not _has(directory, TEST):
+        return _checked(train), None
     test, _ = open_records(directory, TEST, what=f"test images of {name}", first_label=begin, skip=skip, cache=cache)
     test.classes = train.classes
     return _checked(train), _checked(test)
+
+
+def _has(directory: Path, names: Sequence[str]) -> bool:
+    return any(record_files(place, names)[0] for place in (_resolutions(directory) or {0: directory}).values())
 
 
 def _checked(part: RecordPart) -> RecordPart:

@@ -35,4 +35,5 @@ class DataSettings:
     corrupt: str = setting(
         "error", "what a damaged record is: an error, or skipped and counted", choices=("error", "skip")
     )
+    local_dir: str = setting("", "directory on each node's own disk for data from s3://; default: data in the home")
     decode_threads: int = setting(0, "images decoded at a time; 0: a rank's share of the cores", low=0, high=1024)

@@ -7,7 +7,7 @@ import pytest
 from payload.data.catalogue import NEED_FILES, open_dataset
 from payload.data.parts import DataError
 from payload.training.settings import Settings
-from tests.payload.data.drawings import write_cifar10, write_idx
+from tests.payload.data.drawings import write_cifar10, write_idx, write_records
 
 
 def test_digits_need_no_files() -> None:
@@ -52,3 +52,22 @@ def test_validation_takes_from_the_limited_training_images() -> None:
     assert data.validation.examples == pytest.approx(100, abs=5)
     assert data.test.examples == open_dataset(Settings(), None).test.examples
     assert data.digest() != open_dataset(Settings(train_limit=500), None).digest()
+
+
+def test_record_files_are_imagenet(tmp_path: Path) -> None:
+    write_records(tmp_path, training=12, test=4)
+    parts = open_dataset(Settings(dataset="imagenet"), tmp_path)
+    assert (parts.train.examples, parts.test.examples, parts.train.channels, parts.train.size) == (12, 4, 3, None)
+
+
+def test_validation_images_stand_for_test_images_where_record_files_have_none(tmp_path: Path) -> None:
+    write_records(tmp_path, training=20, test=4)
+    held = open_dataset(Settings(dataset="imagenet", validation_fraction=0.2), tmp_path)
+    assert held.validation is not None
+    assert (held.train.examples, held.validation.examples, held.test.examples) == (16, 4, 4)
+    for file in tmp_path.glob("validation*"):
+        file.unlink()
+    held = open_dataset(Settings(dataset="imagenet", validation_fraction=0.2), tmp_path)
+    assert held.test is held.validation
+    with pytest.raises(DataError, match="no record files validation"):
+        open_dataset(Settings(dataset="imagenet"), tmp_path)

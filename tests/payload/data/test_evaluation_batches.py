@@ -25,7 +25,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(directory: Path, cache: str = "none") -> RecordPart:
-    _, part = open_record_parts(directory, name="drawings", classes=4, skip=False, cache=cache, with_test=True)
+    _, part = open_record_parts(directory, name="drawings", classes=4, skip=False, cache=cache)
+    assert part is not None
     return dataclasses.replace(part, labels=np.arange(part.examples, dtype=np.int32), classes=part.examples)
 
 

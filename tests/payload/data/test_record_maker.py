@@ -47,14 +47,14 @@ def test_record_files_of_each_size_are_made_with_index_and_manifest(
     manifest: dict[str, Any] = json.loads((tmp_path / "made" / MANIFEST).read_text())
     assert manifest["classes"] == list(SHAPES)
     assert (manifest["training"], manifest["validation"], manifest["sizes"]) == (24, 8, [0, 16, 32])
+    assert (tmp_path / "made" / "labels.txt").read_text().split() == list(SHAPES)
     found = contents(tmp_path / "made")
     assert {path: facts["sha256"] for path, facts in manifest["files"].items()} == found
     assert len(found) == 3 * (4 + 1)
     for folder in ("original", "16", "32"):
         assert (tmp_path / "made" / folder / "train.index").is_file()
-    train, test = open_record_parts(
-        tmp_path / "made", name="drawings", classes=0, skip=False, cache="none", with_test=True
-    )
+    train, test = open_record_parts(tmp_path / "made", name="drawings", classes=0, skip=False, cache="none")
+    assert test is not None
     assert (train.examples, test.examples, train.classes) == (24, 8, 4)
     assert train.records_for(View(size=(14, 14))).directory.name == "16"
 

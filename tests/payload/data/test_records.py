@@ -10,8 +10,10 @@ from payload.data.records import WINDOW_FILES, RecordPart, open_record_parts
 from tests.payload.data.drawings import SHAPES, write_records
 
 
-def opened(directory: Path, *, with_test: bool = True, classes: int = 0) -> tuple[RecordPart, RecordPart]:
-    return open_record_parts(directory, name="drawings", classes=classes, skip=False, cache="auto", with_test=with_test)
+def opened(directory: Path, *, classes: int = 0) -> tuple[RecordPart, RecordPart]:
+    train, test = open_record_parts(directory, name="drawings", classes=classes, skip=False, cache="auto")
+    assert test is not None
+    return train, test
 
 
 @pytest.mark.parametrize("first_label", [0, 1])
@@ -44,7 +46,8 @@ def test_test_files_are_needed_only_where_they_are_used(tmp_path: Path) -> None:
     write_records(tmp_path, training=10, test=4)
     for file in tmp_path.glob("validation*"):
         file.unlink()
-    assert opened(tmp_path, with_test=False)[0].examples == 10
+    train, test = open_record_parts(tmp_path, name="drawings", classes=0, skip=False, cache="auto", with_test=False)
+    assert (train.examples, test) == (10, None)
     with pytest.raises(DataError, match="no record files validation-00000-of-NNNNN"):
         opened(tmp_path)
     with pytest.raises(DataError, match="absent: no such directory"):

@@ -1,0 +1,95 @@
+"""Data in a bucket, brought to the node's own disk once for all its ranks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from payload.data.parts import DataError
+from payload.fetching import fetch
+from payload.file_lock import file_lock
+from payload.manifest import ManifestError
+from payload.objects import Prefix
+from payload.shelf import Shelf, ShelfError
+
+SCHEME: Final = "s3://"
+FRESH_S: Final = 600.0
+"""How long other ranks trust that a copy was checked: they begin within seconds of each other, and wait meanwhile."""
+TELL_S: Final = 10.0
+"""Time between two lines of progress."""
+
+
+def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
+    """Return the directory of the data: as given, or for s3://BUCKET/PREFIX that of its copy on this node.
+
+    The first rank of a node fetches what is missing, or has other bytes than were fetched, while the others wait; what
+    was interrupted goes on. `root`: directory for copies; None: `data` in the user's home, where `fab stage-data --to
+    local` puts them too. Raises DataError.
+    """
+    address = str(data_dir)
+    if not address.startswith(SCHEME):
+        return Path(data_dir)
+    place = root or Path.home() / "data"
+    try:
+        prefix = Prefix.parse(address)
+        shelf = Shelf(root=place, name=_name(prefix, place))
+        tell = _Teller(prefix)
+        with file_lock(place / f".{shelf.name}.training", on_wait=tell.wait):
+            stamp = place / f".{shelf.name}.checked"
+            if not _is_fresh(shelf, stamp, str(prefix)):
+                fetch(prefix, shelf, lambda entries: entries, tell)
+                stamp.write_text(json.dumps({"source": str(prefix), "at": time.time()}), encoding="utf-8")
+    except (ShelfError, ManifestError) as error:
+        raise DataError(f"--data-dir {address}: {error}") from error
+    except OSError as error:
+        raise DataError(f"--data-dir {address}: cannot be copied to {place}: {error}") from error
+    return shelf.directory
+
+
+def _name(prefix: Prefix, root: Path) -> str:
+    """Return the name of the copy: that which `fab stage-data` gave it, where it did, else one of its own."""
+    last = re.sub(r"[^A-Za-z0-9._-]", "-", prefix.key.rpartition("/")[2] or prefix.bucket)[:80].strip("._-")
+    plain = last or "data"
+    try:
+        if Shelf(root=root, name=plain).listed().source == str(prefix):
+            return plain
+    except (ShelfError, ManifestError, OSError):
+        pass
+    return f"{plain}-{hashlib.sha256(str(prefix).encode()).hexdigest()[:8]}"
+
+
+def _is_fresh(shelf: Shelf, stamp: Path, source: str) -> bool:
+    """Tell whether another rank has just checked that all is there."""
+    try:
+        found = json.loads(stamp.read_text(encoding="utf-8"))
+        if found["source"] != source or not 0 <= time.time() - found["at"] < FRESH_S:
+            return False
+        return all(shelf.path(entry).stat().st_size == entry.size for entry in shelf.manifest().entries)
+    except (OSError, ValueError, KeyError, TypeError, ShelfError):
+        return False
+
+
+class _Teller:
+    """Say on standard error now and then how far a copy is."""
+
+    def __init__(self, prefix: Prefix, say: Callable[[str], None] | None = None) -> None:
+        self._prefix = prefix
+        self._say = say or (lambda line: print(f"payload.data: {line}", file=sys.stderr, flush=True))
+        self._told = float("-inf")
+
+    def wait(self) -> None:
+        self._say(f"{self._prefix}: another rank of this node fetches it; waiting")
+
+    def __call__(self, message: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if "of_bytes" not in message or now - self._told < TELL_S:
+            return
+        self._told = now
+        files = f"{message['files']:,} of {message['of_files']:,} files"
+        self._say(f"{self._prefix}: {files}, {message['bytes']:,} of {message['of_bytes']:,} bytes are here")
