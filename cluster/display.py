@@ -40,6 +40,8 @@ def figures(picture: Picture) -> list[str]:
         parts.append(f"loss {picture.loss:.4f}")
     if picture.accuracy is not None:
         parts.append(f"accuracy {picture.accuracy:.2%}")
+    if picture.validation_accuracy is not None:
+        parts.append(f"validation {picture.validation_accuracy:.2%}")
     if picture.test_accuracy is not None:
         parts.append(f"test {picture.test_accuracy:.2%}")
     return parts

@@ -38,6 +38,8 @@ class Picture:
     learning_rate: float | None = None
     test_loss: float | None = None
     test_accuracy: float | None = None
+    validation_accuracy: float | None = None
+    """On images held back from training, by runs that hold some back: they test at their end alone."""
     weights_agree: bool | None = None
     eta_s: float | None = None
     next_line: int = 0
@@ -132,6 +134,7 @@ def _reduce_record(picture: Picture, record: dict[str, Any]) -> Picture:
                 accuracy=_number(record, "train_accuracy", picture.accuracy),
                 test_loss=_number(record, "test_loss", picture.test_loss),
                 test_accuracy=_number(record, "test_accuracy", picture.test_accuracy),
+                validation_accuracy=_number(record, "validation_accuracy", picture.validation_accuracy),
                 weights_agree=agree if isinstance(agree, bool) else picture.weights_agree,
             )
         case "end":

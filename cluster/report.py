@@ -111,7 +111,7 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for run in reversed(runs):
         epoch = run.get("epoch") or {}
-        accuracy = epoch.get("test_accuracy")
+        accuracy = epoch.get("test_accuracy", epoch.get("validation_accuracy"))
         rows.append(
             (
                 str(run["run_id"]),

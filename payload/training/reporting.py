@@ -111,37 +111,39 @@ class Reporter:
         if not self._metrics or not self._board:
             return
         self.epoch_seconds.append(seconds)
-        speed = self._clock.images / max(self._clock.seconds, 1e-9)
+        speed, part = self._clock.images / max(self._clock.seconds, 1e-9), run.evaluated
         self._metrics.event(
             "epoch",
             epoch=progress.epoch,
             train_loss=train.loss,
             train_accuracy=train.accuracy,
-            test_loss=test.loss,
-            test_accuracy=test.accuracy,
-            test_top5_accuracy=test.top5_accuracy,
             skipped_records=progress.skipped,
             images_per_s=speed,
             seconds=seconds,
             weights_agree=True,
+            **{
+                f"{part}_loss": test.loss,
+                f"{part}_accuracy": test.accuracy,
+                f"{part}_top5_accuracy": test.top5_accuracy,
+            },
         )
         self._board.epoch(
             run,
             progress.epoch,
             {
                 "loss/train": train.loss,
-                "loss/test": test.loss,
+                f"loss/{part}": test.loss,
                 "accuracy/train": train.accuracy,
-                "accuracy/test": test.accuracy,
+                f"accuracy/{part}": test.accuracy,
                 "accuracy/train top 5": train.top5_accuracy,
-                "accuracy/test top 5": test.top5_accuracy,
+                f"accuracy/{part} top 5": test.top5_accuracy,
                 "images_per_s": speed,
                 "learning_rate": run.schedule.rate(progress.epoch - 1, run.schedule.steps(progress.epoch - 1) - 1),
             },
         )
         print(
             f"epoch {progress.epoch}/{run.schedule.epochs}: loss {train.loss:.4f}, accuracy {train.accuracy:.2%}; "
-            f"test loss {test.loss:.4f}, accuracy {test.accuracy:.2%}; {speed:,.0f} images/s, {seconds:.1f} s",
+            f"{part} loss {test.loss:.4f}, accuracy {test.accuracy:.2%}; {speed:,.0f} images/s, {seconds:.1f} s",
             flush=True,
         )
 

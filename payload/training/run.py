@@ -41,6 +41,11 @@ class Run:
         """Return the settings of the run."""
         return self.config.settings
 
+    @property
+    def evaluated(self) -> str:
+        """Name the part that is evaluated on after each epoch."""
+        return "validation" if self.data.validation else "test"
+
     def training_view(self, epoch: int) -> View:
         """Say how training images are looked at in an epoch, counted from 0."""
         settings, phase = self.settings, self.schedule.phase(epoch)

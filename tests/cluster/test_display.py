@@ -26,6 +26,10 @@ def test_a_line_holds_all_that_is_known() -> None:
     )
 
 
+def test_a_run_that_validates_shows_that_accuracy() -> None:
+    assert ", validation 80.00%, test 95.00%, " in describe(dataclasses.replace(PICTURE, validation_accuracy=0.8), 3.0)
+
+
 def test_the_end_of_an_epoch_fits_on_a_narrow_terminal() -> None:
     line = describe_epoch(dataclasses.replace(PICTURE, epoch=100, epochs=100, accuracy=1.0, images_per_s=12345.0))
     assert line == "epoch 100/100, 12,345 images/s, loss 0.5000, accuracy 100.00%, test 95.00%"

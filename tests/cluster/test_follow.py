@@ -67,6 +67,17 @@ def test_a_step_is_folded_into_the_picture() -> None:
     assert picture.next_line == 2
 
 
+def test_a_run_that_validates_says_so_and_tests_at_its_end() -> None:
+    epoch = {"type": "metric", "line": 1, "record": {"event": "epoch", "epoch": 1, "validation_accuracy": 0.9}}
+    picture = fold(STATE, START, epoch)
+    assert (picture.validation_accuracy, picture.test_accuracy) == (0.9, None)
+    end = {"type": "metric", "line": 2, "record": {"event": "end", "test_accuracy": 0.8}}
+    assert (fold(STATE, START, epoch, end).validation_accuracy, fold(STATE, START, epoch, end).test_accuracy) == (
+        0.9,
+        0.8,
+    )
+
+
 def test_an_epochs_test_accuracy_stays_through_the_next_steps() -> None:
     picture = fold(STATE, START, EPOCH, {**STEP, "line": 3})
     assert (picture.test_accuracy, picture.weights_agree, picture.loss) == (0.95, True, 0.5)

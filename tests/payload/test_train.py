@@ -120,7 +120,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.horovod
 def test_two_ranks_learn_the_digits(run_dir: Path) -> None:
     result = json.loads((run_dir / "result.json").read_text())
-    assert result["test_accuracy"] >= 0.98
+    assert result["test_accuracy"] >= 0.985
     assert result["ranks"] == 2
     assert result["global_batch"] == 64
     assert result["hosts"] == ["localhost", "localhost"]

@@ -1,0 +1,64 @@
+"""Each recipe that the tests can make files for, end to end at a reduced size, on two ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.payload.data.drawings import SHAPES, write_idx
+
+pytestmark = [pytest.mark.horovod, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[4]
+LAUNCHER = [sys.executable, "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
+CHANCE = 1 / len(SHAPES)
+
+
+def trained(run_dir: Path, recipe: str, *flags: str) -> dict[str, Any]:
+    """Train on two ranks; return the result."""
+    command = [sys.executable, "-m", "payload.train", "--recipe", recipe, "--run-dir", str(run_dir), *flags]
+    done = subprocess.run(
+        [*LAUNCHER, "sh", "-c", shlex.join(command)],  # the launcher takes flags that begin as its own do for its own
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    result: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
+    return result
+
+
+def epochs(run_dir: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if record["event"] == "epoch"]
+
+
+def test_fashion_mnist_follows_its_protocol_and_learns(tmp_path: Path) -> None:
+    write_idx(tmp_path / "data", training=320, test=120)
+    run_dir = tmp_path / "run"
+    # 32 steps an epoch, so that the averages of the batch normalisation settle as they do on the real 188; four images
+    # a rank are too few to normalise over, so both ranks' count together.
+    few = ["--global-batch", "8", "--batch-norm", "synchronised"]
+    short = [*few, "--epochs", "3", "--augmented-epochs", "1", "--rate-phases", "0-2:0.001,2-:0.0001"]
+    result = trained(run_dir, "fashion-mnist", "--data-dir", str(tmp_path / "data"), *short)
+    assert result["test_accuracy"] >= 0.8 > 3 * CHANCE
+    assert (result["epochs"], result["steps"]) == (4, 4 * 32)  # 80% of 320 images in batches of 8
+    assert result["settings"]["validation_fraction"] == 0.2
+    assert all("validation_accuracy" in epoch and "test_accuracy" not in epoch for epoch in epochs(run_dir))
+    assert result["validation_accuracy"] == pytest.approx(epochs(run_dir)[-1]["validation_accuracy"], abs=1e-6)
+
+
+def test_benchmark_measures_a_network_on_synthetic_images(tmp_path: Path) -> None:
+    small = ["--network", "googlenet", "--image-size", "64", "--classes", "10", "--train-limit", "24"]
+    result = trained(tmp_path, "benchmark", *small, "--batch-per-rank", "4")
+    assert (result["steps"], result["global_batch"], result["settings"]["optimizer"]) == (3, 8, "rmsprop")
+    assert result["images_per_s"] == pytest.approx(24 / result["training_seconds"], rel=1e-3)
