@@ -70,7 +70,7 @@ def read_blueprint(run_dir: Path) -> Blueprint:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         lists = ("labels", "input_shape", "test_size")
         own: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in document.items()}
-        return Blueprint(**{**own, "settings": _settings(document["settings"])})
+        return Blueprint(**{**own, "settings": settings_from(document["settings"])})
     except FileNotFoundError:
         raise BlueprintError(f"{path}: no such file; give the directory of a run of payload.train") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -79,9 +79,11 @@ def read_blueprint(run_dir: Path) -> Blueprint:
         raise BlueprintError(f"{path}: cannot be read as the settings of a run: {error!r}") from error
 
 
-def _settings(values: dict[str, Any]) -> Settings:
-    """Make settings of JSON values, where tuples are lists."""
+def settings_from(values: dict[str, Any]) -> Settings:
+    """Make settings of JSON values, where tuples are lists. Raises SettingError, BlueprintError."""
     types = typing.get_type_hints(Settings)
+    if unknown := sorted(values.keys() - types.keys()):
+        raise BlueprintError(f"settings that this version does not have: {', '.join(unknown)}; use the one that it had")
     given: dict[str, Any] = {
         name: tuple(value) if typing.get_origin(types.get(name)) is tuple else value for name, value in values.items()
     }

@@ -30,6 +30,12 @@ class ModelCard:
     size: tuple[int, int]
     """Height and width of the images that it takes, pixels."""
     channels: int
+    rectangular: bool
+    """Whether test images of several shapes keep about their own."""
+    data_dir: str | None
+    """Where the data were that it was trained on."""
+    settings: dict[str, Any]
+    """Those of its run."""
     steps: int
     """Steps after which it was taken from its run."""
     averaged: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -23,8 +24,8 @@ def write_products(run: Run, progress: Progress, counts: Any | None) -> None:
         write_confusion(run.config.run_dir, Confusion(labels=blueprint.labels, counts=counts))
     run.reporter.pictures(run)
     if run.settings.export:
+        card = card_of(blueprint, run.state, progress.total_steps)
         with run.state.averaged():
-            card = card_of(blueprint, run.state, progress.total_steps)
             write_product(run.config.run_dir / EXPORT_DIRECTORY, run.state.model, card)
 
 
@@ -37,6 +38,9 @@ def card_of(blueprint: Blueprint, state: TrainState, steps: int) -> ModelCard:
         labels=blueprint.labels,
         size=blueprint.test_size,
         channels=blueprint.input_shape[2],
+        rectangular=blueprint.rectangular,
+        data_dir=blueprint.data_dir,
+        settings=dataclasses.asdict(blueprint.settings),
         steps=steps,
         averaged=bool(blueprint.settings.ema_decay),
         weights_sha256=state.digest().hex(),

@@ -1,0 +1,105 @@
+"""Measure a trained network on the test images: `python -m payload.evaluate --run-dir DIR`.
+
+The same images, looked at in the same way, as at the end of its run, and so the same figures. Exit status: 0 done; 1
+failed, with one line that says why; 2 wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from payload.command_line import EXIT_FAILED, Parser, add_model, quiet_tensorflow, say_error
+from payload.durable import storing
+from payload.errors import PayloadError
+from payload.training.model_card import DESCRIPTION_FILE, ModelCard, ModelError, locate, read_card
+
+COMMAND = "payload.evaluate"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit status."""
+    parser = Parser(prog=f"python -m {COMMAND}", description="Measure a trained network on the test images.")
+    add_model(parser)
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="the data set's files; default: as in its run")
+    parser.add_argument("--batch", type=int, default=0, help="images at a time; default: as memory allows for sure")
+    parser.add_argument("--confusion", type=Path, metavar="DIR", help="write confusion.json and confusion.png there")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given = parser.parse_args(list(argv))
+    if given.batch < 0:
+        parser.error(f"argument --batch: must be at least 1, not {given.batch}")
+    quiet_tensorflow()
+    try:
+        found = _evaluate(given)
+    except PayloadError as error:
+        return say_error(COMMAND, error, EXIT_FAILED)
+    print(json.dumps(found, indent=1) if given.json else "\n".join(_lines(found)))
+    return 0
+
+
+def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
+    from payload.data.catalogue import open_dataset
+    from payload.training.blueprint import settings_from
+
+    path, folder = locate(given.model or given.run_dir)
+    card = read_card(folder)
+    if card is None:
+        raise ModelError(f"{folder}: no {DESCRIPTION_FILE} says which images {path.name} was trained on")
+    data_dir = given.data_dir or (Path(card.data_dir) if card.data_dir else None)
+    part = open_dataset(settings_from(card.settings), data_dir).test
+    return {"model": str(path), "network": card.network, "dataset": card.dataset, **_measure(given, path, card, part)}
+
+
+def _measure(given: argparse.Namespace, path: Path, card: ModelCard, part: Any) -> dict[str, Any]:
+    """Return the figures over all images of a part."""
+    import numpy as np
+
+    from payload.data.batches import test_batches
+    from payload.data.parts import View
+    from payload.training.classifier import load
+    from payload.training.confusion import Confusion, write_confusion
+    from payload.training.evaluation_step import make_evaluation_step
+
+    classifier = load(path)
+    if classifier.network is None:
+        raise ModelError(f"{path}: a SavedModel gives no logits to measure; give the model.keras beside it")
+    if len(classifier.labels) != part.classes:
+        raise ModelError(f"{path}: knows {len(classifier.labels)} classes, the data have {part.classes}")
+    step = make_evaluation_step(classifier.network, confusion=True)
+    view = View(size=card.size, rectangular=card.rectangular)
+    slots = given.batch or max(1, min(512, 512 * 28 * 28 // (view.size[0] * view.size[1])))
+    sums, counts, images = np.zeros(3), np.zeros((part.classes, part.classes), np.int64), 0.0
+    began = time.monotonic()
+    for batch in test_batches(part, view, slots=slots, rank=0, ranks=1):
+        measured, confused = step(batch.images, batch.labels, batch.weights)
+        sums, counts = sums + measured.numpy(), counts + confused.numpy()
+        images += float(np.sum(batch.weights))
+    seconds = time.monotonic() - began
+    if given.confusion:
+        with storing(given.confusion):
+            given.confusion.mkdir(parents=True, exist_ok=True)
+        write_confusion(given.confusion, Confusion(labels=classifier.labels, counts=counts))
+    loss, first, five = (float(value) / max(images, 1) for value in sums)
+    return {
+        **dict(zip(("test_loss", "test_accuracy", "test_top5_accuracy"), (loss, first, five), strict=True)),
+        "images": int(images),
+        "seconds": round(seconds, 3),
+    }
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    return [
+        f"{found['network']} on {found['images']:,} test images of {found['dataset']}, {found['seconds']:.1f} s",
+        f"accuracy        {found['test_accuracy']:.2%}",
+        f"among the five  {found['test_top5_accuracy']:.2%}",
+        f"loss            {found['test_loss']:.4f}",
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,54 @@
+"""Export the network of a run, finished or stopped, from a checkpoint: `python -m payload.export --run-dir DIR`.
+
+Writes model.keras, a SavedModel and model.json into DIR/export, which appears whole or not at all. Exit status: 0
+written; 1 failed, with one line that says why; 2 wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from payload.command_line import EXIT_FAILED, Parser, quiet_tensorflow, say_error
+from payload.errors import PayloadError
+from payload.training.blueprint import read_blueprint
+
+COMMAND = "payload.export"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit status."""
+    parser = Parser(prog=f"python -m {COMMAND}", description="Export the network of a run from a checkpoint.")
+    parser.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="the run's directory")
+    parser.add_argument("--checkpoint", default="", metavar="NAME", help="as step-00000460; default: the newest")
+    parser.add_argument("--into", type=Path, metavar="DIR", help="what to make, or replace; default: RUN_DIR/export")
+    given = parser.parse_args(list(argv))
+    quiet_tensorflow()
+    try:
+        read_blueprint(given.run_dir)  # before the seconds that TensorFlow takes
+        print(_export(given))
+    except PayloadError as error:
+        return say_error(COMMAND, error, EXIT_FAILED)
+    return 0
+
+
+def _export(given: argparse.Namespace) -> str:
+    from payload.training.product import EXPORT_DIRECTORY, write_product
+    from payload.training.products import card_of
+    from payload.training.restoration import restore
+
+    found = restore(given.run_dir, given.checkpoint)
+    for fault in found.faults:
+        print(f"{COMMAND}: warning: passed over {fault}", file=sys.stderr, flush=True)
+    into: Path = given.into or given.run_dir / EXPORT_DIRECTORY
+    card = card_of(found.blueprint, found.state, found.steps)
+    with found.state.averaged():
+        write_product(into, found.state.model, card)
+    averaged = ", the moving average of its weights" if card.averaged else ""
+    return f"{into}: {card.network} of {found.checkpoint}{averaged}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from payload import evaluate
+from payload.training.settings import Settings
+
+
+def card(**changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "recipe": "digits",
+        "network": "lenet",
+        "dataset": "fashion-mnist",
+        "labels": ["0", "1"],
+        "size": [28, 28],
+        "channels": 1,
+        "rectangular": False,
+        "data_dir": "/absent/data",
+        "settings": dataclasses.asdict(Settings(dataset="fashion-mnist")),
+        "steps": 1,
+        "averaged": False,
+        "weights_sha256": "",
+        "versions": {},
+    }
+    return {**values, **changes}
+
+
+def export(folder: Path, document: dict[str, Any] | None) -> Path:
+    (folder / "model.keras").write_bytes(b"not looked at")
+    if document is not None:
+        (folder / "model.json").write_text(json.dumps(document))
+    return folder
+
+
+@pytest.mark.parametrize("words", [[], ["--model", "m", "--batch", "-1"], ["--model", "m", "extra"]])
+def test_wrong_arguments_end_with_2_and_one_line(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        evaluate.main(words)
+    said = capsys.readouterr().err
+    assert (ended.value.code, said.count("\n")) == (2, 1)
+    assert said.startswith("payload.evaluate: error: ")
+
+
+def test_data_that_are_not_there_are_named_before_tensorflow_is_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate.main(["--model", str(export(tmp_path, card()))]) == 1
+    assert "/absent/data" in capsys.readouterr().err
+    assert evaluate.main(["--model", str(tmp_path), "--data-dir", str(tmp_path / "elsewhere")]) == 1
+    assert "elsewhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        (None, "no model.json says which images"),
+        (card(settings={"epochs": 0}), "--epochs 0: must be 1 to"),
+        (card(settings={"colour": 1}), "colour"),
+    ],
+)
+def test_a_model_that_does_not_say_what_it_was_trained_on_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], document: dict[str, Any] | None, says: str
+) -> None:
+    assert evaluate.main(["--model", str(export(tmp_path, document))]) == 1
+    said = capsys.readouterr().err
+    assert (said.count("\n"), says in said) == (1, True)

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from payload import export
+
+
+def test_wrong_arguments_end_with_2_and_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        export.main(["--rundir", "x"])
+    assert ended.value.code == 2
+    assert "the following arguments are required: --run-dir" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [(None, "no such file; give the directory of a run"), ("{", "cannot be read as the settings of a run")],
+)
+def test_a_directory_that_is_no_runs_is_refused_before_tensorflow_is_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, says: str
+) -> None:
+    if text is not None:
+        (tmp_path / "settings.json").write_text(text)
+    assert export.main(["--run-dir", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert (said.count("\n"), says in said) == (1, True)
