@@ -6,7 +6,8 @@ import dataclasses
 from typing import Final
 
 DEFAULT_CYCLE_TIME_MS: Final = 5.0
-"""Horovod's own 1 ms wakes its background thread so often that it takes the cores of the compute."""
+"""For a user's program, whose steps nobody knows. Horovod's own 1 ms wakes its background thread so often that it takes
+the cores of the compute. The payload's own ranks choose theirs by the step (`payload.tuning`)."""
 
 
 class KnobError(ValueError):
@@ -24,7 +25,8 @@ class Knobs:
     fusion_threshold_mb: int | None = None
     """Size of the buffer in which small gradients travel together, MiB; 0: each alone. Horovod's default: 128."""
     cycle_time_ms: float | None = None
-    """How often the background thread gathers gradients. None: 5 ms, or the autotuner's choice."""
+    """How often the background thread gathers gradients. None: what the payload's ranks choose, 5 ms for a program of
+    the user's own, or the autotuner's choice."""
     cache_capacity: int | None = None
     """Names of tensors that need no negotiation any more. Horovod's default: 1024; 0: none."""
     hierarchical_allreduce: bool = False
@@ -41,10 +43,13 @@ class Knobs:
         _within("cycle_time_ms", self.cycle_time_ms, 0.01, 60_000)
         _within("cache_capacity", self.cache_capacity, 0, 1 << 30)
 
-    def flags(self, run_directory: str) -> list[str]:
-        """Build horovodrun's flags; what it writes goes to `run_directory`."""
+    def flags(self, run_directory: str, *, ranks_choose: bool = False) -> list[str]:
+        """Build horovodrun's flags; what it writes goes to `run_directory`.
+
+        `ranks_choose`: the ranks set for themselves what no flag gives.
+        """
         cycle_time_ms = self.cycle_time_ms
-        if cycle_time_ms is None and not self.autotune:
+        if cycle_time_ms is None and not self.autotune and not ranks_choose:
             cycle_time_ms = DEFAULT_CYCLE_TIME_MS
         numbers = (
             ("--fusion-threshold-mb", self.fusion_threshold_mb),

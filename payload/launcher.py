@@ -47,7 +47,7 @@ def horovodrun(launch: Launch, python: str, rank: Sequence[str] = ()) -> list[st
         "--gloo",
         *interface,
         *("--start-timeout", str(start_timeout_s(len(launch.hosts)))),
-        *launch.knobs.flags(launch.run_directory),
+        *launch.knobs.flags(launch.run_directory, ranks_choose=not launch.program),
         *(rank or (python, "-m", "payload.rank", launch.run_directory)),
     ]
 

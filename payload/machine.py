@@ -44,3 +44,18 @@ def processor_name(cpuinfo: str) -> str | None:
         if key.strip() == "model name" and value.strip():
             return " ".join(value.split())
     return None
+
+
+def vector_bits(cpuinfo: str) -> int:
+    """Return the width of the first processor's vectors by the flags of /proc/cpuinfo; 128 where it names none."""
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "flags":
+            flags = value.split()
+            return 512 if "avx512f" in flags else 256 if "avx2" in flags else 128
+    return 128
+
+
+def this_vector_bits() -> int:
+    """Return the width of this machine's vectors."""
+    return vector_bits(PROCESSORS.read_text() if PROCESSORS.exists() else "")

@@ -21,6 +21,7 @@ from payload.data.catalogue import open_dataset
 from payload.data.local_copy import local_directory
 from payload.data.parts import Parts
 from payload.errors import PayloadError
+from payload.training.arrangement import arrange
 from payload.training.config import TrainConfig
 from payload.training.records import RESULT_FILE, Provenance
 from payload.training.settings import SettingError
@@ -67,6 +68,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = TrainConfig.from_argv(argv, ranks=int(os.environ.get("HOROVOD_SIZE", "1")))
         stop = StopRequest(config.run_dir, watch_file=rank == 0)
+        arrangement = arrange(config.settings, os.environ)
         data = _prepare(config)
     except SettingError as error:
         return _fail_early(error, rank, EXIT_USAGE)
@@ -84,6 +86,7 @@ def main(argv: Sequence[str]) -> int:
             host=os.environ.get("HOROVOD_HOSTNAME"),
             started=started,
             stop_requested=stop,
+            arrangement=arrangement,
         )
     except PayloadError as error:
         # Rank 0 tells what all know; that a rank is lost is told by each that is left, for it may be rank 0.

@@ -93,7 +93,7 @@ def push(c: Context, set_: list[str], json: bool = False, key: str = "") -> None
         "secret": "variable for the ranks from your environment, as NAME, or from a file, as NAME=@FILE; in no record",
         "env": "variable for the ranks, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
         "fusion_threshold_mb": "Horovod: MiB of gradients that travel together; default: 128",
-        "cycle_time_ms": "Horovod: how often gradients are gathered; default: 5, or the autotuner's choice",
+        "cycle_time_ms": "Horovod: ms between gatherings of gradients; default: by the step, 5 for a program of yours",
         "cache_capacity": "Horovod: tensors that need no negotiation any more; default: 1024",
         "hierarchical_allreduce": "Horovod: within hosts first, then between them; needs a GPU build and MPI",
         "hierarchical_allgather": "Horovod: the same for allgather",

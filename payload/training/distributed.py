@@ -99,8 +99,7 @@ def version() -> str:
 
 def with_hosts(ranks: Ranks, host: str | None) -> Ranks:
     """Add the names of all ranks' hosts (collective). `host`: this one's name; None: as the system has it."""
-    names = hvd.allgather_object(host or socket.gethostname(), name="hosts")
-    return dataclasses.replace(ranks, hosts=tuple(names))
+    return dataclasses.replace(ranks, hosts=gather_values(host or socket.gethostname(), name="hosts"))
 
 
 def broadcast_variables(variables: Sequence[Any]) -> None:
@@ -112,6 +111,11 @@ def broadcast_value(value: T, *, name: str) -> T:
     """Return rank 0's value on all ranks (collective)."""
     received: T = hvd.broadcast_object(value, root_rank=0, name=name)
     return received
+
+
+def gather_values(value: T, *, name: str) -> tuple[T, ...]:
+    """Return the values of all ranks, by rank, on all of them (collective)."""
+    return tuple(hvd.allgather_object(value, name=name))
 
 
 def size() -> int:

@@ -53,6 +53,8 @@ def write_outcome(
         weights_sha256=run.state.digest().hex(),
         parameters=run.state.model.count_params(),
         settings=dataclasses.asdict(run.settings),
+        arrangement=run.arrangement.values(),
+        placements=run.placements,
         versions=_versions(),
         payload_hash=provenance.payload_hash,
         git_commit=provenance.git_commit,

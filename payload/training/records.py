@@ -124,6 +124,10 @@ class Result:
     parameters: int
     settings: Mapping[str, Any]
     """Every setting of the run."""
+    arrangement: Mapping[str, Any]
+    """What was chosen for rank 0: threads, Horovod's settings, and from what."""
+    placements: tuple[str, ...]
+    """Cores, memory and GPU of each rank, by rank."""
     versions: Mapping[str, str]
     """Versions of python, tensorflow, keras, horovod and numpy."""
     payload_hash: str | None

@@ -75,6 +75,7 @@ class Reporter:
             resumed_from=beginning.resumed_from,
             passed_over="; ".join(beginning.faults) or None,
             changed="; ".join(beginning.changes) or None,
+            **run.arrangement.values(),
         )
         for fault in beginning.faults:
             print(f"payload.train: warning: passed over {fault}", flush=True)
@@ -87,6 +88,7 @@ class Reporter:
             f"{run.schedule.phase(0).global_batch} on {run.ranks.size} ranks ({hosts}){resumed}",
             flush=True,
         )
+        print(run.arrangement, flush=True)
 
     def step(self, run: Run, progress: Progress, values: StepFigures) -> None:
         """Report a step, at most twice a second."""

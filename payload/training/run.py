@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from payload.data.parts import Parts, View
+from payload.training.arrangement import Arrangement
 from payload.training.cadence import Cadence
 from payload.training.checkpoint_writer import CheckpointWriter
 from payload.training.config import TrainConfig
@@ -25,6 +26,10 @@ class Run:
     config: TrainConfig
     data: Parts
     ranks: Ranks
+    arrangement: Arrangement
+    """What was chosen for this rank."""
+    placements: tuple[str, ...]
+    """Cores, memory and GPU of each rank, by rank, in words."""
     state: TrainState
     writer: CheckpointWriter
     """Of checkpoints; only rank 0 has anything to write."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import os
 import time
 from collections.abc import Callable
 from typing import Final
@@ -16,6 +15,7 @@ from payload.data.batches import training_batches
 from payload.data.parts import Batch, Parts
 from payload.errors import PayloadError
 from payload.training import distributed
+from payload.training.arrangement import Arrangement
 from payload.training.cadence import Cadence
 from payload.training.checkpoint_writer import CheckpointWriter
 from payload.training.checkpoints import CheckpointStore
@@ -33,7 +33,6 @@ from payload.training.reporting import Reporter
 from payload.training.run import Outcome, Run
 from payload.training.sameness import lasting
 from payload.training.schedule import Schedule, schedule_for
-from payload.training.settings import Settings
 from payload.training.state import TrainState, new_state
 from payload.training.supply import Supply, empty_batch
 from payload.training.training_step import make_train_step
@@ -60,13 +59,15 @@ def train_and_evaluate(
     host: str | None,
     started: float,
     stop_requested: Callable[[], bool],
+    arrangement: Arrangement,
 ) -> Outcome:
     """Train until the last epoch or until a stop is asked for; rank 0 writes records, checkpoints and the result.
 
-    `started`: unix time at which the process began. Raises PayloadError, on all ranks.
+    `started`: unix time at which the process began; `arrangement`: what was chosen for this rank. Raises PayloadError,
+    on all ranks.
     """
     with distributed.losses_told():
-        return _train_and_evaluate(config, data, provenance, host, started, stop_requested)
+        return _train_and_evaluate(config, data, provenance, host, started, stop_requested, arrangement)
 
 
 def _train_and_evaluate(
@@ -76,10 +77,11 @@ def _train_and_evaluate(
     host: str | None,
     started: float,
     stop_requested: Callable[[], bool],
+    arrangement: Arrangement,
 ) -> Outcome:
     settings = config.settings
     ranks = distributed.join()
-    _set_threads(settings, ranks)
+    _set_threads(arrangement)
     ranks = distributed.with_hosts(ranks, host)
     distributed.require_agreement(
         ranks, data.digest(), what="data", when="at the start", advice="Give every rank the same files"
@@ -98,6 +100,8 @@ def _train_and_evaluate(
             config=config,
             data=data,
             ranks=ranks,
+            arrangement=arrangement,
+            placements=distributed.gather_values(str(arrangement.placement), name="placements"),
             state=state,
             writer=writer,
             cadence=Cadence(
@@ -267,8 +271,7 @@ def _require_equal_weights(ranks: Ranks, state: TrainState, when: str) -> None:
     distributed.require_agreement(ranks, state.digest(), what="weights", when=when, advice=_ADVICE)
 
 
-def _set_threads(settings: Settings, ranks: Ranks) -> None:
-    """Give this rank its share of the cores. TensorFlow would start as many threads as the host has cores, per rank."""
-    threads = settings.intra_op_threads or max(1, len(os.sched_getaffinity(0)) // ranks.local_size)
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(settings.inter_op_threads or 1)
+def _set_threads(arrangement: Arrangement) -> None:
+    """Start as many threads as this rank has cores. TensorFlow would start as many as the host has, per rank."""
+    tf.config.threading.set_intra_op_parallelism_threads(arrangement.tuning.intra_op_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(arrangement.tuning.inter_op_threads)

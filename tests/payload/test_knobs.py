@@ -9,8 +9,10 @@ import pytest
 from payload.knobs import KnobError, Knobs
 
 
-def test_without_any_only_the_cycle_is_set() -> None:
+def test_without_any_only_the_cycle_is_set_and_not_even_that_where_the_ranks_choose() -> None:
     assert Knobs().flags("/r") == ["--cycle-time-ms", "5"]
+    assert Knobs().flags("/r", ranks_choose=True) == []
+    assert Knobs(cycle_time_ms=2.5).flags("/r", ranks_choose=True) == ["--cycle-time-ms", "2.5"]
 
 
 def test_the_autotuner_is_left_free_in_all_that_was_not_given() -> None:

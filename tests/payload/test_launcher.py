@@ -19,8 +19,15 @@ def test_horovodrun_gets_every_slot_of_every_host_in_order() -> None:
     assert shlex.join(horovodrun(make_launch(), PYTHON)) == (
         f"{PYTHON} -m payload.horovodrun -np 8"
         " -H deeplearning-worker1:4,deeplearning-worker2:4 --gloo --network-interfaces ens5 --start-timeout 70"
-        f" --cycle-time-ms 5 {PYTHON} -m payload.rank /mnt/efs/runs/20261120-121314-digits-ab12"
+        f" {PYTHON} -m payload.rank /mnt/efs/runs/20261120-121314-digits-ab12"
     )
+
+
+def test_a_program_of_the_users_gets_a_cycle_and_the_payloads_ranks_choose_theirs() -> None:
+    own = make_launch(program="fedcba9876543210", command=("train.py",))
+    assert "--cycle-time-ms 5" in shlex.join(horovodrun(own, PYTHON))
+    assert "--cycle-time-ms" not in horovodrun(make_launch(), PYTHON)
+    assert "--cycle-time-ms 2" in shlex.join(horovodrun(make_launch(knobs=Knobs(cycle_time_ms=2)), PYTHON))
 
 
 def test_horovod_probes_the_interfaces_only_where_none_is_known() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,26 @@ import pytest
 
 from payload.models.registry import NETWORKS, Network, parameter_count
 from payload.models.registry import network as named
+from payload.models.work import WORK
 
 pytestmark = pytest.mark.tensorflow
 
 TRAINED = [network for network in NETWORKS if network.name != "resnet152"]
 """ResNet-152 has the blocks of ResNet-50, three times as many."""
 WITH_DROPOUT = ("alexnet", "fashion-vgg", "googlenet", "inception-v3", "vgg16")
+
+
+def multiply_adds(model: Any) -> int:
+    """Add up the layers that multiply: each weight of a kernel counts once for each place that it is used at."""
+    import keras
+
+    total = 0
+    for layer in model._flatten_layers(include_self=False):
+        if isinstance(layer, keras.layers.Conv2D):
+            total += math.prod(layer.kernel.shape) * math.prod(layer.output.shape[1:3])
+        elif isinstance(layer, keras.layers.Dense):
+            total += math.prod(layer.kernel.shape)
+    return total
 
 
 @pytest.fixture(autouse=True)
@@ -34,10 +49,11 @@ def no_random_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
-def test_it_has_the_published_number_of_weights(network: Network, no_random_weights: None) -> None:
+def test_it_has_the_published_number_of_weights_and_the_stated_work(network: Network, no_random_weights: None) -> None:
     model = network.build(network.image_shape, network.classes)
     assert parameter_count(model) == network.parameters
     assert model.output_shape == (None, network.classes)
+    assert multiply_adds(model) == WORK[network.name].multiply_adds
 
 
 @pytest.mark.parametrize("network", TRAINED, ids=lambda network: network.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from payload.data.parts import Batch, DataError, Parts, View
 from payload.durable import StorageError
 from payload.errors import PayloadError
 from payload.training import distributed, trainer
+from payload.training.arrangement import arrange
 from payload.training.config import TrainConfig
 from payload.training.distributed import RankFailedError, Ranks
 from payload.training.records import Provenance
@@ -50,7 +52,13 @@ def configuration(run_dir: Path, *flags: str) -> TrainConfig:
 
 def train(config: TrainConfig, stop: Callable[[], bool] = lambda: False) -> Outcome:
     return trainer.train_and_evaluate(
-        config, DATA, provenance=NOBODY, host=None, started=time.time(), stop_requested=stop
+        config,
+        DATA,
+        provenance=NOBODY,
+        host=None,
+        started=time.time(),
+        stop_requested=stop,
+        arrangement=arrange(config.settings, os.environ),
     )
 
 

@@ -26,6 +26,7 @@ from payload.data.parts import Batch, DataError, Parts
 from payload.errors import PayloadError
 from payload.train import StopRequest
 from payload.training import distributed, trainer
+from payload.training.arrangement import arrange
 from payload.training.checkpoints import read_header
 from payload.training.config import TrainConfig
 from payload.training.continuation import store_for
@@ -58,7 +59,13 @@ def configuration(run_dir: Path, *flags: str) -> TrainConfig:
 
 def train(config: TrainConfig, stop: Callable[[], bool] = lambda: False) -> Outcome:
     return trainer.train_and_evaluate(
-        config, DATA, provenance=NOBODY, host=None, started=time.time(), stop_requested=stop
+        config,
+        DATA,
+        provenance=NOBODY,
+        host=None,
+        started=time.time(),
+        stop_requested=stop,
+        arrangement=arrange(config.settings, os.environ),
     )
 
 

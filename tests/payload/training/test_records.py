@@ -43,6 +43,8 @@ def result(**changes: Any) -> Result:
         "resumed_from": None,
         "weights_sha256": "00",
         "parameters": 431080,
+        "arrangement": {"cycle_time_ms": 5.0},
+        "placements": ("CPUs 0", "CPUs 1"),
         "versions": {"python": "3.11"},
         "payload_hash": None,
         "git_commit": None,

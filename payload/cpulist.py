@@ -1,0 +1,32 @@
+"""The kernel's list format for CPUs and memory nodes, such as `0-3,8,10-11`. Standard library only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+LARGEST: Final = 1 << 16
+"""More CPUs than any kernel is built for: a damaged list shall not fill the memory."""
+
+
+def parse_list(text: str) -> frozenset[int]:
+    """Parse a list; an empty one is empty. Raises ValueError, which quotes the part that is none."""
+    found: set[int] = set()
+    for part in text.strip().split(",") if text.strip() else ():
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part, re.ASCII)
+        if not match or not int(match[1]) <= int(match[2] or match[1]) < LARGEST:
+            raise ValueError(f"{part!r} is no number and no range of them")
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return frozenset(found)
+
+
+def show_list(numbers: Iterable[int]) -> str:
+    """Write numbers as a list, neighbours as ranges."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
