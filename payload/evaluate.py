@@ -26,7 +26,9 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit status."""
     parser = Parser(prog=f"python -m {COMMAND}", description="Measure a trained network on the test images.")
     add_model(parser)
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="the data set's files; default: as in its run")
+    parser.add_argument(
+        "--data-dir", metavar="DIR", help="the data set's files, or s3://BUCKET/PREFIX; default: as in its run"
+    )
     parser.add_argument("--batch", type=int, default=0, help="images at a time; default: as memory allows for sure")
     parser.add_argument("--confusion", type=Path, metavar="DIR", help="write confusion.json and confusion.png there")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -44,14 +46,15 @@ def main(argv: Sequence[str]) -> int:
 
 def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
     from payload.data.catalogue import open_dataset
+    from payload.data.local_copy import local_directory
     from payload.training.blueprint import settings_from
 
     path, folder = locate(given.model or given.run_dir)
     card = read_card(folder)
     if card is None:
         raise ModelError(f"{folder}: no {DESCRIPTION_FILE} says which images {path.name} was trained on")
-    data_dir = given.data_dir or (Path(card.data_dir) if card.data_dir else None)
-    part = open_dataset(settings_from(card.settings), data_dir).test
+    data_dir = given.data_dir or card.data_dir
+    part = open_dataset(settings_from(card.settings), local_directory(data_dir) if data_dir else None).test
     return {"model": str(path), "network": card.network, "dataset": card.dataset, **_measure(given, path, card, part)}
 
 

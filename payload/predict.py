@@ -48,10 +48,11 @@ def _predict(given: argparse.Namespace) -> list[dict[str, Any]]:
     for path in given.images:  # before the seconds that TensorFlow takes
         read_images([path], size=(1, 1), channels=1)
     classifier = load(given.model or given.run_dir, (given.size, given.size) if given.size else None)
+    margin = classifier.card.margin if classifier.card else 1.0
     found: list[dict[str, Any]] = []
     for first in range(0, len(given.images), BATCH):
         paths = given.images[first : first + BATCH]
-        images = read_images(paths, size=classifier.size, channels=classifier.channels)
+        images = read_images(paths, size=classifier.size, channels=classifier.channels, fraction=margin)
         for path, row in zip(paths, classifier.probabilities(images), strict=True):
             classes = [
                 {"class": each.label, "number": each.number, "probability": each.probability}

@@ -22,19 +22,24 @@ NAMES: Final = {
 """As those who published the data set call them."""
 
 
-def class_names(dataset: str, classes: int, directory: str | Path | None) -> tuple[str, ...]:
-    """Return a name for each class: from the directory's labels.txt, else the published ones, else numbers.
+def class_names(dataset: str, classes: int, *directories: str | Path | None) -> tuple[str, ...]:
+    """Return a name for each class: from the first directory with a labels.txt, as published, or numbers.
 
     Raises DataError where the file does not name each class, or cannot be read.
     """
-    path = Path(directory or "") / LABELS_FILE
-    if directory and "://" not in str(directory) and path.exists():
-        try:
-            names = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: cannot be read: {error}; it must have a name a line") from error
-        if len(names) != classes:
-            raise DataError(f"{path}: {len(names)} names for {classes} classes; it must have one a line for each")
-        return names
+    for directory in directories:
+        path = Path(directory or "") / LABELS_FILE
+        if directory and "://" not in str(directory) and path.exists():
+            return _read(path, classes)
     known = NAMES.get(dataset, ())
     return known if len(known) == classes else tuple(str(number) for number in range(classes))
+
+
+def _read(path: Path, classes: int) -> tuple[str, ...]:
+    try:
+        names = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read: {error}; it must have a name a line") from error
+    if len(names) != classes:
+        raise DataError(f"{path}: {len(names)} names for {classes} classes; it must have one a line for each")
+    return names

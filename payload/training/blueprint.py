@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from payload.data.labels import class_names
+from payload.data.records import MARGIN, RecordPart
 from payload.durable import replace_file
 from payload.errors import PayloadError
 from payload.training.settings import Settings
@@ -39,6 +40,8 @@ class Blueprint:
     """Height and width of test images at the end of the run."""
     rectangular: bool
     """Whether test images then keep about their shape."""
+    margin: float
+    """Part of a test image's shorter side that is looked at."""
     settings: Settings
 
 
@@ -50,12 +53,21 @@ def blueprint_of(run: Run) -> Blueprint:
         recipe=run.config.recipe.name,
         variant=run.config.variant.name if run.config.variant else None,
         data_dir=run.config.data_dir,
-        labels=class_names(run.settings.dataset, run.data.test.classes, run.config.data_dir),
+        labels=names_of(run),
         input_shape=(height, width, channels),
         test_size=view.size,
         rectangular=view.rectangular,
+        margin=MARGIN if isinstance(run.data.test, RecordPart) else 1.0,
         settings=run.settings,
     )
+
+
+def names_of(run: Run) -> tuple[str, ...]:
+    """Return the names of a run's classes. Raises DataError where they cannot be read."""
+    part = run.data.test
+    places = [records.directory for records in part.sets] if isinstance(part, RecordPart) else []
+    beside = [directory for place in places for directory in (place, place.parent)]
+    return class_names(run.settings.dataset, part.classes, run.config.data_dir, *beside)
 
 
 def write_blueprint(run_dir: Path, blueprint: Blueprint) -> None:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from payload.data.batches import test_batches, training_batches
-from payload.data.labels import class_names
 from payload.data.parts import View
+from payload.training.blueprint import names_of
 from payload.training.events import Events, markdown_table
 from payload.training.measures import pixels
 from payload.training.mosaic import Pixels, enlarged, filter_pictures, mosaic
@@ -84,7 +84,7 @@ class Board:
                 keras.Model(model.inputs, [before, model.outputs[0]]),
                 test_batches(chosen, view, slots=SLOTS, rank=0, ranks=1),
             )
-        names = class_names(run.settings.dataset, part.classes, run.config.data_dir)
+        names = names_of(run)
         write_projector(
             self.directory,
             features=features,

@@ -32,6 +32,8 @@ class ModelCard:
     channels: int
     rectangular: bool
     """Whether test images of several shapes keep about their own."""
+    margin: float
+    """Part of a test image's shorter side that is looked at."""
     data_dir: str | None
     """Where the data were that it was trained on."""
     settings: dict[str, Any]

@@ -39,6 +39,7 @@ def card_of(blueprint: Blueprint, state: TrainState, steps: int) -> ModelCard:
         size=blueprint.test_size,
         channels=blueprint.input_shape[2],
         rectangular=blueprint.rectangular,
+        margin=blueprint.margin,
         data_dir=blueprint.data_dir,
         settings=dataclasses.asdict(blueprint.settings),
         steps=steps,

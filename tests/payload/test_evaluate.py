@@ -20,6 +20,7 @@ def card(**changes: Any) -> dict[str, Any]:
         "size": [28, 28],
         "channels": 1,
         "rectangular": False,
+        "margin": 1.0,
         "data_dir": "/absent/data",
         "settings": dataclasses.asdict(Settings(dataset="fashion-mnist")),
         "steps": 1,

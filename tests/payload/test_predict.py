@@ -62,7 +62,8 @@ def test_images_of_any_size_are_told_with_their_likeliest_classes(
     model.layers[-1].bias.assign([1.0, 3.0, 2.0])
     card = ModelCard(
         recipe="digits", network="lenet", dataset="digits", labels=("cat", "dog", "cow"), size=(28, 28), channels=1,
-        steps=1, averaged=False, rectangular=False, data_dir=None, settings={}, weights_sha256="", versions={},
+        steps=1, averaged=False, rectangular=False, margin=1.0, data_dir=None, settings={},
+        weights_sha256="", versions={},
     )  # fmt: skip
     write_product(tmp_path / "run" / "export", model, card)
     words = ["--run-dir", str(tmp_path / "run"), str(image), str(image)]

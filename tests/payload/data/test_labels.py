@@ -21,7 +21,10 @@ def test_other_classes_are_numbered() -> None:
 
 def test_a_file_beside_the_data_names_them(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("Zürich\n\n tench, Tinca tinca \n", encoding="utf-8")
-    assert class_names("imagenet", 2, tmp_path) == ("Zürich", "tench, Tinca tinca")
+    assert class_names("imagenet", 2, None, "s3://bucket/imagenet", tmp_path / "160", tmp_path) == (
+        "Zürich",
+        "tench, Tinca tinca",
+    )
 
 
 @pytest.mark.parametrize("content", [b"one\n", b"\xff\xfe\n\n"])

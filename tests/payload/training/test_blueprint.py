@@ -20,6 +20,7 @@ def blueprint(settings: Settings) -> Blueprint:
         input_shape=(None, None, 3),
         test_size=(28, 30),
         rectangular=True,
+        margin=0.875,
         settings=settings,
     )
 

@@ -16,6 +16,7 @@ CARD = ModelCard(
     size=(28, 28),
     channels=1,
     rectangular=False,
+    margin=0.875,
     data_dir=None,
     settings={"epochs": 3},
     steps=3,

@@ -24,6 +24,7 @@ CARD = ModelCard(
     size=(32, 32),
     channels=3,
     rectangular=False,
+    margin=0.875,
     data_dir=None,
     settings={"epochs": 3},
     steps=7,
