@@ -19,6 +19,7 @@ AUTOTUNE: Final = "HOROVOD_AUTOTUNE"
 OMP_THREADS: Final = "OMP_NUM_THREADS"
 OMP_WAIT: Final = "KMP_BLOCKTIME"
 ONEDNN: Final = "TF_ENABLE_ONEDNN_OPTS"
+CALLER_THREAD: Final = "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"
 
 GFLOPS_512_BITS: Final = 60.0
 """What one core with 512-bit vectors makes of ResNet-50 and LeNet, 1e9 operations a second: 50 to 75 measured."""
@@ -115,12 +116,14 @@ def tune(
     variables = {OMP_THREADS: str(intra), OMP_WAIT: "1"}
     if vector_bits >= 256:  # x86: TensorFlow leaves oneDNN off on cores without instructions made for networks
         variables[ONEDNN] = "1"
+        if intra == 1:  # the pool's one thread would compute while the thread that called it waits
+            variables[CALLER_THREAD] = "1"
     cycle: float | None = None
     buffer: int | None = None
     if job.ranks > 1 and step is not None and not _on(environ, AUTOTUNE):
         cycle, buffer = cycle_ms(step, job.ranks), buffer_mib(job.gradient_mib)
         variables |= {CYCLE_TIME: f"{cycle:g}", FUSION_THRESHOLD: str(buffer << 20)}
-    known = (CYCLE_TIME, FUSION_THRESHOLD, AUTOTUNE, OMP_THREADS, OMP_WAIT, ONEDNN)
+    known = (CYCLE_TIME, FUSION_THRESHOLD, AUTOTUNE, OMP_THREADS, OMP_WAIT, ONEDNN, CALLER_THREAD)
     settings = {"intra_op_threads": intra_op_threads, "inter_op_threads": inter_op_threads}
     return Tuning(
         intra_op_threads=intra,

@@ -67,6 +67,14 @@ def test_onednn_is_turned_on_where_vectors_are_wide(bits: int, on: str | None) -
     assert dict(tune(job(), on_cores(1), vector_bits=bits, environ={}).variables).get("TF_ENABLE_ONEDNN_OPTS") == on
 
 
+def test_the_only_thread_of_a_rank_computes_by_itself() -> None:
+    def caller(cores: int) -> str | None:
+        chosen = tune(job(), on_cores(cores), vector_bits=512, environ={})
+        return dict(chosen.variables).get("TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD")
+
+    assert (caller(1), caller(2)) == ("1", None)
+
+
 @given(step=st.floats(0.01, 1e6), ranks=st.integers(2, 512))
 def test_the_cycle_costs_least_of_all_within_its_bounds(step: float, ranks: int) -> None:
     def cost(cycle: float) -> float:

@@ -17,6 +17,9 @@ BATCH_SIZES: Final = (1, 32, 64, 96, 128)
 """What AWS and Intel measured for "AWS Works with Intel to Enable Optimized Deep Learning Frameworks" (2018)."""
 
 Mode = Literal["training", "inference"]
+Variant = Literal["tuned", "stock", "onednn-off"]
+"""How a cell runs: as the payload chooses (`payload.tuning`); as TensorFlow comes, with its pools of a thread for each
+logical CPU; or as the payload chooses without oneDNN, the stand-in for TensorFlow before its Intel optimisations."""
 
 
 class BenchmarkConfigError(PayloadError, ValueError):
@@ -38,16 +41,15 @@ class Cell:
     """Side of the images, pixels."""
     mode: Mode
     """One training step (forward, backward, update), or one forward pass."""
-    onednn: bool
-    """Whether TensorFlow may use oneDNN's kernels, its default on x86."""
+    variant: Variant
     steps: int
     """Steps that are timed; their median counts."""
     warmup_steps: int
     """Steps before them: the first compiles the graph, and allocations settle in the second."""
     intra_op_threads: int
-    """Threads within one operation; 0: one for each core that the process may use."""
+    """Threads within one operation; 0: one for each physical core that the process may use."""
     inter_op_threads: int
-    """Operations run at a time."""
+    """Operations run at a time; 0: by the network's branches."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,10 +65,11 @@ class BenchmarkConfig:
     """Enough for a median that a single disturbance does not move; the source took the mean of 100."""
     warmup_steps: int = 2
     compare_onednn: bool = False
-    """Measure each cell again with oneDNN off, the stand-in for TensorFlow before its Intel optimisations."""
+    """Measure each cell again with oneDNN off."""
+    compare_tuned: bool = False
+    """Measure each cell again as TensorFlow comes."""
     intra_op_threads: int = 0
-    inter_op_threads: int = 1
-    """One, as the source advises for networks that are chains."""
+    inter_op_threads: int = 0
     cell_timeout_s: float = 1800
     json_path: Path | None = None
     """Where to write what was measured, after each cell."""
@@ -84,6 +87,13 @@ class BenchmarkConfig:
             if size < known.smallest_size:
                 raise ImageShapeError(known, size, size)
 
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Return how each cell is measured."""
+        stock: tuple[Variant, ...] = ("stock",) if self.compare_tuned else ()
+        off: tuple[Variant, ...] = ("onednn-off",) if self.compare_onednn else ()
+        return ("tuned", *stock, *off)
+
     def cells(self) -> tuple[Cell, ...]:
         """Return the measurements in order; a comparison stands beside what it is compared with."""
         return tuple(
@@ -92,7 +102,7 @@ class BenchmarkConfig:
                 batch_size=batch_size,
                 image_size=self.image_size or known.image_size,
                 mode=self.mode,
-                onednn=onednn,
+                variant=variant,
                 steps=self.steps,
                 warmup_steps=self.warmup_steps,
                 intra_op_threads=self.intra_op_threads,
@@ -100,7 +110,7 @@ class BenchmarkConfig:
             )
             for known in self.networks
             for batch_size in self.batch_sizes
-            for onednn in ((True, False) if self.compare_onednn else (True,))
+            for variant in self.variants
         )
 
     @classmethod
@@ -161,8 +171,9 @@ def _parser() -> argparse.ArgumentParser:
     flag("--steps", type=int, default=default.steps, help="steps timed; their median counts")
     flag("--warmup-steps", type=int, default=default.warmup_steps, help="steps before them")
     flag("--compare-onednn", action="store_true", help="measure each cell also with TF_ENABLE_ONEDNN_OPTS=0")
-    flag("--intra-op-threads", type=int, default=default.intra_op_threads, help="0: one a core")
-    flag("--inter-op-threads", type=int, default=default.inter_op_threads, help="0: TensorFlow's choice")
+    flag("--compare-tuned", action="store_true", help="measure each cell also as TensorFlow comes, untuned")
+    flag("--intra-op-threads", type=int, default=default.intra_op_threads, help="0: one a physical core")
+    flag("--inter-op-threads", type=int, default=default.inter_op_threads, help="0: by the network's branches")
     flag("--cell-timeout-s", type=float, default=default.cell_timeout_s, help="longest time for one cell, seconds")
     flag("--json", dest="json_path", type=Path, help="file for all that was measured")
     return parser

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from payload.benchmark_config import Cell
-from payload.benchmark_table import CellOutputError, CellResult, Figures, describe, document, table
+from payload.benchmark.config import Cell
+from payload.benchmark.table import CellOutputError, CellResult, Figures, describe, document, table
 from payload.machine import Machine
 
 CELL = Cell(
@@ -14,7 +14,7 @@ CELL = Cell(
     batch_size=32,
     image_size=224,
     mode="training",
-    onednn=True,
+    variant="tuned",
     steps=3,
     warmup_steps=2,
     intra_op_threads=0,
@@ -26,11 +26,12 @@ FIGURES = Figures(
     cores_used=1.934,
     peak_memory_mib=2345.6,
     parameters=25_557_032,
+    chosen="intra-op 2",
     tensorflow="2.21.0",
     keras="3.15.1",
 )
 SLOWER = dataclasses.replace(FIGURES, step_seconds=(8.0, 8.0, 8.1))
-OFF = dataclasses.replace(CELL, onednn=False)
+OFF = dataclasses.replace(CELL, variant="onednn-off")
 MACHINE = Machine(processor="Some CPU", cores=2, memory_gib=16.0, load=0.5)
 
 
@@ -54,6 +55,15 @@ def test_a_comparison_is_a_ratio_beside_its_cell() -> None:
     assert lines[0].endswith("  MiB  oneDNN off  cores off  ratio")
     assert lines[1].split()[-3:] == ["4", "1.93", "1.60"]
     assert len(lines) == 2
+
+
+def test_several_comparisons_stand_side_by_side() -> None:
+    stock = dataclasses.replace(CELL, variant="stock")
+    results = [(CELL, FIGURES), (OFF, SLOWER), (stock, FIGURES)]
+    lines = table([CellResult(cell=cell, figures=figures) for cell, figures in results]).splitlines()
+    assert lines[0].endswith("  MiB  stock  cores stock  ratio  oneDNN off  cores off  ratio")
+    assert lines[1].split()[-6:] == ["6.4", "1.93", "1.00", "4", "1.93", "1.60"]
+    assert describe(stock) == "resnet50, batch 32, stock"
 
 
 def test_a_comparison_not_yet_measured_or_failed_is_left_open() -> None:

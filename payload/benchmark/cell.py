@@ -1,4 +1,4 @@
-"""Time one cell of the benchmark: `python -m payload.benchmark_cell JSON`, started by `payload.benchmark`.
+"""Time one cell of the benchmark: `python -m payload.benchmark.cell JSON`, started by `payload.benchmark`.
 
 One process measures one cell, so none inherits another's memory, compiled graphs or settings. Prints one line of JSON.
 """
@@ -13,11 +13,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import keras
-import tensorflow as tf
-
-from payload.benchmark_config import Cell
+from payload.benchmark.config import Cell
 from payload.models.registry import network, parameter_count
+from payload.training.arrangement import arrange
+from payload.training.settings import Settings
 
 LEARNING_RATE: Final = 1e-6
 """Small, so that random labels leave the numbers finite; a step takes as long as with any other."""
@@ -25,9 +24,10 @@ LEARNING_RATE: Final = 1e-6
 
 def measure(cell: Cell) -> dict[str, Any]:
     """Run the cell and return its figures; times in seconds."""
-    cores = len(os.sched_getaffinity(0))
-    tf.config.threading.set_intra_op_parallelism_threads(cell.intra_op_threads or cores)
-    tf.config.threading.set_inter_op_parallelism_threads(cell.inter_op_threads)
+    chosen = _tune(cell) if cell.variant != "stock" else "as TensorFlow comes"
+    import keras
+    import tensorflow as tf
+
     keras.utils.set_random_seed(1)
     known = network(cell.network)
     shape = (cell.image_size, cell.image_size, known.channels)
@@ -45,9 +45,27 @@ def measure(cell: Cell) -> dict[str, Any]:
         "cores_used": cpu_seconds / seconds,
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "parameters": parameter_count(model),
+        "chosen": chosen,
         "tensorflow": tf.__version__,
         "keras": keras.__version__,
     }
+
+
+def _tune(cell: Cell) -> str:
+    """Bind and tune this process as a rank of a run, and return what was chosen, before TensorFlow is imported."""
+    settings = Settings(
+        network=cell.network,
+        image_size=cell.image_size,
+        batch_per_rank=cell.batch_size,
+        intra_op_threads=cell.intra_op_threads,
+        inter_op_threads=cell.inter_op_threads,
+    )
+    arrangement = arrange(settings, os.environ)
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(arrangement.tuning.intra_op_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(arrangement.tuning.inter_op_threads)
+    return str(arrangement)
 
 
 def _timed(step: Callable[[], Any]) -> float:
@@ -59,6 +77,9 @@ def _timed(step: Callable[[], Any]) -> float:
 
 def _training_step(model: Any, images: Any, labels: Any) -> Callable[[], Any]:
     """Compile forward, backward and an update by RMSprop, the source's optimizer."""
+    import keras
+    import tensorflow as tf
+
     optimizer = keras.optimizers.RMSprop(LEARNING_RATE)
     optimizer.build(model.trainable_variables)
     variables = [variable.value for variable in model.trainable_variables]
@@ -76,11 +97,15 @@ def _training_step(model: Any, images: Any, labels: Any) -> Callable[[], Any]:
 
 def _inference_step(model: Any, images: Any) -> Callable[[], Any]:
     """Compile a forward pass; the images are an argument, since TensorFlow would fold constants into a result."""
+    import tensorflow as tf
+
     forward = tf.function(lambda batch: tf.reduce_sum(model(batch, training=False)), autograph=False)
     return lambda: forward(images)
 
 
 def _compiled(step: Callable[[], Any]) -> Callable[[], Any]:
+    import tensorflow as tf
+
     graph: Callable[[], Any] = tf.function(step, autograph=False)
     return graph
 

@@ -6,14 +6,18 @@ import dataclasses
 import json
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from payload.benchmark_config import Cell
+from payload.benchmark.config import Cell, Variant
 from payload.errors import PayloadError
 from payload.machine import Machine
 
 HEADINGS = ("network", "batch", "pixels", "images/s", "step ms", "spread", "cores", "MiB")
-COMPARED = ("oneDNN off", "cores off", "ratio")
+COMPARED: Final[dict[Variant, tuple[str, str, str]]] = {
+    "stock": ("stock", "cores stock", "ratio"),
+    "onednn-off": ("oneDNN off", "cores off", "ratio"),
+}
+"""What stands beside a cell for each variant that was measured too."""
 
 
 class CellOutputError(PayloadError, ValueError):
@@ -35,6 +39,8 @@ class Figures:
     """Processor time over wall time while measuring: less than the threads where other work took the cores."""
     peak_memory_mib: float
     parameters: int
+    chosen: str
+    """Placement and settings, in words."""
     tensorflow: str
     keras: str
 
@@ -84,12 +90,14 @@ def document(machine: Machine, results: Sequence[CellResult]) -> str:
 
 
 def table(results: Sequence[CellResult]) -> str:
-    """Lay out one line a network and batch size; what oneDNN off gave stands beside, with the ratio to it."""
-    off = {_place(result.cell): result for result in results if not result.cell.onednn}
-    rows = [list(HEADINGS) + (list(COMPARED) if off else [])]
+    """Lay out one line a network and batch size; what other variants gave stands beside, with the ratio to them."""
+    others = {_place(result.cell): result for result in results if result.cell.variant != "tuned"}
+    variants = [variant for variant in COMPARED if any(place[0] == variant for place in others)]
+    rows = [[*HEADINGS, *(heading for variant in variants for heading in COMPARED[variant])]]
     for result in results:
-        if result.cell.onednn:
-            rows.append(_row(result) + (_comparison(result, off.get(_place(result.cell))) if off else []))
+        if result.cell.variant == "tuned":
+            beside = [others.get((variant, *_place(result.cell)[1:])) for variant in variants]
+            rows.append([*_row(result), *(text for other in beside for text in _comparison(result, other))])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(text.ljust(width) if column == 0 else text.rjust(width) for column, (text, width) in enumerate(pairs))
@@ -101,11 +109,12 @@ def table(results: Sequence[CellResult]) -> str:
 
 def describe(cell: Cell) -> str:
     """Name a cell in a line of progress."""
-    return f"{cell.network}, batch {cell.batch_size}{'' if cell.onednn else ', oneDNN off'}"
+    variant = "" if cell.variant == "tuned" else f", {COMPARED[cell.variant][0]}"
+    return f"{cell.network}, batch {cell.batch_size}{variant}"
 
 
-def _place(cell: Cell) -> tuple[str, int]:
-    return (cell.network, cell.batch_size)
+def _place(cell: Cell) -> tuple[Variant, str, int]:
+    return (cell.variant, cell.network, cell.batch_size)
 
 
 def _row(result: CellResult) -> list[str]:

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from payload.benchmark import run_cell
-from payload.benchmark_config import BenchmarkConfig
+from payload.benchmark.config import BenchmarkConfig
+from payload.benchmark.process import run_cell
 
 
 @pytest.mark.tensorflow

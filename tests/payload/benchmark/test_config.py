@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from payload.benchmark_config import BATCH_SIZES, NETWORK_NAMES, BenchmarkConfig, BenchmarkConfigError
+from payload.benchmark.config import BATCH_SIZES, NETWORK_NAMES, BenchmarkConfig, BenchmarkConfigError
 from payload.errors import PayloadError
 from payload.models.registry import ImageShapeError, UnknownNetworkError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_without_arguments_it_is_the_table_of_the_source() -> None:
@@ -25,17 +25,22 @@ def test_a_comparison_stands_beside_what_it_is_compared_with() -> None:
     cells = BenchmarkConfig.from_argv(
         ["--networks", "lenet, vgg16", "--batch-sizes", "1,8,8", "--compare-onednn", "--image-size", "64"]
     ).cells()
-    assert [(cell.network, cell.batch_size, cell.onednn) for cell in cells] == [
-        ("lenet", 1, True),
-        ("lenet", 1, False),
-        ("lenet", 8, True),
-        ("lenet", 8, False),
-        ("vgg16", 1, True),
-        ("vgg16", 1, False),
-        ("vgg16", 8, True),
-        ("vgg16", 8, False),
+    assert [(cell.network, cell.batch_size, cell.variant) for cell in cells] == [
+        ("lenet", 1, "tuned"),
+        ("lenet", 1, "onednn-off"),
+        ("lenet", 8, "tuned"),
+        ("lenet", 8, "onednn-off"),
+        ("vgg16", 1, "tuned"),
+        ("vgg16", 1, "onednn-off"),
+        ("vgg16", 8, "tuned"),
+        ("vgg16", 8, "onednn-off"),
     ]
     assert {cell.image_size for cell in cells} == {64}
+
+
+def test_all_variants_are_measured_side_by_side() -> None:
+    argv = ["--networks", "lenet", "--batch-sizes", "1", "--compare-tuned", "--compare-onednn"]
+    assert [cell.variant for cell in BenchmarkConfig.from_argv(argv).cells()] == ["tuned", "stock", "onednn-off"]
 
 
 def test_flags_reach_the_cells() -> None:
@@ -79,7 +84,7 @@ def test_networks_and_sizes_are_checked_before_anything_is_measured() -> None:
 
 
 def test_the_command_and_its_help_do_not_import_tensorflow() -> None:
-    program = "import sys, payload.benchmark; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    program = "import sys, payload.benchmark.__main__; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
     done = subprocess.run(
         [sys.executable, "-m", "payload.benchmark", "--help"], capture_output=True, text=True, check=True, cwd=ROOT

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from payload import benchmark
-from payload.benchmark_config import BenchmarkConfig, Cell
+from payload.benchmark import __main__ as benchmark
+from payload.benchmark import process
+from payload.benchmark.config import BenchmarkConfig, Cell
+from payload.tuning import ONEDNN
 
 CELL = BenchmarkConfig.from_argv(["--networks", "lenet", "--batch-sizes", "4"]).cells()[0]
 FIGURES = {
@@ -18,6 +20,7 @@ FIGURES = {
     "cores_used": 1.0,
     "peak_memory_mib": 100.0,
     "parameters": 431_080,
+    "chosen": "",
     "tensorflow": "2.21.0",
     "keras": "3.15.1",
 }
@@ -29,17 +32,17 @@ def answering(monkeypatch: pytest.MonkeyPatch, status: int = 0, stdout: str = ""
 
 
 def test_a_cell_travels_to_its_process_whole() -> None:
-    *command, text = benchmark.cell_command(CELL)
-    assert command[1:] == ["-m", "payload.benchmark_cell"]
+    *command, text = process.cell_command(CELL)
+    assert command[1:] == ["-m", "payload.benchmark.cell"]
     assert Cell(**json.loads(text)) == CELL
 
 
 def test_onednn_is_tensorflows_default_or_off_whatever_the_environment_says() -> None:
-    environ = {benchmark.ONEDNN: "1", "HOME": "/h"}
-    assert benchmark.cell_environment(CELL, environ) == {"HOME": "/h", benchmark.LOG_LEVEL: "2"}
-    off = dataclasses.replace(CELL, onednn=False)
-    assert benchmark.cell_environment(off, environ)[benchmark.ONEDNN] == "0"
-    assert benchmark.cell_environment(CELL, {benchmark.LOG_LEVEL: "0"}) == {benchmark.LOG_LEVEL: "0"}
+    environ = {ONEDNN: "1", "HOME": "/h"}
+    assert process.cell_environment(CELL, environ) == {"HOME": "/h", process.LOG_LEVEL: "2"}
+    off = dataclasses.replace(CELL, variant="onednn-off")
+    assert process.cell_environment(off, environ)[ONEDNN] == "0"
+    assert process.cell_environment(CELL, {process.LOG_LEVEL: "0"}) == {process.LOG_LEVEL: "0"}
 
 
 @pytest.mark.parametrize(
@@ -55,18 +58,18 @@ def test_a_process_that_failed_is_a_reason(
     monkeypatch: pytest.MonkeyPatch, status: int, stderr: str, reason: str
 ) -> None:
     answering(monkeypatch, status, stderr=stderr)
-    assert benchmark.run_cell(CELL, {}, 10).failure == reason
+    assert process.run_cell(CELL, {}, 10).failure == reason
 
 
 def test_a_process_that_hangs_or_says_nothing_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, 0, stdout="hello")
-    assert "printed no figures but 'hello'" in str(benchmark.run_cell(CELL, {}, 10).failure)
+    assert "printed no figures but 'hello'" in str(process.run_cell(CELL, {}, 10).failure)
 
     def hang(*args: Any, **options: Any) -> Any:
         raise subprocess.TimeoutExpired("cell", options["timeout"])
 
     monkeypatch.setattr(subprocess, "run", hang)
-    assert benchmark.run_cell(CELL, {}, 10).failure == "not done after 10 s; give fewer --steps"
+    assert process.run_cell(CELL, {}, 10).failure == "not done after 10 s; give fewer --steps"
 
 
 def test_wrong_arguments_end_with_2_and_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,17 +118,20 @@ def test_an_interruption_prints_what_was_measured(
 
 
 @pytest.mark.tensorflow
-def test_lenet_is_measured_with_and_without_onednn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_lenet_is_measured_tuned_as_it_comes_and_without_onednn(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     path = tmp_path / "figures.json"
     argv = ["--networks", "lenet", "--batch-sizes", "4", "--steps", "3", "--warmup-steps", "1", "--json", str(path)]
-    assert benchmark.main([*argv, "--compare-onednn"]) == 0
+    assert benchmark.main([*argv, "--compare-onednn", "--compare-tuned"]) == 0
     cells = json.loads(path.read_text())["cells"]
-    assert [cell["onednn"] for cell in cells] == [True, False]
+    assert [cell["variant"] for cell in cells] == ["tuned", "stock", "onednn-off"]
+    assert "intra-op" in cells[0]["chosen"] and cells[1]["chosen"] == "as TensorFlow comes"
     for cell in cells:
         assert cell["parameters"] == 431_080
         assert len(cell["step_seconds"]) == 3 and min(cell["step_seconds"]) > 0
         assert cell["images_per_s"] == pytest.approx(4 / sorted(cell["step_seconds"])[1])
         assert cell["cores_used"] > 0 and cell["peak_memory_mib"] > 50
     header, row = capsys.readouterr().out.splitlines()[1:3]
-    assert header.endswith("oneDNN off  cores off  ratio")
+    assert header.endswith("stock  cores stock  ratio  oneDNN off  cores off  ratio")
     assert row.split()[:3] == ["lenet", "4", "28"] and float(row.split()[-1]) > 0

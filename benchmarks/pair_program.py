@@ -1,0 +1,128 @@
+"""Train as one of a pair: `python -m benchmarks.pair_program JSON`, started by `benchmarks.two_ranks`.
+
+Each process is bound and tuned as the payload does it, takes the same steps on synthetic images, reads the sums after
+each as the trainer does, and prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from payload.training.arrangement import arrange
+from payload.training.settings import Settings
+
+RATE: Final = 1e-6
+"""Small, so that random labels leave the numbers finite; a step takes as long as with any other."""
+MOMENTUM: Final = 0.9
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+    """Say what is trained in which way, and how long."""
+
+    way: str
+    """alone: no Horovod; ranks: under horovodrun; mwms: TensorFlow's own strategy, by TF_CONFIG."""
+    network: str
+    batch: int
+    warmup: int
+    """Steps before those that are timed: the first is traced, and memory pools fill in the next."""
+    steps: int
+
+
+def measure(work: Work) -> dict[str, Any]:
+    """Train, and return times in seconds."""
+    settings = Settings(network=work.network, batch_per_rank=work.batch, momentum=MOMENTUM)
+    arrangement = arrange(settings, os.environ)
+    sys.modules["sklearn"] = None  # type: ignore[assignment]  # as payload.train does: Keras does without it
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(arrangement.tuning.intra_op_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(arrangement.tuning.inter_op_threads)
+    step = {"alone": _payload, "ranks": _payload, "mwms": _strategy}[work.way](work, settings)
+    for _ in range(work.warmup):
+        step()
+    gc.freeze()
+    seconds = []
+    cpu_began = time.process_time()
+    for _ in range(work.steps):
+        began = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - began)
+    return {
+        "seconds": seconds,
+        "cpu_seconds": (time.process_time() - cpu_began) / work.steps,
+        "chosen": str(arrangement.tuning),
+    }
+
+
+def _images(work: Work) -> tuple[Any, Any, Any]:
+    """Return the network, and one batch on the device: uint8 images and int32 labels."""
+    import numpy as np
+    import tensorflow as tf
+
+    from payload.models.registry import network
+
+    known = network(work.network)
+    drawn = np.random.default_rng(1)
+    images = drawn.integers(0, 256, (work.batch, *known.image_shape)).astype(np.uint8)
+    labels = drawn.integers(0, known.classes, work.batch).astype(np.int32)
+    return known, tf.constant(images), tf.constant(labels)
+
+
+def _payload(work: Work, settings: Settings) -> Callable[[], Any]:
+    """Take the payload's own step."""
+    import numpy as np
+
+    from payload.training import distributed
+    from payload.training.optimizers import make_optimizer
+    from payload.training.training_step import make_train_step
+
+    if work.way == "alone":
+        distributed.size = lambda: 1  # what a process without Horovod would find
+    else:
+        distributed.join()
+    known, images, labels = _images(work)
+    model = known.build(known.image_shape, known.classes)
+    train = make_train_step(model, make_optimizer(settings, model), settings)
+    weights, total = np.ones(work.batch, np.float32), work.batch * distributed.size()
+    return lambda: train(images, labels, weights, total, RATE, False, 0).numpy()
+
+
+def _strategy(work: Work, settings: Settings) -> Callable[[], Any]:
+    """Do what TensorFlow's guide to several workers does, in a loop of one's own."""
+    import keras
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    known, images, labels = _images(work)
+    with strategy.scope():
+        model = known.build(known.image_shape, known.classes)
+        optimizer = keras.optimizers.SGD(RATE, momentum=MOMENTUM)
+        optimizer.build(model.trainable_variables)
+
+    def replica(images: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            logits = model(tf.cast(images, tf.float32) / 255, training=True)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            loss = tf.reduce_sum(losses) / (work.batch * strategy.num_replicas_in_sync)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]  # TensorFlow has no types
+    def step() -> Any:
+        losses = strategy.run(replica, (images, labels))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+
+    return lambda: step().numpy()
+
+
+if __name__ == "__main__":
+    print("FIGURES " + json.dumps(measure(Work(**json.loads(sys.argv[1])))), flush=True)

@@ -1,0 +1,1 @@
+"""Images a second of the networks: `python -m payload.benchmark`."""
