@@ -215,7 +215,7 @@ def _plain(key: str, value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2%}" if "accuracy" in key else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return ", ".join(_plain(key, item) for item in value)
     return str(value)
 
 

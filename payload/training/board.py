@@ -43,12 +43,12 @@ class Board:
         """Close the file."""
         self._events.close()
 
-    def start(self, run: Run) -> None:
-        """Show the configuration, and with `pictures` what goes into the network at first."""
+    def start(self, run: Run, epoch: int) -> None:
+        """Show the configuration, and with `pictures` what goes into the network after `epoch` epochs."""
         self._events.text("run", run_table(run))
         self._events.text("settings", settings_table(run.settings))
         if run.settings.pictures:
-            self._pictures(run, epoch=0, step=0)
+            self._pictures(run, epoch=min(epoch, run.schedule.epochs - 1), step=epoch)
 
     def step(self, number: int, values: dict[str, float]) -> None:
         """Add a step to its curves; `number` counts from the beginning of the run."""

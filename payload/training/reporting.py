@@ -58,7 +58,7 @@ class Reporter:
         if not self._metrics or not self._board:
             return
         write_blueprint(run.config.run_dir, blueprint_of(run))
-        self._board.start(run)
+        self._board.start(run, beginning.progress.epoch)
         self._metrics.event(
             "start",
             recipe=run.config.recipe.name,

@@ -97,11 +97,13 @@ def test_a_waiting_run_shows_its_place_in_the_queue() -> None:
 
 def test_a_result_shows_its_plain_values(tmp_path: Path) -> None:
     values = {"recipe": "digits", "test_accuracy": 0.98333, "steps": 1200, "hosts": ["w1", "w2"], "finished": 0.0,
-              "versions": {"keras": "3"}, "weights_agree": True, "data_dir": None}  # fmt: skip
+              "versions": {"keras": "3"}, "weights_agree": True, "data_dir": None,
+              "epoch_seconds": [2.51234, 0.25]}  # fmt: skip
     (tmp_path / "result.json").write_text(json.dumps(values))
     assert {row[0]: row[1] for row in result_table(tmp_path).rows} == {
         "recipe": "digits", "test accuracy": "98.33%", "steps": "1,200", "hosts": "w1, w2",
         "finished": "1970-01-01 00:00:00 UTC", "weights agree": "yes",
+        "epoch seconds": "2.512, 0.25",
     }  # fmt: skip
 
 
