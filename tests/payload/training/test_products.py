@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.payload.data.drawings import SHAPES, drawing, drawn_labels, encoded, write_records
+
 ROOT = Path(__file__).parents[3]
 LAUNCHER = [sys.executable, "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
 WANTED = [
@@ -185,3 +187,52 @@ def test_a_damaged_checkpoint_is_told_and_where_none_is_whole_nothing_is_written
     assert export.main(["--run-dir", str(damaged)]) == 1
     assert "no checkpoint to use; none of " in capsys.readouterr().err
     assert not (damaged / "export").exists()
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train on record files of JPEG, which have different sizes, and lay the test images out as files."""
+    folder = tmp_path_factory.mktemp("photographs")
+    write_records(folder / "data", training=120, test=40)
+    (folder / "data" / "labels.txt").write_text("\n".join(SHAPES))
+    for number, label in enumerate(drawn_labels(40)):
+        size = {"height": 48 + 48 * (number % 3) // 6, "width": 48 + 48 * (number % 5) // 12}
+        image = drawing(int(label), **size, seed=1_000_000 + number)
+        (folder / f"{number:02d}.jpg").write_bytes(encoded(image))
+    command = [sys.executable, "-m", "payload.train", "--recipe", "digits", "--run-dir", str(folder / "run")]
+    data = ["--dataset", "imagenet", "--data-dir", str(folder / "data"), "--image-size", "32", "--epochs", "6"]
+    wanted = ["--learning-rate", "0.02", "--confusion-matrix", "--export", "--pictures"]
+    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = subprocess.run([*command, *data, *wanted], capture_output=True, text=True, cwd=ROOT, timeout=240, env=quiet)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return folder
+
+
+def test_photographs_are_recognised_from_files_as_they_were_from_records(
+    photographs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from payload import predict
+
+    files = [str(path) for path in sorted(photographs.glob("*.jpg"))]
+    assert predict.main(["--run-dir", str(photographs / "run"), "--top", "1", "--json", *files]) == 0
+    found = json.loads(capsys.readouterr().out)
+    counts = np.zeros((4, 4), int)
+    for each, label in zip(found, drawn_labels(40), strict=True):
+        counts[label, each["classes"][0]["number"]] += 1
+    confusion = json.loads((photographs / "run" / "confusion.json").read_text())
+    assert confusion["labels"] == list(SHAPES)
+    assert {each["classes"][0]["class"] for each in found} <= set(SHAPES)
+    # Pillow and TensorFlow shrink images a little differently.
+    assert np.abs(counts - np.array(confusion["counts"])).sum() / 2 <= 2
+    assert np.trace(counts) > 20, "not by chance, which would be 10"
+
+
+def test_evaluate_reads_the_record_files_again(photographs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from payload import evaluate
+
+    assert evaluate.main(["--run-dir", str(photographs / "run")]) == 0
+    said = capsys.readouterr().out
+    expected = json.loads((photographs / "run" / "result.json").read_text())
+    assert f"accuracy        {expected['test_accuracy']:.2%}" in said
+    assert f"loss            {expected['test_loss']:.4f}" in said
+    assert said.startswith("lenet on 40 test images of imagenet, ")
