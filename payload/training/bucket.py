@@ -72,8 +72,7 @@ class Bucket:
             nonlocal manifest
             manifest = fill(file)
 
-        # The same step again, after a resume from an earlier one: what is there was damaged.
-        self._objects.delete([f"{name}/{file}" for file in self._folders().get(name, ()) if file == MANIFEST])
+        # Until the new manifest is there, one that lay there before contradicts the new arrays, and is found damaged.
         self._objects.put(f"{name}/{ARRAYS}", size, write)
         self._objects.put(f"{name}/{MANIFEST}", len(manifest), lambda file: _write(file, manifest))
 

@@ -63,6 +63,11 @@ class Checkpoint:
         return self.header.progress
 
 
+def name_of(progress: Progress) -> str:
+    """Return the name of the checkpoint at a position; names sort by age."""
+    return f"step-{progress.total_steps:08d}"
+
+
 class CheckpointStore:
     """Keep the checkpoints of one run in a depot."""
 
@@ -82,7 +87,7 @@ class CheckpointStore:
 
         Raises PayloadError, for instance where the disk is full; earlier checkpoints are then untouched.
         """
-        name = f"step-{progress.total_steps:08d}"
+        name = name_of(progress)
         size = size_of(arrays)
 
         def fill(file: IO[bytes]) -> bytes:

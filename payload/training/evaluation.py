@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from payload.data.batches import test_batches
-from payload.data.parts import Part, View
+from payload.data.parts import Batch, Part, View
 from payload.training import distributed
 from payload.training.evaluation_step import make_evaluation_step
 from payload.training.records import Figures
 from payload.training.run import Run
+from payload.training.supply import told
 
 SLOTS: Final = 512
 """Test images a rank and step at most: bounds the memory of an evaluation."""
@@ -22,22 +24,37 @@ PIXELS: Final = 512 * 28 * 28
 
 def evaluate(run: Run, part: Part, view: View) -> Figures:
     """Return mean loss and accuracies over a part, each image once, whatever the number of ranks (collective)."""
-    sums = np.zeros(3, np.float64)
-    with run.state.averaged():
-        for batch in test_batches(part, view, slots=slots(run, view), rank=run.ranks.rank, ranks=run.ranks.size):
-            sums += run.evaluation_step(batch.images, batch.labels, batch.weights).numpy()
-    loss, first, five = distributed.sum_values(sums, name="evaluation") / part.examples
+
+    def measure(batch: Batch) -> npt.NDArray[Any]:
+        measured: npt.NDArray[Any] = run.evaluation_step(batch.images, batch.labels, batch.weights).numpy()
+        return measured
+
+    loss, first, five = _sums(run, part, view, np.zeros(3, np.float64), measure, "evaluation") / part.examples
     return Figures(loss=float(loss), accuracy=float(first), top5_accuracy=float(five))
 
 
 def confusion_counts(run: Run, part: Part, view: View) -> npt.NDArray[Any]:
     """Count how many images of each class (row) are taken for which (column), over all ranks (collective)."""
-    counts = np.zeros((part.classes, part.classes), np.int64)
     step = make_evaluation_step(run.state.model, confusion=True)
-    with run.state.averaged():
-        for batch in test_batches(part, view, slots=slots(run, view), rank=run.ranks.rank, ranks=run.ranks.size):
-            counts += step(batch.images, batch.labels, batch.weights)[1].numpy()
-    return distributed.sum_values(counts, name="confusion")
+
+    def measure(batch: Batch) -> npt.NDArray[Any]:
+        counted: npt.NDArray[Any] = step(batch.images, batch.labels, batch.weights)[1].numpy()
+        return counted
+
+    return _sums(run, part, view, np.zeros((part.classes, part.classes), np.int64), measure, "confusion")
+
+
+def _sums(
+    run: Run, part: Part, view: View, start: npt.NDArray[Any], measure: Callable[[Batch], npt.NDArray[Any]], name: str
+) -> npt.NDArray[Any]:
+    """Add what is measured of each batch to `start`, over all ranks; data that fail on one end all (collective)."""
+
+    def own() -> npt.NDArray[Any]:
+        batches = test_batches(part, view, slots=slots(run, view), rank=run.ranks.rank, ranks=run.ranks.size)
+        with run.state.averaged():
+            return sum((measure(batch) for batch in told(batches)), start)
+
+    return distributed.sum_values(distributed.attempt(run.ranks, own), name=name)
 
 
 def slots(run: Run, view: View) -> int:

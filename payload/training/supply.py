@@ -22,7 +22,7 @@ class Supply:
 
     def __init__(self, batches: Iterator[Batch], *, epoch: int, first_step: int, steps: int, empty: Batch) -> None:
         """Take the batches of `epoch` from `first_step` on, of `steps` of the epoch. `empty`: should the first fail."""
-        self._batches, self._empty = batches, empty
+        self._batches, self._empty = told(batches), empty
         self._epoch, self._first_step, self.steps = epoch, first_step, steps
         self.error: PayloadError | None = None
 
@@ -46,8 +46,6 @@ class Supply:
             batch = next(self._batches, None)
         except PayloadError as error:
             self.error = error
-        except tf.errors.OpError as error:
-            self.error = DataError(_said(error))
         else:
             if batch is None:
                 self.error = DataError(
@@ -56,6 +54,18 @@ class Supply:
                 )
             return batch
         return None
+
+
+def told(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield batches, and raise DataError for what TensorFlow raises while it makes one."""
+    while True:
+        try:
+            batch = next(batches, None)
+        except tf.errors.OpError as error:
+            raise DataError(_said(error)) from error
+        if batch is None:
+            return
+        yield batch
 
 
 def empty_batch(size: tuple[int, int], channels: int, slots: int) -> Batch:

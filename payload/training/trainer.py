@@ -18,7 +18,7 @@ from payload.training import distributed
 from payload.training.arrangement import Arrangement
 from payload.training.cadence import Cadence
 from payload.training.checkpoint_writer import CheckpointWriter
-from payload.training.checkpoints import CheckpointStore
+from payload.training.checkpoints import CheckpointStore, name_of
 from payload.training.config import TrainConfig
 from payload.training.continuation import Beginning, begin, store_for
 from payload.training.distributed import Ranks
@@ -264,7 +264,7 @@ def _save_stopped(run: Run, progress: Progress) -> None:
     """Write a checkpoint in the middle of an epoch, and say so (rank 0)."""
     _save(run, progress)
     _finish_saving(run)
-    run.reporter.stopped(progress, run.writer.store.names()[0])
+    run.reporter.stopped(progress, name_of(progress))
 
 
 def _require_equal_weights(ranks: Ranks, state: TrainState, when: str) -> None:

@@ -78,3 +78,40 @@ def test_checkpoints_on_a_full_disk_leave_the_earlier_ones_whole(tmp_path: Path)
     )
     assert "No space left on device" in done.stdout
     assert "4 3 0 ['step-00000001', 'step-00000002', 'step-00000003']" in done.stdout
+
+
+ROOM_AFTER_ALL = """
+mount -t tmpfs -o size=8m none "$1/kept" || exit 9
+shift_dir=$1; python=$2; shift 2
+"$python" -m payload.train "$@"; first=$?
+ls "$shift_dir/kept"
+mount -o remount,size=64m "$shift_dir/kept" || exit 9
+"$python" -m payload.train "$@" --resume; second=$?
+echo "status $first $second"
+"""
+
+
+@pytest.mark.root
+@pytest.mark.tensorflow
+def test_a_run_ends_on_a_full_disk_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    assert unshare
+    kept, run_dir = tmp_path / "kept", tmp_path / "run"
+    kept.mkdir()
+    flags = ["--recipe", "digits", "--train-limit", "64", "--epochs", "4", "--checkpoint-epochs", "1"]
+    places = ["--run-dir", str(run_dir), "--checkpoint-dir", str(kept)]
+    done = subprocess.run(
+        [unshare, "--mount", "sh", "-c", ROOM_AFTER_ALL, "sh", str(tmp_path), sys.executable, *flags, *places],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        timeout=200,
+    )
+    assert "status 1 0" in done.stdout, done.stdout + done.stderr
+    (said,) = [line for line in done.stderr.splitlines() if line.startswith("payload.train: error")]
+    assert "step-00000006: No space left on device" in said and "go on with --resume" in said
+    assert "\nstep-00000002\nstep-00000004\nepoch" not in done.stdout
+    assert "\nstep-00000002\nstep-00000004\n" in done.stdout
+    assert "resumed from step-00000004" in done.stdout
+    assert "epoch 4/4" in done.stdout

@@ -20,12 +20,12 @@ from typing import IO, Any
 
 import numpy as np
 
-from payload.data.batches import training_batches
+from payload.data.batches import test_batches, training_batches
 from payload.data.catalogue import open_dataset
 from payload.data.parts import Batch, DataError, Parts
 from payload.errors import PayloadError
 from payload.train import StopRequest
-from payload.training import distributed, trainer
+from payload.training import distributed, evaluation, trainer
 from payload.training.arrangement import arrange
 from payload.training.checkpoints import read_header
 from payload.training.config import TrainConfig
@@ -270,16 +270,47 @@ def ending_early(root: Path, rank: int, first: bool) -> str:
         trainer.training_batches = whole  # type: ignore[attr-defined]
 
 
+def damaged_in_evaluation(root: Path) -> str:
+    """Let the test data of rank 1 fail."""
+
+    def batches(*given: Any, **further: Any) -> Iterator[Batch]:
+        if further["rank"] == 1:
+            raise DataError("/data/test-00001: record 7 is damaged")
+        return test_batches(*given, **further)
+
+    evaluation.test_batches = batches  # type: ignore[attr-defined]
+    try:
+        return error_of(lambda: train(configuration(root / "untested")))
+    finally:
+        evaluation.test_batches = test_batches  # type: ignore[attr-defined]
+
+
+def in_a_bucket(root: Path) -> dict[str, Any]:
+    """Stop, and go on from a bucket; the endpoint comes with the environment."""
+    flags = ("--checkpoint-dir", "s3://my-runs/one/checkpoints", "--checkpoint-epochs", "2", "--keep-checkpoints", "1")
+    config = configuration(root / "bucket", *flags)
+    with Losses() as losses:
+        train(config, after(4))
+        train(configuration(config.run_dir, *flags, "--resume"))
+    return {
+        "losses": losses,
+        "resumed_from": result(config.run_dir)["resumed_from"],
+        "left": names(config),
+        "local": (config.run_dir / "checkpoints").exists(),
+    }
+
+
 def alone(root: Path) -> dict[str, Any]:
-    with Losses() as straight:
-        train(configuration(root / "straight"))
     train(configuration(root / "moved"), after(4))
+    with Losses() as straight:
+        clock = by_the_clock(root)
     return {
         "straight": straight,
+        "clock": clock,
         "dropout": resumed(root / "dropout", *DROPOUT),
         "changed": changed(root),
-        "clock": by_the_clock(root),
         "terminated": terminated(root),
+        "bucket": in_a_bucket(root),
     }
 
 
@@ -291,6 +322,7 @@ def together(root: Path) -> dict[str, Any]:
         "plain": resumed(root / "two"),
         "ended": ending_early(root, rank=1, first=False),
         "damaged": ending_early(root, rank=0, first=True),
+        "untested": damaged_in_evaluation(root),
         "full": full_disk(root),
         "full_within": full_disk_within_an_epoch(root),
         "diverged": diverged(root),

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from moto.server import ThreadedMotoServer
 
 pytestmark = pytest.mark.horovod
 
@@ -23,7 +26,7 @@ def run(*command: str) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=240,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return [json.loads(text) for text in re.findall(r"^(?:\[\d\]<stdout>:)?FOUND (.*)$", done.stdout, re.MULTILINE)]
@@ -36,8 +39,26 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(root: Path) -> dict[str, Any]:
-    """Return what one rank found."""
-    (found,) = run("alone", str(root))
+    """Return what one rank found, with an S3 of this process' own beside it."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    environment = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    }
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("AWS_PROFILE", raising=False)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            boto3.client("s3").create_bucket(Bucket="my-runs")
+            (found,) = run("alone", str(root))
+    finally:
+        server.stop()
     return found
 
 
@@ -94,6 +115,14 @@ def test_sigterm_during_a_write_ends_with_both_checkpoints_whole(alone: dict[str
     assert found["waited_s"] > 0.1, "the stop's checkpoint waited for the one in flight"
 
 
+def test_a_run_goes_on_from_a_bucket(alone: dict[str, Any]) -> None:
+    found = alone["bucket"]
+    assert found["losses"] == alone["straight"]
+    assert found["resumed_from"] == "step-00000004"
+    assert found["left"] == ["step-00000006"]
+    assert not found["local"]
+
+
 def test_data_of_one_rank_that_end_early_end_all_with_its_name(together: list[dict[str, Any]]) -> None:
     other, own = (rank["ended"] for rank in together)
     said = "the data of this rank ended after 1 of 3 steps of epoch 1; give every rank the same whole files"
@@ -105,6 +134,12 @@ def test_data_that_fail_before_the_first_step_end_all(together: list[dict[str, A
     own, other = (rank["damaged"] for rank in together)
     assert own == "DataError: /data/train-00001: record 7 is damaged"
     assert re.fullmatch(r"RankFailedError: rank 0 \(.*\): /data/train-00001: record 7 is damaged", other)
+
+
+def test_test_data_that_fail_on_one_rank_end_all(together: list[dict[str, Any]]) -> None:
+    other, own = (rank["untested"] for rank in together)
+    assert own == "DataError: /data/test-00001: record 7 is damaged"
+    assert re.fullmatch(r"RankFailedError: rank 1 \(.*\): /data/test-00001: record 7 is damaged", other)
 
 
 def test_a_disk_that_fills_up_beside_the_training_ends_all_and_leaves_what_was_there(

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.horovod
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = Path(__file__).with_name("dying_program.py")
+
+
+def run(rank: int, number: str, run_dir: Path) -> subprocess.CompletedProcess[str]:
+    """Train digits on two ranks, of which one gets a signal in mid-epoch; the other has 5 s to notice."""
+    launcher = [sys.executable, "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
+    program = ["env", f"PYTHONPATH={ROOT}", "TF_CPP_MIN_LOG_LEVEL=2", sys.executable, str(PROGRAM), str(rank), number]
+    flags = ["--recipe", "digits", "--global-batch", "33", "--train-limit", "71", "--run-dir", str(run_dir)]
+    return subprocess.run(
+        [*launcher, "--gloo-timeout-seconds", "5", *program, *flags, "--checkpoint-epochs", "1"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rank", "number", "reason"),
+    [
+        (1, "SIGKILL", r"Horovod has been shut down|[Cc]onnection closed by peer.*"),
+        (0, "SIGSTOP", r"Horovod has been shut down|Timed out waiting.*"),
+    ],
+    ids=["killed", "without an answer"],
+)
+def test_a_rank_that_is_gone_ends_the_others_with_one_line(tmp_path: Path, rank: int, number: str, reason: str) -> None:
+    done = run(rank, number, tmp_path)
+    assert done.returncode != 0
+    said = re.findall(rf"^\[{1 - rank}\]<stderr>:(payload\.train: error: .*)$", done.stderr, re.MULTILINE)
+    assert len(said) == 1
+    assert re.match(rf"payload.train: error: a rank ended or its host is gone: ({reason})\. Its own last", said[0])
+    assert "--resume" in said[0]
+    assert f"[{1 - rank}]<stderr>:Traceback" not in done.stderr
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000003"]
