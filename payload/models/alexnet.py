@@ -23,9 +23,13 @@ def alexnet(
     classes: int,
     *,
     filters: tuple[int, int, int, int, int] = FILTERS,
+    units: int = 4096,
     dropout: float = 0.5,
 ) -> Any:
-    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]."""
+    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
+
+    `units`: of each of the two layers before the last.
+    """
     inputs = keras.layers.Input(image_shape)
     x = convolution(standardised(inputs), filters[0], 11, stride=4, padding=2, activation="relu", name="conv1")
     x = maximum(x, name="pool1")
@@ -35,6 +39,6 @@ def alexnet(
         x = convolution(x, filters[number - 1], 3, padding=1, activation="relu", name=f"conv{number}")
     x = maximum(x, name="pool5")
     x = keras.layers.Flatten(name="flatten")(x)
-    x = dense(x, 4096, dropout=dropout, name="fc6")
-    x = dense(x, 4096, dropout=dropout, name="fc7")
+    x = dense(x, units, dropout=dropout, name="fc6")
+    x = dense(x, units, dropout=dropout, name="fc7")
     return keras.Model(inputs, classifier(x, classes, name="fc8"), name="alexnet")

@@ -16,9 +16,10 @@ STAGES: Final = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 """Filters and number of 3 x 3 convolutions, by stage; a maximum halves the size after each."""
 
 
-def vgg16(image_shape: tuple[int, int, int], classes: int, *, dropout: float = 0.5) -> Any:
+def vgg16(image_shape: tuple[int, int, int], classes: int, *, units: int = 4096, dropout: float = 0.5) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
 
+    `units`: of each of the two layers before the last.
     The paper starts deep networks from trained shallow ones; weights started as in He et al. 2015 need no such help.
     """
     inputs = keras.layers.Input(image_shape)
@@ -28,6 +29,6 @@ def vgg16(image_shape: tuple[int, int, int], classes: int, *, dropout: float = 0
             x = convolution(x, filters, 3, padding=1, activation="relu", name=f"conv{stage}_{number}")
         x = maximum(x, size=2, name=f"pool{stage}")
     x = keras.layers.Flatten(name="flatten")(x)
-    x = dense(x, 4096, dropout=dropout, name="fc6")
-    x = dense(x, 4096, dropout=dropout, name="fc7")
+    x = dense(x, units, dropout=dropout, name="fc6")
+    x = dense(x, units, dropout=dropout, name="fc7")
     return keras.Model(inputs, classifier(x, classes, name="fc8"), name="vgg16")

@@ -1,0 +1,169 @@
+"""Train each family of networks on however many ranks there are, and say what came of it.
+
+Usage: gradient_program.py FILE [more], alone: write what changed in each network to FILE; under horovodrun: compare
+with FILE; more: what else is to be known of several ranks.
+
+All ranks together take the same batch, dealt out unevenly, to some ranks nothing. Networks compute in float64, so that
+only a real difference shows; without dropout, whose random numbers depend on the rank's own batch; with normalisation
+over all ranks, without which more ranks are another network. Small networks are compiled as in a run, and take a second
+step; large ones run the same step operation by operation, since tracing them takes longer than all else here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from payload.models.registry import network
+from payload.training import distributed
+from payload.training.distributed import Ranks
+from payload.training.optimizers import Optimizer, make_optimizer
+from payload.training.settings import Settings
+from payload.training.state import digest_of
+from payload.training.training_step import make_train_step
+
+FAMILIES: Final[dict[str, dict[str, Any]]] = {
+    "lenet": {},
+    "fashion-vgg": {"dropout": 0.0},
+    "alexnet": {"dropout": 0.0, "units": 64},
+    "vgg16": {"dropout": 0.0, "units": 64},
+    "googlenet": {"dropout": 0.0},
+    "inception-bn": {},
+    "inception-v3": {"dropout": 0.0},
+    "resnet50": {},
+}
+"""What differs from the published network: nothing but dropout and the width of layers that would fill the memory."""
+COMPILED: Final = ("lenet", "fashion-vgg")
+SHARES: Final = {1: ((5,), (1,)), 2: ((4, 1), (0, 1)), 3: ((3, 0, 2), (0, 1, 0)), 4: ((2, 2, 1, 0), (0, 0, 1, 0))}
+"""Images of each rank, by number of ranks and step."""
+SLOTS: Final = 4
+CLASSES: Final = 3
+RATE: Final = 0.01
+STRIDE: Final = 97
+"""Of large variables every so manieth number is compared."""
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """Hold a network after its steps, and what they said."""
+
+    model: Any
+    optimizer: Optimizer
+    before: Arrays
+    sums: list[Any]
+
+    def change(self) -> Arrays:
+        """Return by how much each variable changed, at some places; the moving moments included."""
+        after = values_of(self.model)
+        return {path: sample(after[path] - value) for path, value in self.before.items()}
+
+
+def main() -> None:
+    ranks = distributed.join()
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    file = Path(sys.argv[1])
+    if ranks.size == 1:
+        changes = {f"{name}:{path}": part for name in FAMILIES for path, part in train(name, ranks).change().items()}
+        np.savez(file, **changes)  # type: ignore[arg-type]  # none of them is its option `allow_pickle`
+        return
+    alone = np.load(file)
+    found: dict[str, Any] = {name: largest_difference(train(name, ranks), alone, name) for name in FAMILIES}
+    if len(sys.argv) > 2:
+        found["compressed"] = largest_difference(train("lenet", ranks, compression="fp16"), alone, "lenet")
+        found["sums"] = train("lenet", ranks).sums[-1].tolist()
+        found["overflow"] = overflow(ranks)
+        found["own moments"] = digest_of(values_of(train("fashion-vgg", ranks, batch_norm="local").model).items()).hex()
+    print("FOUND " + json.dumps(found), flush=True)
+    distributed.leave()
+
+
+def train(name: str, ranks: Ranks, precision: str = "float64", **changed: Any) -> Trained:
+    """Build a network and take all steps."""
+    given = {"batch_norm": "synchronised", "weight_decay": 1e-3, **changed}
+    settings = Settings(network=name, precision="float32" if precision == "float64" else precision, **given)
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(7)
+    tf.config.run_functions_eagerly(name not in COMPILED)
+    chosen = network(name)
+    shape = (chosen.smallest_size, chosen.smallest_size, chosen.channels)
+    model = chosen.build(shape, CLASSES, precision=precision, zero_gamma=False, **FAMILIES[name])
+    optimizer = make_optimizer(settings, model)
+    before = values_of(model)
+    step = make_train_step(model, optimizer, settings)
+    steps = 2 if name in COMPILED else 1
+    sums = [step(*batch(number, shape, ranks)).numpy() for number in range(steps)]
+    return Trained(model, optimizer, before, sums)
+
+
+def batch(number: int, shape: tuple[int, ...], ranks: Ranks) -> tuple[Any, ...]:
+    """Return what one rank gives to a step: its share of the images, rank 1's wish to stop, a skipped record a rank."""
+    shares = SHARES[ranks.size][number]
+    count = sum(shares)
+    drawn = np.random.default_rng(number)
+    images = drawn.integers(0, 256, (count, *shape)).astype(np.uint8)
+    labels = drawn.integers(0, CLASSES, count).astype(np.int32)
+    first = sum(shares[: ranks.rank])
+    own = slice(first, first + shares[ranks.rank])
+    unused = 0 if ranks.size == 1 else SLOTS - shares[ranks.rank]
+    used = np.ones(shares[ranks.rank], np.float32)
+    padded = [
+        np.concatenate([part, np.zeros((unused, *part.shape[1:]), part.dtype)])
+        for part in (images[own], labels[own], used)
+    ]
+    return (*padded, count, RATE, ranks.rank == 1, ranks.rank)
+
+
+def values_of(model: Any) -> Arrays:
+    return {variable.path: np.asarray(variable.value) for variable in model.variables}
+
+
+def sample(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return values.ravel()[:: STRIDE if values.size > 10_000 else 1]
+
+
+def largest_difference(trained: Trained, alone: Any, name: str) -> float:
+    """Return the largest difference between the changes of a variable, as a part of its largest change.
+
+    Where that is nothing beside the network's largest, the latter's millionth counts: the gradient of a bias before a
+    normalisation is zero but for rounding.
+    """
+    changes = trained.change()
+    largest = {path: float(np.abs(alone[f"{name}:{path}"]).max()) for path in changes}
+    floor = max(largest.values()) / 1e6
+    differences = {path: float(np.abs(change - alone[f"{name}:{path}"]).max()) for path, change in changes.items()}
+    return max(difference / max(largest[path], floor) for path, difference in differences.items())
+
+
+def overflow(ranks: Ranks) -> dict[str, Any]:
+    """Let one gradient of rank 1 alone be infinite in every step; say what became of weights and scale."""
+    healthy = distributed.sum_in_graph
+
+    def sick(tensors: Sequence[Any]) -> list[Any]:
+        first, *rest = tensors
+        return healthy([first * (np.inf if ranks.rank == 1 else 1.0), *rest])
+
+    distributed.sum_in_graph = sick
+    try:
+        trained = train("lenet", ranks, precision="float16", ema_decay=0.9)
+    finally:
+        distributed.sum_in_graph = healthy
+    loss_scale = trained.optimizer.loss_scale
+    scale, good_steps = (float(variable.numpy()) for variable in (loss_scale.variables if loss_scale else []))
+    changed = any(change.any() for change in trained.change().values())
+    return {"changed": changed, "scale": scale, "good_steps": good_steps}
+
+
+if __name__ == "__main__":
+    main()
