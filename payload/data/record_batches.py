@@ -15,7 +15,7 @@ from payload.data.image_header import PNG
 from payload.data.parts import Batch, DataError, View
 from payload.data.pipeline import AHEAD, cores, options, resample
 from payload.data.record_index import RecordIndex
-from payload.data.record_reader import NOTHING, RecordReader
+from payload.data.record_reader import RecordReader
 from payload.data.records import CHANNELS, RecordPart
 from payload.data.sharding import Share, Shares
 from payload.data.transforms import flips, transforms
@@ -97,21 +97,22 @@ def _batch(reader: RecordReader, share: Share, images: Any) -> Batch:
 def _images(
     reader: RecordReader, view: View, shares: Shares, look: Callable[[Share], Look], first_step: int, threads: int
 ) -> Iterator[Any]:
-    """Yield the images of each step, uint8, or float32 where they are moved; [slots, height, width, 3]."""
+    """Yield the images of each step, [slots, height, width, 3]: uint8 for a still view, else float32."""
     with_png = bool((reader.records.table["kind"] == PNG).any())
     at_once = threads or cores()
     columns = 3 if view.moves else 2
+    black = tf.io.encode_jpeg(tf.zeros([1, 1, CHANNELS], tf.uint8)).numpy()
 
     def read(step: int) -> tuple[npt.NDArray[Any], ...]:
         share = shares[int(step)]
         seen = look(share)
-        images = reader.read(share.positions[: share.used])
-        images = [
-            NOTHING if int(position) in reader.part.damaged else image
-            for position, image in zip(share.positions, images, strict=False)
-        ]
-        images += [NOTHING] * (len(share.positions) - share.used)
-        return (np.array(images, object), seen.boxes, seen.moves)[:columns]
+        images = np.full(len(share.positions), black, object)
+        boxes = np.tile(np.array([0, 0, 1, 1, 0], np.int32), (len(images), 1))
+        used = share.positions[: share.used]
+        for slot, (position, image) in enumerate(zip(used, reader.read(used), strict=True)):
+            if image and int(position) not in reader.part.damaged:
+                images[slot], boxes[slot] = image, seen.boxes[slot]
+        return (images, boxes, seen.moves)[:columns]
 
     def records(step: Any) -> Any:
         encoded, boxes, *moves = tf.numpy_function(read, [step], (tf.string, tf.int32, tf.float32)[:columns])
@@ -122,35 +123,34 @@ def _images(
         return encoded, boxes, *moves
 
     def image(encoded: Any, box: Any, *moves: Any) -> Any:
-        return decoded(encoded, box, view.size, with_png=with_png), *moves
-
-    def moved(images: Any, *moves: Any) -> Any:
-        return resample(images, moves[0], view.size) if moves else images
+        pixels = decoded(encoded, box, view.size, with_png=with_png, with_flip=view.flip)
+        # A step computes in float32: bytes would have to be made of these and back. Still images are kept, as bytes.
+        return pixels if view.is_random else tf.cast(pixels + 0.5, tf.uint8), *moves
 
     dataset = tf.data.Dataset.range(first_step, shares.steps)
     dataset = dataset.map(records, num_parallel_calls=READS).unbatch()
     dataset = dataset.map(image, num_parallel_calls=at_once).batch(shares.slots, drop_remainder=True)
-    dataset = dataset.map(moved, num_parallel_calls=at_once).prefetch(AHEAD)
-    return iter(dataset.with_options(options(at_once)))
+    if view.moves:
+        dataset = dataset.map(lambda images, moves: (resample(images, moves, view.size),), num_parallel_calls=at_once)
+    return (images for (images,) in dataset.prefetch(AHEAD).with_options(options(at_once)))
 
 
-def decoded(encoded: Any, box: Any, size: tuple[int, int], *, with_png: bool) -> Any:
-    """Decode a box of an image, and that alone, mirror it if it says so, and resize it; uint8 [height, width, 3].
+def decoded(encoded: Any, box: Any, size: tuple[int, int], *, with_png: bool, with_flip: bool) -> Any:
+    """Decode a box of an image, and that alone, mirror it if it says so, and resize it; float32 [height, width, 3].
 
-    `encoded`: a JPEG, or where `with_png` says so perhaps a PNG; empty: black. `box`: int32 [5].
+    `encoded`: a JPEG, or where `with_png` says so perhaps a PNG. `box`: int32 [5].
     """
-    empty = tf.equal(tf.strings.length(encoded), 0)
-    encoded = tf.where(empty, tf.io.encode_jpeg(tf.zeros([1, 1, CHANNELS], tf.uint8)), encoded)
-    window = tf.where(empty, tf.constant([0, 0, 1, 1]), box[:4])
+    window = box[:4]
     if with_png:
         is_png = tf.equal(tf.strings.substr(encoded, 0, 4), b"\x89PNG")
         crop = tf.cond(is_png, lambda: _png(encoded, window), lambda: _jpeg(encoded, window))
     else:
         crop = _jpeg(encoded, window)
-    crop = tf.raw_ops.Reverse(tensor=crop, dims=tf.stack([False, tf.equal(box[4], 1), False]))
+    if with_flip:  # before it is resized: bytes, and not for those that stay as they are
+        crop = tf.cond(tf.equal(box[4], 1), lambda: tf.reverse(crop, [1]), lambda: crop)
     resized = tf.raw_ops.ResizeBilinear(images=crop[tf.newaxis], size=list(size), half_pixel_centers=True)
     resized.set_shape([1, *size, CHANNELS])
-    return tf.cast(resized[0] + 0.5, tf.uint8)
+    return resized[0]
 
 
 def _jpeg(encoded: Any, window: Any) -> Any:
@@ -173,7 +173,7 @@ def _find_damaged(reader: RecordReader, share: Share, error: Exception) -> None:
         row = reader.records.table[position]
         box = tf.constant([0, 0, int(row["height"]), int(row["width"]), 0])
         try:
-            decoded(tf.constant(encoded), box, (8, 8), with_png=bool(row["kind"] == PNG))
+            decoded(tf.constant(encoded), box, (8, 8), with_png=bool(row["kind"] == PNG), with_flip=False)
         except tf.errors.OpError as fault:
             damage = reader.fault(int(position), f"its image cannot be decoded: {str(fault).splitlines()[0]}")
             if not reader.part.skip:

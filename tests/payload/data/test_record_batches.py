@@ -102,8 +102,8 @@ def test_mirrored_images_are_the_others_read_backwards(directory: Path) -> None:
     part = opened(directory)
     plain = seen(training(part, View(size=(24, 24)))[0])
     flipped = seen(training(part, View(size=(24, 24), flip=True))[0])
-    same = [label for label in plain if np.array_equal(plain[label], flipped[label])]
-    mirrored = [label for label in plain if abs(plain[label][:, ::-1].astype(int) - flipped[label]).max() <= 32]
+    same = [label for label in plain if abs(plain[label] - flipped[label]).max() <= 0.51]  # bytes are rounded
+    mirrored = [label for label in plain if abs(plain[label][:, ::-1] - flipped[label]).max() <= 0.51]
     assert same and mirrored
     assert len(same) + len(mirrored) == COUNT
 
