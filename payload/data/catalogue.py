@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import Final
 
-from payload.data.dataset import load_dataset
 from payload.data.parts import DataError, Part, Parts
 from payload.data.selection import held_back, limited
 from payload.models.registry import network
@@ -38,9 +37,13 @@ def open_dataset(settings: Settings, data_dir: Path | None) -> Parts:
 def _open(settings: Settings, directory: Path) -> tuple[Part, Part | None]:
     match settings.dataset:
         case "digits":
-            return load_dataset("digits", None).parts("digits")
+            from payload.data.digits import load_digits
+
+            return load_digits()
         case "mnist" | "fashion-mnist":
-            return load_dataset("fashion-mnist", directory).parts(settings.dataset)
+            from payload.data.fashion_mnist import load_fashion_mnist
+
+            return load_fashion_mnist(directory, settings.dataset)
         case "cifar10":
             from payload.data.cifar10 import load_cifar10
 

@@ -14,9 +14,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.dataset import DataError, Dataset
+from payload.data.arrays import ArrayPart
+from payload.data.parts import DataError
 from payload.data.selection import stratified
 
+CLASSES: Final = 10
 SOURCE_SIZE: Final = 8
 SIZE: Final = 28
 """Pixels a side after enlarging: MNIST's, so that LeNet applies as published, with its 431,080 weights."""
@@ -25,20 +27,17 @@ SOURCE_MAX: Final = 16
 TEST_FRACTION: Final = 0.2
 
 
-def load_digits() -> Dataset:
-    """Load the digits as 28 x 28 bytes, split 80/20 with each digit in the same proportion in both parts.
+def load_digits() -> tuple[ArrayPart, ArrayPart]:
+    """Load training and test digits as 28 x 28 bytes, split 80/20 with each digit in the same proportion in both parts.
 
     Raises DataError where scikit-learn or its file is missing or damaged.
     """
     images, labels = _read(_digits_file())
     train, test = stratified(labels, TEST_FRACTION)
     pixels = enlarge(images, SIZE)
-    return Dataset(
-        train_images=pixels[train],
-        train_labels=labels[train],
-        test_images=pixels[test],
-        test_labels=labels[test],
-        classes=10,
+    return (
+        ArrayPart(name="training images of digits", images=pixels[train], labels=labels[train], classes=CLASSES),
+        ArrayPart(name="test images of digits", images=pixels[test], labels=labels[test], classes=CLASSES),
     )
 
 

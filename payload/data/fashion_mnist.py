@@ -11,28 +11,26 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.dataset import Dataset
+from payload.data.arrays import ArrayPart
 from payload.data.idx import IdxError, find_idx, read_idx
 
 CLASSES: Final = 10
 _PARTS: Final = {"train": "train", "test": "t10k"}
 
 
-def load_fashion_mnist(directory: Path) -> Dataset:
-    """Read the four files from a directory; each may be compressed with gzip.
+def load_fashion_mnist(directory: Path, name: str = "Fashion-MNIST") -> tuple[ArrayPart, ArrayPart]:
+    """Read training and test images from the directory of the four files; each may be compressed with gzip.
 
-    Raises IdxError for a file that is missing, damaged, or of another shape than images and labels have.
+    `name`: what errors call them. Raises IdxError for a file that is missing, damaged, or of another shape than images
+    and labels have.
     """
     if not directory.is_dir():
         raise IdxError(directory, "no such directory; give the one that holds the IDX files as --data-dir")
     train_images, train_labels = _part(directory, _PARTS["train"])
     test_images, test_labels = _part(directory, _PARTS["test"])
-    return Dataset(
-        train_images=train_images,
-        train_labels=train_labels,
-        test_images=test_images,
-        test_labels=test_labels,
-        classes=CLASSES,
+    return (
+        ArrayPart(name=f"training images of {name}", images=train_images, labels=train_labels, classes=CLASSES),
+        ArrayPart(name=f"test images of {name}", images=test_images, labels=test_labels, classes=CLASSES),
     )
 
 

@@ -72,23 +72,6 @@ class Shares:
         return Share(positions=positions, used=end - start, batch_size=len(batch))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EpochPlan:
-    """List one rank's examples for each step of an epoch. Shapes are the same at every step and on every rank."""
-
-    indices: npt.NDArray[np.int32]
-    """[steps, slots]: positions in the data set; 0 in a slot that is not used."""
-    weights: npt.NDArray[np.float32]
-    """[steps, slots]: 1 for an example, 0 for an unused slot."""
-    batch_sizes: npt.NDArray[np.int64]
-    """[steps]: examples of the step over all ranks, by which summed losses become means."""
-
-    @property
-    def steps(self) -> int:
-        """Return the number of steps, which is the same on all ranks."""
-        return len(self.batch_sizes)
-
-
 def epoch_order(examples: int, *, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     """Shuffle the positions 0..examples-1, the same way on every rank and at every time for one seed and epoch."""
     return np.random.default_rng([seed, epoch]).permutation(examples)
@@ -104,21 +87,3 @@ def shard_bounds(size: int, rank: int, ranks: int) -> tuple[int, int]:
     if not 0 <= rank < ranks:
         raise ValueError(f"rank = {rank}: must be 0 to {ranks - 1}")
     return size * rank // ranks, size * (rank + 1) // ranks
-
-
-def epoch_plan(order: npt.NDArray[np.int64], *, global_batch: int, rank: int, ranks: int) -> EpochPlan:
-    """Cut an order into batches, and each batch into one rank's examples and unused slots."""
-    if global_batch < 1:
-        raise ValueError(f"global_batch = {global_batch}: must be at least 1")
-    steps = steps_per_epoch(len(order), global_batch)
-    slots = -(-global_batch // ranks)
-    indices = np.zeros((steps, slots), np.int32)
-    weights = np.zeros((steps, slots), np.float32)
-    sizes = np.zeros(steps, np.int64)
-    for step in range(steps):
-        batch = order[step * global_batch : (step + 1) * global_batch]
-        start, end = shard_bounds(len(batch), rank, ranks)
-        indices[step, : end - start] = batch[start:end]
-        weights[step, : end - start] = 1
-        sizes[step] = len(batch)
-    return EpochPlan(indices=indices, weights=weights, batch_sizes=sizes)

@@ -50,7 +50,15 @@ def _sums(
     """Add what is measured of each batch to `start`, over all ranks; data that fail on one end all (collective)."""
 
     def own() -> npt.NDArray[Any]:
-        batches = test_batches(part, view, slots=slots(run, view), rank=run.ranks.rank, ranks=run.ranks.size)
+        batches = test_batches(
+            part,
+            view,
+            slots=slots(run, view),
+            rank=run.ranks.rank,
+            ranks=run.ranks.size,
+            threads=run.settings.decode_threads,
+            ranks_on_node=run.ranks.local_size,
+        )
         with run.state.averaged():
             return sum((measure(batch) for batch in told(batches)), start)
 

@@ -8,34 +8,34 @@ import numpy as np
 import pytest
 
 from payload.data import digits
-from payload.data.dataset import DataError
+from payload.data.parts import DataError
 
 
 def test_the_split_is_80_to_20_and_the_same_every_time() -> None:
-    first, second = digits.load_digits(), digits.load_digits()
-    assert len(first.train_labels) + len(first.test_labels) == 1797
-    assert len(first.test_labels) / 1797 == pytest.approx(0.2, abs=0.002)
-    assert first.digest() == second.digest()
+    (train, test), (again, also) = digits.load_digits(), digits.load_digits()
+    assert train.examples + test.examples == 1797
+    assert test.examples / 1797 == pytest.approx(0.2, abs=0.002)
+    assert (train.digest(), test.digest()) == (again.digest(), also.digest())
 
 
 def test_each_digit_has_its_share_in_the_test_part() -> None:
-    data = digits.load_digits()
+    train, test = digits.load_digits()
     for digit in range(10):
-        tested, trained = (data.test_labels == digit).sum(), (data.train_labels == digit).sum()
+        tested, trained = (test.labels == digit).sum(), (train.labels == digit).sum()
         assert tested / (tested + trained) == pytest.approx(0.2, abs=0.005)
 
 
 def test_no_image_is_in_both_parts() -> None:
-    data = digits.load_digits()
-    trained = {image.tobytes() for image in data.train_images}
-    assert not any(image.tobytes() in trained for image in data.test_images)
+    train, test = digits.load_digits()
+    trained = {image.tobytes() for image in train.images}
+    assert not any(image.tobytes() in trained for image in test.images)
 
 
 def test_images_are_bytes_of_28_by_28() -> None:
-    data = digits.load_digits()
-    assert data.image_shape == (28, 28, 1)
-    assert data.train_images.dtype == np.uint8
-    assert data.train_images.max() == 255
+    train, _ = digits.load_digits()
+    assert (train.size, train.channels) == ((28, 28), 1)
+    assert train.images.dtype == np.uint8
+    assert train.images.max() == 255
 
 
 def test_enlarging_keeps_flat_areas_and_mirror_symmetry() -> None:

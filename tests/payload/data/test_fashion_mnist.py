@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from payload.data.dataset import load_dataset
 from payload.data.fashion_mnist import load_fashion_mnist
 from payload.data.idx import IdxError
 
@@ -29,10 +28,10 @@ def write_part(directory: Path, prefix: str, count: int, *, labels: int | None =
 def test_four_files_make_a_data_set(tmp_path: Path) -> None:
     write_part(tmp_path, "train", 20)
     write_part(tmp_path, "t10k", 10, packed=True)
-    data = load_dataset("fashion-mnist", tmp_path)
-    assert data.train_images.shape == (20, 28, 28, 1)
-    assert data.test_images.shape == (10, 28, 28, 1)
-    assert data.train_labels.dtype == np.int32
+    train, test = load_fashion_mnist(tmp_path)
+    assert train.images.shape == (20, 28, 28, 1)
+    assert test.images.shape == (10, 28, 28, 1)
+    assert train.labels.dtype == np.int32
 
 
 def test_labels_and_images_must_match(tmp_path: Path) -> None:
