@@ -8,7 +8,7 @@ import sys
 
 from payload import train
 from payload.data.parts import Batch
-from payload.training import trainer
+from payload.training import epochs
 from payload.training.progress import StepSums
 from payload.training.run import Run
 
@@ -16,14 +16,14 @@ from payload.training.run import Run
 def main() -> int:
     rank, number, *argv = sys.argv[1:]
     if os.environ["HOROVOD_RANK"] == rank:
-        step, left = trainer._step, iter(range(3))
+        step, left = epochs._step, iter(range(3))
 
         def last(run: Run, batch: Batch, rate: float, stop: bool) -> StepSums:
             if next(left, None) is None:
                 os.kill(os.getpid(), signal.Signals[number])
             return step(run, batch, rate, stop)
 
-        trainer._step = last
+        epochs._step = last
     return train.main(argv)
 
 

@@ -25,7 +25,7 @@ from payload.data.catalogue import open_dataset
 from payload.data.parts import Batch, DataError, Parts
 from payload.errors import PayloadError
 from payload.train import StopRequest
-from payload.training import distributed, evaluation, trainer
+from payload.training import distributed, epochs, evaluation, trainer
 from payload.training.arrangement import arrange
 from payload.training.checkpoints import read_header
 from payload.training.config import TrainConfig
@@ -79,7 +79,7 @@ class Losses:
     """Keep the summed loss of each step that is taken within a block."""
 
     def __enter__(self) -> list[float]:
-        self._step = trainer._step
+        self._step = epochs._step
         kept: list[float] = []
 
         def step(run: Run, batch: Batch, rate: float, stop: bool) -> StepSums:
@@ -87,11 +87,11 @@ class Losses:
             kept.append(sums.loss)
             return sums
 
-        trainer._step = step
+        epochs._step = step
         return kept
 
     def __exit__(self, *_: object) -> None:
-        trainer._step = self._step
+        epochs._step = self._step
 
 
 def error_of(action: Callable[[], object]) -> str:
@@ -263,11 +263,11 @@ def ending_early(root: Path, rank: int, first: bool) -> str:
         else:
             yield next(found)
 
-    trainer.training_batches = batches  # type: ignore[attr-defined]
+    epochs.training_batches = batches  # type: ignore[attr-defined]
     try:
         return error_of(lambda: train(configuration(root / f"short-{first}")))
     finally:
-        trainer.training_batches = whole  # type: ignore[attr-defined]
+        epochs.training_batches = whole  # type: ignore[attr-defined]
 
 
 def damaged_in_evaluation(root: Path) -> str:
