@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from payload.errors import PayloadError
 from payload.training.checkpoints import CheckpointStore
@@ -14,7 +14,9 @@ from payload.training.progress import Progress
 from payload.training.retention import Retention
 from payload.training.sameness import changes
 from payload.training.settings import Settings
-from payload.training.state import TrainState
+
+if TYPE_CHECKING:
+    from payload.training.state import TrainState
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
