@@ -34,6 +34,17 @@ def resumed(before: Launch, nodes: Sequence[Node], hosts: Sequence[Node]) -> Lau
     return dataclasses.replace(before, command=command, hosts=tuple(hosts), interface=meeting_interface(nodes))
 
 
+def beginning(launch: Launch, checkpoints: Sequence[str]) -> str:
+    """Say from where a run goes on. `checkpoints`: those in its directory, oldest first."""
+    if launch.program:
+        return "in the directory that it left"
+    if checkpoints:
+        return f"from {checkpoints[-1]}"
+    if any(word.partition("=")[0] == "--checkpoint-dir" for word in launch.command):
+        return "from what it finds at its --checkpoint-dir"
+    return "from the beginning, for it has no checkpoint"
+
+
 def check_resumable(directory: RunDirectory, state: State) -> None:
     """Raise LaunchError for a run that has nothing to go on with."""
     if state.state == "succeeded":
@@ -48,8 +59,7 @@ def reopen(directory: RunDirectory, launch: Launch, state: State) -> None:
     directory.stop_request.unlink(missing_ok=True)
     directory.preflight.unlink(missing_ok=True)
     with directory.log.open("ab") as log:
-        found = dossier.checkpoints(directory)
-        since = f"from {found[-1]}" if found else "from the beginning, for there is no checkpoint"
+        since = beginning(launch, dossier.checkpoints(directory))
         log.write(f"[supervisor] resumed at {time.strftime('%Y-%m-%d %H:%M:%S')}, {since}\n".encode())
     directory.write_state(state)
 

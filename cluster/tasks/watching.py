@@ -35,7 +35,7 @@ from cluster.tasks.terms import (
 )
 from cluster.variables import check_secrets, read_secrets
 from cluster.watching import describe_end, document, watch
-from payload.afterlife import resumed
+from payload.afterlife import beginning, resumed
 from payload.launch import Launch, choose_hosts
 from payload.origin import Order
 from payload.runs import LIVE_STATES, QUEUED
@@ -118,10 +118,7 @@ def resume(
         order = Order(launch=spec, origin=origin.of(session, spec, PROJECT))
         answer = supervisor.resume(order, secrets, queue=queue)
         say_turn(run_id, answer["position"], tell)
-        found = answer["checkpoints"]
-        since = f"from {found[-1]}" if found else "from the beginning, for it has no checkpoint"
-        if spec.program:
-            since = "in the directory that it left"
+        since = beginning(spec, answer["checkpoints"])
         tell(f"run {run_id} goes on {since}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
         if follow and not detach:
             finish(session, run_id, lambda: watch(session, supervisor, run_id, aside=json), json=json)

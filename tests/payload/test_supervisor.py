@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from payload.afterlife import resumed
+from payload.afterlife import beginning, resumed
 from payload.launch import Launch, LaunchError, parse_nodes
 from payload.origin import Order
 from payload.runs import FINAL_STATES, Runs
@@ -387,6 +387,27 @@ def test_a_resumed_run_takes_as_many_ranks_as_before(efs: Path) -> None:
         resumed(before, nodes, nodes[1:4])
     with pytest.raises(LaunchError, match=r"neither of payload\.train nor of a program"):
         resumed(dataclasses.replace(before, command=("train.py",)), nodes, nodes[1:3])
+
+
+@pytest.mark.parametrize(
+    ("flags", "program", "checkpoints", "said"),
+    [
+        ((), "", ["step-00000001", "step-00000007"], "from step-00000007"),
+        ((), "", [], "from the beginning, for it has no checkpoint"),
+        (("--checkpoint-dir", "s3://my-runs/one"), "", [], "from what it finds at its --checkpoint-dir"),
+        (("--checkpoint-dir=/mnt/fsx/one",), "", [], "from what it finds at its --checkpoint-dir"),
+        ((), PAYLOAD, [], "in the directory that it left"),
+    ],
+)
+def test_it_is_said_from_where_a_run_goes_on(
+    flags: tuple[str, ...], program: str, checkpoints: list[str], said: str
+) -> None:
+    (node,) = parse_nodes("deeplearning-worker1 10.0.1.1 i-1 1 e us\n")
+    launch = Launch(
+        run_id="one", efs_mount="/mnt/efs", payload=PAYLOAD, program=program,
+        command=("-m", "payload.train", *flags), hosts=(node,),
+    )  # fmt: skip
+    assert beginning(launch, checkpoints) == said
 
 
 def test_a_resumed_program_runs_unchanged_with_the_ranks_that_were_asked(efs: Path) -> None:
