@@ -25,6 +25,8 @@ GFLOPS_512_BITS: Final = 60.0
 """What one core with 512-bit vectors makes of ResNet-50 and LeNet, 1e9 operations a second: 50 to 75 measured."""
 PASSES: Final = 3
 """A training step computes forward, the gradient of the inputs and that of the weights: each as much as forward."""
+BACKWARD: Final = 2
+"""The gradient of a layer's inputs and that of its weights need not wait for each other, in a chain of layers too."""
 WAKE_MS: Final = 0.1
 """Processor time that a cycle of Horovod's background thread costs a pair of ranks: 0.06 measured with LeNet, 0.13 with
 ResNet-50, whose caches it disturbs more."""
@@ -59,7 +61,7 @@ class Tuning:
     intra_op_threads: int
     """Threads within an operation: the rank's physical cores."""
     inter_op_threads: int
-    """Operations at a time: the network's branches, as far as there are cores."""
+    """Operations at a time: the network's branches, at least two, as far as there are cores."""
     step_ms: float | None
     """Estimated computation of a step; None on a GPU, for which there is no estimate."""
     gradient_mib: float
@@ -127,7 +129,7 @@ def tune(
     settings = {"intra_op_threads": intra_op_threads, "inter_op_threads": inter_op_threads}
     return Tuning(
         intra_op_threads=intra,
-        inter_op_threads=inter_op_threads or max(1, min(job.work.branches, intra)),
+        inter_op_threads=inter_op_threads or max(1, min(max(BACKWARD, job.work.branches), intra)),
         step_ms=None if step is None else round(step, 1),
         gradient_mib=job.gradient_mib,
         cycle_time_ms=_number(environ.get(CYCLE_TIME), cycle),

@@ -23,6 +23,7 @@ def test_threads_follow_from_physical_cores_and_branches() -> None:
     many = tune(job(network="googlenet"), on_cores(18), vector_bits=512, environ={})
     assert (alone.intra_op_threads, alone.inter_op_threads) == (1, 1)
     assert (many.intra_op_threads, many.inter_op_threads) == (18, 4)
+    assert tune(job(network="vgg16"), on_cores(18), vector_bits=512, environ={}).inter_op_threads == 2
     assert dict(many.variables)["OMP_NUM_THREADS"] == "18"
 
 
