@@ -196,6 +196,18 @@ NETWORKS: Final = (
         source="Caffe's lenet, whose layers the presentation of Smola 2016 has",
     ),
     Network(
+        name="resnet20",
+        module="payload.models.resnet_cifar",
+        function="resnet20",
+        image_size=32,
+        classes=10,
+        smallest_size=8,
+        any_size=True,
+        zero_gamma=True,
+        parameters=269_722,
+        source="the layers of arXiv:1512.03385, section 4.2, added up; 0.27 million in its table 6",
+    ),
+    Network(
         name="resnet50",
         module="payload.models.resnet",
         function="resnet50",

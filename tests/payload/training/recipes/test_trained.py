@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.payload.data.drawings import SHAPES, write_idx
+from payload.data import record_maker
+from tests.payload.data.drawings import SHAPES, write_idx, write_images, write_records
 
 pytestmark = [pytest.mark.horovod, pytest.mark.timeout(600)]
 
@@ -62,3 +63,33 @@ def test_benchmark_measures_a_network_on_synthetic_images(tmp_path: Path) -> Non
     result = trained(tmp_path, "benchmark", *small, "--batch-per-rank", "4")
     assert (result["steps"], result["global_batch"], result["settings"]["optimizer"]) == (3, 8, "rmsprop")
     assert result["images_per_s"] == pytest.approx(24 / result["training_seconds"], rel=1e-3)
+
+
+SMALL = ["--network", "resnet20", "--precision", "float32", "--loss-scale", "0", "--compression", "none"]
+"""A network and numbers for processors: of GPUs' float16 they make slow work."""
+
+
+def test_imagenet_90_learns_from_record_files(tmp_path: Path) -> None:
+    write_records(tmp_path / "data", training=600, test=120, side=40)
+    # The recipe's crops of 8% of an image's area would show of these small drawings nothing that tells.
+    short = ["--epochs", "6", "--warmup-epochs", "1", "--global-batch", "16", "--learning-rate", "1.6"]
+    size = ["--image-size", "32", "--smallest-crop", "0.6"]
+    result = trained(tmp_path / "run", "imagenet-90", "--data-dir", str(tmp_path / "data"), *SMALL, *short, *size)
+    assert result["test_accuracy"] >= 0.75 == 3 * CHANCE
+    assert result["peak_learning_rate"] == pytest.approx(1.6 * 16 / 256)
+    assert (result["variant"], result["settings"]["flip"], result["settings"]["weight_decay"]) == ("sgd", True, 1e-4)
+
+
+def test_imagenet_fast_learns_with_growing_images_and_rectangular_validation(tmp_path: Path) -> None:
+    write_images(tmp_path / "raw", training=480, validation=120, side=56)
+    sizes = ["--sizes", "40,0", "--shards", "3", "--workers", "2"]
+    assert record_maker.main([str(tmp_path / "raw"), str(tmp_path / "data"), *sizes]) == 0
+    phases = ["--image-phases", "0:24/24/0.6,3:32/16/0.6,5:40/16/0.8/rectangular"]
+    rates = ["--rate-phases", "0-1:0.02..0.15,1-3:0.15..0.1,3-5:0.1..0.01,5-6:0.005..0.0005"]
+    run_dir = tmp_path / "run"
+    flags = ["--variant", "1-node", "--epochs", "6", *phases, *rates]
+    result = trained(run_dir, "imagenet-fast", "--data-dir", str(tmp_path / "data"), *SMALL, *flags)
+    assert result["test_accuracy"] >= 0.75 == 3 * CHANCE
+    assert result["steps"] == 3 * 20 + 3 * 30
+    assert (result["variant"], result["global_batch"]) == ("1-node", 16)
+    assert epochs(run_dir)[-1]["test_accuracy"] == pytest.approx(result["test_accuracy"], abs=1e-6)
