@@ -175,10 +175,19 @@ def document(machine: Mapping[str, Any], found: Mapping[str, Sequence[Mapping[st
 
 
 def _outputs(commands: Sequence[Sequence[str]], environs: Sequence[Mapping[str, str]]) -> list[str]:
-    """Run commands side by side; return what each printed, errors too."""
+    """Run commands side by side; return what each printed, errors too.
+
+    Each has a session of its own, as horovodrun gives its ranks: the kernel shares the processor out by sessions.
+    """
     running = [
         subprocess.Popen(
-            command, env=dict(environ), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            env=dict(environ),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
         )
         for command, environ in zip(commands, environs, strict=True)
     ]
