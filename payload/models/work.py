@@ -25,6 +25,7 @@ WORK: Final = {
     "inception-bn": Work(multiply_adds=2_032_600_064, branches=4),
     "inception-v3": Work(multiply_adds=5_713_216_096, branches=6),
     "lenet": Work(multiply_adds=2_293_000, branches=1),
+    "resnet20": Work(multiply_adds=40_551_040, branches=2),
     "resnet50": Work(multiply_adds=4_089_184_256, branches=2),
     "resnet152": Work(multiply_adds=11_513_626_624, branches=2),
     "vgg16": Work(multiply_adds=15_470_264_320, branches=1),
