@@ -109,7 +109,10 @@ def _in_parts(
     def add(number: Any, *sums: Any) -> tuple[Any, ...]:
         return number + 1, *(total + value for total, value in zip(sums, of(number), strict=True))
 
-    _, *sums = tf.while_loop(lambda number, *_: number < parts, add, [1, *of(0)], parallel_iterations=1)
+    first = of(0)
+    with tf.control_dependencies(first):  # else the second part would begin beside the first
+        number = tf.constant(1)
+    _, *sums = tf.while_loop(lambda number, *_: number < parts, add, [number, *first], parallel_iterations=1)
     return list(sums)
 
 

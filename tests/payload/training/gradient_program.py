@@ -84,7 +84,8 @@ def main() -> None:
         found["compressed"] = largest_difference(train("lenet", ranks, compression="fp16"), alone, "lenet")
         found["sums"] = train("lenet", ranks).sums[-1].tolist()
         found["overflow"] = overflow(ranks)
-        found["own moments"] = digest_of(values_of(train("fashion-vgg", ranks, batch_norm="local").model).items()).hex()
+        found["own moments"] = digest("fashion-vgg", ranks, batch_norm="local")
+        found["in parts"] = digest("fashion-vgg", ranks, accumulation_steps=2)
     print("FOUND " + json.dumps(found), flush=True)
     distributed.leave()
 
@@ -123,6 +124,11 @@ def batch(number: int, shape: tuple[int, ...], ranks: Ranks) -> tuple[Any, ...]:
         for part in (images[own], labels[own], used)
     ]
     return (*padded, count, RATE, ranks.rank == 1, ranks.rank)
+
+
+def digest(name: str, ranks: Ranks, **changed: Any) -> str:
+    """Train, and return the digest of the network, the moving moments included."""
+    return digest_of(values_of(train(name, ranks, **changed).model).items()).hex()
 
 
 def values_of(model: Any) -> Arrays:

@@ -94,3 +94,8 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all_and_halves_their_scale(of
 
 def test_moving_moments_agree_though_each_rank_normalises_by_its_own_images(of_three: list[dict[str, Any]]) -> None:
     assert len({rank["own moments"] for rank in of_three}) == 1
+
+
+def test_parts_of_a_batch_are_normalised_over_all_ranks_one_after_the_other(of_three: list[dict[str, Any]]) -> None:
+    """Two parts at a time would meet under one name, which Horovod refuses."""
+    assert len({rank["in parts"] for rank in of_three}) == 1
