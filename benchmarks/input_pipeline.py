@@ -36,7 +36,7 @@ IMAGES: Final = DRAWN * TIMES
 FILES: Final = 8
 HEIGHT, WIDTH = 350, 400
 SIZE: Final = 224
-BATCH: Final = 32
+BATCH: Final = 128
 SMALLEST_CROP: Final = 0.08
 AIM: Final = 0.9
 

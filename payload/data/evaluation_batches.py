@@ -84,7 +84,7 @@ def _look(records: RecordIndex, size: tuple[int, int]) -> Callable[[Share], Look
         sizes = np.stack([table["height"][share.positions], table["width"][share.positions]], axis=1)
         boxes = middle_boxes(sizes, size, fraction=MARGIN)
         still = np.zeros((len(boxes), 0), np.float32)
-        return Look(boxes=np.column_stack([boxes, np.zeros(len(boxes))]).astype(np.int32), moves=still)
+        return Look(boxes=boxes, mirrored=np.zeros(len(boxes), bool), moves=still)
 
     return look
 

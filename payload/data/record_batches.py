@@ -29,7 +29,9 @@ class Look:
     """Say which box of each image is looked at, and how."""
 
     boxes: npt.NDArray[np.int32]
-    """[slots, 5]: top, left, height, width, and 1 for an image that is mirrored."""
+    """[slots, 4]: top, left, height, width."""
+    mirrored: npt.NDArray[np.bool_]
+    """[slots]: whether it is mirrored."""
     moves: npt.NDArray[np.float32]
     """[slots, 8] (`payload.data.transforms`); [slots, 0] where the view moves none."""
 
@@ -50,7 +52,7 @@ def training_look(records: RecordIndex, view: View, seed: int, epoch: int) -> Ca
         if view.moves:
             whole = np.tile(np.array([0, 0, *view.size]), (len(examples), 1))
             moves = transforms(whole, np.zeros(len(examples), bool), view, examples, seed=seed, epoch=epoch)
-        return Look(boxes=np.column_stack([boxes, mirrored]).astype(np.int32), moves=moves)
+        return Look(boxes=boxes, mirrored=mirrored, moves=moves)
 
     return look
 
@@ -100,30 +102,32 @@ def _images(
     """Yield the images of each step, [slots, height, width, 3]: uint8 for a still view, else float32."""
     with_png = bool((reader.records.table["kind"] == PNG).any())
     at_once = threads or cores()
-    columns = 3 if view.moves else 2
+    columns = 4 if view.moves else 3
     black = tf.io.encode_jpeg(tf.zeros([1, 1, CHANNELS], tf.uint8)).numpy()
 
     def read(step: int) -> tuple[npt.NDArray[Any], ...]:
         share = shares[int(step)]
         seen = look(share)
         images = np.full(len(share.positions), black, object)
-        boxes = np.tile(np.array([0, 0, 1, 1, 0], np.int32), (len(images), 1))
+        boxes = np.tile(np.array([0, 0, 1, 1], np.int32), (len(images), 1))
         used = share.positions[: share.used]
         for slot, (position, image) in enumerate(zip(used, reader.read(used), strict=True)):
             if image and int(position) not in reader.part.damaged:
                 images[slot], boxes[slot] = image, seen.boxes[slot]
-        return (images, boxes, seen.moves)[:columns]
+        return (images, boxes, seen.mirrored, seen.moves)[:columns]
 
     def records(step: Any) -> Any:
-        encoded, boxes, *moves = tf.numpy_function(read, [step], (tf.string, tf.int32, tf.float32)[:columns])
+        types = (tf.string, tf.int32, tf.bool, tf.float32)
+        encoded, boxes, mirrored, *moves = tf.numpy_function(read, [step], types[:columns])
         encoded.set_shape([shares.slots])
-        boxes.set_shape([shares.slots, 5])
+        boxes.set_shape([shares.slots, 4])
+        mirrored.set_shape([shares.slots])
         for each in moves:
             each.set_shape([shares.slots, 8])
-        return encoded, boxes, *moves
+        return encoded, boxes, mirrored, *moves
 
-    def image(encoded: Any, box: Any, *moves: Any) -> Any:
-        pixels = decoded(encoded, box, view.size, with_png=with_png, with_flip=view.flip)
+    def image(encoded: Any, box: Any, mirrored: Any, *moves: Any) -> Any:
+        pixels = decoded(encoded, box, view.size, with_png=with_png, mirrored=mirrored if view.flip else None)
         # A step computes in float32: bytes would have to be made of these and back. Still images are kept, as bytes.
         return pixels if view.is_random else tf.cast(pixels + 0.5, tf.uint8), *moves
 
@@ -135,19 +139,19 @@ def _images(
     return (images for (images,) in dataset.prefetch(AHEAD).with_options(options(at_once)))
 
 
-def decoded(encoded: Any, box: Any, size: tuple[int, int], *, with_png: bool, with_flip: bool) -> Any:
-    """Decode a box of an image, and that alone, mirror it if it says so, and resize it; float32 [height, width, 3].
+def decoded(encoded: Any, window: Any, size: tuple[int, int], *, with_png: bool, mirrored: Any = None) -> Any:
+    """Decode a box of an image, and that alone, mirror it if it is to be, and resize it; float32 [height, width, 3].
 
-    `encoded`: a JPEG, or where `with_png` says so perhaps a PNG. `box`: int32 [5].
+    `encoded`: a JPEG, or where `with_png` says so perhaps a PNG. `window`: int32 [4]. `mirrored`: a Boolean tensor;
+    None: it is not.
     """
-    window = box[:4]
     if with_png:
         is_png = tf.equal(tf.strings.substr(encoded, 0, 4), b"\x89PNG")
         crop = tf.cond(is_png, lambda: _png(encoded, window), lambda: _jpeg(encoded, window))
     else:
         crop = _jpeg(encoded, window)
-    if with_flip:  # before it is resized: bytes, and not for those that stay as they are
-        crop = tf.cond(tf.equal(box[4], 1), lambda: tf.reverse(crop, [1]), lambda: crop)
+    if mirrored is not None:  # before it is resized: bytes, and not for those that stay as they are
+        crop = tf.cond(mirrored, lambda: tf.reverse(crop, [1]), lambda: crop)
     resized = tf.raw_ops.ResizeBilinear(images=crop[tf.newaxis], size=list(size), half_pixel_centers=True)
     resized.set_shape([1, *size, CHANNELS])
     return resized[0]
@@ -171,9 +175,9 @@ def _find_damaged(reader: RecordReader, share: Share, error: Exception) -> None:
         if int(position) in reader.part.damaged:
             continue
         row = reader.records.table[position]
-        box = tf.constant([0, 0, int(row["height"]), int(row["width"]), 0])
+        box = tf.constant([0, 0, int(row["height"]), int(row["width"])])
         try:
-            decoded(tf.constant(encoded), box, (8, 8), with_png=bool(row["kind"] == PNG), with_flip=False)
+            decoded(tf.constant(encoded), box, (8, 8), with_png=bool(row["kind"] == PNG))
         except tf.errors.OpError as fault:
             damage = reader.fault(int(position), f"its image cannot be decoded: {str(fault).splitlines()[0]}")
             if not reader.part.skip:
