@@ -11,6 +11,7 @@ in .setup/. Python packages come from the index that pip or uv is configured for
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
@@ -177,6 +178,7 @@ def all_steps(environ: Mapping[str, str]) -> list[Step]:
 
 def main() -> int:
     """Set up what is not set up yet; return the exit status."""
+    argparse.ArgumentParser(prog="python -m tools.setup", description=(__doc__ or "").splitlines()[0]).parse_args()
     started = time.monotonic()
     uv = uv_program(default_cache(os.environ))
     path = f"{uv.parent}:{VENV / 'bin'}:{os.environ.get('PATH', os.defpath)}"
