@@ -48,6 +48,11 @@ class ArrayPart:
         """Return height and width, which all images share."""
         return int(self.images.shape[1]), int(self.images.shape[2])
 
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """Return nothing: what is damaged here is an error."""
+        return ()
+
     def digest(self) -> bytes:
         """Return the SHA-256 of all pixels and labels."""
         digest = hashlib.sha256()

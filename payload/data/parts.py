@@ -42,6 +42,10 @@ class Part(Protocol):
     def size(self) -> tuple[int, int] | None:
         """Return height and width in pixels; None where the images have different ones."""
 
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """Return what was left out when the part was opened, on request, in words that name the file."""
+
     def digest(self) -> bytes:
         """Return 32 bytes by which ranks find out that they hold the same data."""
 
@@ -61,10 +65,18 @@ class Parts:
     """Held back from the training images, to be evaluated on after each epoch in place of the test images."""
     test: Part
 
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """Return what was left out when the parts were opened, each once."""
+        return tuple(dict.fromkeys(line for part in self._all for line in part.damage))
+
     def digest(self) -> bytes:
         """Return 32 bytes by which ranks find out that they hold the same data."""
-        parts = [part for part in (self.train, self.validation, self.test) if part]
-        return hashlib.sha256(b"".join(part.digest() for part in parts)).digest()
+        return hashlib.sha256(b"".join(part.digest() for part in self._all)).digest()
+
+    @property
+    def _all(self) -> list[Part]:
+        return [part for part in (self.train, self.validation, self.test) if part]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -47,6 +47,11 @@ class SyntheticPart:
         count = min(self.examples, max(1, POOL_BYTES // int(np.prod(shape))))
         return np.random.default_rng(self.seed).integers(0, 256, (count, *shape), np.uint8)
 
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """Return nothing: what is damaged here is an error."""
+        return ()
+
     def digest(self) -> bytes:
         """Return the SHA-256 of the description, which says all."""
         return hashlib.sha256(repr(self).encode()).digest()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from payload.data.batches import test_batches
-from payload.data.parts import Batch, Part, View
+from payload.data.parts import Batch, DataError, Part, View
 from payload.training import distributed
 from payload.training.evaluation_step import make_evaluation_step
 from payload.training.records import Figures
@@ -23,14 +23,20 @@ PIXELS: Final = 512 * 28 * 28
 
 
 def evaluate(run: Run, part: Part, view: View) -> Figures:
-    """Return mean loss and accuracies over a part, each image once, whatever the number of ranks (collective)."""
+    """Return mean loss and accuracies over a part, each image once, whatever the number of ranks (collective).
+
+    Damaged images that are left out, on request, count as neither right nor wrong. Raises DataError where none is left.
+    """
 
     def measure(batch: Batch) -> npt.NDArray[Any]:
-        measured: npt.NDArray[Any] = run.evaluation_step(batch.images, batch.labels, batch.weights).numpy()
-        return measured
+        sums = run.evaluation_step(batch.images, batch.labels, batch.weights).numpy()
+        return np.append(sums, np.sum(batch.weights.numpy(), dtype=np.float64))
 
-    loss, first, five = _sums(run, part, view, np.zeros(3, np.float64), measure, "evaluation") / part.examples
-    return Figures(loss=float(loss), accuracy=float(first), top5_accuracy=float(five))
+    *sums, images = _sums(run, part, view, np.zeros(4, np.float64), measure, "evaluation")
+    if not images:
+        raise DataError(f"none of {part.examples} images to evaluate on can be read; replace the files that were named")
+    loss, first, five = (float(value / images) for value in sums)
+    return Figures(loss=loss, accuracy=first, top5_accuracy=five)
 
 
 def confusion_counts(run: Run, part: Part, view: View) -> npt.NDArray[Any]:
