@@ -32,25 +32,25 @@ class DivergedError(PayloadError, ArithmeticError):
 
 def train_epoch(run: Run, progress: Progress) -> tuple[Progress, bool]:
     """Take the steps of one epoch that are left; return the new position, and whether a stop was asked for."""
+    phase, view = run.schedule.phase(progress.epoch), run.training_view(progress.epoch)
     batches = training_batches(
         run.data.train,
-        run.training_view(progress.epoch),
+        view,
         seed=run.settings.seed,
         epoch=progress.epoch,
         first_step=progress.step,
-        global_batch=run.schedule.phase(progress.epoch).global_batch,
+        global_batch=phase.global_batch,
         rank=run.ranks.rank,
         ranks=run.ranks.size,
         threads=run.settings.decode_threads,
     )
-    phase = run.schedule.phase(progress.epoch)
     slots = -(-phase.global_batch // run.ranks.size)
     supply = Supply(
         batches,
         epoch=progress.epoch,
         first_step=progress.step,
         steps=run.schedule.steps(progress.epoch),
-        empty=empty_batch(run.training_view(progress.epoch).size, run.data.train.channels, slots),
+        empty=empty_batch(view.size, run.data.train.channels, slots),
     )
     clock = run.reporter.clock()
     troubles: list[PayloadError] = []

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
-import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,48 +15,16 @@ import numpy as np
 import tensorflow as tf
 
 from payload.data.batches import training_batches
-from payload.data.catalogue import open_dataset
-from payload.data.parts import Batch, DataError, Parts, View
+from payload.data.parts import Batch, DataError, View
 from payload.durable import StorageError
 from payload.errors import PayloadError
-from payload.training import distributed, trainer
-from payload.training.arrangement import arrange
-from payload.training.config import TrainConfig
+from payload.training import distributed
 from payload.training.distributed import RankFailedError, Ranks
-from payload.training.records import Provenance
-from payload.training.run import Outcome
 from payload.training.schedule import schedule_for
 from payload.training.settings import Settings
 from payload.training.state import TrainState, new_state
 from payload.training.training_step import make_train_step
-
-NOBODY = Provenance(payload_hash=None, git_commit=None)
-
-
-def small_digits(train: int, test: int) -> Parts:
-    """Take the first digits; few, and in numbers that no batch and no number of ranks divides."""
-    data = open_dataset(Settings(dataset="digits"), None)
-    return dataclasses.replace(data, train=data.train.pick(np.arange(train)), test=data.test.pick(np.arange(test)))
-
-
-DATA = small_digits(71, 37)
-
-
-def configuration(run_dir: Path, *flags: str) -> TrainConfig:
-    fixed = ["--recipe", "digits", "--global-batch", "33", "--epochs", "2", "--checkpoint-epochs", "1"]
-    return TrainConfig.from_argv([*fixed, "--run-dir", str(run_dir), "--intra-op-threads", "1", *flags])
-
-
-def train(config: TrainConfig, stop: Callable[[], bool] = lambda: False) -> Outcome:
-    return trainer.train_and_evaluate(
-        config,
-        DATA,
-        provenance=NOBODY,
-        host=None,
-        started=time.time(),
-        stop_requested=stop,
-        arrangement=arrange(config.settings, os.environ),
-    )
+from tests.payload.training.small_run import DATA, configuration, train
 
 
 def metrics(run_dir: Path, event: str) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ an epoch.
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
 import math
@@ -18,55 +17,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
 from payload.data.batches import test_batches, training_batches
-from payload.data.catalogue import open_dataset
-from payload.data.parts import Batch, DataError, Parts
+from payload.data.parts import Batch, DataError
 from payload.errors import PayloadError
 from payload.train import StopRequest
-from payload.training import distributed, epochs, evaluation, trainer
-from payload.training.arrangement import arrange
+from payload.training import distributed, epochs, evaluation
 from payload.training.checkpoints import read_header
 from payload.training.config import TrainConfig
 from payload.training.continuation import store_for
 from payload.training.depots import Directory, Fill
 from payload.training.progress import StepSums
-from payload.training.records import Provenance
-from payload.training.run import Outcome, Run
+from payload.training.run import Run
 from payload.training.schedule import Schedule
-from payload.training.settings import Settings
+from tests.payload.training.small_run import configuration, train
 
-NOBODY = Provenance(payload_hash=None, git_commit=None)
 DROPOUT = (
     *("--network", "fashion-vgg", "--image-size", "8", "--optimizer", "adam"),
     *("--ema-decay", "0.9", "--learning-rate", "0.001"),
 )
-
-
-def small_digits() -> Parts:
-    data = open_dataset(Settings(dataset="digits"), None)
-    return dataclasses.replace(data, train=data.train.pick(np.arange(71)), test=data.test.pick(np.arange(37)))
-
-
-DATA = small_digits()
-
-
-def configuration(run_dir: Path, *flags: str) -> TrainConfig:
-    fixed = ["--recipe", "digits", "--global-batch", "33", "--epochs", "2", "--checkpoint-epochs", "1"]
-    return TrainConfig.from_argv([*fixed, "--run-dir", str(run_dir), "--intra-op-threads", "1", *flags])
-
-
-def train(config: TrainConfig, stop: Callable[[], bool] = lambda: False) -> Outcome:
-    return trainer.train_and_evaluate(
-        config,
-        DATA,
-        provenance=NOBODY,
-        host=None,
-        started=time.time(),
-        stop_requested=stop,
-        arrangement=arrange(config.settings, os.environ),
-    )
 
 
 def after(calls: int) -> Callable[[], bool]:

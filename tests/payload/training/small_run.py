@@ -1,0 +1,48 @@
+"""A run so small that two ranks end it in seconds, for the programs that several ranks run together."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from payload.data.catalogue import open_dataset
+from payload.data.parts import Parts
+from payload.training import trainer
+from payload.training.arrangement import arrange
+from payload.training.config import TrainConfig
+from payload.training.records import Provenance
+from payload.training.run import Outcome
+from payload.training.settings import Settings
+
+NOBODY = Provenance(payload_hash=None, git_commit=None)
+
+
+def small_digits() -> Parts:
+    """Take the first digits; few, and in numbers that no batch and no number of ranks divides."""
+    data = open_dataset(Settings(dataset="digits"), None)
+    return dataclasses.replace(data, train=data.train.pick(np.arange(71)), test=data.test.pick(np.arange(37)))
+
+
+DATA = small_digits()
+
+
+def configuration(run_dir: Path, *flags: str) -> TrainConfig:
+    fixed = ["--recipe", "digits", "--global-batch", "33", "--epochs", "2", "--checkpoint-epochs", "1"]
+    return TrainConfig.from_argv([*fixed, "--run-dir", str(run_dir), "--intra-op-threads", "1", *flags])
+
+
+def train(config: TrainConfig, stop: Callable[[], bool] = lambda: False) -> Outcome:
+    return trainer.train_and_evaluate(
+        config,
+        DATA,
+        provenance=NOBODY,
+        host=None,
+        started=time.time(),
+        stop_requested=stop,
+        arrangement=arrange(config.settings, os.environ),
+    )
