@@ -1,0 +1,182 @@
+"""Time the way to the first training step, `fab train` beside bare horovodrun: python -m benchmarks.first_step.
+
+    python -m benchmarks.first_step [--hosts N ...] [--repeat R] [--output FILE]
+
+On an embedded cloud of its own, which takes root. The same small program on the same hosts, each figure the median of
+its samples, all taken in turns:
+
+- fab train: from Enter on the laptop, with the program and the payload there already and the allreduce proved
+- horovodrun: typed on the master, with the flags, the interfaces and the interpreter that `fab train` gives it
+- without check: the same, but for the import of TensorFlow by which horovodrun asks whether it has Gloo
+
+Before the turns each starts once, unrecorded but for `fab train` on new nodes, which proves an allreduce first. All
+clocks are this machine's. It ends with status 1 where `fab train` is later than horovodrun by more than is promised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import re
+import shlex
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from benchmarks.measure import output_of
+from tools import demo
+
+CLOUD: Final = "firststep"
+OURS: Final = "fab train"
+BARE: Final = "horovodrun"
+UNCHECKED: Final = "without check"
+STEP: Final = """
+import time
+import horovod.tensorflow as hvd
+import tensorflow as tf
+hvd.init()
+weights = tf.Variable(tf.ones([1000]))
+with tf.GradientTape() as tape:
+    loss = tf.reduce_sum(weights**2)
+weights.assign_sub(0.1 * hvd.allreduce(tape.gradient(loss, weights)))
+if hvd.rank() == 0:
+    print(f"first step {time.time():.3f}", flush=True)
+"""
+PROGRAM: Final = "first_step.py"
+
+
+def promise_s(hosts: int) -> float:
+    """Return by how much `fab train` may be later, s: 2 at two hosts, 4 at sixteen, a line between and beyond."""
+    return 2 + (hosts - 2) / 7
+
+
+def laptop(*command: str) -> list[str]:
+    """Return the command line that runs a command on the benchmark's laptop."""
+    return demo.localcloud("run", "--name", CLOUD, "--", *command)
+
+
+def seconds_to_step(output: str) -> float:
+    """Return how long it took, s: from the moment on the first line to the one that the program printed.
+
+    Raises RuntimeError where the program printed none.
+    """
+    steps = re.findall(r"first step ([0-9.]+)", output)
+    if not steps:
+        raise RuntimeError(f"no first step in:\n{output[-3000:]}")
+    return float(steps[-1]) - float(output.split(maxsplit=1)[0])
+
+
+def timed(command: Sequence[str]) -> str:
+    """Return the shell line that prints the moment of Enter and turns into a command."""
+    return f"date +%s.%N; exec {shlex.join(command)}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Field:
+    """Hold a cluster on which the program has run once by `fab train`."""
+
+    train: tuple[str, ...]
+    """The laptop's command."""
+    launcher: tuple[str, ...]
+    """What `fab train` started on the master: the runtime's Python, the payload's launcher, its flags."""
+    rank: tuple[str, ...]
+    directory: str
+    """Of the pushed payload, on the master."""
+    config: str
+    """The laptop's ssh_config."""
+    first_s: float
+    """The way to the first step on new nodes."""
+
+    def command(self, tool: str) -> list[str]:
+        """Return the laptop's command that prints when it began and when the first step ended."""
+        if tool == OURS:
+            return laptop("sh", "-c", timed(self.train))
+        python, flags = self.launcher[0], self.launcher[3:]
+        if tool == BARE:
+            line = timed([str(Path(python).with_name("horovodrun")), *flags, *self.rank])
+        else:
+            line = f"cd {shlex.quote(self.directory)}; {timed([*self.launcher, *self.rank])}"
+        return laptop("ssh", "-F", self.config, "deepcdk-master", line)
+
+
+def parse_record(record: dict[str, dict[str, object]]) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """Return a run's launcher without the ranks' command, a bare command of a rank, and the payload's directory."""
+    command, spec = [str(word) for word in record["launch"]["command"]], record["spec"]  # type: ignore[attr-defined]  # a list, as the record says
+    at = command.index(command[0], 1)  # the ranks' interpreter is the launcher's
+    program = f"{spec['efs_mount']}/payloads/{spec['program']}/program/{PROGRAM}"
+    return tuple(command[:at]), (command[0], program), str(record["launch"]["directory"])
+
+
+@contextmanager
+def field_of(hosts: int) -> Iterator[Field]:
+    """Keep a cloud up with so many workers on which each way was gone once."""
+    settings = demo.settings(hosts)
+    output_of(demo.localcloud("start", "--name", CLOUD, *demo.runtime_mount()))
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            Path(directory).chmod(0o755)
+            (Path(directory) / PROGRAM).write_text(STEP)
+            output_of(laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN)))
+            output_of(laptop("fab", "up", "--yes", *settings))
+            config = json.loads(output_of(laptop("fab", "ssh-config", "--json", *settings)))["config"]
+            program = ("--payload", directory, "--entry", PROGRAM, "--yes")
+            # Byte code is kept, as it is by default.
+            fab = ("env", "-u", "PYTHONDONTWRITEBYTECODE", "fab")
+            train = (*fab, "train", "--nodes", str(hosts), *settings, *program)
+            first_s = seconds_to_step(output_of(laptop("sh", "-c", timed(train))))
+            launcher, rank, pushed = parse_record(json.loads(output_of(laptop("fab", "show", "--json", *settings))))
+            field = Field(train=train, launcher=launcher, rank=rank, directory=pushed, config=config, first_s=first_s)
+            for tool in (BARE, UNCHECKED):
+                output_of(field.command(tool))
+            yield field
+    finally:
+        output_of(demo.localcloud("stop", "--name", CLOUD))
+
+
+def measure(hosts: int, repeat: int) -> dict[str, object]:
+    """Take the samples of one number of hosts in turns; print and return the figures."""
+    with field_of(hosts) as field:
+        samples: dict[str, list[float]] = {tool: [] for tool in (OURS, BARE, UNCHECKED)}
+        for _ in range(repeat):
+            for tool, taken in samples.items():
+                taken.append(round(seconds_to_step(output_of(field.command(tool))), 3))
+    medians = {tool: statistics.median(taken) for tool, taken in samples.items()}
+    for tool, median in medians.items():
+        print(f"{hosts:3} hosts  {tool:16}{median:8.2f} s", flush=True)
+    later = medians[OURS] - medians[BARE]
+    kept = later <= promise_s(hosts)
+    bound = f"at most {promise_s(hosts):g} s later: {'kept' if kept else 'NOT kept'}"
+    print(f"{hosts:3} hosts  fab train is {later:+.2f} s later than horovodrun, {bound}", flush=True)
+    print(f"{hosts:3} hosts  fab train on new nodes {field.first_s:.2f} s (one sample)", flush=True)
+    return {"hosts": hosts, "medians": medians, "samples": samples, "first": field.first_s, "kept": kept}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print a table; return 1 where a promise is not kept."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.first_step",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--hosts", type=int, nargs="+", default=[2, 16], help="numbers of workers (default 2 16)")
+    parser.add_argument("--repeat", type=int, default=3, help="samples of each figure (default 3)")
+    parser.add_argument("--output", type=Path, help="write samples and machine here, as JSON")
+    options = parser.parse_args(argv)
+    if min(options.repeat, *options.hosts) < 1:
+        parser.error("--hosts and --repeat must be 1 or more")
+    figures = [measure(hosts, options.repeat) for hosts in options.hosts]
+    if options.output:
+        machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+        options.output.write_text(json.dumps({"machine": machine, "figures": figures}, indent=2) + "\n")
+    return 0 if all(figure["kept"] for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""Facts about the comparison of first steps: moments are read from the output, and both get the same flags."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.first_step import BARE, OURS, UNCHECKED, Field, main, parse_record, promise_s, seconds_to_step
+
+PYTHON = "/opt/deepcdk/runtime/1/bin/python"
+RECORD = {
+    "launch": {
+        "command": [PYTHON, "-m", "payload.horovodrun", "-np", "2", "--gloo", PYTHON, "-m", "payload.rank", "/runs/1"],
+        "directory": "/mnt/efs/payloads/a",
+    },
+    "spec": {"efs_mount": "/mnt/efs", "program": "b"},
+}
+
+
+def test_the_way_to_the_step_is_between_enter_and_what_the_program_says() -> None:
+    assert seconds_to_step("100.250000000\npayload a\n[0]<stdout>:first step 112.750\n") == 12.5
+    with pytest.raises(RuntimeError, match="no first step in:\n100"):
+        seconds_to_step("100.25\nno connection")
+
+
+def test_the_promise_is_two_seconds_at_two_hosts_and_four_at_sixteen() -> None:
+    assert (promise_s(2), promise_s(16)) == (2, 4)
+
+
+def test_bare_horovodrun_gets_the_flags_and_the_interpreter_of_ours() -> None:
+    launcher, rank, directory = parse_record(RECORD)  # type: ignore[arg-type]  # as JSON has it
+    field = Field(train=("fab", "train"), launcher=launcher, rank=rank, directory=directory, config="c", first_s=1.0)
+    program = f"-np 2 --gloo {PYTHON} /mnt/efs/payloads/b/program/first_step.py"
+    assert field.command(BARE)[-1] == f"date +%s.%N; exec /opt/deepcdk/runtime/1/bin/horovodrun {program}"
+    unchecked = f"cd /mnt/efs/payloads/a; date +%s.%N; exec {PYTHON} -m payload.horovodrun {program}"
+    assert field.command(UNCHECKED)[-1] == unchecked
+    assert field.command(OURS)[-1] == "date +%s.%N; exec fab train"
+
+
+@pytest.mark.parametrize("words", [["--hosts", "0"], ["--repeat", "0"]])
+def test_nothing_is_no_measure(words: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
