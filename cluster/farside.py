@@ -1,6 +1,6 @@
 """What the laptop has the master's Python run with `-c` before anything is pushed: receive a tree, send a directory.
 
-Standard library only. `has DIR`; `receive DIR SHA256`, a tar on standard input; `send DIR EXCLUDE...`, a tar on
+Standard library only. `has DIR...`; `receive DIR SHA256`, a tar on standard input; `send DIR EXCLUDE...`, a tar on
 standard output.
 """
 
@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 
-def has(directory: str) -> int:
-    """Print yes or no: whether the pushed tree is there."""
-    print("yes" if Path(directory).is_dir() else "no")
+def has(*directories: str) -> int:
+    """Print yes or no, a line for each: whether the pushed tree is there."""
+    for directory in directories:
+        print("yes" if Path(directory).is_dir() else "no")
     return 0
 
 

@@ -19,28 +19,41 @@ from payload.origin import DIFF_LIMIT, Origin
 PRICE_WAIT_S = 1.0
 
 
-def of(session: Session, launch: Launch, source: Path) -> Origin:
-    """Return the origin of a run that this session starts with the code in `source`."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Roots:
+    """Hold what of an origin is known before the run is."""
+
+    diff: str
+    template_sha256: str
+    """"" where the template may not be read: whoever may not may train all the same."""
+
+
+def roots(session: Session, source: Path) -> Roots:
+    """Ask for the deployed template, and for what differs from the commit in `source`."""
+    try:
+        template = template_sha256(inventory.read_template(session.aws, session.stack.name))
+    except AwsError:
+        template = ""
+    return Roots(diff=read_diff(source), template_sha256=template)
+
+
+def of(session: Session, launch: Launch, known: Roots) -> Origin:
+    """Return the origin of a run that this session starts."""
     found = session.inventory
     if {host.instance_id for host in launch.hosts} - {instance.id for instance in found.instances}:
         found = inventory.refresh(session.aws, session.stack)  # The group has grown for it.
     kinds = {instance.id: instance.type for instance in found.instances}
-    diff = read_diff(source)
-    try:
-        template = template_sha256(inventory.read_template(session.aws, session.stack.name))
-    except AwsError:
-        template = ""  # Whoever may not read the template may train all the same.
     return Origin(
         config=dataclasses.asdict(session.config),
-        template_sha256=template,
+        template_sha256=known.template_sha256,
         stack=session.stack.name,
         region=session.aws.region,
         bucket=session.stack.bucket,
         instance_types=kinds,
         master=found.master.id,
         usd_per_hour=session.prices.per_hour(sorted(set(kinds.values())), wait_s=PRICE_WAIT_S),
-        diff=diff[:DIFF_LIMIT],
-        diff_is_cut=len(diff) > DIFF_LIMIT,
+        diff=known.diff[:DIFF_LIMIT],
+        diff_is_cut=len(known.diff) > DIFF_LIMIT,
     )
 
 

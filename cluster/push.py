@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import hashlib
 import io
 import os
+import sys
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cluster import farside
+from cluster import farside, gauge
 from cluster.errors import DeepcdkError, RemoteError
 from payload.launch import NODE_PYTHON
 
@@ -64,6 +66,12 @@ CONTROL_MODULES: Final = (
 )
 LONG_BYTES: Final = 4_000_000
 """What takes more than a moment on a line of 10 Mbit/s."""
+BLOCK_BYTES: Final = 1 << 18
+"""Of an upload whose progress is shown."""
+UPLOAD_S: Final = 24 * 3600.0
+"""How long an upload may take; the connection's own keep-alive finds a dead one sooner."""
+SOUND_KEPT: Final = 50
+"""So many payloads are remembered as checked."""
 CONTROL_FILES: Final = (*(f"{name}.py" for name in CONTROL_MODULES), "bin/ssh")
 
 
@@ -149,13 +157,42 @@ def pack(root: Path, files: Iterable[Path], folder: str = "payload") -> Tree:
     return Tree(archive=buffer.getvalue(), files=count)
 
 
-def payload_tree(root: Path) -> Tree:
-    """Check and pack a whole payload."""
+def sound_file(home: Path) -> Path:
+    """Return where it is kept which payloads were found to be sound."""
+    return home / ".cache" / "deepcdk" / "sound-payloads"
+
+
+def payload_tree(root: Path, sound: Path | None = None) -> Tree:
+    """Check and pack a whole payload; one that the file `sound` remembers is not checked again."""
     files = payload_files(root)
     if not files:
         raise BrokenPayloadError(f"no payload at {root}", remedy="run from the project's root")
-    check_syntax(root, files)
-    return pack(root, files)
+    try:
+        tree = pack(root, files)
+    except OSError as error:
+        raise BrokenPayloadError(str(error), remedy="correct it; nothing was uploaded") from None
+    mark = f"{sys.version_info[0]}.{sys.version_info[1]} {tree.sha256}"
+    known = _lines(sound) if sound else []
+    if mark not in known:
+        check_syntax(root, files)
+        if sound:
+            _remember(sound, [*known, mark][-SOUND_KEPT:])
+    return tree
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def _remember(path: Path, marks: Sequence[str]) -> None:
+    with contextlib.suppress(OSError):  # Whoever cannot keep it checks again.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}")
+        partial.write_text("".join(f"{mark}\n" for mark in marks), encoding="utf-8")
+        partial.replace(path)
 
 
 def control_tree(root: Path) -> Tree:
@@ -168,22 +205,55 @@ def farside_command(*arguments: str) -> list[str]:
     return [NODE_PYTHON, "-c", Path(farside.__file__).read_text(encoding="utf-8"), *arguments]
 
 
-def push(master: Master, payloads_root: str, tree: Tree, tell: Callable[[str], None] | None = None) -> Pushed:
-    """Bring a tree to the shared file system, unless it is there; `tell` is told of an upload that may take long.
+def look(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset[str]:
+    """Return the names of those trees that are on the shared file system; one question for all."""
+    directories = [f"{payloads_root}/{tree.name}" for tree in trees]
+    answers = master.check(farside_command("has", *directories), doing="looking for the payload").text.split()
+    return frozenset(tree.name for tree, answer in zip(trees, answers, strict=True) if answer == "yes")
 
-    Raises RemoteError, such as for a full disk.
+
+def push(
+    master: Master,
+    payloads_root: str,
+    tree: Tree,
+    tell: Callable[[str], None] | None = None,
+    *,
+    terminal: bool = False,
+    there: frozenset[str] = frozenset(),
+) -> Pushed:
+    """Bring a tree to the shared file system, unless it is there, as `there` may know already.
+
+    `tell` is told of an upload that may take long; on a `terminal` a bar shows it. Raises RemoteError, such as for a
+    full disk.
     """
     directory = f"{payloads_root}/{tree.name}"
-    there = master.check(farside_command("has", directory), doing="looking for the payload").text.strip() == "yes"
-    if not there:
-        if tell and len(tree.archive) >= LONG_BYTES:
-            tell(f"uploading {tree.files} files, {len(tree.archive) / 1e6:,.0f} MB")
+    found = tree.name in there or tree.name in look(master, payloads_root, [tree])
+    if not found:
         try:
-            master.check(
-                farside_command("receive", directory, tree.sha256), stdin=tree.archive, doing="pushing the payload"
-            )
+            _upload(master, directory, tree, tell if len(tree.archive) >= LONG_BYTES else None, terminal=terminal)
         except RemoteError as error:
             if os.strerror(errno.ENOSPC) in error.output:
                 error.remedy = "make room on the shared file system: `fab runs` lists the runs, `fab rm` removes one"
             raise
-    return Pushed(name=tree.name, directory=directory, uploaded_bytes=0 if there else len(tree.archive))
+    return Pushed(name=tree.name, directory=directory, uploaded_bytes=0 if found else len(tree.archive))
+
+
+def _upload(master: Master, directory: str, tree: Tree, tell: Callable[[str], None] | None, *, terminal: bool) -> None:
+    command, doing = farside_command("receive", directory, tree.sha256), "pushing the payload"
+    if tell is None:
+        master.check(command, stdin=tree.archive, doing=doing)
+        return
+    with gauge.make(terminal=terminal, write=tell) as shown:
+
+        def blocks() -> Iterator[bytes]:
+            for at in range(0, len(tree.archive), BLOCK_BYTES):
+                yield tree.archive[at : at + BLOCK_BYTES]
+                shown.at(tree.files, min(at + BLOCK_BYTES, len(tree.archive)))
+
+        shown.begin("uploading", tree.files, len(tree.archive))
+        try:
+            for _ in master.blocks(command, feed=blocks(), silence_s=UPLOAD_S):
+                pass  # It says nothing; its end is what is waited for.
+        except RemoteError as error:
+            what = f"{doing} failed (status {error.status})"
+            raise RemoteError(what, status=error.status, output=error.output, where=error.where) from None

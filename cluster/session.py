@@ -17,7 +17,7 @@ from cluster.errors import DeepcdkError, NotReadyError, UsageError
 from cluster.price import Prices, cache_file, shown, total_per_hour
 from cluster.program import Program
 from cluster.prose import fitted
-from cluster.push import Pushed, Tree, control_tree, push
+from cluster.push import Pushed, Tree, control_tree, look, push
 from cluster.supervisor import Supervisor
 from payload.launch import Launch, LaunchError, Node, workers
 from stacks.config import NOWHERE, ClusterConfig, ConfigError
@@ -100,6 +100,7 @@ class Session:
         self.config, self.overrides = read_config(project, parse_overrides(overrides), deploying=deploying)
         self.aws = Aws()
         self.prices = Prices(self.aws, cache_file(Path.home()))
+        self._there: frozenset[str] = frozenset()
 
     @functools.cached_property
     def inventory(self) -> stock.Inventory:
@@ -115,9 +116,16 @@ class Session:
         """Open a connection to the master."""
         return connect(self.aws, self.inventory.master, self.stack.login_user, self.key, self.stack.ssh_access)
 
-    def push(self, master: Master, tree: Tree, tell: Callable[[str], None] | None = None) -> Pushed:
-        """Push a tree, telling of an upload that may take long."""
-        return push(master, self.stack.payloads_root, tree, tell)
+    def look(self, master: Master, trees: Sequence[Tree]) -> None:
+        """Ask at once which of these trees, and of what the tasks need, are there: a push then knows."""
+        asked = [control_tree(self.project / "payload"), *trees]
+        self._there |= look(master, self.stack.payloads_root, asked)
+
+    def push(
+        self, master: Master, tree: Tree, tell: Callable[[str], None] | None = None, *, terminal: bool = False
+    ) -> Pushed:
+        """Push a tree, telling of an upload that may take long, on a terminal with a bar."""
+        return push(master, self.stack.payloads_root, tree, tell, terminal=terminal, there=self._there)
 
     def supervisor(self, master: Master) -> Supervisor:
         """Return the supervisor's command line on the master, pushed if need be."""

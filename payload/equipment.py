@@ -1,40 +1,59 @@
-"""Bring one node to what a run's ranks need beyond the runtime: enough processors, and the program's own packages.
+"""Bring one node to what a run's ranks need: nothing left of other runs, the runtime, the program's own packages.
 
-python -m payload.equipment RUN_DIRECTORY RUNTIME_PYTHON     # the last line: the Python of the ranks
+    NODE_PYTHON -m payload.equipment RUN_DIRECTORY     # the last line: the Python of the ranks
+
+One process does it all, and has the node tell its facts before the last line: what each node starts adds up, and the
+run waits for the slowest.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
+import shutil
+import signal
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from payload.launch import NODE_PYTHON, Launch, LaunchError, Node
-from payload.layer import Layer, LayerError, LayerMaker
+from payload.launch import NODE_PYTHON, Launch, Node
+from payload.layer import Layer, LayerMaker
+from payload.preflight import facts_command
 from payload.rank import interface_with, read_address
+from payload.reaper import reap
 from payload.vault import TAKEN
 
 DEVICES: Final = Path("/dev")
+CLEARING_S: Final = 10.0
+"""How long what a crash left of another run may take to go."""
 
 
 class EquipmentError(RuntimeError):
     """Report a node that cannot take its ranks."""
 
 
-def script(launch: Launch, clear: Sequence[str]) -> str:
-    """Return the shell line that prepares a node for a run: it ends with the path of the ranks' Python."""
-    wheelhouse = f"{launch.efs_mount}/payloads/.wheelhouse"
-    ensure = shlex.join([NODE_PYTHON, "-m", "payload.runtime", "ensure", "--wheelhouse", wheelhouse])
-    first = f'rm -rf "$HOME/{TAKEN}" && {shlex.join(clear)}'  # what a crash left of another run
-    if not (launch.needs_layer or launch.ranks_per_node):
-        return f"{first} && exec {ensure}"
-    equip = shlex.join([NODE_PYTHON, "-m", "payload.equipment", launch.run_directory])
-    return f'{first} && runtime=$({ensure}) && exec {equip} "$runtime"'
+def command(launch: Launch) -> list[str]:
+    """Build the command that prepares a node for a run; it runs in the payload's directory."""
+    return [NODE_PYTHON, "-m", "payload.equipment", launch.run_directory]
+
+
+def clear(launch: Launch, home: Path) -> None:
+    """Remove what a crash left of other runs: secrets and processes. Raises EquipmentError where a process stays."""
+    shutil.rmtree(home / TAKEN, ignore_errors=True)
+    left = reap(
+        launch.runs_root,
+        run_id=launch.run_id,
+        others=True,
+        ranks_only=False,
+        number=signal.SIGKILL,
+        wait_s=CLEARING_S,
+    )["left"]
+    if left:
+        raise EquipmentError(f"processes of another run stay: {', '.join(map(str, left))}")
 
 
 def layer_of(launch: Launch, runtime: Path, home: Path) -> Layer | None:
@@ -69,17 +88,34 @@ def this_host(launch: Launch) -> Node | None:
     return next((host for host in launch.hosts if interface_with(host.address, names, read_address)), None)
 
 
+def equip(launch: Launch, runtime: Path) -> Path:
+    """Return the ranks' Python, having made the layer that they need. Raises EquipmentError or LayerError."""
+    if launch.ranks_per_node and (host := this_host(launch)) is not None:
+        check_slots(host, gpus=count_gpus(DEVICES), cores=len(os.sched_getaffinity(0)))
+    layer = layer_of(launch, runtime, Path.home())
+    maker = LayerMaker(layer=layer, report=lambda line: print(line, file=sys.stderr, flush=True)) if layer else None
+    return maker.ensure() if maker else runtime
+
+
+def tell_facts(launch: Launch, python: Path, began: float) -> None:
+    """Have the ranks' Python print this node's facts; where it cannot, the pre-flight asks for them again."""
+    if launch.preflight != "skip" and this_host(launch) is not None:
+        subprocess.run([*facts_command(str(python), launch), repr(began)], stdin=subprocess.DEVNULL, check=False)
+
+
 def main(argv: Sequence[str]) -> int:
     """Prepare this node; return the exit status."""
-    directory, runtime = map(Path, argv)
+    from payload import runtime  # Not at the top: the supervisor imports this module, and is pushed without that one.
+
+    began, directory = time.time(), Path(argv[0])
     try:
         launch = Launch.from_json((directory / "spec.json").read_text(encoding="utf-8"))
-        if launch.ranks_per_node and (host := this_host(launch)) is not None:
-            check_slots(host, gpus=count_gpus(DEVICES), cores=len(os.sched_getaffinity(0)))
-        layer = layer_of(launch, runtime, Path.home())
-        maker = LayerMaker(layer=layer, report=lambda line: print(line, file=sys.stderr, flush=True)) if layer else None
-        print(maker.ensure() if maker else runtime)
-    except (EquipmentError, LayerError, LaunchError, OSError) as error:
+        clear(launch, Path.home())
+        made = runtime.ensure("--wheelhouse", f"{launch.efs_mount}/payloads/.wheelhouse")
+        python = equip(launch, made)
+        tell_facts(launch, python, began)
+        print(python, flush=True)
+    except (RuntimeError, ValueError, OSError) as error:  # each error of the modules here is one of these
         print(error, file=sys.stderr)
         return 1
     return 0

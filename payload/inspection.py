@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from payload import preflight
 from payload.crew import Crew
+from payload.errand import Completed
 from payload.knobs import Knobs
 from payload.launch import Launch
 from payload.launcher import horovodrun
@@ -31,13 +32,18 @@ class Inspection:
     say: Callable[[str], None]
     """Takes a line of the log."""
 
-    def carry_out(self, python: str) -> None:
-        """Check the hosts with the runtime's interpreter; raise PreflightError, which names the bad ones."""
+    def carry_out(self, python: str, heard: Mapping[str, Completed]) -> None:
+        """Check the hosts with the runtime's interpreter; raise PreflightError, which names the bad ones.
+
+        `heard` is what they have said already: one that told its facts is not asked again.
+        """
         launch = self.launch
         if launch.preflight == "skip" or launch.launcher or self.gives_up():
             return
         self.tell("pre-flight: looking at the nodes")
-        answers = self.crew.everywhere(launch.hosts, preflight.facts_command(python, launch), 60.0)
+        answers = preflight.told_in(heard)
+        absent = [host for host in launch.hosts if host.name not in answers]
+        answers |= self.crew.everywhere(absent, preflight.facts_command(python, launch), 60.0)
         if self.gives_up():
             return
         report, facts = preflight.judge(launch, answers, hashlib.sha256(self.directory.spec.read_bytes()).hexdigest())

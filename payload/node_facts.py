@@ -1,6 +1,8 @@
 """What one node says of itself before a run: its clock, room, versions, interface, GPUs and EFA devices.
 
-    PYTHON -m payload.node_facts RUN_DIRECTORY     # the runtime's Python; one line of JSON behind a mark
+    PYTHON -m payload.node_facts RUN_DIRECTORY [BEGAN]    # the ranks' Python; one line of JSON behind a mark
+
+BEGAN is when the command that ends with this began, by the same clock.
 
 Nothing heavy is imported: the facts of a node take a fraction of a second. Facts of programs are parsed from what they
 print: `nvidia-smi` and libfabric's `fi_info`, each only where it is installed.
@@ -77,6 +79,8 @@ class NodeFacts:
     """Last line of an `nvidia-smi` that failed."""
     efa_domains: tuple[str, ...] | None = None
     """EFA devices that libfabric offers; None where libfabric is not installed."""
+    began: float | None = None
+    """When the node took up the question, by its clock; None: no sooner than `time`."""
 
     @classmethod
     def parse(cls, output: str) -> NodeFacts:
@@ -133,7 +137,7 @@ def versions() -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def gather(run_directory: Path) -> NodeFacts:
+def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
     """Gather this node's facts. Which of the run's nodes it is, it tells by its address."""
     gpus, trouble = _gpus()
     spec, addresses = "", set()
@@ -153,6 +157,7 @@ def gather(run_directory: Path) -> NodeFacts:
         gpus=gpus,
         gpu_trouble=trouble,
         efa_domains=_efa(),
+        began=began,
     )
 
 
@@ -183,7 +188,8 @@ def _run(command: Sequence[str]) -> tuple[int, str]:
 
 def main(argv: Sequence[str]) -> int:
     """Print the facts."""
-    print(MARK + json.dumps(dataclasses.asdict(gather(Path(argv[0])))), flush=True)
+    began = float(argv[1]) if argv[1:] else None
+    print(MARK + json.dumps(dataclasses.asdict(gather(Path(argv[0]), began))), flush=True)
     return 0
 
 

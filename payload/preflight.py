@@ -15,6 +15,7 @@ from typing import Any, Final
 from payload.allreduce_proof import HERE, MARK, marked
 from payload.errand import Completed
 from payload.launch import WORKER_PREFIX, Launch, Node
+from payload.node_facts import MARK as FACTS
 from payload.node_facts import NodeFacts
 
 CLOCK_LIMIT_S: Final = 1.0
@@ -140,7 +141,7 @@ def _judge_node(
     def add(check: str, what: str, remedy: str = "") -> None:
         wrong.append(Finding(node=host.name, check=check, what=what, remedy=remedy or _replace(host.name)))
 
-    skew = clock_skew_s(found.time, answer.began, answer.ended)
+    skew = clock_skew_s(found.time, answer.began, answer.ended, found.began)
     if abs(skew) > CLOCK_LIMIT_S:
         way = "ahead" if skew > 0 else "behind"
         add("clock", f"{abs(skew):.1f} s {way}", f"`fab run -- sudo chronyc makestep`, or {_replace(host.name)}")
@@ -168,9 +169,17 @@ def _judge_node(
     return wrong
 
 
-def clock_skew_s(told: float, began: float, ended: float) -> float:
-    """Return by how much a clock is off for certain: 0 where it told a time between question and answer."""
-    return told - ended if told > ended else min(0.0, told - began)
+def clock_skew_s(told: float, began: float, ended: float, first: float | None = None) -> float:
+    """Return by how much a clock is off for certain: 0 where it told times between question and answer.
+
+    `first` is a time that it read before `told`, where it did.
+    """
+    return told - ended if told > ended else min(0.0, (told if first is None else first) - began)
+
+
+def told_in(answers: Mapping[str, Completed]) -> dict[str, Completed]:
+    """Return those of the nodes' answers in which there are facts."""
+    return {name: answer for name, answer in answers.items() if answer.status == 0 and FACTS in answer.output}
 
 
 def judge_allreduce(launch: Launch, report: Report, status: int, output: str) -> Report:

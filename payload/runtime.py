@@ -227,8 +227,35 @@ def settings_options(arguments: argparse.Namespace) -> tuple[str, ...]:
     return tuple(options)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Do what the command line asks; return the exit status."""
+def ensure(*options: str) -> Path:
+    """Do here what the command `ensure` does with these options; return the runtime's Python.
+
+    Raises HorovodError, RuntimeSetupError, ValueError or OSError.
+    """
+    return maker(_parser().parse_args(["ensure", *options])).ensure()
+
+
+def maker(arguments: argparse.Namespace) -> Maker:
+    """Return what makes the runtime of a command line. Raises as `ensure`."""
+    here = this_platform()
+    check_platform(here)
+    settings = settings_from(arguments)
+    requirements = arguments.requirements or Path(__file__).parent / LOCKS[settings.operations]
+    header = (INCLUDE / XLA_BUILDER).read_text()
+    runtime = runtime_for(arguments.root, lock=requirements.read_text(), settings=settings, here=here, header=header)
+    return Maker(
+        runtime=runtime,
+        requirements=requirements.absolute(),
+        settings_arguments=settings_options(arguments),
+        uv=shutil.which("uv", path=os.environ.get("PATH", os.defpath)),
+        wheelhouse=arguments.wheelhouse,
+        cache=arguments.cache or default_cache(os.environ),
+        environ=os.environ,
+        report=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m payload.runtime", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("command", choices=("ensure", "path"))
     parser.add_argument("--root", type=Path, default=DEFAULT_ROOT, metavar="DIR", help=f"default: {DEFAULT_ROOT}")
@@ -238,30 +265,15 @@ def main(argv: Sequence[str]) -> int:
         "--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk"
     )
     add_settings(parser)
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the command line asks; return the exit status."""
+    arguments = _parser().parse_args(argv)
     try:
-        here = this_platform()
-        check_platform(here)
-        settings = settings_from(arguments)
-        requirements = arguments.requirements or Path(__file__).parent / LOCKS[settings.operations]
-        header = (INCLUDE / XLA_BUILDER).read_text()
-        runtime = runtime_for(
-            arguments.root, lock=requirements.read_text(), settings=settings, here=here, header=header
-        )
-        if arguments.command == "path":
-            print(runtime.python)
-            return 0
-        maker = Maker(
-            runtime=runtime,
-            requirements=requirements.absolute(),
-            settings_arguments=settings_options(arguments),
-            uv=shutil.which("uv", path=os.environ.get("PATH", os.defpath)),
-            wheelhouse=arguments.wheelhouse,
-            cache=arguments.cache or default_cache(os.environ),
-            environ=os.environ,
-            report=lambda line: print(line, file=sys.stderr, flush=True),
-        )
-        print(maker.ensure())
+        made = maker(arguments)
+        print(made.runtime.python if arguments.command == "path" else made.ensure())
     except (HorovodError, RuntimeSetupError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from payload import dossier, equipment, preflight, reaper, vault
+from payload import dossier, equipment, preflight, vault
 from payload.archive import Copier
 from payload.crew import POLL_S, Crew, login, tail
 from payload.errand import Completed, execute
@@ -93,9 +93,9 @@ class Supervisor:
         self._update(reason="preparing the nodes")
         self._reach("started")
         try:
-            python = self._prepare()
+            python, heard = self._prepare()
             self._reach("prepared")
-            self._inspection.carry_out(python)
+            self._inspection.carry_out(python, heard)
             self._reach("inspected")
             if self._stop_requested:
                 self._update(state="stopped", reason="stopped before it was launched")
@@ -113,24 +113,14 @@ class Supervisor:
             self.runs.release(self.launch.run_id)
         return self.state
 
-    def _prepare(self) -> str:
-        """Clear what earlier runs left, make the runtime on every host at once; return its interpreter's path."""
+    def _prepare(self) -> tuple[str, dict[str, Completed]]:
+        """Equip every host at once; return the path of the ranks' interpreter, and what the hosts said."""
         if self.launch.launcher:
-            return NODE_PYTHON
+            return NODE_PYTHON, {}
         hosts = [None, *self.launch.hosts]
-        clear = reaper.command(
-            NODE_PYTHON,
-            str(self.runs.root),
-            run_id=self.launch.run_id,
-            others=True,
-            ranks_only=False,
-            number=signal.SIGKILL,
-            wait_s=10.0,
-        )
-        prepare = ["/bin/sh", "-c", equipment.script(self.launch, clear)]
-        results = self._crew.everywhere(hosts, prepare, PREPARE_TIMEOUT_S)
+        results = self._crew.everywhere(hosts, equipment.command(self.launch), PREPARE_TIMEOUT_S)
         if self._stop_requested:
-            return ""
+            return "", {}
         failures = {name: tail(done.output) for name, done in results.items() if done.status != 0}
         if failures:
             raise PreparationError(failures)
@@ -139,7 +129,7 @@ class Supervisor:
             raise PreparationError({name: f"runtime at {path}" for name, path in paths.items()})
         if failed := vault.share(vault.vault(Path.home()), self.launch, self._crew.remote):
             raise PreparationError(failed)
-        return next(iter(paths.values()))
+        return next(iter(paths.values())), results
 
     def _drop_secrets(self) -> None:
         """Remove the run's secrets everywhere, and here those of runs that ended without a supervisor."""

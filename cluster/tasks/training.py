@@ -27,7 +27,7 @@ from cluster.launch import (
     read_work,
 )
 from cluster.program import Program
-from cluster.push import Tree, payload_tree
+from cluster.push import Tree, payload_tree, sound_file
 from cluster.session import Session, provide_nodes, specify
 from cluster.supervisor import Supervisor
 from cluster.tasks.terms import (
@@ -44,7 +44,7 @@ from cluster.tasks.terms import (
     tell,
     teller,
 )
-from cluster.tasks.watching import caution, finish, leave, say_turn
+from cluster.tasks.watching import ask_ahead, caution, finish, leave, say_turn
 from cluster.variables import parse_environment, read_secrets
 from cluster.watching import watch
 from payload.fanout import Request
@@ -61,9 +61,9 @@ def push(c: Context, set_: list[str], json: bool = False, key: str = "") -> None
     Example: fab push
     """
     session = Session(PROJECT, set_, key=key)
-    tree = payload_tree(PROJECT / "payload")
+    tree = payload_tree(PROJECT / "payload", sound_file(Path.home()))
     with session.connect() as master:
-        pushed = session.push(master, tree, teller(json=json))
+        pushed = session.push(master, tree, teller(json=json), terminal=sys.stdout.isatty() and not json)
     if json:
         say(
             json_format.dumps({**dataclasses.asdict(pushed), "files": tree.files, "bytes": len(tree.archive)}, indent=1)
@@ -195,6 +195,7 @@ def train(
     trees = pack_trees(PROJECT / "payload", work, inform)
     count = parse_nodes_argument(nodes, session.stack.max_workers)
     session.prices.begin(session.instance_types)
+    bounded, roots = ask_ahead(session, work.directory if isinstance(work, Program) else PROJECT)
 
     cores: dict[str, int] = {}
 
@@ -216,17 +217,17 @@ def train(
             lines = list(dry_run_lines(session.nodes(master), count, specified))
             say(json_format.dumps({"dry_run": lines}, indent=1) if json else "\n".join(lines))
             return
+        session.look(master, trees)
         supervisor = session.supervisor(master)
         if not queue and (live := supervisor.live()):
             raise LiveRunError(live)
         for tree in trees:
-            inform(str(session.push(master, tree, inform)))
+            inform(str(session.push(master, tree, inform, terminal=sys.stdout.isatty() and not json)))
         found = provide_nodes(session, master, count, yes=yes, tell=inform, least=session.config.least_workers)
         cores |= count_cores(supervisor) if ranks_per_node == CORES else {}
-        caution(session, inform)
+        caution(bounded.result(), inform)
         spec = specified(found, min(count, len(workers(found))))
-        source = work.directory if isinstance(work, Program) else PROJECT
-        order = Order(launch=spec, origin=origin.of(session, spec, source))
+        order = Order(launch=spec, origin=origin.of(session, spec, roots.result()))
         position = supervisor.start(order, secrets, queue=queue)
         say_turn(spec.run_id, position, inform)
         inform(f"run {spec.run_id}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
@@ -250,11 +251,11 @@ def count_cores(supervisor: Supervisor) -> dict[str, int]:
 def pack_trees(payload: Path, work: Training | Program, tell: Callable[[str], None]) -> list[Tree]:
     """Check and pack the payload, and after it the user's program where there is one."""
     if not isinstance(work, Program):
-        return [payload_tree(payload)]
+        return [payload_tree(payload, sound_file(Path.home()))]
     for trap in work.keras_traps():
         tell(f"Keras 3: {trap}")
     _, links = work.survey()
     if links:
         shown = ", ".join(map(str, links[:3])) + (", ..." if links[3:] else "")
         tell(f"left out of the upload: {len(links)} symbolic links ({shown})")
-    return [payload_tree(payload), work.tree()]
+    return [payload_tree(payload, sound_file(Path.home())), work.tree()]

@@ -8,12 +8,14 @@ import json as json_format
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
 from cluster import bounds, origin
+from cluster.ahead import Ahead
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.follow import Picture
 from cluster.launch import parse_preflight
@@ -100,6 +102,7 @@ def resume(
     session = Session(PROJECT, set_, key=key)
     secrets = read_secrets(secret, os.environ)
     session.prices.begin(session.instance_types)
+    bounded, roots = ask_ahead(session, PROJECT)
     with session.connect() as master:
         supervisor = session.supervisor(master)
         if not queue and (live := supervisor.live()):
@@ -112,10 +115,10 @@ def resume(
             raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
         nodes = provide_nodes(session, master, count, yes=yes, tell=tell)
         check_secrets(run_id, record["spec"].get("secrets", []), secrets)
-        caution(session, tell)
+        caution(bounded.result(), tell)
         before = Launch.from_json(json_format.dumps(record["spec"]))
         spec = dataclasses.replace(resumed(before, nodes, choose_hosts(nodes, count)), preflight=preflight)
-        order = Order(launch=spec, origin=origin.of(session, spec, PROJECT))
+        order = Order(launch=spec, origin=origin.of(session, spec, roots.result()))
         answer = supervisor.resume(order, secrets, queue=queue)
         say_turn(run_id, answer["position"], tell)
         since = beginning(spec, answer["checkpoints"])
@@ -155,8 +158,15 @@ def finish(session: Session, run_id: str, watched: Callable[[], Picture], *, jso
     teller(json=json)(text)
 
 
-def caution(session: Session, tell: Callable[[str], None]) -> None:
+def ask_ahead(session: Session, source: Path) -> tuple[Ahead[tuple[bounds.Bound, ...] | str], Ahead[origin.Roots]]:
+    """Begin to ask for the cluster's bounds, and for what is known of a run's origin; needs the stack."""
+    return (
+        Ahead(lambda: bounds.read_or_say(session.aws, session.stack.name)),
+        Ahead(lambda: origin.roots(session, source)),
+    )
+
+
+def caution(found: tuple[bounds.Bound, ...] | str, tell: Callable[[str], None]) -> None:
     """Say how long the cluster's bounds let a run be."""
-    found = bounds.read_or_say(session.aws, session.stack.name)
     for line in bounds.cautions(found, datetime.datetime.now(datetime.UTC)):
         tell(line)

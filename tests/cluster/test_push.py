@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from cluster.push import (
     Tree,
     control_tree,
     farside_command,
+    look,
     pack,
     payload_files,
     payload_tree,
@@ -54,6 +56,9 @@ class LocalMaster:
         if done.returncode != 0:
             raise RemoteError(doing, status=done.returncode, output=done.stderr.decode())
         return Completed(status=0, stdout=done.stdout, stderr="")
+
+    def blocks(self, argv: list[str], *, feed: Iterable[bytes], silence_s: float) -> Iterator[bytes]:
+        yield self.check(argv, stdin=b"".join(feed), doing="a command on the master").stdout
 
 
 def push_to(master: LocalMaster, root: Path, tree: Tree) -> object:
@@ -107,6 +112,30 @@ def test_a_file_with_a_nul_is_refused(payload: Path) -> None:
         payload_tree(payload)
 
 
+def test_a_sound_payload_is_checked_once_and_a_changed_one_again(
+    payload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[Path] = []
+    monkeypatch.setattr("cluster.push.check_syntax", lambda root, files: checked.append(root))
+    sound = tmp_path / "cache" / "sound"
+    first = payload_tree(payload, sound)
+    assert payload_tree(payload, sound) == first
+    assert len(checked) == 1
+    (payload / "run").write_text("#!/bin/sh -e\n")
+    assert payload_tree(payload, sound) != first
+    assert len(checked) == 2
+    sound.write_bytes(b"\xff")
+    payload_tree(payload, sound)
+    assert len(checked) == 3
+
+
+def test_a_broken_payload_is_never_remembered_as_sound(payload: Path, tmp_path: Path) -> None:
+    (payload / "broken.py").write_text("def f(:\n")
+    for _ in range(2):
+        with pytest.raises(BrokenPayloadError):
+            payload_tree(payload, tmp_path / "sound")
+
+
 def test_a_missing_payload_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BrokenPayloadError, match="no payload at"):
         payload_tree(tmp_path / "payload")
@@ -123,6 +152,26 @@ def test_a_push_arrives_whole_and_the_second_one_uploads_nothing(payload: Path, 
     assert "bytes uploaded" in str(first)
     assert "nothing uploaded" in str(second)
     assert [entry.name for entry in root.iterdir()] == [tree.name]
+
+
+def test_one_question_tells_which_of_many_trees_are_there(payload: Path, tmp_path: Path) -> None:
+    trees, master = [payload_tree(payload), pack(payload, [Path("run")])], LocalMaster()
+    (tmp_path / trees[1].name).mkdir()
+    there = look(master, str(tmp_path), trees)  # type: ignore[arg-type]  # stands in for the master
+    assert there == {trees[1].name}
+    push(master, str(tmp_path), trees[1], there=there)  # type: ignore[arg-type]  # as above
+    assert master.commands == ["has"]
+
+
+def test_a_long_upload_tells_how_far_it_is_and_how_it_failed(payload: Path, tmp_path: Path) -> None:
+    (payload / "weights").write_bytes(os.urandom(5_000_000))
+    tree, told = payload_tree(payload), list[str]()
+    push(LocalMaster(), str(tmp_path / "there"), tree, told.append)  # type: ignore[arg-type]  # as above
+    assert told == ["uploading: 4 files, 5.0 MB"]
+    assert (tmp_path / "there" / tree.name / "payload" / "weights").stat().st_size == 5_000_000
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RemoteError, match=r"(?s)pushing the payload failed.*Not a directory"):
+        push(LocalMaster(), str(tmp_path / "file"), tree, told.append)  # type: ignore[arg-type]  # as above
 
 
 def test_bytes_that_changed_on_the_way_leave_nothing(payload: Path, tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from payload.equipment import EquipmentError, check_slots, count_gpus, layer_of, main, script, this_host
+from payload.equipment import EquipmentError, check_slots, count_gpus, layer_of, main, this_host
 from payload.launch import choose_hosts, parse_nodes
+from payload.vault import TAKEN
 from tests.payload.test_launch import NODES, make_launch
 
 OWN = {"program": "fedcba9876543210", "command": ("train.py",)}
@@ -35,28 +36,6 @@ def test_gpus_are_counted_by_their_device_files(tmp_path: Path) -> None:
     assert count_gpus(tmp_path) == 3
 
 
-def test_a_plain_run_prepares_as_it_always_did() -> None:
-    line = script(make_launch(), ["clear"])
-    left = 'rm -rf "$HOME/.cache/deepcdk/taken"'
-    assert line.startswith(f"{left} && clear && exec /opt/deepcdk/bin/python3 -m payload.runtime ensure")
-    assert "equipment" not in line
-
-
-@pytest.mark.parametrize(
-    "changes", [{**OWN, "requirements": "requirements.txt"}, {**OWN, "keras": 2}, {"ranks_per_node": 4}]
-)
-def test_what_asks_for_more_is_equipped_after_the_runtime(changes: dict[str, object]) -> None:
-    line = script(make_launch(**changes), ["clear"])
-    assert line.endswith('payload.equipment /mnt/efs/runs/20261120-121314-digits-ab12 "$runtime"')
-    # What the shell makes of it: the runtime's path reaches the equipment as one word, whatever is in it.
-    stubbed = line.replace("clear", "true").replace("/opt/deepcdk/bin/python3 -m payload.runtime", "echo /a path:")
-    done = subprocess.run(
-        ["/bin/sh", "-c", stubbed.replace("exec /opt/deepcdk/bin/python3 -m", "printf '<%s>'")],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert "</a path: ensure --wheelhouse /mnt/efs/payloads/.wheelhouse>" in done.stdout
-
-
 def test_only_packages_need_a_layer(tmp_path: Path) -> None:
     assert layer_of(make_launch(**OWN), Path("/runtime/bin/python"), tmp_path) is None
     layer = layer_of(make_launch(**OWN, keras=2), Path("/runtime/bin/python"), tmp_path)
@@ -78,12 +57,45 @@ def test_a_node_finds_itself_among_the_hosts_by_its_address() -> None:
     assert this_host(make_launch(hosts=hosts)) is None
 
 
-def test_the_last_line_is_the_ranks_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "spec.json").write_text(make_launch(ranks_per_node=4).to_json())
-    assert main([str(tmp_path), "/runtime/bin/python"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "/runtime/bin/python"
+def prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], **changes: object
+) -> tuple[int, str, str]:
+    """Equip this machine, whose runtime is the Python of the tests, for a run; return status, output and errors."""
+    (tmp_path / "spec.json").write_text(make_launch(**changes).to_json())
+    monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
+    monkeypatch.setattr("payload.runtime.ensure", lambda *options: Path(sys.executable))
+    # The launch's run directory is on no file system of this machine.
+    monkeypatch.setattr("payload.equipment.facts_command", lambda python, launch: [python, "-c", "print('facts')"])
+    status = main([str(tmp_path)])
+    return status, *capfd.readouterr()
+
+
+def test_a_node_tells_its_facts_and_then_the_ranks_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / TAKEN).mkdir(parents=True)
+    monkeypatch.setattr("payload.equipment.this_host", lambda launch: launch.hosts[0])
+    status, output, _ = prepared(tmp_path, monkeypatch, capfd)
+    assert (status, output.splitlines()) == (0, ["facts", sys.executable])
+    assert not (tmp_path / TAKEN).exists()
+
+
+@pytest.mark.parametrize(("preflight", "host"), [("skip", 0), ("auto", None)])
+def test_a_master_and_a_run_without_pre_flight_tell_no_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], preflight: str, host: int | None
+) -> None:
+    monkeypatch.setattr("payload.equipment.this_host", lambda launch: None if host is None else launch.hosts[host])
+    assert prepared(tmp_path, monkeypatch, capfd, preflight=preflight)[:2] == (0, f"{sys.executable}\n")
+
+
+def test_a_process_of_another_run_that_stays_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("payload.equipment.reap", lambda root, **how: {"signalled": [7], "left": [7]})
+    status, output, errors = prepared(tmp_path, monkeypatch, capfd)
+    assert (status, output, errors) == (1, "", "processes of another run stay: 7\n")
 
 
 def test_what_is_wrong_is_told_on_the_error_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path), "/runtime/bin/python"]) == 1
+    assert main([str(tmp_path)]) == 1
     assert "spec.json" in capsys.readouterr().err

@@ -118,6 +118,30 @@ def test_a_clock_is_never_blamed_beyond_its_true_skew(skew: float, asked: float,
     assert abs(found) >= abs(skew) - took - 1e-6
 
 
+@given(
+    skew=st.floats(-100, 100),
+    asked=st.floats(0, 1e9),
+    took=st.floats(0, 60),
+    at=st.floats(0, 1),
+    prepared=st.floats(0, 600),
+)
+def test_a_long_preparation_between_two_looks_at_the_clock_hides_nothing(
+    skew: float, asked: float, took: float, at: float, prepared: float
+) -> None:
+    first = asked + took * at + skew
+    found = preflight.clock_skew_s(first + prepared, asked, asked + took + prepared, first)
+    assert abs(found) <= abs(skew) + 1e-6
+    assert abs(found) >= abs(skew) - took - 1e-6
+
+
+def test_only_nodes_without_facts_are_asked_again() -> None:
+    silent, failed = (
+        Completed(status=0, output="/runtime/bin/python\n"),
+        Completed(status=1, output=answer(WELL).output),
+    )
+    assert preflight.told_in({"a": answer(WELL), "b": silent, "c": failed}) == {"a": answer(WELL)}
+
+
 def proof(*hosts: str, error: float = 0.0, ranks: int = 3) -> str:
     """Write what ranks of these hosts print who end the allreduce."""
     return "".join(
