@@ -6,6 +6,7 @@ boto3 is imported on first use, so that `fab --list` does not pay for it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -37,7 +38,8 @@ class Aws:
         """Return the client of a service; an impatient one gives up after one attempt of 3 s."""
         with self._lock:
             if (service, impatient) not in self._clients:
-                self._clients[service, impatient] = self._make(service, impatient)
+                with _uncollected():
+                    self._clients[service, impatient] = self._make(service, impatient)
             return self._clients[service, impatient]
 
     def _make(self, service: str, impatient: bool) -> Any:
@@ -70,6 +72,18 @@ class Aws:
     def endpoint(self) -> str:
         """Return the API's address where it is not AWS's own, else ""."""
         return os.environ.get("AWS_ENDPOINT_URL", "")
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the garbage collector off: a service's model is 100,000 containers and more, and none of them garbage."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster import inventory
 from cluster.aws import aws_errors
-from cluster.errors import NotReadyError
+from cluster.errors import NotReadyError, UsageError
 from cluster.inventory import Inventory, Stack
 from payload.launch import NODES_PATH, Node, parse_nodes, workers
 
@@ -31,6 +31,18 @@ class Progress:
     instances: int
     """Workers that EC2 has started."""
     waited_s: float
+
+
+def parse_nodes_argument(text: str, max_workers: int) -> int:
+    """Parse --nodes. Raises UsageError that names the rule."""
+    rule = f"must be a whole number from 1 to {max_workers} (max_workers)"
+    try:
+        nodes = int(text)
+    except ValueError:
+        raise UsageError("--nodes", text, rule) from None
+    if not 1 <= nodes <= max_workers:
+        raise UsageError("--nodes", nodes, rule)
+    return nodes
 
 
 def resize(aws: Aws, stack: Stack, nodes: int) -> None:

@@ -1,7 +1,6 @@
 """What the laptop has the master's Python run with `-c` before anything is pushed: receive a tree, send a directory.
 
-Standard library only. `has DIR...`; `receive DIR SHA256`, a tar on standard input; `send DIR EXCLUDE...`, a tar on
-standard output.
+Standard library only. `receive DIR SHA256`, a tar on standard input; `send DIR EXCLUDE...`, a tar on standard output.
 """
 
 from __future__ import annotations
@@ -15,13 +14,6 @@ import sys
 import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-
-
-def has(*directories: str) -> int:
-    """Print yes or no, a line for each: whether the pushed tree is there."""
-    for directory in directories:
-        print("yes" if Path(directory).is_dir() else "no")
-    return 0
 
 
 def unpack(archive: tarfile.TarFile, directory: Path) -> int:
@@ -113,5 +105,5 @@ def pack(archive: tarfile.TarFile, root: Path, excluded: Sequence[str] = ()) -> 
 
 
 if __name__ == "__main__":
-    COMMANDS: dict[str, Callable[..., int]] = {"has": has, "receive": receive, "send": send}
+    COMMANDS: dict[str, Callable[..., int]] = {"receive": receive, "send": send}
     sys.exit(COMMANDS[sys.argv[1]](*sys.argv[2:]))

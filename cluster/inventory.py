@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cluster.aws import Aws, aws_errors
 from cluster.errors import AwsError, NoStackError
-from stacks.config import CLUSTER_TAG, MASTER, WORKER, Output
+from stacks.config import CLUSTER_TAG, MASTER, ROLE_TAG, WORKER, Output
 from stacks.keys.network import SESSION_MANAGER, SSH_PORT_OPEN
 
 BOOT_WORD: Final = "deepcdk: "
@@ -181,6 +181,41 @@ def find(aws: Aws, name: str) -> Inventory:
         raise NoStackError(name, aws.region)
     stack = parse_stack(description)
     return refresh(aws, stack)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Leader:
+    """Hold what a task needs to reach the cluster: its stack, and its master."""
+
+    stack: Stack
+    master: Instance
+
+
+def find_leader(aws: Aws, name: str) -> Leader:
+    """Find the cluster of that name, and the master by its tags, both at once. Raises as `find` and its `master`."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+        masters = pool.submit(_tagged_masters, aws, name)
+        description = describe_stack(aws, name)
+        found = masters.result()
+    if description is None or description["StackStatus"] in ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS"):
+        raise NoStackError(name, aws.region)
+    stack = parse_stack(description)
+    members = {"AutoScalingGroupName": stack.master_group, "DesiredCapacity": 1, "Instances": found}
+    leaders = parse_inventory(stack, [members], [{"Instances": found}])
+    try:
+        return Leader(stack=stack, master=leaders.master)
+    except AwsError:
+        return Leader(stack=stack, master=refresh(aws, stack).master)  # Its group knows more of what became of it.
+
+
+def _tagged_masters(aws: Aws, name: str) -> list[dict[str, Any]]:
+    """Return the running masters' descriptions, as their group would list them."""
+    tags = {f"tag:{CLUSTER_TAG}": name, f"tag:{ROLE_TAG}": MASTER, "instance-state-name": "running"}
+    filters = [{"Name": key, "Values": [value]} for key, value in tags.items()]
+    with aws_errors(f"looking for the master of {name}"):
+        answer = aws.client("ec2").describe_instances(Filters=filters)
+    found = [instance for reservation in answer["Reservations"] for instance in reservation["Instances"]]
+    return [{**instance, "LifecycleState": "InService"} for instance in found]
 
 
 def _warm(aws: Aws) -> None:

@@ -106,18 +106,6 @@ def read_work(
     return Program.from_arguments(payload, entry, further, requirements=requirements, keras=keras)
 
 
-def parse_nodes_argument(text: str, max_workers: int) -> int:
-    """Parse --nodes. Raises UsageError that names the rule."""
-    rule = f"must be a whole number from 1 to {max_workers} (max_workers)"
-    try:
-        nodes = int(text)
-    except ValueError:
-        raise UsageError("--nodes", text, rule) from None
-    if not 1 <= nodes <= max_workers:
-        raise UsageError("--nodes", nodes, rule)
-    return nodes
-
-
 def parse_preflight(*, skip: bool, full: bool) -> str:
     """Return which checks go before a run. Raises UsageError for both flags at once."""
     if skip and full:

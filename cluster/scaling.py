@@ -10,7 +10,8 @@ from cluster import inventory as stock
 from cluster.connection import Master
 from cluster.errors import LiveRunError, UsageError
 from cluster.price import shown, total_per_hour
-from cluster.session import Session, confirm, provide_nodes
+from cluster.provision import provide_nodes
+from cluster.session import Session, confirm
 from cluster.supervisor import Supervisor
 from payload.launch import workers
 from stacks.config import WORKER

@@ -68,7 +68,7 @@ def stage_data(
         there = workers(session.nodes(master))
         if to == "local" and not there:
             raise DeepcdkError("no worker is ready", remedy="`fab scale --nodes N` starts some")
-        directory = session.supervisor(master).directory
+        directory = session.control(master)
         terminal = sys.stdout.isatty() and not json
         with gauge.make(terminal=terminal, write=remark if json else say) as shown:
             stager = Stager(master, directory, shared, chosen, there, shown)

@@ -13,7 +13,8 @@ from invoke.tasks import task
 
 from cluster import capacity, cdk, deployment, effects, inventory, keypair, liveness, remains, report
 from cluster.errors import DeepcdkError
-from cluster.session import Session, confirm, describe_deployment
+from cluster.provision import describe_deployment
+from cluster.session import Session, confirm
 from cluster.tasks.terms import JSON, KEY, PROJECT, SET, YES, guarded, remark, say, teller
 
 FORCE = "do it although a run is live: the run is stopped first, with a checkpoint"

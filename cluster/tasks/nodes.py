@@ -1,26 +1,22 @@
-"""The tasks of the nodes: how many, and what runs on them."""
+"""The tasks of the nodes: how many there are, and a shell on one."""
 
 from __future__ import annotations
 
 import dataclasses
 import json as json_format
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from invoke.context import Context
-from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from cluster import fanout, replacing, scaling, sshconfig, tunnel
+from cluster import replacing, scaling, sshconfig, tunnel
 from cluster.connection import Master, read_host_keys
 from cluster.errors import DeepcdkError, UsageError
 from cluster.inventory import console
-from cluster.launch import parse_nodes_argument
 from cluster.session import Session, confirm
 from cluster.tasks.terms import JSON, KEY, PROJECT, SET, YES, guarded, say, teller
-from payload.fanout import Request
 from payload.launch import Node
 from stacks.keys.network import SESSION_MANAGER
 
@@ -96,68 +92,6 @@ def replace(
         supervisor = session.supervisor(master)
         done = replacing.replace(session, master, supervisor, node, yes=yes, force=force, tell=teller(json=json))
     say(json_format.dumps(dataclasses.asdict(done), indent=1) if json else str(done))
-
-
-@task(
-    iterable=["set_", "env"],
-    auto_shortflags=False,
-    help={
-        "nodes": "run on the first N workers; default: on all",
-        "master": "run once, on the master",
-        "env": "variable for the command, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
-        "json": JSON,
-        "set": SET,
-        "key": KEY,
-    },
-)
-@guarded
-def run(
-    c: Context,
-    set_: list[str],
-    env: list[str],
-    nodes: str = "",
-    master: bool = False,
-    json: bool = False,
-    key: str = "",
-) -> None:
-    """
-    Run a command on all workers at once: its words, unchanged, after --.
-
-    No shell reads them on the way; for one of your own, say sh -c 'LINE'.
-
-    Example: fab run --nodes 4 -- nvidia-smi --query-gpu=name --format=csv
-    """
-    session = Session(PROJECT, set_, key=key)
-    command = fanout.words_after_dashes(sys.argv)
-    if not command:
-        raise UsageError("COMMAND", "", "must follow after --, such as `fab run -- df -h`")
-    if master and nodes:
-        raise UsageError("--master", nodes, "is one node; leave --nodes out")
-    request = Request(
-        command=command,
-        nodes=parse_nodes_argument(nodes, session.config.max_workers) if nodes else 0,
-        master=master,
-        environment=fanout.parse_environment(env),
-    )
-    with session.connect() as connection:
-        shown = None if json else fanout.Prefixer(_write, coloured=_coloured())
-        results = fanout.run(connection, session.supervisor(connection).directory, request, shown)
-    failed = [result.name for result in results if result.failed]
-    if json:
-        document = {"command": command, "failed": failed, "hosts": [result.to_document() for result in results]}
-        say(json_format.dumps(document, indent=1))
-        if failed:
-            raise Exit(code=fanout.CommandFailedError(results).exit_status)
-    elif failed:
-        raise fanout.CommandFailedError(results)
-
-
-def _write(stream: str, line: str) -> None:
-    print(line, file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
-
-
-def _coloured() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 @task(

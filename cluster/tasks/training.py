@@ -13,6 +13,7 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from cluster import fanout, origin
+from cluster.capacity import parse_nodes_argument
 from cluster.errors import LiveRunError
 from cluster.fanout import words_after_dashes
 from cluster.launch import (
@@ -22,13 +23,13 @@ from cluster.launch import (
     check_controller,
     dry_run_lines,
     parse_knobs,
-    parse_nodes_argument,
     parse_preflight,
     read_work,
 )
 from cluster.program import Program
+from cluster.provision import provide_nodes, specify
 from cluster.push import Tree, payload_tree, sound_file
-from cluster.session import Session, provide_nodes, specify
+from cluster.session import Session
 from cluster.supervisor import Supervisor
 from cluster.tasks.terms import (
     FULL_PREFLIGHT,

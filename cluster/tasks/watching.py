@@ -20,7 +20,8 @@ from cluster.errors import DeepcdkError, LiveRunError
 from cluster.follow import Picture
 from cluster.launch import parse_preflight
 from cluster.prose import fitted
-from cluster.session import Session, provide_nodes
+from cluster.provision import provide_nodes
+from cluster.session import Session
 from cluster.tasks.terms import (
     FULL_PREFLIGHT,
     JSON,

@@ -8,9 +8,9 @@ import pytest
 
 from cluster import inventory
 from cluster.aws import Aws
-from cluster.capacity import Progress, read_nodes, resize, wait_ready
+from cluster.capacity import Progress, parse_nodes_argument, read_nodes, resize, wait_ready
 from cluster.connection import Completed, Master
-from cluster.errors import NotReadyError
+from cluster.errors import NotReadyError, UsageError
 from cluster.inventory import Stack
 
 STACK = Stack(
@@ -88,3 +88,13 @@ def test_instances_that_never_started_are_told_by_the_groups_last_activity(aws: 
 
 def test_the_nodes_file_is_read_on_the_master() -> None:
     assert [node.name for node in read_nodes(ListingMaster(LINE.format(1, "i-0aa")))] == ["deeplearning-worker1"]
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "17", "two", "", "1.5"])
+def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--nodes.*from 1 to 16 \(max_workers\)"):
+        parse_nodes_argument(text, 16)
+
+
+def test_a_number_of_nodes_within_bounds_is_taken() -> None:
+    assert [parse_nodes_argument(text, 16) for text in ("1", "16")] == [1, 16]

@@ -10,7 +10,8 @@ import pytest
 
 from cluster.aws import Aws, aws_errors
 from cluster.errors import AwsError, NoStackError
-from cluster.inventory import console, find, find_stack, parse_inventory, parse_stack, refresh
+from cluster.inventory import console, find, find_leader, find_stack, parse_inventory, parse_stack, refresh
+from stacks.config import CLUSTER_TAG, ROLE_TAG
 
 OUTPUTS = {
     "MasterGroupName": "masters",
@@ -93,7 +94,7 @@ def test_a_stack_without_its_outputs_is_told_by_what_is_missing() -> None:
 
 
 def test_a_stack_that_is_not_deployed_is_told_with_the_region(aws: Aws) -> None:
-    for ask in (find, find_stack):
+    for ask in (find, find_leader, find_stack):
         with pytest.raises(NoStackError, match="no stack deepcdk is deployed\n  where: region us-east-1"):
             ask(aws, "deepcdk")
 
@@ -122,9 +123,32 @@ def test_a_deployed_stack_is_found_with_its_nodes(aws: Aws) -> None:
     found = find(aws, "deepcdk")
     assert [i.role for i in found.instances] == ["master", "worker", "worker"]
     assert found.stack.max_workers == 16
+    assert find_leader(aws, "deepcdk").master == found.master  # Nothing there has the cluster's tags.
     scaling.set_desired_capacity(AutoScalingGroupName="workers", DesiredCapacity=3)
     assert len(refresh(aws, found.stack).workers) == 3
     assert isinstance(console(aws, found.instances[0].id), str)
+
+
+def test_the_master_is_found_by_its_tags_and_an_older_or_ended_one_is_not_taken(aws: Aws) -> None:
+    deploy(aws, OUTPUTS)
+    ec2 = aws.client("ec2")
+    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    network = [{"DeviceIndex": 0, "AssociatePublicIpAddress": True}]
+
+    def launch(cluster: str, role: str) -> str:
+        tags = [{"Key": CLUSTER_TAG, "Value": cluster}, {"Key": ROLE_TAG, "Value": role}]
+        specification = [{"ResourceType": "instance", "Tags": tags}]
+        launched = ec2.run_instances(
+            ImageId=image, MinCount=1, MaxCount=1, TagSpecifications=specification, NetworkInterfaces=network
+        )
+        return str(launched["Instances"][0]["InstanceId"])
+
+    ended, wanted = launch("deepcdk", "master"), launch("deepcdk", "master")
+    launch("deepcdk", "worker")
+    launch("other", "master")
+    ec2.terminate_instances(InstanceIds=[ended])
+    found = find_leader(aws, "deepcdk")
+    assert (found.master.id, found.master.role, found.stack) == (wanted, "master", find_stack(aws, "deepcdk"))
 
 
 def test_a_stack_that_failed_half_way_can_still_be_found_to_destroy_it(aws: Aws) -> None:

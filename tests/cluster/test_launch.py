@@ -22,7 +22,6 @@ from cluster.launch import (
     dry_run_lines,
     git_commit,
     parse_knobs,
-    parse_nodes_argument,
     parse_preflight,
     parse_whole,
     read_work,
@@ -65,16 +64,6 @@ def make_launch(
         token="ab12",
         git_commit="c0ffee+",
     )
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "17", "two", "", "1.5"])
-def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--nodes.*from 1 to 16 \(max_workers\)"):
-        parse_nodes_argument(text, 16)
-
-
-def test_a_number_of_nodes_within_bounds_is_taken() -> None:
-    assert [parse_nodes_argument(text, 16) for text in ("1", "16")] == [1, 16]
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,10 @@ class LocalMaster:
         self.commands: list[str] = []
 
     def check(self, argv: list[str], *, stdin: bytes = b"", doing: str) -> Completed:
-        self.commands.append(argv[3])  # python -c SCRIPT COMMAND
-        done = subprocess.run([sys.executable, *argv[1:]], input=stdin, capture_output=True, check=False)
+        is_shell = argv[0] == "sh"
+        self.commands.append("look" if is_shell else argv[3])  # python -c SCRIPT COMMAND
+        words = argv if is_shell else [sys.executable, *argv[1:]]
+        done = subprocess.run(words, input=stdin, capture_output=True, check=False)
         if done.returncode != 0:
             raise RemoteError(doing, status=done.returncode, output=done.stderr.decode())
         return Completed(status=0, stdout=done.stdout, stderr="")
@@ -146,7 +148,7 @@ def test_a_push_arrives_whole_and_the_second_one_uploads_nothing(payload: Path, 
     root.mkdir()
     first = push_to(master, root, tree)
     second = push_to(master, root, tree)
-    assert master.commands == ["has", "receive", "has"]
+    assert master.commands == ["look", "receive", "look"]
     assert (root / tree.name / "payload" / "data" / "table.txt").read_text() == "1 2 3\n"
     assert os.access(root / tree.name / "payload" / "run", os.X_OK)
     assert "bytes uploaded" in str(first)
@@ -160,7 +162,7 @@ def test_one_question_tells_which_of_many_trees_are_there(payload: Path, tmp_pat
     there = look(master, str(tmp_path), trees)  # type: ignore[arg-type]  # stands in for the master
     assert there == {trees[1].name}
     push(master, str(tmp_path), trees[1], there=there)  # type: ignore[arg-type]  # as above
-    assert master.commands == ["has"]
+    assert master.commands == ["look"]
 
 
 def test_a_long_upload_tells_how_far_it_is_and_how_it_failed(payload: Path, tmp_path: Path) -> None:

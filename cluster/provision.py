@@ -1,0 +1,116 @@
+"""What a task orders of the cluster: a deployment, more nodes, a run."""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+
+from cluster import bounds, capacity, launch
+from cluster.connection import Master
+from cluster.errors import DeepcdkError, NotReadyError
+from cluster.price import shown, total_per_hour
+from cluster.program import Program
+from cluster.session import Session, confirm
+from payload.launch import Launch, LaunchError, Node, workers
+from stacks.config import ClusterConfig
+from stacks.keys.network import ONE_NAT_GATEWAY
+
+
+def describe_deployment(session: Session) -> str:
+    """Say what a deployment starts and what it costs, as far as that is known."""
+    config = session.config
+    kinds = [config.master_instance_type, *[config.worker_instance_type] * config.workers]
+    price = shown(total_per_hour(kinds, session.prices.per_hour(kinds, wait_s=3.0)))
+    types = " or ".join(config.worker_types)
+    nodes = f"a {config.master_instance_type} master and {config.workers} {types} workers"
+    if config.spot:
+        nodes += f", {max(0, config.workers - config.on_demand_workers)} of them on spot"
+    return f"deploy stack {config.stack_name}: {nodes}, instances {price}{_ways_out(config)}."
+
+
+def _ways_out(config: ClusterConfig) -> str:
+    """Say what the deployment makes that lets the workers out, and costs by the hour too."""
+    if config.vpc_id:
+        return f", in the existing {config.vpc_id}"
+    if config.nat_gateways == ONE_NAT_GATEWAY or config.availability_zones == 1:
+        return ", and a NAT gateway"
+    return f", and {config.availability_zones} NAT gateways"
+
+
+def provide_nodes(
+    session: Session, master: Master, wanted: int, *, yes: bool, tell: Callable[[str], None], least: int = 0
+) -> tuple[Node, ...]:
+    """Return the live nodes once at least `wanted` workers are among them, growing the group after asking.
+
+    Where `least` is not 0, so many suffice when the time is over.
+    """
+    nodes = capacity.read_nodes(master)
+    if len(workers(nodes)) >= wanted:
+        return nodes
+    have = session.inventory.desired_workers
+    if have < wanted:
+        kind = session.inventory.workers[0].type if session.inventory.workers else session.config.worker_instance_type
+        each = session.prices.per_hour([kind], wait_s=3.0)[kind]
+        more = None if each is None else each * (wanted - have)
+        confirm(
+            f"grow the worker group from {have} to {wanted} nodes: {wanted - have} more {kind}, price {shown(more)}"
+            + (" more." if more is not None else "."),
+            yes=yes,
+        )
+        bounds.await_release(session.aws, session.stack.name, tell)
+        tell(f"growing the worker group from {have} to {wanted} nodes ({kind}, price {shown(more)})")
+        capacity.resize(session.aws, session.stack, wanted)
+    last: list[tuple[int, int]] = []
+
+    def show(progress: capacity.Progress) -> None:
+        if last[-1:] != [(progress.ready, progress.instances)]:
+            last.append((progress.ready, progress.instances))
+            started = f"{progress.instances} instances, {progress.waited_s:.0f} s"
+            tell(f"nodes ready: {progress.ready} of {progress.wanted} ({started})")
+
+    timeout_s = session.config.ready_timeout_min * 60.0
+    try:
+        found = capacity.wait_ready(
+            session.aws, master, session.stack, wanted, timeout_s=timeout_s, tell=show, least=min(least, wanted)
+        )
+    except (KeyboardInterrupt, NotReadyError):
+        if have < wanted:
+            tell(f"\nthe worker group stays at {wanted} nodes; `fab scale --nodes {have}` shrinks it again")
+        raise
+    if last:
+        tell(f"nodes ready: {len(workers(found))} of {wanted}")
+    if (came := len(workers(found))) < wanted:
+        tell(capacity.shortfall(session.config.capacity_policy, came, wanted))
+    return found
+
+
+def specify(
+    session: Session,
+    work: launch.Training | Program,
+    nodes: Sequence[Node],
+    count: int,
+    *,
+    payload: str,
+    program: str,
+    terms: launch.Terms,
+    cores: Mapping[str, int] | None = None,
+) -> Launch:
+    """Build the spec of a new run. Raises DeepcdkError for one that cannot be."""
+    source = work.directory if isinstance(work, Program) else session.project
+    try:
+        return launch.build(
+            session.stack,
+            work,
+            nodes,
+            count,
+            payload=payload,
+            program=program,
+            terms=terms,
+            cores=cores,
+            now=datetime.datetime.now(datetime.UTC),
+            token=secrets.token_hex(2),
+            git_commit=launch.git_commit(source),
+        )
+    except LaunchError as error:
+        raise DeepcdkError(str(error), remedy="`fab status` shows the nodes") from None
