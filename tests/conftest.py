@@ -16,9 +16,11 @@ REQUIRE_ALL = "DEEPCDK_REQUIRE_ALL"
 ROOT_TOOLS = ("ip", "nft", "sshd", "unshare", "nsenter", "setpriv", "pivot_root", "mount", "ssh-keygen", "curl")
 
 
-# How long an example takes tells of the machine's load, not of the code.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# How long an example takes tells of the machine's load, not of the code: no deadline. And the same examples each time,
+# so that a change fails by its own faults; DEEPCDK_EXAMPLES=N asks for N new ones where a test takes a number.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("searching", deadline=None)
+settings.load_profile("searching" if "DEEPCDK_EXAMPLES" in os.environ else "repeatable")
 
 
 def missing_for(markers: set[str]) -> list[str]:

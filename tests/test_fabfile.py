@@ -148,7 +148,7 @@ def test_without_a_stack_each_task_says_so(fab: Fab, task: str) -> None:
 
 
 def test_without_a_stack_the_runs_are_read_from_the_bucket_that_it_left(fab: Fab, tmp_path: Path) -> None:
-    s3, name = boto3.client("s3", region_name="us-east-1"), "deepcdk-runbucket-1"
+    s3, name = boto3.Session().client("s3", region_name="us-east-1"), "deepcdk-runbucket-1"
     s3.create_bucket(Bucket=name)
     s3.put_bucket_tagging(Bucket=name, Tagging={"TagSet": [{"Key": "deepcdk:cluster", "Value": "deepcdk"}]})
     state = {"run_id": "one", "state": "succeeded", "started": 0, "updated": 61, "hosts": ["w1"], "epoch": None}

@@ -15,6 +15,7 @@ import argparse
 import datetime
 import gzip
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -94,7 +95,8 @@ def ask_aws(region: str | None) -> tuple[list[Mapping[str, Any]], str]:
     with aws_errors("asking EC2 for its instance types"):
         import boto3
 
-        client = boto3.client("ec2", region_name=region)
+        # A session of its own: boto3.client() would keep the first credentials that it finds, for all of the process.
+        client = boto3.Session(region_name=region or os.environ.get("AWS_REGION")).client("ec2")
         pages = client.get_paginator("describe_instance_types").paginate()
         return [item for page in pages for item in page["InstanceTypes"]], str(client.meta.region_name)
 

@@ -52,7 +52,7 @@ def client(server: str, monkeypatch: pytest.MonkeyPatch) -> BucketClient:
         "AWS_MAX_ATTEMPTS": "1",
     }.items():
         monkeypatch.setenv(name, value)
-    boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="my-runs")
+    boto3.Session().client("s3", region_name="us-east-1").create_bucket(Bucket="my-runs")
     return BucketClient(PREFIX, program=str(AWS) if AWS.exists() else shutil.which("aws") or "aws")
 
 

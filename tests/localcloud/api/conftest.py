@@ -39,7 +39,7 @@ def client(endpoint: str) -> Client:
 
     def of(service: str) -> Any:
         if service not in made:
-            made[service] = boto3.client(
+            made[service] = boto3.Session().client(
                 service,
                 region_name=REGION,
                 endpoint_url=endpoint,

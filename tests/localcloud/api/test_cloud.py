@@ -129,7 +129,7 @@ def test_credentials_of_a_role_are_taken_by_the_api(cloud: Cloud, client: Client
     client("iam").create_role(RoleName="nodes", AssumeRolePolicyDocument="{}")
     given = cloud.role_credentials("nodes")
     assert given["Expiration"].endswith("Z")
-    sts = boto3.client(
+    sts = boto3.Session().client(
         "sts",
         endpoint_url=endpoint,
         region_name="us-east-1",
