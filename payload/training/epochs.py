@@ -60,7 +60,7 @@ def train_epoch(run: Run, progress: Progress) -> tuple[Progress, bool]:
         for trouble in troubles:
             raise trouble
 
-    for batch in run.reporter.profiler.awaited(supply):
+    for batch in clock.awaited(run.reporter.profiler.awaited(supply)):
         rate = run.schedule.rate(progress.epoch, progress.step)
         # What is wrong with one rank is told with the sums of the step, so that no rank waits for it in vain.
         stop = bool(supply.error or troubles or run.writer.failed or run.stop_requested())
@@ -74,7 +74,7 @@ def train_epoch(run: Run, progress: Progress) -> tuple[Progress, bool]:
         if progress.total_steps == 1:
             require_equal_weights(run.ranks, run.state, "after the first step")
         try:
-            clock.step(run, progress, batch.batch_size, sums, rate)
+            run.reporter.step(run, progress, batch.batch_size, sums, rate)
             if run.ranks.is_root and progress.step < supply.steps and not sums.stops and run.cadence.within_epoch():
                 save(run, progress)
         except PayloadError as error:

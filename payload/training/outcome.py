@@ -43,6 +43,7 @@ def write_outcome(
         seconds=time.time() - started,
         training_seconds=run.reporter.training_seconds,
         epoch_seconds=tuple(run.reporter.epoch_seconds),
+        data_wait_seconds=run.reporter.data_wait_seconds,
         images_per_s=run.reporter.images_per_s,
         ranks=run.ranks.size,
         hosts=run.ranks.hosts,

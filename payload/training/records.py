@@ -109,6 +109,8 @@ class Result:
     """Part of it within training steps."""
     epoch_seconds: tuple[float, ...]
     """Wall time of each epoch that this process took, evaluation included."""
+    data_wait_seconds: float
+    """Sum over these epochs of how long the rank that waited longest waited for images to train on."""
     images_per_s: float
     """Training images over all ranks per second of `training_seconds`."""
     ranks: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from payload.training.blueprint import blueprint_of, write_blueprint
 from payload.training.board import Board
 from payload.training.checkpoint_writer import Written
+from payload.training.clock import Clock, DataWait
 from payload.training.events import EVENTS_DIRECTORY
 from payload.training.profiling import Profiler, Span
 from payload.training.progress import Progress, StepSums
@@ -29,11 +29,13 @@ class Reporter:
         self._metrics = Metrics(run_dir, started=started) if active else None
         self._board = Board(run_dir) if active else None
         self.profiler = Profiler(run_dir / EVENTS_DIRECTORY, profiled if active else None)
-        self._clock = Clock(self)
+        self._clock = Clock()
         self.training_seconds = 0.0
         self.images = 0
         self.epoch_seconds: list[float] = []
         """Wall time of each epoch that this process took, evaluation included."""
+        self.data_wait_seconds = 0.0
+        """Sum over these epochs of how long the rank that waited longest waited for images."""
 
     @property
     def images_per_s(self) -> float:
@@ -50,8 +52,13 @@ class Reporter:
 
     def clock(self) -> Clock:
         """Start to measure the steps of an epoch."""
-        self._clock = Clock(self)
+        self._clock = Clock()
         return self._clock
+
+    @property
+    def waited_s(self) -> float:
+        """Return how long this rank waited for its images in the epoch that is measured."""
+        return self._clock.waited_s
 
     def start(self, run: Run, beginning: Beginning) -> None:
         """Say what is about to run."""
@@ -90,8 +97,20 @@ class Reporter:
         )
         print(run.arrangement, flush=True)
 
-    def step(self, run: Run, progress: Progress, values: StepFigures) -> None:
-        """Report a step, at most twice a second."""
+    def step(self, run: Run, progress: Progress, size: int, sums: StepSums, learning_rate: float) -> None:
+        """Count a step of `size` images over all ranks; report it, at most twice a second. Raises StorageError."""
+        self.training_seconds += self._clock.step(size)
+        self.images += size
+        figures = StepFigures(
+            images_per_s=self._clock.images_per_s,
+            loss=sums.loss / size,
+            accuracy=sums.correct / size,
+            learning_rate=learning_rate,
+        )
+        self._step(run, progress, figures)
+        self.profiler.after(progress.total_steps)
+
+    def _step(self, run: Run, progress: Progress, values: StepFigures) -> None:
         if not self._metrics or not self._board or not self._metrics.step_due():
             return
         left = run.schedule.images_left(progress.epoch, progress.step)
@@ -108,12 +127,19 @@ class Reporter:
         )
         self._board.step(progress.total_steps, dataclasses.asdict(values))
 
-    def epoch(self, run: Run, progress: Progress, train: Figures, test: Figures, seconds: float) -> None:
-        """Report a completed epoch; `seconds` is its wall time, evaluation included."""
+    def epoch(
+        self, run: Run, progress: Progress, train: Figures, test: Figures, seconds: float, waits: Sequence[float]
+    ) -> None:
+        """Report a completed epoch.
+
+        `seconds`: its wall time, evaluation included; `waits`: how long each rank waited for images to train on.
+        """
         if not self._metrics or not self._board:
             return
         self.epoch_seconds.append(seconds)
-        speed, part = self._clock.images / max(self._clock.seconds, 1e-9), run.evaluated
+        wait = DataWait.longest(waits, run.ranks.hosts, self._clock.seconds)
+        self.data_wait_seconds += wait.seconds
+        speed, part = self._clock.images_per_s, run.evaluated
         self._metrics.event(
             "epoch",
             epoch=progress.epoch,
@@ -122,6 +148,8 @@ class Reporter:
             skipped_records=progress.skipped,
             images_per_s=speed,
             seconds=seconds,
+            data_wait_s=wait.seconds,
+            data_wait_rank=wait.rank,
             weights_agree=True,
             **{
                 f"{part}_loss": test.loss,
@@ -140,12 +168,14 @@ class Reporter:
                 "accuracy/train top 5": train.top5_accuracy,
                 f"accuracy/{part} top 5": test.top5_accuracy,
                 "images_per_s": speed,
+                "data_wait": wait.part,
                 "learning_rate": run.schedule.rate(progress.epoch - 1, run.schedule.steps(progress.epoch - 1) - 1),
             },
         )
         print(
             f"epoch {progress.epoch}/{run.schedule.epochs}: loss {train.loss:.4f}, accuracy {train.accuracy:.2%}; "
-            f"{part} loss {test.loss:.4f}, accuracy {test.accuracy:.2%}; {speed:,.0f} images/s, {seconds:.1f} s",
+            f"{part} loss {test.loss:.4f}, accuracy {test.accuracy:.2%}; {speed:,.0f} images/s, {seconds:.1f} s"
+            f"{f'; {wait}' if wait.matters else ''}",
             flush=True,
         )
 
@@ -198,31 +228,3 @@ class StepFigures:
     loss: float
     accuracy: float
     learning_rate: float
-
-
-class Clock:
-    """Measure the steps of one epoch, and nothing between epochs."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        """Start."""
-        self._reporter = reporter
-        self._last = time.monotonic()
-        self.seconds = 0.0
-        self.images = 0
-
-    def step(self, run: Run, progress: Progress, size: int, sums: StepSums, learning_rate: float) -> None:
-        """Count a step of `size` images over all ranks, and report it when a report is due."""
-        now = time.monotonic()
-        seconds, self._last = now - self._last, now
-        self.seconds += seconds
-        self.images += size
-        self._reporter.training_seconds += seconds
-        self._reporter.images += size
-        figures = StepFigures(
-            images_per_s=self.images / max(self.seconds, 1e-9),
-            loss=sums.loss / size,
-            accuracy=sums.correct / size,
-            learning_rate=learning_rate,
-        )
-        self._reporter.step(run, progress, figures)
-        self._reporter.profiler.after(progress.total_steps)

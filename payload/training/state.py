@@ -21,6 +21,12 @@ from payload.training.tensors import bytes_of
 
 _SEED: Final = "/seed_generator_state"
 """How Keras's paths of seeds end."""
+_SEEDS: Final = "model/seed/"
+"""How their lasting names begin."""
+_APART: Final = 0x9E3779B1
+"""Between the seeds of two neighbouring ranks: a prime near 2^32 over the golden ratio, so that none meet."""
+_SEED_RANGE: Final = 2**31 - 2
+"""Keras takes seeds modulo this."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +44,7 @@ class TrainState:
         """
         seeds = iter(range(len(self.model.variables)))
         named = {
-            f"model/seed/{next(seeds)}" if variable.path.endswith(_SEED) else f"model/{variable.path}": variable.value
+            f"{_SEEDS}{next(seeds)}" if variable.path.endswith(_SEED) else f"model/{variable.path}": variable.value
             for variable in self.model.variables
         }
         named.update({f"optimizer/{variable.path}": variable.value for variable in self.optimizer.variables})
@@ -62,13 +68,24 @@ class TrainState:
         for name, variable in variables.items():
             variable.assign(checkpoint.arrays[name])
 
+    def draw_apart(self, rank: int) -> None:
+        """Let dropout draw other units on each rank. Rank 0 keeps its seeds, which are those of checkpoints.
+
+        To be called where all ranks have the seeds of rank 0. The same rank draws the same after a resumption.
+        """
+        for name, variable in self.variables.items():
+            if name.startswith(_SEEDS):
+                seed, drawn = (int(value) for value in variable.numpy())
+                variable.assign([(seed + rank * _APART) % _SEED_RANGE if rank else seed, drawn])
+
     def averaged(self) -> AbstractContextManager[None]:
         """Let the model have the moving average of its weights for a while, where one is kept."""
         return self.optimizer.averaged()
 
     def digest(self) -> bytes:
-        """Return the SHA-256 of all weights, bit for bit, those of the optimizer included."""
-        return digest_of((name, variable.numpy()) for name, variable in sorted(self.variables.items()))
+        """Return the SHA-256 of all weights, bit for bit, those of the optimizer included, dropout's seeds not."""
+        weights = {name: variable for name, variable in self.variables.items() if not name.startswith(_SEEDS)}
+        return digest_of((name, variable.numpy()) for name, variable in sorted(weights.items()))
 
 
 def new_state(settings: Settings, data: Parts, schedule: Schedule) -> TrainState:

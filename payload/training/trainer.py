@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -79,6 +79,7 @@ def _train_and_evaluate(
     )
     distributed.broadcast_variables(list(state.variables.values()))
     require_equal_weights(ranks, state, "after the broadcast at the start")
+    state.draw_apart(ranks.rank)
     reporter = distributed.attempt(ranks, lambda: _reporter(config, ranks, started))
     with contextlib.closing(reporter), contextlib.closing(CheckpointWriter(store)) as writer:
         run = Run(
@@ -140,8 +141,9 @@ def _train(run: Run, beginning: Beginning, provenance: Provenance, started: floa
             raise DivergedError(test.loss, progress.epoch + 1, progress.step, rate)
         progress = progress.next_epoch()
         require_equal_weights(run.ranks, run.state, f"after epoch {progress.epoch}")
+        waits = distributed.gather_values(run.reporter.waited_s, name="waits")
         seconds = time.monotonic() - began
-        _together(run, functools.partial(_close_epoch, run, progress, train, test, seconds))
+        _together(run, functools.partial(_close_epoch, run, progress, train, test, seconds, waits))
     # None after a resumption of a run that lacked nothing but its result.
     last = run.test_view(run.schedule.epochs - 1)
     if test is None or run.data.validation:
@@ -161,9 +163,11 @@ def _together(run: Run, action: Callable[[], None]) -> None:
     distributed.attempt(run.ranks, action if run.ranks.is_root else lambda: None)
 
 
-def _close_epoch(run: Run, progress: Progress, train: Figures, test: Figures, seconds: float) -> None:
+def _close_epoch(
+    run: Run, progress: Progress, train: Figures, test: Figures, seconds: float, waits: Sequence[float]
+) -> None:
     """Report an epoch, and begin to write a checkpoint when one is due (rank 0)."""
-    run.reporter.epoch(run, progress, train, test, seconds)
+    run.reporter.epoch(run, progress, train, test, seconds, waits)
     save_after_epoch(run, progress, test.accuracy)
 
 

@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
+from unittest import mock
 
 from payload.data.batches import test_batches, training_batches
-from payload.data.parts import Batch, DataError
+from payload.data.parts import Batch, DataError, Parts
 from payload.errors import PayloadError
 from payload.train import StopRequest
-from payload.training import distributed, epochs, evaluation
+from payload.training import distributed, epochs, evaluation, trainer
 from payload.training.checkpoints import read_header
 from payload.training.config import TrainConfig
 from payload.training.continuation import store_for
@@ -29,6 +30,8 @@ from payload.training.depots import Directory, Fill
 from payload.training.progress import StepSums
 from payload.training.run import Run
 from payload.training.schedule import Schedule
+from payload.training.settings import Settings
+from payload.training.state import TrainState, new_state
 from tests.payload.training.small_run import configuration, train
 
 DROPOUT = (
@@ -100,6 +103,23 @@ def resumed(root: Path, *flags: str) -> dict[str, Any]:
         "stopped_with": kept,
         "resumed_from": result(broken)["resumed_from"],
     }
+
+
+def resumed_apart(root: Path) -> dict[str, Any]:
+    """Do the same with dropout, and tell by which seeds this rank drew its units at the end of each run."""
+    states: list[TrainState] = []
+
+    def kept(settings: Settings, data: Parts, schedule: Schedule) -> TrainState:
+        states.append(new_state(settings, data, schedule))
+        return states[-1]
+
+    with mock.patch.object(trainer, "new_state", kept):
+        found = resumed(root, *DROPOUT)
+    seeds = [
+        [variable.numpy().tolist() for name, variable in sorted(state.variables.items()) if "/seed/" in name]
+        for state in (states[0], states[-1])
+    ]
+    return {**found, "seeds": seeds[0], "seeds_of_the_resumed": seeds[1]}
 
 
 def changed(root: Path) -> dict[str, Any]:
@@ -287,7 +307,7 @@ def together(root: Path) -> dict[str, Any]:
         train(configuration(root / "moved", "--resume"))
     return {
         "moved": moved,
-        "plain": resumed(root / "two"),
+        "dropout": resumed_apart(root / "two"),
         "ended": ending_early(root, rank=1, first=False),
         "damaged": ending_early(root, rank=0, first=True),
         "untested": damaged_in_evaluation(root),

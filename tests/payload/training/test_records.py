@@ -34,6 +34,7 @@ def result(**changes: Any) -> Result:
         "seconds": 1.5,
         "training_seconds": 1.0,
         "epoch_seconds": (0.5, 0.5),
+        "data_wait_seconds": 0.1,
         "images_per_s": 100.0,
         "ranks": 2,
         "hosts": ("a", "b"),

@@ -80,9 +80,15 @@ def test_a_run_stopped_in_mid_epoch_goes_on_bit_for_bit_with_dropout_and_average
     check_resumed(alone["dropout"])
 
 
-def test_two_ranks_go_on_bit_for_bit(together: list[dict[str, Any]]) -> None:
-    for rank in together:
-        check_resumed(rank["plain"])
+def test_two_ranks_go_on_bit_for_bit_each_with_dropout_of_its_own(together: list[dict[str, Any]]) -> None:
+    one, other = (rank["dropout"] for rank in together)
+    for found in (one, other):
+        check_resumed(found)
+        assert found["seeds"] == found["seeds_of_the_resumed"]
+    assert len(one["seeds"]) == 5
+    for (seed, drawn), (other_seed, other_drawn) in zip(one["seeds"], other["seeds"], strict=True):
+        assert drawn == other_drawn > 0
+        assert seed != other_seed
 
 
 def test_two_ranks_go_on_with_what_one_rank_began(alone: dict[str, Any], together: list[dict[str, Any]]) -> None:

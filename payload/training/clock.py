@@ -1,0 +1,77 @@
+"""The time of training steps, and how much of it passes in waiting for images. Standard library only."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+MATTERS: Final = 0.05
+"""Part of the training time from which on a wait is worth a word."""
+
+
+class Clock:
+    """Measure the steps of one epoch, and nothing between epochs."""
+
+    def __init__(self) -> None:
+        """Start."""
+        self._last = time.monotonic()
+        self.seconds = 0.0
+        """Since the start, until the end of the last step."""
+        self.waited_s = 0.0
+        """Part of them in which this rank waited for its images."""
+        self.images = 0
+        """Images over all ranks."""
+
+    @property
+    def images_per_s(self) -> float:
+        """Return images over all ranks per second."""
+        return self.images / max(self.seconds, 1e-9)
+
+    def awaited(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield the batches, and measure how long each of them keeps the rank waiting."""
+        source = iter(batches)
+        while True:
+            began = time.monotonic()
+            batch = next(source, None)
+            if batch is None:  # not waited for: the epoch is over
+                return
+            self.waited_s += time.monotonic() - began
+            yield batch
+
+    def step(self, size: int) -> float:
+        """Count a step of `size` images over all ranks; return what it took, s, with the wait for its images."""
+        now = time.monotonic()
+        seconds, self._last = now - self._last, now
+        self.seconds += seconds
+        self.images += size
+        return seconds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataWait:
+    """Say which rank waited longest for its images; the others waited for it, within the step."""
+
+    rank: int
+    host: str
+    seconds: float
+    part: float
+    """Of the training time, 0 to 1."""
+
+    @classmethod
+    def longest(cls, waits: Sequence[float], hosts: Sequence[str], training_s: float) -> DataWait:
+        """Choose from each rank's wait, s, in `training_s` of training."""
+        rank = max(range(len(waits)), key=waits.__getitem__)
+        part = min(1.0, waits[rank] / training_s) if training_s else 0.0
+        return cls(rank=rank, host=hosts[rank], seconds=waits[rank], part=part)
+
+    @property
+    def matters(self) -> bool:
+        """Tell whether it is long enough to look into."""
+        return self.part >= MATTERS
+
+    def __str__(self) -> str:
+        return f"{self.part:.0%} of the time rank {self.rank} ({self.host}) waited for images"
