@@ -18,16 +18,21 @@ RESUMABLE: Final = ("-m", "payload.train")
 RESUME: Final = "--resume"
 
 
-def resumed(before: Launch, nodes: Sequence[Node], hosts: Sequence[Node]) -> Launch:
-    """Build the spec with which a run goes on, on these hosts. Raises LaunchError where it cannot."""
+def resumed(before: Launch, nodes: Sequence[Node], hosts: Sequence[Node], *, other_ranks: bool = False) -> Launch:
+    """Build the spec with which a run goes on, on these hosts. Raises LaunchError where it cannot.
+
+    `other_ranks`: whether there may be more or fewer ranks than before; payload.train then keeps its images a step.
+    """
     if before.launcher or not (before.program or before.command[:2] == RESUMABLE):
         raise LaunchError(f"run {before.run_id} is neither of payload.train nor of a program, which know how to go on")
     if before.ranks_per_node:
         hosts = [dataclasses.replace(host, slots=before.ranks_per_node) for host in hosts]
     ranks = sum(host.slots for host in hosts)
-    if ranks != before.ranks:
-        # Another number of ranks is another global batch, so the steps would not be those of this run.
-        raise LaunchError(f"run {before.run_id} had {before.ranks} ranks; these hosts take {ranks}")
+    if ranks != before.ranks and not other_ranks:
+        raise LaunchError(
+            f"run {before.run_id} had {before.ranks} ranks; these hosts take {ranks}. To go on with as many, name the "
+            f"number of nodes: --nodes {len(hosts)}"
+        )
     # A program finds its own checkpoints: it runs again, unchanged, in the directory that it left.
     same = before.program or RESUME in before.command
     command = before.command if same else (*before.command, RESUME)

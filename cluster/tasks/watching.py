@@ -16,6 +16,7 @@ from invoke.tasks import task
 
 from cluster import bounds, origin
 from cluster.ahead import Ahead
+from cluster.capacity import parse_nodes_argument
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.follow import Picture
 from cluster.launch import parse_preflight
@@ -65,6 +66,7 @@ def attach(c: Context, set_: list[str], run: str = "", json: bool = False, key: 
     iterable=["set_", "secret"],
     help={
         "run": "id of the run; default: the newest",
+        "nodes": "workers that take part; default: as many as before",
         "queue": QUEUE,
         "skip_preflight": SKIP_PREFLIGHT,
         "full_preflight": FULL_PREFLIGHT,
@@ -83,6 +85,7 @@ def resume(
     set_: list[str],
     secret: list[str],
     run: str = "",
+    nodes: str = "",
     queue: bool = False,
     skip_preflight: bool = False,
     full_preflight: bool = False,
@@ -95,7 +98,8 @@ def resume(
     """
     Go on with a stopped or failed run, from its last checkpoint, in its own directory.
 
-    It takes as many nodes as before, growing the group after asking.
+    It takes as many nodes as before, or --nodes, growing the group after asking. On another number of ranks a
+    recipe keeps its images a step, dealt out anew.
 
     Example: fab resume 20261120-121314-digits-ab12
     """
@@ -109,16 +113,18 @@ def resume(
         if not queue and (live := supervisor.live()):
             raise LiveRunError(live)
         record = supervisor.show(run)
-        run_id, count = str(record["run_id"]), len(record["state"]["hosts"])
+        wanted = parse_nodes_argument(nodes, session.stack.max_workers) if nodes else 0
+        run_id, count = str(record["run_id"]), wanted or len(record["state"]["hosts"])
         if record["state"]["state"] == "succeeded":
             raise DeepcdkError(f"run {run_id} has succeeded; there is nothing left to go on with")
         if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
             raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
-        nodes = provide_nodes(session, master, count, yes=yes, tell=tell)
+        ready = provide_nodes(session, master, count, yes=yes, tell=tell)
         check_secrets(run_id, record["spec"].get("secrets", []), secrets)
         caution(bounded.result(), tell)
         before = Launch.from_json(json_format.dumps(record["spec"]))
-        spec = dataclasses.replace(resumed(before, nodes, choose_hosts(nodes, count)), preflight=preflight)
+        again = resumed(before, ready, choose_hosts(ready, count), other_ranks=wanted > 0)
+        spec = dataclasses.replace(again, preflight=preflight)
         order = Order(launch=spec, origin=origin.of(session, spec, roots.result()))
         answer = supervisor.resume(order, secrets, queue=queue)
         say_turn(run_id, answer["position"], tell)

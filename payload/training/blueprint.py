@@ -6,18 +6,17 @@ import dataclasses
 import json
 import typing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from payload.data.labels import class_names
 from payload.data.records import MARGIN, RecordPart
 from payload.durable import replace_file
 from payload.errors import PayloadError
+from payload.training.records import SETTINGS_FILE
 from payload.training.settings import Settings
 
 if TYPE_CHECKING:
     from payload.training.run import Run
-
-BLUEPRINT_FILE: Final = "settings.json"
 
 
 class BlueprintError(PayloadError, ValueError):
@@ -72,12 +71,12 @@ def names_of(run: Run) -> tuple[str, ...]:
 
 def write_blueprint(run_dir: Path, blueprint: Blueprint) -> None:
     """Write settings.json. Raises StorageError."""
-    replace_file(run_dir / BLUEPRINT_FILE, json.dumps(dataclasses.asdict(blueprint), indent=1).encode() + b"\n")
+    replace_file(run_dir / SETTINGS_FILE, json.dumps(dataclasses.asdict(blueprint), indent=1).encode() + b"\n")
 
 
 def read_blueprint(run_dir: Path) -> Blueprint:
     """Read settings.json. Raises BlueprintError, SettingError."""
-    path = run_dir / BLUEPRINT_FILE
+    path = run_dir / SETTINGS_FILE
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         lists = ("labels", "input_shape", "test_size")

@@ -9,6 +9,7 @@ of dropout are variables of the model.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Mapping
@@ -111,6 +112,13 @@ class CheckpointStore:
         """Return the best accuracy of those kept; None where none was measured."""
         self._learn(self.names())
         return max((accuracy for accuracy in self._accuracies.values() if accuracy is not None), default=None)
+
+    def global_batch(self) -> int | None:
+        """Return the images a step, at the beginning, of the run that wrote the newest readable manifest; else None."""
+        for name in self.names():
+            with contextlib.suppress(DamagedCheckpointError):
+                return read_header(self.depot, name).progress.global_batch
+        return None
 
     def newest_valid(self) -> tuple[Checkpoint | None, list[DamagedCheckpointError]]:
         """Read the newest checkpoint that is whole, and return it with the faults of those passed over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import json
 import math
 import re
 import typing
@@ -16,6 +17,7 @@ from payload.models.registry import network
 from payload.training.places import depot_for
 from payload.training.profiling import Span
 from payload.training.recipes import RECIPES, Recipe, Variant
+from payload.training.records import SETTINGS_FILE
 from payload.training.schedule import check_schedule
 from payload.training.settings import GROUPS, SettingError, Settings, flag_of
 
@@ -66,7 +68,8 @@ class TrainConfig:
             raise _unknown("argument", unknown[0], [flag_of(name) for name in vars(given)])
         values: dict[str, Any] = {name: value for name, value in vars(given).items() if value is not None}
         recipe = _recipe(values.pop("recipe"))
-        variant = _variant(recipe, values.pop("variant", None), ranks)
+        before = _variant_before(recipe, given.run_dir) if given.resume else None
+        variant = _variant(recipe, values.pop("variant", before), ranks)
         own = {name: values.pop(name) for name in ("run_dir", "data_dir", "resume") if name in values}
         settings = dataclasses.replace(recipe.settings, **(variant.overrides if variant else {}))
         return cls(recipe=recipe, variant=variant, settings=_override(settings, values), **own)
@@ -103,6 +106,15 @@ def _variant(recipe: Recipe, name: str | None, ranks: int) -> Variant | None:
         if variant.name == name:
             return variant
     raise _unknown("--variant", name, [variant.name for variant in recipe.variants])
+
+
+def _variant_before(recipe: Recipe, run_dir: Path) -> str | None:
+    """Return the variant with which a run began; None where it is not written, or not one of this recipe."""
+    try:
+        found = json.loads((run_dir / SETTINGS_FILE).read_text(encoding="utf-8"))["variant"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if found in [variant.name for variant in recipe.variants] else None
 
 
 def _unknown(what: str, value: str, known: Sequence[str]) -> SettingError:

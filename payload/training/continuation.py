@@ -13,6 +13,7 @@ from payload.training.places import depot_for
 from payload.training.progress import Progress
 from payload.training.retention import Retention
 from payload.training.sameness import changes
+from payload.training.schedule import global_batch
 from payload.training.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,6 +39,24 @@ def store_for(settings: Settings, run_dir: Path) -> CheckpointStore:
     """Name the place of a run's checkpoints. Raises SettingError."""
     retention = Retention(newest=settings.keep_checkpoints, best=settings.keep_best)
     return CheckpointStore(depot_for(settings.checkpoint_dir, run_dir), retention)
+
+
+def with_batch_of(settings: Settings, store: CheckpointStore, *, ranks: int) -> Settings:
+    """Return the settings with the images a step of the run that goes on, where the number of ranks would change them.
+
+    A batch that is given, or is that of phases, stays; then it must be the run's own.
+    """
+    if settings.global_batch or settings.image_phases:
+        return settings
+    before = store.global_batch()
+    if before is None or before == global_batch(settings, ranks):
+        return settings
+    print(
+        f"payload.train: goes on with {before} images a step, as before; on this number of ranks, {ranks}, it would "
+        f"begin with {global_batch(settings, ranks)}",
+        flush=True,
+    )
+    return dataclasses.replace(settings, global_batch=before)
 
 
 def begin(

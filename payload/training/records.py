@@ -1,4 +1,7 @@
-"""What a run leaves behind for people and programs: metrics.jsonl as it goes, result.json at its end."""
+"""What a run leaves behind for people and programs: metrics.jsonl as it goes, result.json at its end.
+
+settings.json, written at its start, is that of `payload.training.blueprint`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from payload.durable import replace_file, storing
 
 METRICS_FILE: Final = "metrics.jsonl"
 RESULT_FILE: Final = "result.json"
+SETTINGS_FILE: Final = "settings.json"
 STEP_INTERVAL_S: Final = 0.5
 """Least time between two step events: enough for a live display, and small files."""
 

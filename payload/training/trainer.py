@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import time
@@ -17,7 +18,7 @@ from payload.training.cadence import Cadence
 from payload.training.checkpoint_writer import CheckpointWriter
 from payload.training.checkpoints import CheckpointStore
 from payload.training.config import TrainConfig
-from payload.training.continuation import Beginning, begin, store_for
+from payload.training.continuation import Beginning, begin, store_for, with_batch_of
 from payload.training.distributed import Ranks
 from payload.training.epochs import DivergedError, require_equal_weights, train_epoch
 from payload.training.evaluation import confusion_counts, evaluate
@@ -32,6 +33,7 @@ from payload.training.run import Outcome, Run
 from payload.training.sameness import lasting
 from payload.training.saving import finish_saving, save_after_epoch, save_stopped
 from payload.training.schedule import Schedule, schedule_for
+from payload.training.settings import Settings
 from payload.training.state import TrainState, new_state
 from payload.training.training_step import make_train_step
 
@@ -64,16 +66,21 @@ def _train_and_evaluate(
     stop_requested: Callable[[], bool],
     arrangement: Arrangement,
 ) -> Outcome:
-    settings = config.settings
     ranks = distributed.join()
     _set_threads(arrangement)
     ranks = distributed.with_hosts(ranks, host)
     distributed.require_agreement(
         ranks, data.digest(), what="data", when="at the start", advice="Give every rank the same files"
     )
+    settings = config.settings
+    store = store_for(settings, config.run_dir)
+    if config.resume:
+        settings = distributed.broadcast_value(
+            distributed.attempt(ranks, lambda: _as_before(settings, store, ranks)), name="settings"
+        )
+        config = dataclasses.replace(config, settings=settings)
     schedule = schedule_for(settings, examples=data.train.examples, ranks=ranks.size)
     state = new_state(settings, data, schedule)
-    store = store_for(settings, config.run_dir)
     beginning = distributed.broadcast_value(
         distributed.attempt(ranks, lambda: _begin(config, state, store, schedule, root=ranks.is_root)), name="beginning"
     )
@@ -109,6 +116,11 @@ def _train_and_evaluate(
 def _reporter(config: TrainConfig, ranks: Ranks, started: float) -> Reporter:
     span = Span.parse(config.settings.profile_steps)
     return Reporter(config.run_dir, active=ranks.is_root, started=started, profiled=span)
+
+
+def _as_before(settings: Settings, store: CheckpointStore, ranks: Ranks) -> Settings:
+    """Look on rank 0 what the run that goes on had, from which all others are told."""
+    return with_batch_of(settings, store, ranks=ranks.size) if ranks.is_root else settings
 
 
 def _begin(

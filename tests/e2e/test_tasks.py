@@ -115,11 +115,13 @@ def stopped(cluster: EmbeddedCloud) -> Iterator[str]:
     cluster.fab("rm", "--run", run_id, "--yes", check=False)
 
 
-def test_a_stopped_run_goes_on_from_its_checkpoint(cluster: EmbeddedCloud, stopped: str) -> None:
+def test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes(cluster: EmbeddedCloud, stopped: str) -> None:
     before = json.loads(cluster.fab("show", "--run", stopped, "--json").stdout)
     assert (before["state"]["state"], len(before["checkpoints"]) > 0) == ("stopped", True)
-    said = cluster.fab("resume", "--run", stopped, "--detach").stdout
-    assert f"goes on from {before['checkpoints'][-1]}" in said
+    many = cluster.fab("resume", "--run", stopped, "--nodes", "99", "--detach", check=False)
+    assert (many.returncode, "--nodes 99: must be a whole number from 1 to" in many.stderr) == (1, True)
+    said = cluster.fab("resume", "--run", stopped, "--nodes", "1", "--detach").stdout
+    assert f"goes on from {before['checkpoints'][-1]}: 1 ranks on deeplearning-worker1" in said
     try:
 
         def beyond() -> bool:
@@ -128,6 +130,8 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(cluster: EmbeddedCloud, stopp
             return bool(record["attempts"] == 2 and epoch and epoch["epoch"] > before["state"]["epoch"]["epoch"])
 
         assert eventually(beyond, within_s=60)
+        log = cluster.fab("logs", "--run", stopped).stdout
+        assert "goes on with 64 images a step, as before; on this number of ranks, 1, it would begin with 32" in log
     finally:
         cluster.fab("stop", "--run", stopped)
 

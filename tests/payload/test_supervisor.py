@@ -372,7 +372,7 @@ def test_what_a_booting_master_runs_tells_what_became_of_the_run_and_keeps_the_q
     wait_until(lambda: not run_processes(efs))
 
 
-def test_a_resumed_run_takes_as_many_ranks_as_before(efs: Path) -> None:
+def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for(efs: Path) -> None:
     nodes = parse_nodes("deeplearning-master 10.0.0.5 i-0 1 e us\n" + "".join(
         f"deeplearning-worker{n} 10.0.1.{n} i-{n} 1 e us\n" for n in (1, 2, 3)
     ))  # fmt: skip
@@ -383,8 +383,9 @@ def test_a_resumed_run_takes_as_many_ranks_as_before(efs: Path) -> None:
     again = resumed(before, nodes, nodes[2:4])
     assert (again.command[-1], again.hosts, again.interface) == ("--resume", nodes[2:4], "e")
     assert resumed(again, nodes, nodes[1:3]).command == again.command
-    with pytest.raises(LaunchError, match="had 2 ranks; these hosts take 3"):
+    with pytest.raises(LaunchError, match=r"had 2 ranks; these hosts take 3\. .*: --nodes 3"):
         resumed(before, nodes, nodes[1:4])
+    assert resumed(before, nodes, nodes[1:4], other_ranks=True).ranks == 3
     with pytest.raises(LaunchError, match=r"neither of payload\.train nor of a program"):
         resumed(dataclasses.replace(before, command=("train.py",)), nodes, nodes[1:3])
 

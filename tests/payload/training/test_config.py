@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import typing
 from pathlib import Path
 from typing import Any
@@ -135,3 +136,19 @@ def test_phases_may_be_taken_away() -> None:
 def test_a_batch_that_was_given_knows_no_limit() -> None:
     assert TrainConfig.from_argv([*DIGITS_ARGS]).settings.global_batch_limit == 128
     assert TrainConfig.from_argv([*DIGITS_ARGS, "--batch-per-rank", "32"]).settings.global_batch_limit == 1 << 24
+
+
+def test_a_run_goes_on_with_the_variant_with_which_it_began(tmp_path: Path) -> None:
+    flags = ["--recipe", "imagenet-fast", "--run-dir", str(tmp_path), "--data-dir", "/d"]
+
+    def variant(*further: str) -> str | None:
+        found = TrainConfig.from_argv([*flags, *further], ranks=8).variant
+        return found.name if found else None
+
+    assert variant() == variant("--resume") == "1-node"
+    (tmp_path / "settings.json").write_text(json.dumps({"recipe": "imagenet-fast", "variant": "4-nodes"}))
+    assert (variant(), variant("--resume")) == ("1-node", "4-nodes")
+    assert variant("--resume", "--variant", "8-nodes") == "8-nodes"
+    for text in ('{"variant": "5-nodes"}', '{"variant": null}', "[]", "{}", "not json"):
+        (tmp_path / "settings.json").write_text(text)
+        assert variant("--resume") == "1-node"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from payload.errors import PayloadError
 from payload.training.checkpoints import Checkpoint, CheckpointStore
-from payload.training.continuation import Beginning, begin, store_for
+from payload.training.continuation import Beginning, begin, store_for, with_batch_of
 from payload.training.depots import ARRAYS, Directory
 from payload.training.progress import Progress, StepSums
 from payload.training.settings import SettingError, Settings
@@ -127,3 +127,28 @@ def test_what_a_killed_writer_left_is_cleared_away_at_the_start(tmp_path: Path) 
     (tmp_path / ".partial-step-00000007").mkdir()
     started(store, Toy(), wanted=True)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "ranks", "images"),
+    [
+        (Settings(batch_per_rank=4), 1, 0),  # the same images a step: nothing to keep
+        (Settings(batch_per_rank=4), 2, 4),
+        (Settings(batch_per_rank=1), 3, 4),
+        (Settings(global_batch=8), 2, 8),  # given: refused later, where it is not the run's
+    ],
+)
+def test_another_number_of_ranks_keeps_the_images_a_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Settings, ranks: int, images: int
+) -> None:
+    store = store_for(settings, tmp_path)
+    assert with_batch_of(settings, store, ranks=ranks) == settings, "without a checkpoint there is nothing to keep"
+    toy = Toy()
+    for step in range(3):
+        toy.step(0, step)
+        store.save(dataclasses.replace(FRESH, total_steps=step + 1), toy.arrays())
+    (tmp_path / "checkpoints" / "step-00000003" / "manifest.json").write_text("damaged")
+    found = with_batch_of(settings, store, ranks=ranks)
+    assert (found.global_batch, found.batch_per_rank) == (images, settings.batch_per_rank)
+    said = capsys.readouterr().out
+    assert ("goes on with 4 images a step, as before" in said) == (found != settings)

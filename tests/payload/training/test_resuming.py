@@ -91,7 +91,9 @@ def test_two_ranks_go_on_bit_for_bit_each_with_dropout_of_its_own(together: list
         assert seed != other_seed
 
 
-def test_two_ranks_go_on_with_what_one_rank_began(alone: dict[str, Any], together: list[dict[str, Any]]) -> None:
+def test_two_ranks_go_on_with_one_ranks_run_and_its_images_a_step(
+    alone: dict[str, Any], together: list[dict[str, Any]]
+) -> None:
     for rank in together:
         assert rank["moved"] == pytest.approx(alone["straight"][4:], rel=1e-5)
 
