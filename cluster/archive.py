@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cluster.activity import doing
 from cluster.aws import aws_errors
 from cluster.errors import DeepcdkError
 from cluster.fetch import Fetched, settled
@@ -34,14 +35,15 @@ class Archive:
 
     def runs(self) -> list[dict[str, Any]]:
         """Return the state of each run as it was copied last, oldest first."""
-        with concurrent.futures.ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        with doing("reading the bucket"), concurrent.futures.ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             records = list(pool.map(lambda place: self._record(*place), self._places()))
         return [record["state"] for record in records if record]
 
     def record(self, run_id: str = "") -> dict[str, Any]:
         """Return a run's record, the newest one's by default. Raises DeepcdkError for one that is not there."""
-        bucket, chosen = self._find(run_id)
-        record = self._record(bucket, chosen)
+        with doing("reading the bucket"):
+            bucket, chosen = self._find(run_id)
+            record = self._record(bucket, chosen)
         if record is None:
             raise DeepcdkError(
                 f"{bucket} holds no whole record of run {chosen}", remedy="`fab fetch` brings what it has"
@@ -50,8 +52,10 @@ class Archive:
 
     def fetch(self, run_id: str, into: Path) -> Fetched:
         """Bring a run's copy to `into/RUN_ID`, whole or not at all."""
-        bucket, chosen = self._find(run_id)
-        with settled(into, chosen) as partial, aws_errors(f"fetching run {chosen} from {bucket}"):
+        with doing("reading the bucket"):
+            bucket, chosen = self._find(run_id)
+        bringing = doing(f"bringing run {chosen} from {bucket}")
+        with bringing, settled(into, chosen) as partial, aws_errors(f"fetching run {chosen} from {bucket}"):
             prefix = f"{PREFIX}{chosen}/"
             names = [key.removeprefix(prefix) for key in self._keys(bucket, prefix)]
             s3 = self.aws.client("s3")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from cluster.activity import doing
 from cluster.aws import Aws, aws_errors
 from cluster.errors import AwsError, DeepcdkError
 from stacks.config import Guard
@@ -196,6 +197,7 @@ def cautions(found: tuple[Bound, ...] | str, now: datetime.datetime) -> list[str
     return said
 
 
+@doing("waiting for an alarm to end", plain=False)
 def await_release(
     aws: Aws, stack: str, tell: Callable[[str], None], *, sleep: Callable[[float], None] = time.sleep
 ) -> None:
@@ -245,6 +247,7 @@ def release(aws: Aws, budget: Bound) -> None:
         sqs.purge_queue(QueueUrl=sqs.get_queue_url(QueueName=budget.queue)["QueueUrl"])
 
 
+@doing("waiting for the budget's alarm to end", plain=False)
 def await_end(
     aws: Aws,
     stack: str,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from cluster import inventory
+from cluster.activity import doing
 from cluster.aws import aws_errors
 from cluster.errors import NotReadyError, UsageError
 from cluster.inventory import Inventory, Stack
@@ -58,6 +59,7 @@ def read_nodes(master: Master) -> tuple[Node, ...]:
     return parse_nodes(master.check(["cat", NODES_PATH], doing="reading the nodes file").text)
 
 
+@doing("waiting for the nodes", plain=False)
 def wait_ready(
     aws: Aws,
     master: Master,

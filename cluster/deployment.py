@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster import cdk, changes, effects, inventory
+from cluster.activity import doing
 from cluster.aws import aws_errors
 from cluster.cdk import CdkError
 from cluster.differences import changed_parameters
@@ -66,12 +67,15 @@ def planned(aws: Aws, project: Path, stack: str, overrides: Mapping[str, str]) -
     before = inventory.describe_stack(aws, stack)
     with tempfile.TemporaryDirectory(prefix="deepcdk-") as assembly:
         try:
-            cdk.run_quietly(
-                cdk.prepare_command(cdk.find_cli(project), stack, NAME, Path(assembly), overrides),
-                project,
-                "comparing the cluster with cdk.json",
-            )
-            yield _read(aws, stack, before, Path(assembly))
+            comparing = "comparing the cluster with cdk.json"
+            with doing(comparing):
+                cdk.run_quietly(
+                    cdk.prepare_command(cdk.find_cli(project), stack, NAME, Path(assembly), overrides),
+                    project,
+                    comparing,
+                )
+                found = _read(aws, stack, before, Path(assembly))
+            yield found
         finally:
             _discard(aws, stack, before)
 

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster import farside
+from cluster.activity import doing, now
 from cluster.errors import DeepcdkError, RemoteError
+from cluster.gauge import amount
 from cluster.push import farside_command
 
 if TYPE_CHECKING:
@@ -102,12 +104,23 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
     return Fetched(directory=into / run_id, files=len(files), size_bytes=size_bytes)
 
 
+def _counted(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
+    """Tell of a stream how much of it has come."""
+    size = 0
+    for block in blocks:
+        size += len(block)
+        now(f"{what}, {amount(size)}")
+        yield block
+
+
 def fetch(master: Master, runs_root: str, run_id: str, into: Path, *, checkpoints: bool = False) -> Fetched:
     """Fetch a run's directory, its checkpoints only on request: they are by far the largest part."""
     excluded = () if checkpoints else ("checkpoints",)
     blocks = master.blocks(farside_command("send", f"{runs_root}/{run_id}", *excluded))
+    bringing = f"bringing run {run_id}"
     try:
-        return unpack(blocks, into, run_id)
+        with doing(bringing):
+            return unpack(_counted(blocks, bringing), into, run_id)
     except RemoteError as error:
         raise RemoteError(
             f"fetching run {run_id} failed", status=error.status, output=error.output, where=error.where

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cluster import farside, gauge
+from cluster.activity import doing
 from cluster.errors import DeepcdkError, RemoteError
 from payload.launch import NODE_PYTHON
 
@@ -210,7 +211,9 @@ def farside_command(*arguments: str) -> list[str]:
 def look(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset[str]:
     """Return the names of those trees that are on the shared file system; one question for all."""
     directories = [f"{payloads_root}/{tree.name}" for tree in trees]
-    answers = master.check(["sh", "-c", _LOOK, "sh", *directories], doing="looking for the payload").text.split()
+    with doing("asking the master what it has"):
+        asked = ["sh", "-c", _LOOK, "sh", *directories]
+        answers = master.check(asked, doing="looking for the payload").text.split()
     return frozenset(tree.name for tree, answer in zip(trees, answers, strict=True) if answer == "yes")
 
 
@@ -241,9 +244,10 @@ def push(
 
 
 def _upload(master: Master, directory: str, tree: Tree, tell: Callable[[str], None] | None, *, terminal: bool) -> None:
-    command, doing = farside_command("receive", directory, tree.sha256), "pushing the payload"
+    command, action = farside_command("receive", directory, tree.sha256), "pushing the payload"
     if tell is None:
-        master.check(command, stdin=tree.archive, doing=doing)
+        with doing("uploading the payload"):
+            master.check(command, stdin=tree.archive, doing=action)
         return
     with gauge.make(terminal=terminal, write=tell) as shown:
 
@@ -257,5 +261,5 @@ def _upload(master: Master, directory: str, tree: Tree, tell: Callable[[str], No
             for _ in master.blocks(command, feed=blocks(), silence_s=UPLOAD_S):
                 pass  # It says nothing; its end is what is waited for.
         except RemoteError as error:
-            what = f"{doing} failed (status {error.status})"
+            what = f"{action} failed (status {error.status})"
             raise RemoteError(what, status=error.status, output=error.output, where=error.where) from None

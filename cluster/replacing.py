@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from cluster import inventory as stock
+from cluster.activity import doing
 from cluster.aws import aws_errors
 from cluster.capacity import POLL_S, read_nodes
 from cluster.connection import Master
@@ -119,6 +120,7 @@ def _run_on(supervisor: Supervisor, name: str) -> str:
     return live if live and name in supervisor.status(live)["hosts"] else ""
 
 
+@doing("waiting for the new node", plain=False)
 def wait_joined(
     session: Session,
     master: Master,

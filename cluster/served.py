@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from cluster import fanout
+from cluster.activity import doing
 from cluster.errors import DeepcdkError, UsageError
 from payload.notebook import SAID
 
@@ -87,7 +88,8 @@ def serve(
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        first = addresses.get(timeout=start_s)
+        with doing("waiting for the server on the master"):
+            first = addresses.get(timeout=start_s)
     except queue.Empty:
         raise _ended(f"did not say within {start_s:.0f} s where it listens", lines, remedy) from None
     if not isinstance(first, tuple):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cluster import capacity
 from cluster import inventory as stock
+from cluster.activity import doing
 from cluster.aws import Aws
 from cluster.connection import Master, connect
 from cluster.errors import DeepcdkError, UsageError
@@ -84,14 +85,16 @@ class Session:
     @functools.cached_property
     def leader(self) -> stock.Leader:
         """Return the deployed stack and its master: less than the inventory, and quicker to be had."""
-        return stock.find_leader(self.aws, self.config.stack_name)
+        with doing(f"asking AWS for the cluster {self.config.stack_name}"):
+            return stock.find_leader(self.aws, self.config.stack_name)
 
     @functools.cached_property
     def inventory(self) -> stock.Inventory:
         """Return the deployed cluster."""
-        if "leader" in self.__dict__:
-            return stock.refresh(self.aws, self.leader.stack)
-        return stock.find(self.aws, self.config.stack_name)
+        with doing(f"asking AWS for the cluster {self.config.stack_name}"):
+            if "leader" in self.__dict__:
+                return stock.refresh(self.aws, self.leader.stack)
+            return stock.find(self.aws, self.config.stack_name)
 
     @property
     def stack(self) -> stock.Stack:
@@ -101,7 +104,8 @@ class Session:
     def connect(self) -> Master:
         """Open a connection to the master."""
         master = self.inventory.master if "inventory" in self.__dict__ else self.leader.master
-        return connect(self.aws, master, self.stack.login_user, self.key, self.stack.ssh_access)
+        with doing("connecting to the master"):
+            return connect(self.aws, master, self.stack.login_user, self.key, self.stack.ssh_access)
 
     def look(self, master: Master, trees: Sequence[Tree]) -> None:
         """Ask at once which of these trees, and of what the tasks need, are there: a push then knows."""
@@ -127,7 +131,8 @@ class Session:
     @property
     def deployed_stack(self) -> stock.Stack:
         """Return the stack even where it failed half-way and lacks outputs: enough to destroy it."""
-        return stock.find_stack(self.aws, self.config.stack_name)
+        with doing(f"asking AWS for the stack {self.config.stack_name}"):
+            return stock.find_stack(self.aws, self.config.stack_name)
 
     def nodes(self, master: Master) -> tuple[Node, ...]:
         """Return the nodes that the master lists as live."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cluster import inventory
+from cluster.activity import doing
 from cluster.aws import aws_errors
 from cluster.capacity import POLL_S, read_nodes, resize
 from cluster.errors import DeepcdkError, NotReadyError
@@ -91,6 +92,7 @@ def take_out(aws: Aws, stack: Stack, found: Inventory, leavers: Sequence[Leaver]
             )
 
 
+@doing("waiting for the nodes to leave", plain=False)
 def wait_gone(
     aws: Aws,
     master: Master,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cluster import launch
+from cluster.activity import doing
 from cluster.connection import Master
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError
 from cluster.inventory import Stack
@@ -16,6 +17,12 @@ from payload import vault
 from payload.origin import Order
 from payload.runs import FINAL_STATES, QUEUED
 
+_DOING = {
+    "start": "starting the run",
+    "resume": "starting the run again",
+    "stop": "waiting for the run's end",
+    "remove": "removing the run",
+}
 _REFUSED_STATUS = 2
 _LIVE_RUN_STATUS = 3
 _NO_SUCH_RUN_STATUS = 4
@@ -28,7 +35,8 @@ class Supervisor:
         self.master, self.stack, self.directory = master, stack, directory
 
     def _call(self, *arguments: str, stdin: bytes = b"") -> Any:
-        done = self.master.run(launch.supervisor(self.stack, *arguments), directory=self.directory, stdin=stdin)
+        with doing(_DOING.get(arguments[0], "asking the master about its runs")):
+            done = self.master.run(launch.supervisor(self.stack, *arguments), directory=self.directory, stdin=stdin)
         if done.status == _LIVE_RUN_STATUS:
             answer = json.loads(done.text)
             raise LiveRunError(answer["live"], queued=answer["state"] == QUEUED)
@@ -70,8 +78,8 @@ class Supervisor:
         if not secrets:
             yield
             return
-        doing, text = "leaving the secrets with the master", json.dumps(dict(secrets)).encode()
-        self.master.check(vault.command("keep", run_id), directory=self.directory, stdin=text, doing=doing)
+        action, text = "leaving the secrets with the master", json.dumps(dict(secrets)).encode()
+        self.master.check(vault.command("keep", run_id), directory=self.directory, stdin=text, doing=action)
         try:
             yield
         except BaseException:

@@ -9,6 +9,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
+from cluster.activity import doing
 from cluster.session import Session
 from cluster.tasks.terms import JSON, KEY, PROJECT, SET, guarded, say
 
@@ -30,7 +31,8 @@ def doctor(c: Context, set_: list[str], json: bool = False, key: str = "") -> No
 
     session = Session(PROJECT, set_, key=key)
     subject = Subject(aws=session.aws, config=session.config, project=PROJECT, home=Path.home(), key=key)
-    findings = examiner.examine(subject)
+    with doing("asking AWS"):
+        findings = examiner.examine(subject)
     if json:
         say(json_format.dumps(examiner.document(findings), indent=1))
     else:

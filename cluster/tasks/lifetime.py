@@ -11,7 +11,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
-from cluster import capacity, cdk, deployment, effects, inventory, keypair, liveness, remains, report
+from cluster import activity, capacity, cdk, deployment, effects, inventory, keypair, liveness, remains, report
 from cluster.errors import DeepcdkError
 from cluster.provision import describe_deployment
 from cluster.session import Session, confirm
@@ -149,7 +149,8 @@ def down(
     session = Session(PROJECT, set_, key=key)
     stack, tell = session.deployed_stack, teller(json=json)
     remains.refuse_protected(stack.name, inventory.describe_stack(session.aws, stack.name))
-    holders = remains.find(session.aws, stack.name)
+    with activity.doing("asking AWS what holds data"):
+        holders = remains.find(session.aws, stack.name)
     doing = f"destroying stack {stack.name}"
     run_id = liveness.allow(session, doing, (), force=force)
     stopped = f" Run {run_id} is stopped first." if run_id else ""
@@ -158,9 +159,9 @@ def down(
     liveness.end(session, ended, tell)
     for each in holders:
         if each.type == remains.BUCKET and not each.kept:
-            tell(
-                f"emptying bucket {each.physical_id}: {cdk.empty_bucket(session.aws, each.physical_id)} objects deleted"
-            )
+            with activity.doing(f"emptying bucket {each.physical_id}"):
+                deleted = cdk.empty_bucket(session.aws, each.physical_id)
+            tell(f"emptying bucket {each.physical_id}: {deleted} objects deleted")
     cdk.down(PROJECT, session.config.stack_name, session.overrides, tell, aside=json)
     if json:
         data = [dataclasses.asdict(each) for each in holders]

@@ -12,6 +12,7 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from cluster import replacing, scaling, sshconfig, tunnel
+from cluster.activity import doing
 from cluster.connection import Master, read_host_keys
 from cluster.errors import DeepcdkError, UsageError
 from cluster.inventory import console
@@ -169,13 +170,14 @@ def _write_ssh_config(
     except FileNotFoundError:
         known = {}
     leader, tunnelled = session.inventory.master, session.stack.ssh_access == SESSION_MANAGER
-    found = sshconfig.entries(
-        session.stack.name,
-        nodes,
-        leader.id if tunnelled else leader.public_ip,
-        known,
-        lambda instance: read_host_keys(lambda i: console(session.aws, i), instance),
-    )
+    with doing("reading the nodes' host keys"):
+        found = sshconfig.entries(
+            session.stack.name,
+            nodes,
+            leader.id if tunnelled else leader.public_ip,
+            known,
+            lambda instance: read_host_keys(lambda i: console(session.aws, i), instance),
+        )
     keys = sshconfig.identities(folder, session.key)
     text = sshconfig.config_text(
         session.stack.name,

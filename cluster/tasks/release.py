@@ -8,6 +8,7 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from cluster import bounds
+from cluster.activity import doing
 from cluster.errors import DeepcdkError
 from cluster.session import Session, confirm
 from cluster.tasks.terms import JSON, PROJECT, SET, YES, guarded, say, teller
@@ -25,7 +26,9 @@ def release(c: Context, set_: list[str], json: bool = False, yes: bool = False) 
     """
     session = Session(PROJECT, set_)
     stack, tell = session.stack.name, teller(json=json)
-    budget = next((bound for bound in bounds.read(session.aws, stack) if bound.kind == "budget"), None)
+    with doing("asking AWS for the bounds"):
+        found = bounds.read(session.aws, stack)
+    budget = next((bound for bound in found if bound.kind == "budget"), None)
     if budget is None:
         raise DeepcdkError(f"stack {stack} has no budget that ends workers", remedy="`fab status` shows its bounds")
     held = bool(bounds.messages(session.aws, budget))

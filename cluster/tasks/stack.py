@@ -14,6 +14,7 @@ from invoke.tasks import task
 
 from cluster import bounds, inventory, report
 from cluster import load as loads
+from cluster.activity import doing
 from cluster.connection import Master
 from cluster.session import Session
 from cluster.tasks.terms import JSON, KEY, PROJECT, SET, guarded, say
@@ -62,7 +63,8 @@ def status(
 def _show_load(session: Session, master: Master, directory: str, *, clearing: bool, as_json: bool) -> None:
     """Print the nodes' state and load; `clearing` the terminal just before, so that nothing flickers."""
     nodes = session.nodes(master)
-    measured = loads.read(master, directory, nodes)
+    with doing("measuring the nodes' load"):
+        measured = loads.read(master, directory, nodes)
     found = inventory.refresh(session.aws, session.stack)
     rows = loads.rows(found, nodes, measured)
     if as_json:

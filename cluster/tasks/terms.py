@@ -10,6 +10,7 @@ from typing import Final
 
 from invoke.exceptions import Exit
 
+from cluster.activity import aside
 from cluster.errors import DeepcdkError
 from cluster.prose import fitted
 from payload.launch import LaunchError
@@ -29,17 +30,20 @@ JSON: Final = "print JSON"
 
 def say(text: str) -> None:
     """Print a line of a task's output at once, as it is."""
-    print(text, flush=True)
+    with aside():
+        print(text, flush=True)
 
 
 def tell(text: str) -> None:
     """Print a sentence, folded on a terminal."""
-    print(fitted(text, sys.stdout), flush=True)
+    with aside():
+        print(fitted(text, sys.stdout), flush=True)
 
 
 def remark(text: str) -> None:
     """Print a sentence beside the output that a program may read."""
-    print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
+    with aside():
+        print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
 
 
 def teller(*, json: bool) -> Callable[[str], None]:

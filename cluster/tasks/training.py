@@ -13,6 +13,7 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from cluster import fanout, origin
+from cluster.activity import doing
 from cluster.capacity import parse_nodes_argument
 from cluster.errors import LiveRunError
 from cluster.fanout import words_after_dashes
@@ -243,7 +244,8 @@ def train(
 
 def count_cores(supervisor: Supervisor) -> dict[str, int]:
     """Ask each worker how many cores a process of it may use."""
-    results = fanout.run(supervisor.master, supervisor.directory, Request(command=("nproc",)), None)
+    with doing("counting the nodes' cores"):
+        results = fanout.run(supervisor.master, supervisor.directory, Request(command=("nproc",)), None)
     if any(result.failed for result in results):
         raise fanout.CommandFailedError(results)
     return {result.name: int(result.stdout) for result in results}

@@ -9,6 +9,7 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from cluster import served
+from cluster.activity import doing
 from cluster.errors import UsageError
 from cluster.launch import parse_whole
 from cluster.program import Program
@@ -61,7 +62,9 @@ def tensorboard(
         pushed = session.push(master, payload_tree(PROJECT / "payload"))
         wheelhouse = f"{session.stack.payloads_root}/.wheelhouse"
         ensure = [NODE_PYTHON, "-m", "payload.runtime", "ensure", "--wheelhouse", wheelhouse]
-        made = master.check(ensure, directory=pushed.directory, doing="making the training environment on the master")
+        making = "making the training environment on the master"
+        with doing(making):
+            made = master.check(ensure, directory=pushed.directory, doing=making)
         python = made.text.strip().splitlines()[-1]
         logs = f"{session.stack.runs_root}/{chosen}".rstrip("/")
         command = (python, "-m", "tensorboard.main", "--logdir", logs, "--host", "127.0.0.1", "--port", "0")
