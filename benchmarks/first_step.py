@@ -100,7 +100,8 @@ class Field:
             return laptop("sh", "-c", timed(self.train))
         python, flags = self.launcher[0], self.launcher[3:]
         if tool == BARE:
-            line = timed([str(Path(python).with_name("horovodrun")), *flags, *self.rank])
+            # By its interpreter: the script's first line names the place where the runtime was made.
+            line = timed([python, str(Path(python).with_name("horovodrun")), *flags, *self.rank])
         else:
             line = f"cd {shlex.quote(self.directory)}; {timed([*self.launcher, *self.rank])}"
         return laptop("ssh", "-F", self.config, "deepcdk-master", line)

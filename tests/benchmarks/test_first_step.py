@@ -30,7 +30,7 @@ def test_bare_horovodrun_gets_the_flags_and_the_interpreter_of_ours() -> None:
     launcher, rank, directory = parse_record(RECORD)  # type: ignore[arg-type]  # as JSON has it
     field = Field(train=("fab", "train"), launcher=launcher, rank=rank, directory=directory, config="c", first_s=1.0)
     program = f"-np 2 --gloo {PYTHON} /mnt/efs/payloads/b/program/first_step.py"
-    assert field.command(BARE)[-1] == f"date +%s.%N; exec /opt/deepcdk/runtime/1/bin/horovodrun {program}"
+    assert field.command(BARE)[-1] == f"date +%s.%N; exec {PYTHON} /opt/deepcdk/runtime/1/bin/horovodrun {program}"
     unchecked = f"cd /mnt/efs/payloads/a; date +%s.%N; exec {PYTHON} -m payload.horovodrun {program}"
     assert field.command(UNCHECKED)[-1] == unchecked
     assert field.command(OURS)[-1] == "date +%s.%N; exec fab train"
