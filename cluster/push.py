@@ -32,6 +32,7 @@ CONTROL_MODULES: Final = (
     "carrying",
     "crew",
     "dossier",
+    "ending",
     "equipment",
     "errand",
     "fanout",

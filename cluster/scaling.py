@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from cluster import capacity, shrinking
 from cluster import inventory as stock
@@ -14,6 +15,7 @@ from cluster.provision import provide_nodes
 from cluster.session import Session, confirm
 from cluster.supervisor import Supervisor
 from payload.launch import workers
+from payload.runs import QUEUED
 from stacks.config import WORKER
 
 FORCED_GRACE_S = 30.0
@@ -116,6 +118,8 @@ def _shrink(
     there = shrinking.staying(session.inventory)
     leavers, run_id = chosen()
     listed = ", ".join(leaver.name for leaver in leavers)
+    for line in starved(supervisor.runs(), wanted):
+        tell(line)
     kind = there[0].type
     each = session.prices.per_hour([kind], wait_s=3.0)[kind]
     less = f", {shown(None if each is None else each * len(leavers))} less"
@@ -130,6 +134,16 @@ def _shrink(
     tell(f"ending {', '.join(leaver.name for leaver in leavers)}")
     shrinking.take_out(session.aws, session.stack, session.inventory, leavers)
     return leavers, run_now
+
+
+def starved(runs: Sequence[Mapping[str, Any]], workers_left: int) -> list[str]:
+    """Warn of each run that waits in the queue for more nodes than will be left, a line for each."""
+    waiting = [run for run in runs if run["state"] == QUEUED and len(run["hosts"]) > workers_left]
+    return [
+        f"warning: run {run['run_id']} waits in the queue for {len(run['hosts'])} nodes, and fails when its turn comes "
+        f"and they are not there; `fab stop --run {run['run_id']}` takes it out"
+        for run in waiting
+    ]
 
 
 def _once(tell: Callable[[str], None], text: str) -> Callable[[int], None]:

@@ -75,9 +75,11 @@ def describe_end(picture: Picture, usd_per_hour: float | None) -> tuple[str, boo
             f"run {picture.run_id} {picture.state}{took}{accuracy}{price}; results: `fab fetch --run {picture.run_id}`",
             False,
         )
+    # Where the reason says how to go on, a node went: what the ranks wrote in their end tells nothing more.
+    goes_on = f"`fab resume {picture.run_id}`" in picture.reason
     lines = [
         f"deepcdk: run {picture.run_id} failed{took}: {picture.reason}",
-        *(f"    {line}" for line in picture.last_lines),
+        *(f"    {line}" for line in picture.last_lines if not goes_on),
         f"  do: read `fab logs --run {picture.run_id}`",
     ]
     return "\n".join(lines), True

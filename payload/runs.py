@@ -171,14 +171,17 @@ class RunDirectory:
 
     def last_lines(self, count: int = 20) -> list[str]:
         """Return the last lines of launcher.log, of its last 16 KiB, without the launcher's own traceback."""
+        return _LAUNCHERS_TRACEBACK.sub("", self.last_text()).splitlines()[-count:]
+
+    def last_text(self) -> str:
+        """Return the last 16 KiB of launcher.log, "" without one."""
         try:
             with self.log.open("rb") as file:
                 file.seek(0, os.SEEK_END)
                 file.seek(max(0, file.tell() - 16384))
-                text = file.read().decode("utf-8", errors="replace")
+                return file.read().decode("utf-8", errors="replace")
         except FileNotFoundError:
-            return []
-        return _LAUNCHERS_TRACEBACK.sub("", text).splitlines()[-count:]
+            return ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from payload import dossier, equipment, preflight, vault
+from payload import dossier, ending, equipment, preflight, vault
 from payload.archive import Copier
 from payload.crew import POLL_S, Crew, login, tail
 from payload.errand import Completed, execute
@@ -164,8 +164,7 @@ class Supervisor:
         elif status == 0:
             self._update(state="succeeded", reason="", exit_code=0)
         else:
-            how = f"signal {-status}" if status < 0 else f"status {status}"
-            self._fail(f"the launcher ended with {how}", exit_code=status)
+            self._fail(ending.reason(self.launch, status, self.directory.last_text()), exit_code=status)
 
     def _end(self, launcher: subprocess.Popen[bytes]) -> None:
         """End the ranks gracefully, then hard.

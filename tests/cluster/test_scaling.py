@@ -42,9 +42,14 @@ class Live(Supervisor):
     def __init__(self, run_id: str = "", *hosts: str, begins: str = "") -> None:
         self.run_id, self.hosts, self.begins, self.stopped = run_id, hosts, begins, ""
 
+        self.waiting: list[dict[str, Any]] = []
+
     def live(self) -> str:
         now, self.run_id = self.run_id, self.run_id or self.begins
         return now
+
+    def runs(self) -> list[dict[str, Any]]:
+        return self.waiting
 
     def status(self, run_id: str = "") -> dict[str, Any]:
         return {"hosts": list(self.hosts)}
@@ -104,6 +109,22 @@ def test_after_consent_the_newest_go_and_the_difference_is_told(cluster: Cluster
     scaled = cluster.scale(2, Live())
     assert cluster.ended == ["deeplearning-worker3"]
     assert str(scaled) == "workers: 3 -> 2 (-deeplearning-worker3), instances together $4.500/h -> $3.000/h"
+
+
+def test_a_queued_run_that_would_find_too_few_nodes_is_named_before(cluster: Cluster) -> None:
+    live = Live()
+    live.waiting = [
+        {"run_id": "two", "state": "queued", "hosts": ["a", "b"]},
+        {"run_id": "one", "state": "queued", "hosts": ["a"]},
+        {"run_id": "old", "state": "failed", "hosts": ["a", "b", "c"]},
+    ]
+    cluster.scale(1, live)
+    warnings = [line for line in cluster.told if line.startswith("warning")]
+    assert warnings == [
+        "warning: run two waits in the queue for 2 nodes, and fails when its turn comes and they are not there; "
+        "`fab stop --run two` takes it out"
+    ]
+    assert cluster.told.index(warnings[0]) < cluster.told.index("ending deeplearning-worker3, deeplearning-worker2")
 
 
 def test_the_same_size_changes_nothing(cluster: Cluster) -> None:

@@ -25,3 +25,10 @@ def test_a_failure_tells_its_reason_and_its_last_lines() -> None:
 def test_a_stop_is_no_failure() -> None:
     text, failed = describe_end(Picture(run_id="one", state="stopped"), None)
     assert (failed, text.startswith("run one stopped")) == (False, True)
+
+
+def test_a_node_that_went_needs_no_traceback() -> None:
+    reason = "deeplearning-worker2 leaves the cluster (its group ends this instance); `fab resume one` goes on"
+    text, failed = describe_end(Picture(run_id="one", state="failed", reason=reason, last_lines=("a", "b")), None)
+    assert failed
+    assert text == f"deepcdk: run one failed: {reason}\n  do: read `fab logs --run one`"

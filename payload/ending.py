@@ -1,0 +1,50 @@
+"""Say why a launcher ended other than well: a node that was taken away, a rank that ended first, or a bare status."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from payload.launch import Launch, Node
+
+LEAVING: Final = Path(".cluster") / "leaving"
+"""On the shared file system: what a node that is about to end has read of the reason, by its instance's id."""
+_FIRST: Final = re.compile(r"The first process to do so was:\nProcess name: (\d+)\nExit code: (-?\d+)\n")
+
+
+def reason(launch: Launch, status: int, log: str) -> str:
+    """Return why the launcher of a run ended with a status other than 0; `log` is the end of what it wrote."""
+    if gone := leaving(launch):
+        return f"{gone}; `fab resume {launch.run_id}` goes on once its group has put another in its place"
+    return first_rank(launch.hosts, log) or f"the launcher ended with {said(status)}"
+
+
+def leaving(launch: Launch) -> str:
+    """Name the hosts of a run that are being taken away, with what they were told; "" where none is."""
+    found = []
+    for host in launch.hosts:
+        try:
+            text = (Path(launch.efs_mount) / LEAVING / host.instance_id).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        # Behind the colon EC2 says it in JSON.
+        found.append(f"{host.name} leaves the cluster ({text.strip().partition(': ')[0]})")
+    return ", ".join(found)
+
+
+def first_rank(hosts: Sequence[Node], log: str) -> str:
+    """Say which rank ended first, as Horovod's launcher tells at its end; "" where it does not."""
+    told = _FIRST.findall(log)
+    if not told:
+        return ""
+    rank, status = map(int, told[-1])
+    places = [host.name for host in hosts for _ in range(host.slots)]
+    where = f" on {places[rank]}" if rank < len(places) else ""
+    return f"rank {rank}{where} ended first, with {said(status)}"
+
+
+def said(status: int) -> str:
+    """Write the status of a process; one below 0 is a signal's."""
+    return f"signal {-status}" if status < 0 else f"status {status}"

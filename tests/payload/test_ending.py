@@ -1,0 +1,51 @@
+"""Facts about a run's end: a node that is taken away is the reason, else the rank that ended first."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from payload.ending import LEAVING, reason
+from payload.launch import choose_hosts, parse_nodes
+from tests.payload.test_launch import NODES, make_launch
+
+LOG = """\
+[1]<stderr>:ValueError: no such file
+RuntimeError: Horovod detected that one or more processes exited with non-zero status, thus causing the job to be \
+terminated. The first process to do so was:
+Process name: {}
+Exit code: {}
+
+Process 0 exit with status code 1.
+"""
+HOSTS = choose_hosts(parse_nodes(NODES), 2)
+
+
+def test_a_node_that_is_taken_away_is_named_with_the_remedy(tmp_path: Path) -> None:
+    launch = make_launch(hosts=HOSTS, efs_mount=str(tmp_path))
+    place = tmp_path / LEAVING / HOSTS[1].instance_id
+    place.parent.mkdir(parents=True)
+    place.write_text('EC2 takes this spot instance back: {"action": "terminate", "time": "2026-11-20T12:00:00Z"}\n')
+    assert reason(launch, 1, LOG.format(1, 143)) == (
+        f"{HOSTS[1].name} leaves the cluster (EC2 takes this spot instance back); "
+        f"`fab resume {launch.run_id}` goes on once its group has put another in its place"
+    )
+
+
+def test_another_instances_notice_is_no_reason(tmp_path: Path) -> None:
+    (tmp_path / LEAVING).mkdir(parents=True)
+    (tmp_path / LEAVING / "i-other").write_text("its group ends this instance\n")
+    assert reason(make_launch(efs_mount=str(tmp_path)), 7, "") == "the launcher ended with status 7"
+
+
+def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
+    hosts = tuple(dataclasses.replace(host, slots=2) for host in HOSTS)
+    launch = make_launch(hosts=hosts)
+    assert reason(launch, 1, LOG.format(3, 2)) == f"rank 3 on {HOSTS[1].name} ended first, with status 2"
+    assert reason(launch, 1, LOG.format(9, -9)) == "rank 9 ended first, with signal 9"
+    # A log of two attempts tells of both; the last one counts.
+    assert "rank 0" in reason(launch, 1, LOG.format(3, 2) + LOG.format(0, 1))
+
+
+def test_a_launcher_that_says_nothing_is_told_by_its_status() -> None:
+    assert reason(make_launch(), -9, "killed") == "the launcher ended with signal 9"
