@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # payload at hand is broken.
 CONTROL_MODULES: Final = (
     "__init__",
+    "addresses",
     "afterlife",
     "allreduce_proof",
     "archive",
@@ -38,6 +39,7 @@ CONTROL_MODULES: Final = (
     "fanout",
     "fetching",
     "file_lock",
+    "hands",
     "inspection",
     "intake",
     "keeper",
@@ -49,9 +51,12 @@ CONTROL_MODULES: Final = (
     "manifest",
     "meter",
     "node_facts",
+    "node_side",
     "objects",
     "origin",
     "owner",
+    "pack",
+    "porter",
     "preflight",
     "program",
     "rank",
@@ -65,6 +70,7 @@ CONTROL_MODULES: Final = (
     "turns",
     "vault",
     "watch",
+    "whole",
 )
 LONG_BYTES: Final = 4_000_000
 """What takes more than a moment on a line of 10 Mbit/s."""

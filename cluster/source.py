@@ -6,8 +6,9 @@ import dataclasses
 import os
 import re
 import stat
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,8 @@ from cluster.errors import DeepcdkError, UsageError
 from payload.manifest import NAME_RULE, Entry, Manifest, ManifestError, check_name, sha256_of
 
 READERS: Final = 4
+BATCH: Final = 16
+"""Files that one reader takes at once: a small one takes less time than to be handed over."""
 NAMED: Final = 5
 """Paths that an error names; the rest are counted."""
 S3: Final = "s3://"
@@ -62,11 +65,13 @@ class Source:
         """Read every file for its hash. Raises DeepcdkError for one that cannot be read."""
         done = [0, 0]
         entries = []
+        paths = [path for path, _ in self.files]
+        batches = [paths[at : at + BATCH] for at in range(0, len(paths), BATCH)]
         with ThreadPoolExecutor(max_workers=READERS) as pool:
             try:
-                for entry in pool.map(self._entry, (path for path, _ in self.files)):
-                    entries.append(entry)
-                    done = [done[0] + 1, done[1] + entry.size]
+                for batch in pool.map(lambda batch: [self._entry(path) for path in batch], batches):
+                    entries += batch
+                    done = [len(entries), done[1] + sum(entry.size for entry in batch)]
                     tick(*done)
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -74,7 +79,7 @@ class Source:
 
     def _entry(self, path: str) -> Entry:
         try:
-            with (self.root / path).open("rb") as file:
+            with open(f"{self.root}/{path}", "rb", buffering=0) as file:  # noqa: PTH123  # thousands of them
                 digest, size = sha256_of(file)
         except OSError as error:
             raise DeepcdkError(
@@ -83,6 +88,37 @@ class Source:
                 remedy="mend it; nothing was sent",
             ) from None
         return Entry(path=path, size=size, sha256=digest)
+
+
+class Reading:
+    """Read a source's files in the background. Leaving its `with` ends that."""
+
+    def __init__(self, source: Source, tick: Tick) -> None:
+        self._over = threading.Event()
+        self._result: Future[Manifest] = Future()
+
+        def at(files: int, size: int) -> None:
+            if self._over.is_set():
+                raise InterruptedError("nobody wants to know any more")
+            tick(files, size)
+
+        def read() -> None:
+            try:
+                self._result.set_result(source.manifest(at))
+            except BaseException as error:
+                self._result.set_exception(error)
+
+        threading.Thread(target=read, daemon=True).start()
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def result(self) -> Manifest:
+        """Return the manifest once all is read. Raises as `Source.manifest`."""
+        return self._result.result()
 
 
 def survey(source: str, *, follow_links: bool) -> Source:

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from payload.addresses import read_address
 from payload.launch import Launch
-from payload.rank import environment, interface_with, read_address
+from payload.rank import environment, interface_with
 
 MARK: Final = "deepcdk-allreduce "
 HERE: Final = "deepcdk-here "

@@ -3,71 +3,85 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 
+from payload import pack
+from payload.hands import each
 from payload.manifest import Entry, Manifest, ManifestError, is_as_listed
 from payload.meter import Emit, Meter, account, name_paths
-from payload.shelf import READERS, DamagedError, Shelf
+from payload.shelf import DamagedError, Shelf
+from payload.whole import WornError
 
 
 def check(shelf: Shelf, entries: Sequence[Entry], emit: Emit) -> None:
     """Read what is there of these files, and tell which are missing or have other bytes."""
-    before = _hashes_before(shelf)
-    meter = Meter(emit, entries)
-    missing, damaged = [], []
+    meter, missing = Meter(emit, entries), []
     for entry, is_missing in shelf.missing(entries):
         meter.add(entry)
         if is_missing:
-            missing.append(entry.path)
-            if before.get(entry.path) == entry.sha256:
-                damaged.append(entry.path)
+            missing.append(entry)
     meter.end()
-    name_paths(emit, "missing", missing)
-    name_paths(emit, "damaged", damaged)
+    _name_missing(shelf, missing, emit)
     emit({"done": {"files": len(entries)}})
 
 
-def copy(shared: Shelf, local: Shelf, entries: Sequence[Entry], source: str, emit: Emit) -> None:
-    """Bring these files from the shared file system to this node; read each one back, and those that were there."""
+def copy(shared: Shelf, local: Shelf, entries: Sequence[Entry], part: Sequence[Entry], source: str, emit: Emit) -> None:
+    """Bring these files from the shared file system to this node, and read them all; read `part` of them there as well.
+
+    What is missing there, or has other bytes, is told; this node's copy is then left unfinished.
+    """
     with local.locked():
-        before = _hashes_before(local)
+        before, is_new = _hashes_before(local), not local.directory.exists()
         wanted = Manifest.of(entries, source)
         foreign = local.begin(wanted)
-        meter, damaged, copied = Meter(emit, entries), [], 0
+        meter, came, lacking = Meter(emit, entries), set[str](), list[Entry]()
+        to_check, wanted_paths = {entry.path for entry in part}, set(wanted.by_path())
 
-        def bring(entry: Entry) -> tuple[Entry, bool]:
-            if is_as_listed(local.path(entry), entry):
-                return entry, False
+        def is_here(entry: Entry) -> bool:
+            return not is_new and is_as_listed(local.place(entry), entry)
+
+        for entry, data in pack.read(shared, wanted.by_path()):
+            if not is_here(entry):
+                local.put_bytes(entry, data, compared=True)
+                came.add(entry.path)
+
+        def settle(entry: Entry) -> tuple[Entry, bool, bool]:
+            """Return whether the file was copied now, and whether the shared file system lacks it."""
+            if entry.path in came or is_here(entry):
+                is_read = entry.path not in to_check or is_as_listed(shared.place(entry), entry)
+                return entry, False, not is_read
             try:
-                with shared.path(entry).open("rb") as file:
+                with open(shared.place(entry), "rb", buffering=0) as file:  # noqa: PTH123  # thousands of them
                     local.put(entry, file)
-            except FileNotFoundError:
-                raise DamagedError(f"{shared.path(entry)} is missing") from None
-            except DamagedError as error:
-                raise DamagedError(f"{shared.directory}: {error}") from None
-            if not is_as_listed(local.path(entry), entry):
-                raise DamagedError(f"{local.path(entry)} reads back other bytes than were written: a bad disk?")
-            return entry, True
+            except WornError:
+                raise
+            except (FileNotFoundError, DamagedError):
+                return entry, False, True
+            return entry, True, False
 
-        for entry, came in _each(bring, wanted.entries):
+        for entry, is_copied, is_lacking in each(settle, wanted.entries):
             meter.add(entry)
-            copied += entry.size if came else 0
-            if came and before.get(entry.path) == entry.sha256:
-                damaged.append(entry.path)
+            if is_copied:
+                came.add(entry.path)
+            if is_lacking:
+                lacking.append(entry)
+        elsewhere = [entry for entry in part if entry.path not in wanted_paths]
+        lacking += [entry for entry, is_missing in shared.missing(elsewhere) if is_missing]
         meter.end()
-        local.finish(wanted)
-    name_paths(emit, "damaged", damaged)
-    emit({"done": account(wanted, copied, foreign)})
+        if not lacking:
+            local.finish(wanted)
+    mended = [entry.path for entry in wanted.entries if entry.path in came and before.get(entry.path) == entry.sha256]
+    name_paths(emit, "damaged", mended)
+    _name_missing(shared, lacking, emit)
+    emit({"done": account(wanted, sum(entry.size for entry in wanted.entries if entry.path in came), foreign)})
 
 
-def _each(work: Callable[[Entry], tuple[Entry, bool]], entries: Sequence[Entry]) -> Iterator[tuple[Entry, bool]]:
-    """Do work on several files at once; where one fails, what has not begun is left."""
-    with ThreadPoolExecutor(max_workers=READERS) as pool:
-        try:
-            yield from pool.map(work, entries)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+def _name_missing(shared: Shelf, missing: Sequence[Entry], emit: Emit) -> None:
+    """Name the files that the shared file system lacks, and those of them that lay there whole before."""
+    if missing:
+        before = _hashes_before(shared)
+        name_paths(emit, "missing", sorted(entry.path for entry in missing))
+        name_paths(emit, "spoiled", sorted(e.path for e in missing if before.get(e.path) == e.sha256))
 
 
 def _hashes_before(shelf: Shelf) -> dict[str, str]:

@@ -20,10 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from payload.addresses import read_address
 from payload.launch import NODE_PYTHON, Launch, Node
 from payload.layer import Layer, LayerMaker
 from payload.preflight import facts_command
-from payload.rank import interface_with, read_address
+from payload.rank import interface_with
 from payload.reaper import reap
 from payload.vault import TAKEN
 

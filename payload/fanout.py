@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import selectors
 import shlex
 import subprocess
@@ -23,50 +24,11 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from payload.launch import MASTER_NAME, NODE_PYTHON, NODES_PATH, LaunchError, choose_hosts, parse_nodes, workers
+from payload.node_side import FLAGS, READY, SCRIPT, message
 
 HEARTBEAT_S: Final = 5.0
 BLOCK: Final = 1 << 16
-READY: Final = b"deepcdk-fanout-ready\n"
-"""What a node's side says before the command's own output: without it, the node was not reached."""
 BAD_REQUEST: Final = 2
-
-# A node's side, given to its Python with -c. It reads the request, runs the command in a session of its own and ends it
-# when nobody listens any more. Standard library only, and nothing from the shared file system.
-NODE_SIDE: Final = """
-import json, os, select, signal, subprocess, sys
-request = json.loads(sys.stdin.buffer.readline())
-os.write(1, b"deepcdk-fanout-ready\\n")
-os.chdir(os.path.expanduser("~"))
-ended, tell = os.pipe()
-os.set_blocking(tell, False)
-signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
-signal.signal(signal.SIGCHLD, lambda *_: None)
-try:
-    child = subprocess.Popen(request["command"], stdin=subprocess.DEVNULL, start_new_session=True,
-                             env={**os.environ, **request["environment"]})
-except FileNotFoundError:
-    print("deepcdk: no such command: " + ascii(request["command"][0])[1:-1], file=sys.stderr); sys.exit(127)
-except OSError as error:
-    print("deepcdk: it cannot be started: " + str(error.strerror), file=sys.stderr); sys.exit(126)
-except ValueError as error:
-    print("deepcdk: it cannot be started: " + str(error), file=sys.stderr); sys.exit(126)
-def end(number):
-    try:
-        os.killpg(child.pid, number)
-    except ProcessLookupError:
-        pass
-while child.poll() is None:
-    readable, _, _ = select.select([sys.stdin.buffer.raw, ended], [], [], 1.0)
-    if sys.stdin.buffer.raw in readable and not os.read(0, 4096):
-        end(signal.SIGTERM)
-        try:
-            child.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            end(signal.SIGKILL)
-        break
-status = child.wait()
-sys.exit(status if status >= 0 else 128 - status)
-"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,6 +53,8 @@ class Request:
         for text in (*self.command, *(word for pair in self.environment for word in pair)):
             if "\0" in text:
                 raise LaunchError("a word holds a NUL, which no program can be given")
+            if re.search("[\ud800-\udc7f\udd00-\udfff]", text):
+                raise LaunchError(f"{text!a}: neither text nor bytes")
 
     def to_line(self) -> bytes:
         """Return the request as one line of JSON, in ASCII."""
@@ -123,7 +87,7 @@ class Request:
 
 def node_command(host: str, ssh: str, python: str = NODE_PYTHON) -> list[str]:
     """Build the command that starts a node's side: through SSH, or here where the host is the master."""
-    words = [python, "-X", "utf8", "-I", "-c", NODE_SIDE]
+    words = [python, *FLAGS, "-c", SCRIPT]
     return words if host == MASTER_NAME else [ssh, host, shlex.join(words)]
 
 
@@ -153,7 +117,7 @@ def fan_out(
     Messages: `{"host", "stream": "stdout" or "stderr", "data": base64}`; `{"host", "exit_code", "reached", "seconds"}`
     once a host, with `"trouble"` where it was not reached; and `{"heartbeat": true}` after a silence.
     """
-    message = json.dumps({"command": request.command, "environment": dict(request.environment)}).encode("ascii") + b"\n"
+    sent = message(request.command, dict(request.environment))
     selector = selectors.DefaultSelector()
     running: list[_Host] = []
     failed = 0
@@ -167,9 +131,9 @@ def fan_out(
             running.append(host)
             selector.register(_stream(process.stdout), selectors.EVENT_READ, (host, "stdout"))
             selector.register(_stream(process.stderr), selectors.EVENT_READ, (host, "stderr"))
-            feeder = threading.Thread(target=_feed, args=(process, message), daemon=True)
+            feeder = threading.Thread(target=_feed, args=(process, sent), daemon=True)
             feeder.start()
-            if len(message) < BLOCK:
+            if len(sent) < BLOCK:
                 feeder.join()  # A pipe holds that much; SSH takes more only once it is connected.
         while running:
             ready = selector.select(timeout=HEARTBEAT_S)
@@ -214,11 +178,11 @@ def _close(process: subprocess.Popen[bytes]) -> None:
         _stream(process.stdin).close()
 
 
-def _feed(process: subprocess.Popen[bytes], message: bytes) -> None:
+def _feed(process: subprocess.Popen[bytes], sent: bytes) -> None:
     """Send the request, and leave the pipe open."""
     with contextlib.suppress(OSError, ValueError):  # It has ended already, and its last words tell why.
         stdin = _stream(process.stdin)
-        stdin.write(message)
+        stdin.write(sent)
         stdin.flush()
 
 

@@ -13,11 +13,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Final
 
+from payload.hands import HANDS
 from payload.manifest import BLOCK, Entry
-from payload.shelf import READERS, DamagedError, Shelf, ShelfError
+from payload.pack import Packer
+from payload.shelf import DamagedError, Shelf, ShelfError
 
 SMALL: Final = 4 << 20
 """Bytes of a file up to which it is held in memory on its way."""
+BATCH_BYTES: Final = 1 << 20
+BATCH_FILES: Final = 32
+"""Small files that one thread writes in one go."""
 END: Final = b"{}\n"
 SEND_BLOCK: Final = 1 << 17
 """Bytes that are sent at once: many small files make few packets."""
@@ -26,18 +31,20 @@ SEND_BLOCK: Final = 1 << 17
 class BrokenOffError(ShelfError):
     """Report that the stream ended before its last line: whoever sent it has gone."""
 
+    kind = "broken off"
+
 
 class ChangedError(ShelfError):
     """Report a file that changed on the laptop while it was sent."""
 
 
-def framed(root: Path, entries: Iterable[Entry], opened: Callable[[Path], IO[bytes]] = io.FileIO) -> Iterator[bytes]:
+def framed(root: Path, entries: Iterable[Entry], opened: Callable[[str], IO[bytes]] = io.FileIO) -> Iterator[bytes]:
     """Yield the stream of these files. Raises ChangedError for one that has another size by now, or has gone."""
     for entry in entries:
         yield entry.to_line().encode("ascii") + b"\n"
         left = entry.size
         try:
-            with opened(root / entry.path) as file:
+            with opened(f"{root}/{entry.path}") as file:
                 while left and (block := file.read(min(BLOCK, left))):
                     left -= len(block)
                     yield block
@@ -66,20 +73,34 @@ def coalesced(blocks: Iterable[bytes], least: int) -> Iterator[bytes]:
         yield b"".join(waiting)
 
 
-def receive(shelf: Shelf, stream: IO[bytes], stored: Callable[[Entry], None]) -> None:
+def receive(shelf: Shelf, stream: IO[bytes], stored: Callable[[Entry], None], pack: Packer | None = None) -> None:
     """Put the files of a stream on a shelf; `stored` is told of each. What has come whole stays, whatever follows.
 
-    Raises BrokenOffError, DamagedError for a file of other bytes than listed, FullError.
+    Small ones go into the `pack` too. Raises BrokenOffError, DamagedError for a file of other bytes than listed,
+    FullError.
     """
-    waiting: list[tuple[Entry, Future[str]]] = []
+    waiting: list[tuple[list[tuple[Entry, bytes]], Future[None]]] = []
+    batch: list[tuple[Entry, bytes]] = []
+    held = 0
+
+    def store(files: list[tuple[Entry, bytes]]) -> None:
+        for entry, data in files:
+            shelf.put_bytes(entry, data)
+
+    def submit() -> None:
+        nonlocal batch, held
+        if batch:
+            waiting.append((batch, pool.submit(store, batch)))
+            batch, held = [], 0
 
     def settle(most: int) -> None:
         while len(waiting) > most:
-            entry, future = waiting.pop(0)
+            files, future = waiting.pop(0)
             future.result()
-            stored(entry)
+            for entry, _ in files:
+                stored(entry)
 
-    with ThreadPoolExecutor(max_workers=READERS) as pool:
+    with ThreadPoolExecutor(max_workers=HANDS) as pool:
         try:
             while (line := stream.readline()) != END:
                 if not line.endswith(b"\n"):
@@ -97,8 +118,14 @@ def receive(shelf: Shelf, stream: IO[bytes], stored: Callable[[Entry], None]) ->
                 data = stream.read(entry.size)
                 if len(data) < entry.size:
                     raise BrokenOffError(f"the connection ended within {entry.path!r}")
-                waiting.append((entry, pool.submit(shelf.put, entry, io.BytesIO(data))))
-                settle(2 * READERS)
+                if pack:
+                    pack.add(line, entry, data)
+                batch.append((entry, data))
+                held += entry.size
+                if held >= BATCH_BYTES or len(batch) >= BATCH_FILES:
+                    submit()
+                    settle(2 * HANDS)
         finally:
             # What has arrived whole is kept, also where the stream broke off.
+            submit()
             settle(0)

@@ -7,10 +7,13 @@ shell; bytes of it that are not UTF-8 stand as lone surrogates, as Python's file
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import heapq
 import json
+import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final
@@ -61,7 +64,12 @@ class Entry:
 
     def to_line(self) -> str:
         """Return the entry as one line of JSON, in ASCII."""
-        return json.dumps({name: value for name, value in dataclasses.asdict(self).items() if value or name == "size"})
+        fields: dict[str, Any] = {"path": self.path, "size": self.size}
+        if self.sha256:
+            fields["sha256"] = self.sha256
+        if self.etag:
+            fields["etag"] = self.etag
+        return json.dumps(fields)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Entry:
@@ -163,12 +171,22 @@ def sha256_of(file: IO[bytes]) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-def is_as_listed(path: Path, entry: Entry) -> bool:
+def is_as_listed(path: Path | str, entry: Entry) -> bool:
     """Tell whether a file is there with the right size and the right content, which is read for that."""
     try:
-        if path.is_symlink() or not path.is_file() or path.stat().st_size != entry.size:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
             return False
-        with path.open("rb") as file:
-            return sha256_of(file) == (entry.sha256, entry.size)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+        raise
+    try:
+        state = os.fstat(file)
+        if not stat.S_ISREG(state.st_mode) or state.st_size != entry.size:
+            return False
+        digest, size = hashlib.sha256(), 0
+        while block := os.read(file, BLOCK if entry.size > BLOCK else entry.size + 1):
+            digest.update(block)
+            size += len(block)
+        return (digest.hexdigest(), size) == (entry.sha256, entry.size)
+    finally:
+        os.close(file)

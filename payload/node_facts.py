@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from payload.addresses import read_address
 from payload.launch import Launch, LaunchError
-from payload.rank import read_address
 
 MARK: Final = "deepcdk-facts "
 DISTRIBUTIONS: Final = (

@@ -26,6 +26,8 @@ POLL_S: Final = 1.0
 class DeniedError(ShelfError):
     """Report that the node's role may not list or read there."""
 
+    kind = "denied"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prefix:

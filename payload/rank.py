@@ -8,21 +8,18 @@ user gave travels in a file: words of any length and content, and variables that
 
 from __future__ import annotations
 
-import array
-import fcntl
 import os
 import socket
-import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from payload import vault
+from payload.addresses import read_address
 from payload.launch import Launch, LaunchError
 
 NOT_STARTED: Final = 127
-_SIOCGIFADDR: Final = 0x8915
 _PYTHONS: Final = ("python", "python3")
 
 
@@ -58,17 +55,6 @@ def on_interface(interface: str) -> dict[str, str]:
 def interface_with(address: str, names: Sequence[str], address_of: Callable[[str], str]) -> str:
     """Return the network interface that carries an address, "" where none does."""
     return next((name for name in names if address_of(name) == address), "")
-
-
-def read_address(interface: str) -> str:
-    """Ask the kernel for an interface's IPv4 address; "" where it has none."""
-    request = array.array("B", struct.pack("256s", interface.encode()[:15]))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
-        except OSError:
-            return ""
-    return socket.inet_ntoa(request[20:24].tobytes())
 
 
 def main(argv: Sequence[str]) -> int:

@@ -8,36 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
+import functools
 import hashlib
-import itertools
 import os
 import shutil
-import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Final
 
 from payload.file_lock import file_lock
+from payload.hands import each
 from payload.manifest import BLOCK, SUFFIX, Entry, Manifest, ManifestError, check_name, is_as_listed, sha256_of
+from payload.whole import DamagedError, FullError, ShelfError, explain, fresh_token, write_whole
 
-READERS: Final = 8
-"""Files read or written at once: hashing lets go of Python's lock, and a shared file system wants many requests."""
+__all__ = ["DamagedError", "FullError", "Shelf", "ShelfError", "explain", "fresh_token"]
+
 SPARE: Final = 64 << 20
 """Bytes that must stay free beside the data, or a full root volume takes the node with it."""
-
-
-class ShelfError(RuntimeError):
-    """Report data that cannot be put or found there."""
-
-
-class DamagedError(ShelfError):
-    """Report a file whose bytes are not those that its manifest lists."""
-
-
-class FullError(ShelfError):
-    """Report a disk without room."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,6 +62,18 @@ class Shelf:
         """Hold the data set for one process at a time; wait for another one's end."""
         with file_lock(self.root / f".{self.name}.lock"):
             yield
+
+    @functools.cached_property
+    def _files_text(self) -> str:
+        return str(self.directory)
+
+    @functools.cached_property
+    def _partial_text(self) -> str:
+        return str(self.partial)
+
+    def place(self, entry: Entry) -> str:
+        """Return where a file lies, as text: thousands of paths are built quicker so."""
+        return f"{self._files_text}/{entry.path}"
 
     def path(self, entry: Entry) -> Path:
         """Return where a file lies."""
@@ -118,8 +117,9 @@ class Shelf:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 (self.directory / gone).unlink()
             self._prune((self.directory / gone).parent)
-        self.check_room(wanted.entries)
-        return sum(path not in ours for path in self._files())
+        there = frozenset(self._files())
+        self.check_room(wanted.entries, there)
+        return len(there - ours)
 
     def _prune(self, folder: Path) -> None:
         """Remove a directory that has become empty, and those above it."""
@@ -131,15 +131,17 @@ class Shelf:
             folder = folder.parent
 
     def _files(self) -> Iterator[str]:
-        for parent, _, names in os.walk(self.directory):
-            for name in names:
-                yield str((Path(parent) / name).relative_to(self.directory))
+        root = str(self.directory)
+        for parent, _, names in os.walk(root):
+            below = parent[len(root) + 1 :]
+            yield from (f"{below}/{name}" for name in names) if below else names
 
-    def check_room(self, entries: Iterable[Entry]) -> None:
-        """Raise FullError where what these files still need is not free."""
+    def check_room(self, entries: Iterable[Entry], there: frozenset[str]) -> None:
+        """Raise FullError where what these files still need is not free; only those `there` are looked at."""
         missing = 0
         for entry in entries:
-            missing += entry.size if _size(self.path(entry)) != entry.size else 0
+            is_there = entry.path in there and self._size(entry) == entry.size
+            missing += 0 if is_there else entry.size
         free = shutil.disk_usage(self.root).free
         if missing and free < missing + SPARE:
             raise FullError(
@@ -147,50 +149,53 @@ class Shelf:
             )
 
     def missing(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, bool]]:
-        """Read all that is there of these files; yield each with whether it is missing or has other bytes, in order."""
+        """Read what is there of these files; yield each, in any order, and whether it is missing or has other bytes."""
         listed = list(entries)
         for parent in {self.path(entry).parent for entry in listed}:
             # NFS asks for a directory's state anew when it is opened; else a name that was not there stays away.
             with contextlib.suppress(OSError):
                 os.close(os.open(parent, os.O_RDONLY | os.O_DIRECTORY))
-        with ThreadPoolExecutor(max_workers=READERS) as pool:
-            try:
-                for entry, right in zip(
-                    listed, pool.map(lambda entry: is_as_listed(self.path(entry), entry), listed), strict=True
-                ):
-                    yield entry, not right
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+        yield from each(lambda entry: (entry, not is_as_listed(self.place(entry), entry)), listed)
+
+    def _size(self, entry: Entry) -> int:
+        """Return a file's size, -1 where it is not there."""
+        try:
+            return os.lstat(self.place(entry)).st_size
+        except OSError:
+            return -1
 
     def put(self, entry: Entry, source: IO[bytes], token: str = "") -> str:
         """Copy exactly so many bytes of `source` in; return their SHA-256.
 
-        The file appears once all of it is there and has the right hash, if one is listed; until then another of its
-        name stays. Raises DamagedError for a source of other bytes, FullError for a full disk.
+        The file appears once all of it is there, has the right hash, if one is listed, and reads back as it was
+        written; until then another of its name stays. Raises DamagedError for a source of other bytes and for a disk
+        that gives back other ones, FullError for a full disk.
         """
-        temporary = self.partial / (token or fresh_token())
-        target = self.path(entry)
         digest, left = hashlib.sha256(), entry.size
-        try:
-            with temporary.open("wb") as file:
-                while left:
-                    block = source.read(min(BLOCK, left))
-                    if not block:
-                        raise DamagedError(f"{entry.path!r} ended {left:,} bytes early")
-                    digest.update(block)
-                    file.write(block)
-                    left -= len(block)
-            found = digest.hexdigest()
-            if entry.sha256 and found != entry.sha256:
+
+        def blocks() -> Iterator[bytes]:
+            nonlocal left
+            while left:
+                block = source.read(min(BLOCK, left))
+                if not block:
+                    raise DamagedError(f"{entry.path!r} ended {left:,} bytes early")
+                digest.update(block)
+                left -= len(block)
+                yield block
+            if entry.sha256 and digest.hexdigest() != entry.sha256:
                 raise DamagedError(f"{entry.path!r} has other bytes than its manifest lists")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary.chmod(0o644)
-            temporary.replace(target)
-        except OSError as error:
-            raise explain(error, target) from error
-        finally:
-            temporary.unlink(missing_ok=True)
-        return found
+
+        self._write(entry, blocks(), token)
+        return digest.hexdigest()
+
+    def put_bytes(self, entry: Entry, data: bytes, *, compared: bool = False) -> None:
+        """Put a file that is in memory, and was compared with its hash already or not; otherwise as `put`."""
+        if not compared and (len(data) != entry.size or hashlib.sha256(data).hexdigest() != entry.sha256):
+            raise DamagedError(f"{entry.path!r} has other bytes than its manifest lists")
+        self._write(entry, (data,) if data else ())
+
+    def _write(self, entry: Entry, blocks: Iterable[bytes], token: str = "") -> None:
+        write_whole(f"{self._partial_text}/{token or fresh_token()}", self.place(entry), blocks)
 
     def adopt(self, entry: Entry, file: Path) -> str:
         """Take in a file that lies within `partial`; return its SHA-256. Raises DamagedError for other bytes."""
@@ -212,34 +217,11 @@ class Shelf:
     def finish(self, manifest: Manifest) -> None:
         """Say that all is there. Raises ShelfError where that is not so."""
         for entry in manifest.entries:
-            if _size(self.path(entry)) != entry.size:
+            if self._size(entry) != entry.size:
                 raise ShelfError(f"{self.path(entry)} is not there, or not whole")
         _write(self.manifest_file, manifest)
         self.coming_file.unlink(missing_ok=True)
         shutil.rmtree(self.partial, ignore_errors=True)
-
-
-def explain(error: OSError, path: Path) -> ShelfError:
-    """Return what an error of the system means for whoever stages."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return FullError(f"{path}: {error.strerror}")
-    return ShelfError(f"{path}: {error.strerror or error}")
-
-
-def _size(path: Path) -> int:
-    """Return a file's size, -1 where it is not there."""
-    try:
-        return path.lstat().st_size
-    except OSError:
-        return -1
-
-
-_TOKENS = itertools.count()
-
-
-def fresh_token() -> str:
-    """Return a name that no other thread or process on any node has."""
-    return f"{os.uname().nodename}-{os.getpid()}-{threading.get_ident()}-{next(_TOKENS)}"
 
 
 def _read(file: Path) -> Manifest:

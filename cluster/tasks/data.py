@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json as json_format
 import sys
@@ -12,8 +13,9 @@ from invoke.tasks import task
 from cluster import gauge
 from cluster.errors import DeepcdkError, UsageError
 from cluster.session import Session
-from cluster.source import is_bucket, parse_name, survey
-from cluster.staging import Staged, Stager
+from cluster.source import Reading, is_bucket, parse_name, survey
+from cluster.staged import Staged
+from cluster.staging import Stager
 from cluster.tasks.terms import JSON, KEY, PROJECT, SET, guarded, remark, say
 from payload.launch import workers
 
@@ -61,29 +63,35 @@ def stage_data(
     chosen = parse_name(name, source)
     found = None if is_bucket(source) else survey(source, follow_links=follow_links)
     session = Session(PROJECT, set_, key=key)
-    stack = session.stack
-    shared = f"{stack.efs_mount}/data"
-    local = f"{stack.scratch_mount}/data" if stack.scratch_mount else f"/home/{stack.login_user}/data"
-    with session.connect() as master:
+    terminal = sys.stdout.isatty() and not json
+    reports, sent = None, 0
+    with gauge.make(terminal=terminal, write=remark if json else say) as shown, contextlib.ExitStack() as opened:
+        if found:
+            shown.begin("reading", len(found.files), found.size)
+            reading = opened.enter_context(Reading(found, shown.at))  # while AWS and the master are asked
+        stack = session.stack
+        shared = f"{stack.efs_mount}/data"
+        local = f"{stack.scratch_mount}/data" if stack.scratch_mount else f"/home/{stack.login_user}/data"
+        master = opened.enter_context(session.connect())
         there = workers(session.nodes(master))
         if to == "local" and not there:
             raise DeepcdkError("no worker is ready", remedy="`fab scale --nodes N` starts some")
-        directory = session.control(master)
-        terminal = sys.stdout.isatty() and not json
-        with gauge.make(terminal=terminal, write=remark if json else say) as shown:
-            stager = Stager(master, directory, shared, chosen, there, shown)
-            try:
-                if found:
-                    manifest, sent = stager.upload(found)
-                    reports = stager.copy(local, sharded=sharded) if to == "local" else None
-                elif to == "shared":
-                    manifest, sent, reports = stager.fetch_shared(source, session.aws.region), 0, None
+        stager = Stager(master, session.control(master), shared, chosen, there, shown)
+        try:
+            if found:
+                manifest = reading.result()
+                if to == "local":
+                    sent, reports = stager.upload_and_copy(found.root, manifest, local, sharded=sharded)
                 else:
-                    manifest, sent = stager.listing(source, session.aws.region), 0
-                    reports = stager.fetch(source, session.aws.region, local, sharded=sharded)
-            except KeyboardInterrupt:
-                shown.note("\nwhat has arrived whole stays: repeat the command to go on")
-                raise
+                    sent = stager.upload(found.root, manifest)
+            elif to == "shared":
+                manifest = stager.fetch_shared(source, session.aws.region)
+            else:
+                manifest = stager.listing(source, session.aws.region)
+                reports = stager.fetch(source, session.aws.region, local, sharded=sharded)
+        except KeyboardInterrupt:
+            shown.note("\nwhat has arrived whole stays: repeat the command to go on")
+            raise
     staged = Staged(
         name=chosen,
         source=source,

@@ -38,7 +38,7 @@ def test_all_files_are_taken_hidden_ones_too(folder: Path) -> None:
     assert [entry.sha256 for entry in manifest.entries] == [
         hashlib.sha256(data).hexdigest() for data in (b"one", b"two")
     ]
-    assert ticks == [(1, 3), (2, 6)]
+    assert ticks[-1] == (2, 6)
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -16,9 +18,11 @@ from cluster.connection import Completed
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.fanout import HostResult
 from cluster.gauge import PlainGauge
-from cluster.staging import Reports, Staged, Stager, StagingError
+from cluster.staged import Reports, Staged, StagingError
+from cluster.staging import Stager
 from payload.fanout import Request
 from payload.launch import Node
+from payload.manifest import Manifest
 
 PROJECT = Path(__file__).resolve().parents[2]
 HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
@@ -28,7 +32,14 @@ NODES = tuple(
 )
 
 
-SCRIPT = "import sys; from payload import stage; stage.own_index = lambda _: INDEX; sys.exit(stage.main())"
+SCRIPT = """
+import sys
+from payload import porter
+porter.own_index = lambda _: INDEX
+module = sys.argv.pop(1)
+from payload import stage
+sys.exit(stage.main(sys.argv[1:]) if module == "payload.stage" else porter.main(sys.argv[1:]))
+"""
 
 
 class LocalMaster:
@@ -48,11 +59,22 @@ class LocalMaster:
         return self.run(argv)
 
     def lines(self, argv: Sequence[str], *, directory: str, silence_s: float, feed: Iterable[bytes]) -> Iterator[str]:
-        self.uploads += 1
-        done = self.run(argv, stdin=b"".join(feed))
-        yield from done.text.splitlines()
-        if done.status:
-            raise RemoteError("failed", status=done.status, output=done.stderr)
+        words = [sys.executable, *argv[1:]]
+        process = subprocess.Popen(words, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin and process.stdout
+
+        def send(stdin: IO[bytes]) -> None:
+            with contextlib.suppress(BrokenPipeError), stdin:
+                for block in feed:
+                    self.uploads += b'{"receive"' in block
+                    stdin.write(block)
+                    stdin.flush()
+
+        threading.Thread(target=send, args=(process.stdin,), daemon=True).start()
+        for line in process.stdout:
+            yield line.decode()
+        if status := process.wait():
+            raise RemoteError("failed", status=status, output="")
 
 
 @pytest.fixture
@@ -63,7 +85,7 @@ def master(monkeypatch: pytest.MonkeyPatch) -> LocalMaster:
     def run(_: Any, directory: str, request: Request, shown: Any) -> tuple[HostResult, ...]:
         results = []
         for host in HOSTS:
-            words = request.command[request.command.index("payload.stage") + 1 :]
+            words = request.command[request.command.index("-m") + 1 :]
             code = SCRIPT.replace("INDEX", str(HOSTS.index(host)))
             words = tuple(word.replace("DISK", host) for word in words)
             done = subprocess.run([sys.executable, "-c", code, *words], cwd=PROJECT, capture_output=True, check=False)
@@ -95,7 +117,16 @@ class Scene:
         self.stager = Stager(master, "", str(self.efs), "set", NODES, PlainGauge(self.lines.append))  # type: ignore[arg-type]
 
     def upload(self) -> int:
-        return self.stager.upload(source.survey(str(self.folder), follow_links=False))[1]
+        found, manifest = self.read()
+        return self.stager.upload(found.root, manifest)
+
+    def copy(self, *, sharded: bool) -> Reports:
+        found, manifest = self.read()
+        return self.stager.upload_and_copy(found.root, manifest, str(self.disks), sharded=sharded)[1]
+
+    def read(self) -> tuple[source.Source, Manifest]:
+        found = source.survey(str(self.folder), follow_links=False)
+        return found, found.manifest(lambda *_: None)
 
     def disk(self, host: str) -> Path:
         return Path(str(self.disks).replace("DISK", host)) / "set"
@@ -129,7 +160,7 @@ def test_a_damaged_file_is_named_and_sent_again(scene: Scene) -> None:
 
 def test_shards_share_nothing_and_lose_nothing(scene: Scene) -> None:
     scene.upload()
-    reports = scene.stager.copy(str(scene.disks), sharded=True)
+    reports = scene.copy(sharded=True)
     one, two = (names(scene.disk(host)) for host in HOSTS)
     assert (len(one), len(two), one | two) == (3, 3, names(scene.folder))
     assert {host: done["files"] for host, done in reports.done.items()} == dict.fromkeys(HOSTS, 3)
@@ -137,32 +168,47 @@ def test_shards_share_nothing_and_lose_nothing(scene: Scene) -> None:
 
 def test_whole_copies_take_the_place_of_shards(scene: Scene) -> None:
     scene.upload()
-    scene.stager.copy(str(scene.disks), sharded=True)
-    reports = scene.stager.copy(str(scene.disks), sharded=False)
+    scene.copy(sharded=True)
+    reports = scene.copy(sharded=False)
     assert all(names(scene.disk(host)) == names(scene.folder) for host in HOSTS)
     assert [done["came_bytes"] for done in reports.done.values()] == [3000, 3000]
-    scene.stager.copy(str(scene.disks), sharded=True)
+    scene.copy(sharded=True)
     assert not names(scene.disk(HOSTS[0])) & names(scene.disk(HOSTS[1]))
 
 
-def test_a_file_that_changes_while_it_is_sent_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = source.survey(str(scene.folder), follow_links=False)
-    manifest = found.manifest(lambda *_: None)
-    monkeypatch.setattr(source.Source, "manifest", lambda *_: manifest)
+def test_a_file_that_changes_while_it_is_sent_is_told(scene: Scene) -> None:
+    found, manifest = scene.read()
     (scene.folder / "f2").write_bytes(b"longer" * 1000)
     with pytest.raises(DeepcdkError, match="f2: has another size") as caught:
-        scene.stager.upload(found)
+        scene.stager.upload(found.root, manifest)
     assert "stays" in caught.value.remedy
     (scene.folder / "f2").write_bytes(bytes([2]) * 1000)
     assert scene.upload() < 6000
 
 
-def test_a_failure_names_the_nodes_and_a_remedy(scene: Scene) -> None:
+def test_what_is_damaged_while_it_is_copied_is_sent_again_and_then_copied(scene: Scene) -> None:
     scene.upload()
     (scene.efs / "set" / "f1").write_bytes(b"X" * 1000)
-    with pytest.raises(StagingError, match="'f1' has other bytes") as caught:
-        scene.stager.copy(str(scene.disks), sharded=True)
-    assert (caught.value.kind, len(caught.value.failures)) == ("damaged", 1)
+    reports = scene.copy(sharded=False)
+    assert "damaged on the shared file system, staged again: 'f1'" in scene.lines
+    assert all(names(scene.disk(host)) == names(scene.folder) for host in HOSTS)
+    assert {host: done["came_bytes"] for host, done in reports.done.items()} == dict.fromkeys(HOSTS, 6000)
+    assert scene.master.uploads == 2
+
+
+def test_one_upload_is_copied_to_all_and_its_small_files_lie_in_no_pack_in_the_end(scene: Scene) -> None:
+    scene.copy(sharded=False)
+    assert scene.master.uploads == 1
+    assert all(names(scene.disk(host)) == names(scene.folder) for host in HOSTS)
+    assert {path.name for path in scene.efs.iterdir()} == {"set", "set.manifest", ".set.lock"}
+
+
+def test_a_failure_names_the_nodes_and_a_remedy(scene: Scene) -> None:
+    scene.disk(HOSTS[1]).parent.mkdir()
+    scene.disk(HOSTS[1]).write_text("in the way")
+    with pytest.raises(StagingError, match="worker2: ") as caught:
+        scene.copy(sharded=True)
+    assert len(caught.value.failures) == 1
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def listed(contents: dict[str, bytes]) -> list[Entry]:
 
 
 def stream(entries: list[Entry], contents: dict[str, bytes]) -> bytes:
-    return b"".join(framed(Path(), entries, lambda path: io.BytesIO(contents[str(path)])))
+    return b"".join(framed(Path(), entries, lambda path: io.BytesIO(contents[path.removeprefix("./")])))
 
 
 def shelf_for(tmp_path: Path, entries: list[Entry]) -> Shelf:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from payload.launch import Launch
-from payload.rank import NOT_STARTED, environment, interface_with, read_address, words
+from payload.rank import NOT_STARTED, environment, interface_with, words
 from tests.payload.test_launch import make_launch
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -73,11 +73,6 @@ def test_an_interface_is_found_by_its_address() -> None:
     addresses = {"lo": "127.0.0.1", "ens5": "", "ens32": "10.0.1.11"}
     assert interface_with("10.0.1.11", list(addresses), addresses.__getitem__) == "ens32"
     assert interface_with("10.0.1.12", list(addresses), addresses.__getitem__) == ""
-
-
-def test_the_kernel_tells_an_interfaces_address() -> None:
-    assert read_address("lo") in ("127.0.0.1", "")
-    assert read_address("no-such-device") == ""
 
 
 @settings(max_examples=15, deadline=None)

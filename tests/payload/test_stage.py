@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from payload import stage as stage_module
 from payload.manifest import Entry, Manifest
-from payload.shelf import Shelf, ShelfError
-from payload.stage import own_index, take_in
+from payload.shelf import Shelf
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONTENTS = {"a": b"one", "sub/b c": b"two" * 1000, "line\nü": b""}
@@ -51,14 +51,31 @@ def stream() -> bytes:
     return b"".join(entry.to_line().encode() + b"\n" + CONTENTS[entry.path] for entry in ENTRIES) + b"{}\n"
 
 
+def begin(root: Path, text: bytes) -> bytes:
+    return json.dumps({"begin": [str(root), "set"], "bytes": len(text)}).encode() + b"\n" + text
+
+
+def receive(root: Path, files: bytes, *, packing: bool = False) -> bytes:
+    return json.dumps({"receive": [str(root), "set"], "packing": packing}).encode() + b"\n" + files
+
+
+def finish(root: Path) -> bytes:
+    return json.dumps({"finish": [str(root), "set"]}).encode() + b"\n"
+
+
+def serve(*asked: bytes, status: int = 0) -> list[dict[str, Any]]:
+    return [message for message in stage("serve", stdin=b"".join(asked), status=status) if "alive" not in message]
+
+
+WANTED = MANIFEST.to_text().encode()
+
+
 @pytest.fixture
 def shared(tmp_path: Path) -> Shelf:
     """Hold a data set that was staged."""
-    root = str(tmp_path / "efs")
-    stage("begin", root, "set", stdin=MANIFEST.to_text().encode())
-    stage("receive", root, "set", stdin=stream())
-    stage("finish", root, "set")
-    return Shelf(root=Path(root), name="set")
+    root = tmp_path / "efs"
+    assert len(serve(begin(root, WANTED), receive(root, stream()), finish(root))) == 3
+    return Shelf(root=root, name="set")
 
 
 def held(shelf: Shelf) -> dict[str, bytes]:
@@ -74,57 +91,30 @@ def test_files_are_received_and_listed(shared: Shelf) -> None:
 def test_a_damaged_file_is_named_and_so_is_a_missing_one(shared: Shelf) -> None:
     (shared.directory / "a").write_bytes(b"onX")
     (shared.directory / "line\nü").unlink()
-    begun = stage("begin", str(shared.root), "set", stdin=MANIFEST.to_text().encode())
+    begun = serve(begin(shared.root, WANTED))
     assert begun[-1]["done"] == {"foreign": 0, "found": 2}
     messages = stage("check", str(shared.root), "set")
     assert [m["missing"] for m in messages if "missing" in m] == [["a", "line\nü"]]
-    assert [m["damaged"] for m in messages if "damaged" in m] == [["a", "line\nü"]]
+    assert [m["spoiled"] for m in messages if "spoiled" in m] == [["a", "line\nü"]]
 
 
 def test_an_interrupted_stream_is_told_and_gone_on_with(shared: Shelf, tmp_path: Path) -> None:
-    root = str(tmp_path / "other")
-    stage("begin", root, "set", stdin=MANIFEST.to_text().encode())
-    (*_, last) = stage("receive", root, "set", stdin=stream()[:-2000], status=1)
+    root = tmp_path / "other"
+    (*_, last) = serve(begin(root, WANTED), receive(root, stream()[:-2000]), status=1)
     assert last["kind"] == "broken off"
-    (*_, last) = stage("finish", root, "set", status=1)
+    (*_, last) = serve(finish(root), status=1)
     assert "not there" in last["error"]
-    messages = stage("check", root, "set")
+    messages = stage("check", str(root), "set")
     assert {path for m in messages for path in m.get("missing", ())} == {"sub/b c", "line\nü"}
 
 
-def test_a_copy_brings_what_differs_and_says_what_was_damaged(shared: Shelf, tmp_path: Path) -> None:
-    local = Shelf(root=tmp_path / "disk", name="set")
-    copy = ("copy", str(local.root), "set", str(shared.root))
-    (*_, last) = stage(*copy)
-    assert (held(local), last["done"]["came_bytes"]) == (CONTENTS, MANIFEST.size)
-    assert last["done"]["digest"] == MANIFEST.digest
-    (local.directory / "a").write_bytes(b"onX")
-    messages = stage(*copy)
-    assert [m["damaged"] for m in messages if "damaged" in m] == [["a"]]
-    assert (held(local), messages[-1]["done"]["came_bytes"]) == (CONTENTS, 3)
+def test_a_manifest_that_breaks_off_is_told(tmp_path: Path) -> None:
+    (*_, last) = serve(begin(tmp_path, WANTED)[:-5], status=1)
+    assert last["kind"] == "broken off"
+    assert not (tmp_path / "set.manifest.new").exists()
 
 
-def test_a_copy_refuses_what_is_damaged_at_its_source(shared: Shelf, tmp_path: Path) -> None:
-    (shared.directory / "a").write_bytes(b"onX")
-    (*_, last) = stage("copy", str(tmp_path / "disk"), "set", str(shared.root), status=1)
-    assert last["kind"] == "damaged" and "'a' has other bytes" in last["error"]
-
-
-def test_a_copy_refuses_what_is_not_whole(shared: Shelf, tmp_path: Path) -> None:
-    stage("begin", str(shared.root), "set", stdin=MANIFEST.to_text().encode())
-    (*_, last) = stage("copy", str(tmp_path / "disk"), "set", str(shared.root), status=1)
-    assert "not whole yet" in last["error"]
-
-
-def test_a_node_knows_its_place_by_its_address() -> None:
-    assert own_index(["10.0.1.1", "10.0.1.2"], ["127.0.0.1", "10.0.1.2"]) == 1
-    with pytest.raises(ShelfError, match="repeat the command"):
-        own_index(["10.0.1.1"], ["127.0.0.1"])
-
-
-def test_somebody_is_heard_of_while_a_large_file_comes(tmp_path: Path) -> None:
-    shelf = Shelf(root=tmp_path, name="set")
-    shelf.begin(MANIFEST)
+def test_somebody_is_heard_of_while_a_command_takes_its_time(tmp_path: Path) -> None:
     messages: list[dict[str, Any]] = []
 
     class Slow(io.BytesIO):
@@ -133,9 +123,9 @@ def test_somebody_is_heard_of_while_a_large_file_comes(tmp_path: Path) -> None:
                 os.sched_yield()
             return super().readline(size)
 
-    take_in(shelf, Slow(stream()), messages.append, every_s=0.01)
-    assert messages[0] == {"files": 0, "bytes": 0}
-    assert messages[-1] == {"done": {"files": 3, "bytes": MANIFEST.size}}
+    stage_module.serve(Slow(begin(tmp_path, WANTED) + receive(tmp_path, stream())), messages.append, every_s=0.01)
+    assert messages[0] == {"alive": True}
+    assert {"done": {"files": 3, "bytes": MANIFEST.size}} in messages
 
 
 @pytest.fixture
@@ -182,9 +172,9 @@ def test_a_bucket_is_fetched_to_the_shared_file_system_and_listed_with_hashes(
         capture_output=True,
         check=True,
     )
-    stage("begin", str(shelf.root), "set", stdin=listed.stdout)
+    serve(begin(shelf.root, listed.stdout))
     stage("fetch-shared", str(shelf.root), "set", "s3://my-data/set", "us-east-1", given=bucket)
-    stage("finish", str(shelf.root), "set")
+    serve(finish(shelf.root))
     assert held(shelf) == CONTENTS
     assert shelf.manifest().digest == MANIFEST.digest
     assert {path.name for path in shelf.root.iterdir()} == {"set", "set.manifest"}

@@ -1,0 +1,68 @@
+"""The node's side of the fan-out, as text for its Python's -c, and what it is sent.
+
+It reads what to run, runs it in a session of its own, and ends it when nobody listens any more. Sixty-four of them may
+start at once: so no site, no import that `os` has not made already, nothing from the shared file system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+READY: Final = b"deepcdk-fanout-ready\n"
+"""What a node's side says before the command's own output: without it, the node was not reached."""
+FLAGS: Final = ("-X", "utf8", "-I", "-S")
+"""Python's: the words are UTF-8, the user's directories hold nothing for it, and no site is looked for."""
+
+# Signals by their numbers: 15 TERM, 9 KILL; 13 PIPE and 25 XFSZ, which Python ignores, are the command's own again.
+SCRIPT: Final = """
+import os, select, sys
+def take(size):
+    found = b""
+    while len(found) < size:
+        block = os.read(0, size - len(found))
+        if not block:
+            os._exit(1)
+        found += block
+    return found
+count, *parts = take(int(take(16))).split(b"\\0")
+words, variables = parts[:int(count)], parts[int(count):]
+os.write(1, b"deepcdk-fanout-ready\\n")
+os.chdir(os.path.expanduser("~"))
+os.environb.update(variable.split(b"=", 1) for variable in variables)
+def fail(status, text):
+    os.write(2, b"deepcdk: " + text.encode("ascii", "backslashreplace") + b"\\n")
+    os._exit(status)
+try:
+    child = os.posix_spawnp(words[0], words, os.environb, setsid=True, setsigdef=(13, 25),
+                            file_actions=[(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)])
+except FileNotFoundError:
+    fail(127, "no such command: " + ascii(os.fsdecode(words[0]))[1:-1])
+except OSError as error:
+    fail(126, "it cannot be started: " + str(error.strerror))
+def end(number):
+    try:
+        os.killpg(child, number)
+    except ProcessLookupError:
+        pass
+ended = os.pidfd_open(child)
+while True:
+    readable, _, _ = select.select([0, ended], [], [])
+    if ended in readable:
+        break
+    if not os.read(0, 4096):
+        end(15)
+        if not select.select([ended], [], [], 5.0)[0]:
+            end(9)
+        break
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+os._exit(status if status >= 0 else 128 - status)
+"""
+
+
+def message(command: Sequence[str], environment: Mapping[str, str]) -> bytes:
+    """Return what a node's side is sent: 16 digits of length, then the number of words, the words, the variables."""
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    text = "\0".join([str(len(command)), *command, *variables])
+    encoded = text.encode("utf-8", errors="surrogateescape")
+    return b"%016d" % len(encoded) + encoded

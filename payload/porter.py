@@ -1,0 +1,83 @@
+"""A worker's side of `fab stage-data --to local`: `python3 -m payload.porter ROOT NAME SHARED`, answered in JSON lines.
+
+It copies the data set NAME from SHARED to ROOT, or with `--sharded` its shard, and reads its part of what lies in
+SHARED; `--nodes ADDRESS,...` are those that share the work, in order, and `--turn N` moves the parts on from node to
+node. It starts on all nodes at once, so it imports no more than it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from payload.addresses import own_addresses
+from payload.carrying import copy
+from payload.manifest import Entry, ManifestError, shard
+from payload.meter import Emit
+from payload.shelf import Shelf, ShelfError
+
+
+def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> int:
+    """Return which of these nodes this one is, by its own addresses. Raises ShelfError where it is none."""
+    own = set(mine) if mine is not None else own_addresses()
+    for index, address in enumerate(addresses):
+        if address in own:
+            return index
+    raise ShelfError("this node has joined since the work began: repeat the command")
+
+
+def part_of(entries: Sequence[Entry], addresses: Sequence[str], turn: int) -> Sequence[Entry]:
+    """Return this node's part of the files; all where no nodes are named."""
+    if not addresses:
+        return entries
+    return shard(entries, (own_index(addresses) + turn) % len(addresses), len(addresses))
+
+
+def speaking(carry_out: Callable[[Emit], None]) -> int:
+    """Carry out one command; return 0 where all is well, 1 after one line that says what was wrong."""
+    lock = threading.Lock()
+
+    def emit(message: dict[str, Any]) -> None:
+        with lock:
+            sys.stdout.write(json.dumps(message) + "\n")
+            sys.stdout.flush()
+
+    # Whoever asked has gone: what is half written is removed on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        carry_out(emit)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ShelfError, ManifestError, OSError) as error:
+        kind = "refused" if isinstance(error, PermissionError) else getattr(error, "kind", "")
+        emit({"error": str(error), "kind": kind})
+        return 1
+    return 0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command line; the status is that of `speaking`."""
+    words = [word for word in argv if not word.startswith("--")]
+    flags = dict(word.partition("=")[::2] for word in argv if word.startswith("--"))
+    root, name, shared_root = words
+    addresses = flags["--nodes"].split(",") if flags.get("--nodes") else []
+    shared, local = Shelf(root=Path(shared_root), name=name), Shelf(root=Path(root), name=name)
+
+    def carry_out(emit: Emit) -> None:
+        listed = shared.listed()
+        part = part_of(listed.entries, addresses, int(flags.get("--turn", "0")))
+        kept = part_of(listed.entries, addresses, 0) if "--sharded" in flags else listed.entries
+        copy(shared, local, kept, part, listed.source, emit)
+
+    return speaking(carry_out)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
