@@ -1,174 +1,52 @@
 """Time what reaches many hosts, ours beside others' tools: python -m benchmarks.fanout.
 
     python -m benchmarks.fanout [--hosts N ...] [--megabytes M ...] [--files F] [--repeat R] [--only TOOL ...]
-                                [--peers DIR] [--output FILE]
+                                [--limit SECONDS] [--peers DIR] [--output FILE]
 
 On an embedded cloud of its own, which takes root, and with `--hosts 64` some 64 processes of each tool at once. A
 figure is the median of its samples. All bring the same files from the laptop to every host, through the one bastion:
 
-- deepcdk: `fab stage-data --to local`; every checksum is compared, twice
+- deepcdk: `fab stage-data --to local`, from Enter to its end; every byte is compared by its checksum, on every host
 - rsync: one `rsync -a` a host at once, over ProxyJump
-- ansible: the module `copy`, a fork a host
+- ansible: the module `copy`, a fork a host; it takes some 0.1 s a file, so the same bytes in 100 files
 - parallel-ssh: `copy_file` of the directory, through its proxy
 - fabric: a tar by ThreadingGroup.put, unpacked by ThreadingGroup.run, through a gateway
 
-Then a command, `true`, on all hosts: `fab run` beside parallel-ssh. The others' tools are not installed by set-up:
-`python3 -m venv .peers && .peers/bin/pip install --group peers`, and rsync by the system's packages; one that is
-missing is named and left out.
+Beside each stand the bytes of one push on the laptop's link, which leads to the bastion and to AWS's API. Then ours
+once more, with nothing changed: the whole task, the part of it after the connection to the master, and `fab push` of
+the payload. Then a command, `true`, on all hosts: `fab run` beside parallel-ssh. Each promise is followed by whether it
+was kept; a tool that takes more than `--limit` is ended, and told so.
+
+The others' tools are not installed by set-up: `python3 -m venv .peers && .peers/bin/pip install --group peers`, and
+rsync by the system's packages; one that is missing is named and left out.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import platform
-import shutil
+import re
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.measure import output_of
+from benchmarks.pushers import REMOTE, Fleet, Tool, missing, tools
 from tools import demo
 
 CLOUD: Final = "fanout"
-REMOTE: Final = "bench-push"
-"""The directory in each login user's home that the others write."""
-PARALLEL_SSH: Final = """
-import sys
-from gevent import joinall
-from pssh.clients import ParallelSSHClient
-user, key, bastion, hosts, source, target = sys.argv[1:7]
-client = ParallelSSHClient(hosts.split(","), user=user, pkey=key, proxy_host=bastion, proxy_user=user, proxy_pkey=key,
-                           pool_size=len(hosts.split(",")))
-if source:
-    joinall(client.copy_file(source, target, recurse=True), raise_error=True)
-else:
-    output = client.run_command("true", stop_on_errors=True)
-    client.join(output)
-    assert all(host.exit_code == 0 for host in output)
-"""
-FABRIC: Final = """
-import sys, tarfile
-from fabric import Connection, ThreadingGroup
-user, key, bastion, hosts, source, target = sys.argv[1:7]
-options = {"key_filename": key}
-gateway = Connection(bastion, user=user, connect_kwargs=options)
-gateway.open()
-with tarfile.open("/tmp/bench-push.tar", "w") as archive:
-    archive.add(source, target)
-group = ThreadingGroup(*hosts.split(","), user=user, gateway=gateway, connect_kwargs=options)
-group.put("/tmp/bench-push.tar", remote="bench-push.tar")
-group.run("tar xf bench-push.tar", hide=True)
-group.close()
-"""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Fleet:
-    """Hold the cluster that is measured, as the laptop sees it."""
-
-    user: str
-    key: str
-    bastion: str
-    hosts: tuple[str, ...]
-    """The workers' addresses."""
-    settings: tuple[str, ...]
-    """Words that each task of ours is given."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Tool:
-    """Say how one tool pushes, and how it runs a command."""
-
-    name: str
-    push: Callable[[Fleet, Path], list[str]]
-    """Returns the laptop's command that pushes a directory."""
-    command: Callable[[Fleet], list[str]] | None
-    """Returns the one that runs `true` on all hosts; None: not compared."""
-    needs: tuple[str, ...] = ()
-    """Programs without which it is missing."""
-    modules: tuple[str, ...] = ()
-    """Modules of the peers' Python."""
-
-
-def tools(peers: Path) -> list[Tool]:
-    """List ours and the others, of which Python's lie in the environment `peers`."""
-    python = str(peers / "bin" / "python")
-
-    def script(text: str, fleet: Fleet, source: str) -> list[str]:
-        return [python, "-c", text, fleet.user, fleet.key, fleet.bastion, ",".join(fleet.hosts), source, REMOTE]
-
-    def ansible(fleet: Fleet, source: Path) -> list[str]:
-        jump = f"-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ProxyCommand='{_through(fleet)}'"
-        variables = {
-            "ansible_user": fleet.user,
-            "ansible_ssh_private_key_file": fleet.key,
-            "ansible_ssh_common_args": jump,
-            "ansible_python_interpreter": "/opt/deepcdk/bin/python3",
-        }
-        arguments = ["-m", "copy", "-a", f"src={source}/ dest={REMOTE}/", "-f", str(len(fleet.hosts)), "-o"]
-        inventory = ",".join((*fleet.hosts, ""))
-        words = [str(peers / "bin" / "ansible"), "all", "-i", inventory, "-e", json.dumps(variables), *arguments]
-        return ["env", "ANSIBLE_HOST_KEY_CHECKING=False", f"PATH={peers}/bin:{os.environ['PATH']}", *words]
-
-    def rsync(fleet: Fleet, source: Path) -> list[str]:
-        ssh = f"ssh -i {fleet.key} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
-        each = f'rsync -a -e "$0" "$1/" "{fleet.user}@$h:{REMOTE}/" & p="$p $!"'
-        line = f"for h in {' '.join(fleet.hosts)}; do {each}; done"
-        waits = "for i in $p; do wait $i || exit 1; done"
-        return ["sh", "-c", f"{line}; {waits}", f"{ssh} -o 'ProxyCommand={_through(fleet)}'", str(source)]
-
-    return [
-        Tool(
-            name="deepcdk",
-            push=lambda fleet, source: [
-                *("fab", "stage-data", str(source), "--name", REMOTE, "--to", "local"),
-                *fleet.settings,
-            ],
-            command=lambda fleet: ["fab", "run", *fleet.settings, "--", "true"],
-        ),
-        Tool(name="rsync", push=rsync, command=None, needs=("rsync",)),
-        Tool(name="ansible", push=ansible, command=None, needs=(str(peers / "bin" / "ansible"),)),
-        Tool(
-            name="parallel-ssh",
-            push=lambda fleet, source: script(PARALLEL_SSH, fleet, str(source)),
-            command=lambda fleet: script(PARALLEL_SSH, fleet, ""),
-            needs=(python,),
-            modules=("pssh", "gevent"),
-        ),
-        Tool(
-            name="fabric",
-            push=lambda fleet, source: script(FABRIC, fleet, str(source)),
-            command=None,
-            needs=(python,),
-            modules=("fabric",),
-        ),
-    ]
-
-
-def _through(fleet: Fleet) -> str:
-    """Return the ProxyCommand of a jump over the bastion, which unlike -J takes the key and no known_hosts."""
-    options = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
-    return f"ssh -i {fleet.key} {options} -W %h:%p {fleet.user}@{fleet.bastion}"
-
-
-def missing(tool: Tool, peers: Path) -> str:
-    """Return what a tool lacks on this machine; "" where nothing."""
-    for program in tool.needs:
-        if not shutil.which(program):
-            return f"no program {program}"
-    for module in tool.modules:
-        found = list((peers / "lib").glob(f"python3*/site-packages/{module}"))
-        if not found:
-            return f"no module {module} in {peers}"
-    return ""
+OURS: Final = "deepcdk"
+UNCHANGED_S: Final = 0.5
+COMMAND_RATIO: Final = 1.5
+BYTES_RATIO: Final = 1.1
+"""Bytes on the laptop's link at the most hosts, by those at the fewest: the payload once, and words of each host."""
 
 
 def laptop(*command: str) -> list[str]:
@@ -220,52 +98,151 @@ def clean(fleet: Fleet) -> None:
 
 def check(fleet: Fleet, tool: Tool, files: int) -> None:
     """Raise RuntimeError unless every host has every file."""
-    place = f"data/{REMOTE}" if tool.name == "deepcdk" else REMOTE
+    place = f"data/{REMOTE}" if tool.name == OURS else REMOTE
     line = f"test $(find ~/{place} -type f | wc -l) -eq {files}"
     output_of(laptop("fab", "run", *fleet.settings, "--", "sh", "-c", line))
 
 
-def time_of(command: Sequence[str]) -> float:
-    """Run a command on the laptop and return its wall time."""
+def time_of(command: Sequence[str], limit_s: float | None = None) -> float:
+    """Run a command on the laptop and return its wall time; infinite where it was ended after `limit_s`."""
     began = time.monotonic()
-    output_of(laptop(*command))
+    try:
+        output_of(laptop(*(["timeout", str(limit_s)] if limit_s else []), *command))
+    except RuntimeError as error:
+        if limit_s and time.monotonic() - began >= limit_s:
+            return float("inf")
+        raise error from None
     return time.monotonic() - began
 
 
-def measure(
-    fleet: Fleet, chosen: Sequence[Tool], megabytes: Sequence[float], files: int, repeat: int
-) -> list[dict[str, object]]:
-    """Push each amount with each tool, in turns, and run `true`; print and return the figures."""
-    figures: list[dict[str, object]] = []
+def link_bytes() -> int:
+    """Return how many bytes the laptop has received and sent so far, over all its links."""
+    return parse_link_bytes(output_of(laptop("cat", "/proc/net/dev")))
 
-    def keep(what: str, samples: dict[str, list[float]]) -> None:
-        ours = statistics.median(samples["deepcdk"])
+
+def parse_link_bytes(text: str) -> int:
+    """Add up what /proc/net/dev counts, but for the loopback."""
+    rows = re.findall(r"^ *(\S+): *(.*)$", text, flags=re.MULTILINE)
+    return sum(int(words.split()[0]) + int(words.split()[8]) for name, words in rows if name != "lo")
+
+
+class Book:
+    """Print figures as they come, and keep them with the verdicts."""
+
+    def __init__(self) -> None:
+        self.figures: list[dict[str, Any]] = []
+        self.verdicts: list[dict[str, Any]] = []
+
+    def keep(self, what: str, hosts: int, samples: Mapping[str, Sequence[float]], **further: Mapping[str, Any]) -> None:
+        """Take the samples of one figure, by tool; `further` are more facts of each tool."""
+        ours = statistics.median(samples[OURS])
         for name, taken in samples.items():
             median = statistics.median(taken)
-            print(f"{what:34}{len(fleet.hosts):4} hosts  {name:14}{median:9.2f} s{median / ours:8.2f} x", flush=True)
-            figures.append({"what": what, "hosts": len(fleet.hosts), "tool": name, "median": median, "samples": taken})
+            facts = {key: values[name] for key, values in further.items() if name in values}
+            said = "".join(f"  {key} {value}" for key, value in facts.items())
+            shown = "ended" if median == float("inf") else f"{median:.2f} s"
+            print(f"{what:34}{hosts:4} hosts  {name:14}{shown:>10}{median / ours:8.2f} x{said}", flush=True)
+            figure = {"what": what, "hosts": hosts, "tool": name, "median": median, "samples": list(taken), **facts}
+            self.figures.append(figure)
 
-    for amount in megabytes:
-        with tempfile.TemporaryDirectory() as directory:
-            source = Path(directory) / "push"
-            fill(source, amount, files)
-            Path(directory).chmod(0o755)
-            samples: dict[str, list[float]] = {tool.name: [] for tool in chosen}
-            for _ in range(repeat):
-                for tool in chosen:
-                    clean(fleet)
-                    samples[tool.name].append(round(time_of(tool.push(fleet, source)), 3))
-                    check(fleet, tool, files)
-            keep(f"push {amount:g} MB in {files:,} files", samples)
+    def judge(self, promise: str, kept: bool, found: str) -> None:
+        """Take a promise, and say whether it was kept."""
+        print(f"  {promise}: {found}: {'kept' if kept else 'NOT kept'}", flush=True)
+        self.verdicts.append({"promise": promise, "found": found, "kept": kept})
+
+    def median(self, what: str, hosts: int, tool: str = OURS) -> float:
+        """Return a median that was taken before."""
+        return next(
+            float(f["median"]) for f in self.figures if (f["what"], f["hosts"], f["tool"]) == (what, hosts, tool)
+        )
+
+    def judge_bytes(self, what: str) -> None:
+        """Hold our bytes at the most hosts against those at the fewest."""
+        ours = {f["hosts"]: f["bytes"] for f in self.figures if f["what"] == what and f["tool"] == OURS}
+        fewest, most = min(ours), max(ours)
+        if fewest != most:
+            ratio = ours[most] / ours[fewest]
+            self.judge(
+                f"{what}: bytes independent of the hosts (at most {BYTES_RATIO:g} x)",
+                ratio <= BYTES_RATIO,
+                f"{ratio:.3f} x from {fewest} to {most} hosts",
+            )
+
+
+def measure_push(
+    book: Book, fleet: Fleet, chosen: Sequence[Tool], what: str, megabytes: float, options: argparse.Namespace
+) -> None:
+    """Push one amount with each tool, in turns, and ours again unchanged."""
+    hosts = len(fleet.hosts)
+    samples: dict[str, list[float]] = {tool.name: [] for tool in chosen}
+    link: dict[str, int] = {}
+    files = {tool.name: min(options.files, tool.most_files or options.files) for tool in chosen}
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        for count in set(files.values()):
+            fill(Path(directory) / str(count), megabytes, count)
+        for _ in range(options.repeat):
+            for tool in chosen:
+                if float("inf") in samples[tool.name]:
+                    continue
+                clean(fleet)
+                before = link_bytes()
+                source = Path(directory) / str(files[tool.name])
+                samples[tool.name].append(round(time_of(tool.push(fleet, source), options.limit), 3))
+                link[tool.name] = link_bytes() - before
+                if samples[tool.name][-1] < float("inf"):
+                    check(fleet, tool, files[tool.name])
+        book.keep(what, hosts, samples, bytes=link, files=files)
+        ahead = {name: statistics.median(taken) for name, taken in samples.items() if name != OURS}
+        ours = statistics.median(samples[OURS])
+        for name, theirs in ahead.items():
+            book.judge(f"{what}, {hosts} hosts: ahead of {name}", ours < theirs, f"{theirs / ours:.2f} times as fast")
+        measure_unchanged(book, fleet, Path(directory) / str(options.files), what, options.repeat)
+
+
+def measure_unchanged(book: Book, fleet: Fleet, source: Path, what: str, repeat: int) -> None:
+    """Push what is there already."""
+    command = next(tool for tool in tools(Path()) if tool.name == OURS).push(fleet, source)
     clean(fleet)
-    runners = [(tool, tool.command) for tool in chosen if tool.command]
-    taken = {tool.name: [round(time_of(command(fleet)), 3) for _ in range(repeat)] for tool, command in runners}
-    keep("run true", taken)
-    return figures
+    output_of(laptop(*command))
+    whole, alone = [], []
+    for _ in range(repeat):
+        began = time.monotonic()
+        told = json.loads(output_of(laptop(*command, "--json")))
+        whole.append(round(time.monotonic() - began, 3))
+        alone.append(told["seconds"])
+    hosts = len(fleet.hosts)
+    book.keep(f"{what}, unchanged", hosts, {OURS: whole})
+    book.keep(f"{what}, unchanged, once connected", hosts, {OURS: alone})
+    found = statistics.median(alone)
+    promise = f"{what}, {hosts} hosts: unchanged within {UNCHANGED_S} s of the connection"
+    book.judge(promise, found <= UNCHANGED_S, f"{found:.2f} s, {statistics.median(whole):.2f} s from Enter")
+
+
+def measure_commands(book: Book, fleet: Fleet, chosen: Sequence[Tool], repeat: int) -> None:
+    """Run `true` on all hosts, and push the unchanged payload."""
+    hosts = len(fleet.hosts)
+    clean(fleet)
+    taken: dict[str, list[float]] = {tool.name: [] for tool in chosen if tool.command}
+    for _ in range(repeat):
+        for tool in chosen:
+            if tool.command:
+                taken[tool.name].append(round(time_of(tool.command(fleet)), 3))
+    book.keep("run true", hosts, taken)
+    for name in taken:
+        if name != OURS:
+            ratio = book.median("run true", hosts) / book.median("run true", hosts, name)
+            promise = f"run true, {hosts} hosts: within {COMMAND_RATIO} times {name}"
+            book.judge(promise, ratio <= COMMAND_RATIO, f"{ratio:.2f} times")
+    output_of(laptop("fab", "push", *fleet.settings))
+    again = [round(time_of(["fab", "push", *fleet.settings]), 3) for _ in range(repeat)]
+    book.keep("fab push, unchanged", hosts, {OURS: again})
+    found = statistics.median(again)
+    book.judge(f"fab push, unchanged, within {UNCHANGED_S} s of Enter", found <= UNCHANGED_S, f"{found:.2f} s")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print a table; return 0."""
+    """Measure and print a table; return 1 where a promise is not kept."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.fanout", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -274,11 +251,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--files", type=int, default=2000, help="files of each amount (default 2000)")
     parser.add_argument("--repeat", type=int, default=3, help="samples of each figure (default 3)")
     parser.add_argument("--only", nargs="+", metavar="TOOL", help="these tools alone, beside ours")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a push is ended (default 300)")
     parser.add_argument("--peers", type=Path, default=demo.ROOT / ".peers", help="environment of the others' tools")
     parser.add_argument("--output", type=Path, help="write samples and machine here, as JSON")
     options = parser.parse_args(argv)
-    if min(options.repeat, options.files, *options.hosts) < 1 or min(options.megabytes) <= 0:
-        parser.error("--hosts, --megabytes, --files and --repeat must be more than 0")
+    if min(options.repeat, options.files, *options.hosts) < 1 or min(options.limit, *options.megabytes) <= 0:
+        parser.error("--hosts, --megabytes, --files, --repeat and --limit must be more than 0")
     peers = options.peers.absolute()
     chosen = []
     for tool in tools(peers):
@@ -288,14 +266,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{tool.name} is left out: {lack}", flush=True)
             continue
         chosen.append(tool)
-    figures: list[dict[str, object]] = []
+    book = Book()
     for hosts in options.hosts:
         with fleet_of(hosts) as fleet:
-            figures += measure(fleet, chosen, options.megabytes, options.files, options.repeat)
+            for amount in options.megabytes:
+                measure_push(book, fleet, chosen, pushed(amount, options.files), amount, options)
+            measure_commands(book, fleet, chosen, options.repeat)
+    for amount in options.megabytes:
+        book.judge_bytes(pushed(amount, options.files))
     if options.output:
         machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
-        options.output.write_text(json.dumps({"machine": machine, "figures": figures}, indent=2) + "\n")
-    return 0
+        document = {"machine": machine, "figures": book.figures, "verdicts": book.verdicts}
+        options.output.write_text(json.dumps(document, indent=2) + "\n")
+    return 0 if all(verdict["kept"] for verdict in book.verdicts) else 1
+
+
+def pushed(megabytes: float, files: int) -> str:
+    """Name what is pushed."""
+    return f"push {megabytes:g} MB in {files:,} files"
 
 
 if __name__ == "__main__":

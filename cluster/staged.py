@@ -54,6 +54,8 @@ class Staged:
     uploaded_bytes: int
     """From this machine; 0 where all was there already, and from a bucket."""
     sharded: bool
+    seconds: float
+    """From the connection to the master to the end."""
     nodes: dict[str, dict[str, int]]
     """By worker, with `local`: the files and bytes that it holds, and how many bytes came now."""
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json as json_format
 import sys
+import time
 
 from invoke.context import Context
 from invoke.tasks import task
@@ -73,6 +74,7 @@ def stage_data(
         shared = f"{stack.efs_mount}/data"
         local = f"{stack.scratch_mount}/data" if stack.scratch_mount else f"/home/{stack.login_user}/data"
         master = opened.enter_context(session.connect())
+        began = time.monotonic()
         there = workers(session.nodes(master))
         if to == "local" and not there:
             raise DeepcdkError("no worker is ready", remedy="`fab scale --nodes N` starts some")
@@ -102,6 +104,7 @@ def stage_data(
         sha256=manifest.digest if found or to == "shared" else "",
         uploaded_bytes=sent,
         sharded=sharded,
+        seconds=round(time.monotonic() - began, 3),
         nodes={
             host: {kind: done[kind] for kind in ("files", "bytes", "came_bytes")}
             for host, done in sorted((reports.done if reports else {}).items())

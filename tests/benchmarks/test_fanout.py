@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fanout import Fleet, fill, main, missing, tools
+from benchmarks.fanout import Book, fill, main, parse_link_bytes
+from benchmarks.pushers import Fleet, missing, tools
 
 FLEET = Fleet(
     user="ec2-user", key="/k", bastion="198.18.1.2", hosts=("10.0.64.4", "10.0.64.5"), settings=("--set", "workers=2")
@@ -37,3 +38,21 @@ def test_the_files_are_as_many_and_as_large_as_asked(tmp_path: Path) -> None:
 def test_nothing_is_no_measure(words: list[str]) -> None:
     with pytest.raises(SystemExit):
         main(words)
+
+
+def test_the_bytes_of_all_links_but_the_loopback_are_added_up() -> None:
+    text = "Inter-|  Receive | Transmit\n face |bytes\n    lo: 9 1 0 0 0 0 0 0 9 1\n  eth0: 100 1 0 0 0 0 0 0 7 1 0\n"
+    assert parse_link_bytes(text) == 107
+
+
+def test_a_promise_is_kept_or_not_and_a_tool_that_was_ended_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    book = Book()
+    for hosts, ours in ((16, 1000), (64, 1050)):
+        samples = {"deepcdk": [2.0, 1.0, 3.0], "rsync": [float("inf")]}
+        book.keep("push", hosts, samples, bytes={"deepcdk": ours, "rsync": 9})
+    assert book.median("push", 64) == 2.0
+    book.judge_bytes("push")
+    book.judge("sooner", False, "0.9")
+    printed = capsys.readouterr().out
+    assert "ended" in printed and "1.050 x from 16 to 64 hosts: kept" in printed and "sooner: 0.9: NOT kept" in printed
+    assert [verdict["kept"] for verdict in book.verdicts] == [True, False]

@@ -48,7 +48,7 @@ class LocalMaster:
     where = "here"
 
     def __init__(self) -> None:
-        self.uploads = 0
+        self.uploads = self.sent = 0
 
     def run(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"") -> Completed:
         words = [sys.executable, *argv[1:]] if "payload.stage" in argv else argv
@@ -67,6 +67,7 @@ class LocalMaster:
             with contextlib.suppress(BrokenPipeError), stdin:
                 for block in feed:
                     self.uploads += b'{"receive"' in block
+                    self.sent += len(block)
                     stdin.write(block)
                     stdin.flush()
 
@@ -203,6 +204,19 @@ def test_one_upload_is_copied_to_all_and_its_small_files_lie_in_no_pack_in_the_e
     assert {path.name for path in scene.efs.iterdir()} == {"set", "set.manifest", ".set.lock"}
 
 
+@pytest.mark.parametrize("sharded", [False, True])
+def test_as_many_bytes_go_to_the_master_whatever_the_number_of_workers(scene: Scene, sharded: bool) -> None:
+    sent = []
+    for workers in (NODES[:1], NODES):
+        before = scene.master.sent
+        found, manifest = scene.read()
+        name = f"set{len(workers)}"
+        stager = Stager(scene.master, "", str(scene.efs), name, workers, PlainGauge(scene.lines.append))  # type: ignore[arg-type]
+        stager.upload_and_copy(found.root, manifest, str(scene.disks), sharded=sharded)
+        sent.append(scene.master.sent - before)
+    assert sent[0] == sent[1] > manifest.size
+
+
 def test_a_failure_names_the_nodes_and_a_remedy(scene: Scene) -> None:
     scene.disk(HOSTS[1]).parent.mkdir()
     scene.disk(HOSTS[1]).write_text("in the way")
@@ -235,6 +249,7 @@ def test_what_was_staged_is_said_in_words() -> None:
         sha256="0" * 64,
         uploaded_bytes=0,
         sharded=True,
+        seconds=1.5,
         nodes=dict.fromkeys(HOSTS, held),
     )
     assert "worker2: 3 files, 3.0 kB; nothing new" in str(staged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.fanout import parse_link_bytes
 from tests.e2e.conftest import ROOT, EmbeddedCloud, eventually
 from tools import demo
 
@@ -81,6 +83,21 @@ def test_shards_lie_on_the_workers_and_nothing_is_uploaded_again(staged: Embedde
     parts = [names(staged, worker["InstanceId"], told["directory"]) for worker in staged.instances("worker")]
     assert parts[0] | parts[1] == set(SIZES) and not parts[0] & parts[1]
     assert sum(node["bytes"] for node in told["nodes"].values()) == sum(SIZES.values())
+
+
+def test_what_two_workers_get_goes_once_over_the_laptops_link(staged: EmbeddedCloud, tmp_path: Path) -> None:
+    """Bytes are counted, received and sent, with AWS's API and SSH's own: twice the data would be 8 MB and more."""
+    (tmp_path / "e2e-once").mkdir()
+    for number in range(40):
+        (tmp_path / "e2e-once" / str(number)).write_bytes(os.urandom(100_000))
+
+    def link() -> int:
+        return parse_link_bytes(staged.laptop("cat", "/proc/net/dev").stdout)
+
+    before = link()
+    told = json.loads(staged.fab("stage-data", str(tmp_path / "e2e-once"), "--json", "--to", "local").stdout)
+    assert [node["came_bytes"] for node in told["nodes"].values()] == [4_000_000] * 2
+    assert 4_000_000 < link() - before < 6_000_000
 
 
 def test_a_damaged_file_is_found_named_and_mended(staged: EmbeddedCloud, folder: Path) -> None:

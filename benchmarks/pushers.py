@@ -1,0 +1,145 @@
+"""What is set beside our push to many hosts, and how each of them is called."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+REMOTE: Final = "bench-push"
+"""The directory in each login user's home that the others write."""
+PARALLEL_SSH: Final = """
+import sys
+from gevent import joinall
+from pssh.clients import ParallelSSHClient
+user, key, bastion, hosts, source, target = sys.argv[1:7]
+client = ParallelSSHClient(hosts.split(","), user=user, pkey=key, proxy_host=bastion, proxy_user=user, proxy_pkey=key,
+                           pool_size=len(hosts.split(",")))
+if source:
+    joinall(client.copy_file(source, target, recurse=True), raise_error=True)
+else:
+    output = client.run_command("true", stop_on_errors=True)
+    client.join(output)
+    assert all(host.exit_code == 0 for host in output)
+"""
+FABRIC: Final = """
+import sys, tarfile
+from fabric import Connection, ThreadingGroup
+user, key, bastion, hosts, source, target = sys.argv[1:7]
+options = {"key_filename": key}
+gateway = Connection(bastion, user=user, connect_kwargs=options)
+gateway.open()
+with tarfile.open("/tmp/bench-push.tar", "w") as archive:
+    archive.add(source, target)
+group = ThreadingGroup(*hosts.split(","), user=user, gateway=gateway, connect_kwargs=options)
+group.put("/tmp/bench-push.tar", remote="bench-push.tar")
+group.run("tar xf bench-push.tar", hide=True)
+group.close()
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """Hold the cluster that is measured, as the laptop sees it."""
+
+    user: str
+    key: str
+    bastion: str
+    hosts: tuple[str, ...]
+    """The workers' addresses."""
+    settings: tuple[str, ...]
+    """Words that each task of ours is given."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tool:
+    """Say how one tool pushes, and how it runs a command."""
+
+    name: str
+    push: Callable[[Fleet, Path], list[str]]
+    """Returns the laptop's command that pushes a directory."""
+    command: Callable[[Fleet], list[str]] | None
+    """Returns the one that runs `true` on all hosts; None: not compared."""
+    most_files: int | None = None
+    """More of them take it minutes: the same bytes in so many files are measured instead, and that is said."""
+    needs: tuple[str, ...] = ()
+    """Programs without which it is missing."""
+    modules: tuple[str, ...] = ()
+    """Modules of the peers' Python."""
+
+
+def tools(peers: Path) -> list[Tool]:
+    """List ours and the others, of which Python's lie in the environment `peers`."""
+    python = str(peers / "bin" / "python")
+
+    def script(text: str, fleet: Fleet, source: str) -> list[str]:
+        return [python, "-c", text, fleet.user, fleet.key, fleet.bastion, ",".join(fleet.hosts), source, REMOTE]
+
+    def ansible(fleet: Fleet, source: Path) -> list[str]:
+        jump = f"-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ProxyCommand='{_through(fleet)}'"
+        variables = {
+            "ansible_user": fleet.user,
+            "ansible_ssh_private_key_file": fleet.key,
+            "ansible_ssh_common_args": jump,
+            "ansible_python_interpreter": "/opt/deepcdk/bin/python3",
+        }
+        arguments = ["-m", "copy", "-a", f"src={source}/ dest={REMOTE}/", "-f", str(len(fleet.hosts)), "-o"]
+        inventory = ",".join((*fleet.hosts, ""))
+        words = [str(peers / "bin" / "ansible"), "all", "-i", inventory, "-e", json.dumps(variables), *arguments]
+        return ["env", "ANSIBLE_HOST_KEY_CHECKING=False", f"PATH={peers}/bin:{os.environ['PATH']}", *words]
+
+    def rsync(fleet: Fleet, source: Path) -> list[str]:
+        ssh = f"ssh -i {fleet.key} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+        each = f'rsync -a -e "$0" "$1/" "{fleet.user}@$h:{REMOTE}/" & p="$p $!"'
+        line = f"for h in {' '.join(fleet.hosts)}; do {each}; done"
+        waits = "for i in $p; do wait $i || exit 1; done"
+        return ["sh", "-c", f"{line}; {waits}", f"{ssh} -o 'ProxyCommand={_through(fleet)}'", str(source)]
+
+    return [
+        Tool(
+            name="deepcdk",
+            push=lambda fleet, source: [
+                *("fab", "stage-data", str(source), "--name", REMOTE, "--to", "local"),
+                *fleet.settings,
+            ],
+            command=lambda fleet: ["fab", "run", *fleet.settings, "--", "true"],
+        ),
+        Tool(name="rsync", push=rsync, command=None, needs=("rsync",)),
+        Tool(name="ansible", push=ansible, command=None, most_files=100, needs=(str(peers / "bin" / "ansible"),)),
+        Tool(
+            name="parallel-ssh",
+            push=lambda fleet, source: script(PARALLEL_SSH, fleet, str(source)),
+            command=lambda fleet: script(PARALLEL_SSH, fleet, ""),
+            needs=(python,),
+            modules=("pssh", "gevent"),
+        ),
+        Tool(
+            name="fabric",
+            push=lambda fleet, source: script(FABRIC, fleet, str(source)),
+            command=None,
+            needs=(python,),
+            modules=("fabric",),
+        ),
+    ]
+
+
+def _through(fleet: Fleet) -> str:
+    """Return the ProxyCommand of a jump over the bastion, which unlike -J takes the key and no known_hosts."""
+    options = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+    return f"ssh -i {fleet.key} {options} -W %h:%p {fleet.user}@{fleet.bastion}"
+
+
+def missing(tool: Tool, peers: Path) -> str:
+    """Return what a tool lacks on this machine; "" where nothing."""
+    for program in tool.needs:
+        if not shutil.which(program):
+            return f"no program {program}"
+    for module in tool.modules:
+        found = list((peers / "lib").glob(f"python3*/site-packages/{module}"))
+        if not found:
+            return f"no module {module} in {peers}"
+    return ""
