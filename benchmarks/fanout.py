@@ -141,7 +141,7 @@ class Book:
             facts = {key: values[name] for key, values in further.items() if name in values}
             said = "".join(f"  {key} {value}" for key, value in facts.items())
             shown = "ended" if median == float("inf") else f"{median:.2f} s"
-            print(f"{what:34}{hosts:4} hosts  {name:14}{shown:>10}{median / ours:8.2f} x{said}", flush=True)
+            print(f"{what:58}{hosts:4} hosts  {name:14}{shown:>10}{median / ours:8.2f} x{said}", flush=True)
             figure = {"what": what, "hosts": hosts, "tool": name, "median": median, "samples": list(taken), **facts}
             self.figures.append(figure)
 
@@ -197,26 +197,25 @@ def measure_push(
         ours = statistics.median(samples[OURS])
         for name, theirs in ahead.items():
             book.judge(f"{what}, {hosts} hosts: ahead of {name}", ours < theirs, f"{theirs / ours:.2f} times as fast")
-        measure_unchanged(book, fleet, Path(directory) / str(options.files), what, options.repeat)
+        command = chosen[0].push(fleet, Path(directory) / str(options.files))
+        clean(fleet)
+        output_of(laptop(*command))
+        measure_again(book, hosts, what, command, options.repeat)
 
 
-def measure_unchanged(book: Book, fleet: Fleet, source: Path, what: str, repeat: int) -> None:
-    """Push what is there already."""
-    command = next(tool for tool in tools(Path()) if tool.name == OURS).push(fleet, source)
-    clean(fleet)
-    output_of(laptop(*command))
-    whole, alone = [], []
+def measure_again(book: Book, hosts: int, what: str, command: Sequence[str], repeat: int) -> None:
+    """Push what is there already: from Enter, and from the connection to the master, as the task tells itself."""
+    whole, connected = [], []
     for _ in range(repeat):
         began = time.monotonic()
         told = json.loads(output_of(laptop(*command, "--json")))
         whole.append(round(time.monotonic() - began, 3))
-        alone.append(told["seconds"])
-    hosts = len(fleet.hosts)
-    book.keep(f"{what}, unchanged", hosts, {OURS: whole})
-    book.keep(f"{what}, unchanged, once connected", hosts, {OURS: alone})
-    found = statistics.median(alone)
-    promise = f"{what}, {hosts} hosts: unchanged within {UNCHANGED_S} s of the connection"
-    book.judge(promise, found <= UNCHANGED_S, f"{found:.2f} s, {statistics.median(whole):.2f} s from Enter")
+        connected.append(told["seconds"])
+    for part, taken in (("unchanged", whole), ("unchanged, once connected", connected)):
+        book.keep(f"{what}, {part}", hosts, {OURS: taken})
+        found = statistics.median(taken)
+        promise = f"{what}, {part}, {hosts} hosts: within {UNCHANGED_S} s"
+        book.judge(promise, found <= UNCHANGED_S, f"{found:.2f} s")
 
 
 def measure_commands(book: Book, fleet: Fleet, chosen: Sequence[Tool], repeat: int) -> None:
@@ -235,10 +234,7 @@ def measure_commands(book: Book, fleet: Fleet, chosen: Sequence[Tool], repeat: i
             promise = f"run true, {hosts} hosts: within {COMMAND_RATIO} times {name}"
             book.judge(promise, ratio <= COMMAND_RATIO, f"{ratio:.2f} times")
     output_of(laptop("fab", "push", *fleet.settings))
-    again = [round(time_of(["fab", "push", *fleet.settings]), 3) for _ in range(repeat)]
-    book.keep("fab push, unchanged", hosts, {OURS: again})
-    found = statistics.median(again)
-    book.judge(f"fab push, unchanged, within {UNCHANGED_S} s of Enter", found <= UNCHANGED_S, f"{found:.2f} s")
+    measure_again(book, hosts, "fab push", ["fab", "push", *fleet.settings], repeat)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

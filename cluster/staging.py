@@ -104,7 +104,7 @@ class Stager:
         """Have each worker copy the data, or its shard, from the shared file system to its own disk."""
         times = 1 if sharded else len(self._workers)
         self._gauge.begin("copying to the workers", times * len(manifest.entries), times * manifest.size)
-        flags = [*(["--sharded"] if sharded else []), f"--turn={turn}"]
+        flags = [*(["--sharded"] if sharded else []), f"--turn={turn}", f"--digest={manifest.digest}"]
         command = [NODE_PYTHON, "-X", "utf8", "-S", "-m", "payload.porter", disks, self._name, self._root, *flags]
         return self._told(self._on_nodes(command))
 

@@ -40,6 +40,7 @@ def copy(shared: Shelf, local: Shelf, entries: Sequence[Entry], part: Sequence[E
         def is_here(entry: Entry) -> bool:
             return not is_new and is_as_listed(local.place(entry), entry)
 
+        shared.look_anew(entries)
         for entry, data in pack.read(shared, wanted.by_path()):
             if not is_here(entry):
                 local.put_bytes(entry, data, compared=True)

@@ -1,8 +1,9 @@
 """A worker's side of `fab stage-data --to local`: `python3 -m payload.porter ROOT NAME SHARED`, answered in JSON lines.
 
 It copies the data set NAME from SHARED to ROOT, or with `--sharded` its shard, and reads its part of what lies in
-SHARED; `--nodes ADDRESS,...` are those that share the work, in order, and `--turn N` moves the parts on from node to
-node. It starts on all nodes at once, so it imports no more than it needs.
+SHARED. `--digest=HASH` is that of the manifest that is meant; `--nodes=ADDRESS,...` are those that share the work, in
+order, and `--turn=N` moves the parts on from node to node. It starts on all nodes at once, so it imports no more than
+it needs.
 """
 
 from __future__ import annotations
@@ -12,15 +13,20 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from payload.addresses import own_addresses
 from payload.carrying import copy
-from payload.manifest import Entry, ManifestError, shard
+from payload.manifest import Entry, Manifest, ManifestError, shard
 from payload.meter import Emit
 from payload.shelf import Shelf, ShelfError
+
+PATIENCE_S: Final = 60.0
+"""As long as NFS may take an old state of a directory for true."""
+POLL_S: Final = 0.2
 
 
 def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> int:
@@ -37,6 +43,26 @@ def part_of(entries: Sequence[Entry], addresses: Sequence[str], turn: int) -> Se
     if not addresses:
         return entries
     return shard(entries, (own_index(addresses) + turn) % len(addresses), len(addresses))
+
+
+def await_manifest(shared: Shelf, digest: str, patience_s: float = PATIENCE_S) -> Manifest:
+    """Return the manifest of what is staged now: over NFS this node may see an older one for a while.
+
+    Raises ShelfError where it does not come.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        shared.look_anew()
+        try:
+            listed = shared.listed()
+            if listed.digest == digest:
+                return listed
+            trouble = f"{shared.directory} lists other data than are staged: somebody else stages there too"
+        except ShelfError as error:
+            trouble = str(error)
+        if time.monotonic() > deadline:
+            raise ShelfError(trouble)
+        time.sleep(POLL_S)
 
 
 def speaking(carry_out: Callable[[Emit], None]) -> int:
@@ -71,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
     shared, local = Shelf(root=Path(shared_root), name=name), Shelf(root=Path(root), name=name)
 
     def carry_out(emit: Emit) -> None:
-        listed = shared.listed()
+        listed = await_manifest(shared, flags["--digest"])
         part = part_of(listed.entries, addresses, int(flags.get("--turn", "0")))
         kept = part_of(listed.entries, addresses, 0) if "--sharded" in flags else listed.entries
         copy(shared, local, kept, part, listed.source, emit)

@@ -148,13 +148,19 @@ class Shelf:
                 f"{self.directory} needs {missing:,} bytes more and {SPARE:,} to spare, and {free:,} are free"
             )
 
+    def look_anew(self, entries: Iterable[Entry] = ()) -> None:
+        """Have NFS ask for the state of these files' directories, as it does when one is opened.
+
+        Else a name that was not there stays away for a while.
+        """
+        for parent in {str(self.root), *(os.path.dirname(self.place(entry)) for entry in entries)}:  # noqa: PTH120
+            with contextlib.suppress(OSError):
+                os.close(os.open(parent, os.O_RDONLY | os.O_DIRECTORY))
+
     def missing(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, bool]]:
         """Read what is there of these files; yield each, in any order, and whether it is missing or has other bytes."""
         listed = list(entries)
-        for parent in {self.path(entry).parent for entry in listed}:
-            # NFS asks for a directory's state anew when it is opened; else a name that was not there stays away.
-            with contextlib.suppress(OSError):
-                os.close(os.open(parent, os.O_RDONLY | os.O_DIRECTORY))
+        self.look_anew(listed)
         yield from each(lambda entry: (entry, not is_as_listed(self.place(entry), entry)), listed)
 
     def _size(self, entry: Entry) -> int:

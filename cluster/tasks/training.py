@@ -6,6 +6,7 @@ import dataclasses
 import json as json_format
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -65,11 +66,12 @@ def push(c: Context, set_: list[str], json: bool = False, key: str = "") -> None
     session = Session(PROJECT, set_, key=key)
     tree = payload_tree(PROJECT / "payload", sound_file(Path.home()))
     with session.connect() as master:
+        began = time.monotonic()
         pushed = session.push(master, tree, teller(json=json), terminal=sys.stdout.isatty() and not json)
+        seconds = round(time.monotonic() - began, 3)
     if json:
-        say(
-            json_format.dumps({**dataclasses.asdict(pushed), "files": tree.files, "bytes": len(tree.archive)}, indent=1)
-        )
+        further = {"files": tree.files, "bytes": len(tree.archive), "seconds": seconds}
+        say(json_format.dumps({**dataclasses.asdict(pushed), **further}, indent=1))
         return
     tell(f"{pushed}: {tree.files} files at {pushed.directory}")
 

@@ -23,7 +23,7 @@ DOCUMENTS = (
     (("status", "--json"), STATUS | {"bounds"}),
     (("status", "--load", "--json"), STATUS | {"load"}),
     (("doctor", "--json"), {"findings"}),
-    (("push", "--json"), {"name", "directory", "uploaded_bytes", "files", "bytes"}),
+    (("push", "--json"), {"name", "directory", "uploaded_bytes", "files", "bytes", "seconds"}),
     (("ssh-config", "--json"), {"config", "known_hosts", "included", "hosts"}),
     (("scale", "2", "--json"), {"before", "after", "added", "removed", "stopped_run", "nodes"}),
     (("train", "--dry-run", "--json"), {"dry_run"}),

@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from payload.intake import framed, receive
 from payload.manifest import Entry, Manifest
 from payload.pack import Packer, place
-from payload.porter import own_index, part_of
+from payload.porter import await_manifest, own_index, part_of
 from payload.shelf import Shelf, ShelfError
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -25,7 +26,7 @@ MANIFEST = Manifest.of(ENTRIES, "/home/me/set")
 
 
 def port(local: Shelf, shared: Shelf, *flags: str, status: int = 0) -> list[dict[str, Any]]:
-    words = [str(local.root), "set", str(shared.root), *flags]
+    words = [str(local.root), "set", str(shared.root), f"--digest={MANIFEST.digest}", *flags]
     done = subprocess.run([sys.executable, "-m", "payload.porter", *words], cwd=PROJECT, capture_output=True)
     assert done.returncode == status, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -114,9 +115,18 @@ def test_what_was_whole_on_the_shared_file_system_and_is_so_no_more_is_told_thou
     assert (told(messages, "missing"), told(messages, "spoiled"), held(local)) == (["a"], ["a"], CONTENTS)
 
 
-def test_what_was_never_staged_is_refused(tmp_path: Path, local: Shelf) -> None:
-    (*_, last) = port(local, Shelf(root=tmp_path, name="set"), status=1)
-    assert "no data set was staged there" in last["error"]
+def test_a_manifest_that_comes_late_is_waited_for(shared: Shelf) -> None:
+    shared.finish(MANIFEST)
+    later = Manifest.of(ENTRIES[:1])
+    threading.Timer(0.3, shared.begin, [later]).start()
+    assert await_manifest(shared, later.digest, patience_s=10) == later
+
+
+def test_what_was_never_staged_and_what_is_other_data_is_refused(tmp_path: Path, shared: Shelf) -> None:
+    with pytest.raises(ShelfError, match="no data set was staged there"):
+        await_manifest(Shelf(root=tmp_path, name="set"), MANIFEST.digest, patience_s=0)
+    with pytest.raises(ShelfError, match="somebody else stages there"):
+        await_manifest(shared, "0" * 64, patience_s=0)
 
 
 def test_a_node_knows_its_place_by_its_address() -> None:
