@@ -68,7 +68,11 @@ class Stager:
         with self._talking() as dialogue:
             begun = dialogue.ask({"begin": place, "bytes": len(text)}, (text,))
             self._warn_of_foreign(begun["foreign"], MASTER_NAME)
-            missing = lacking(0) if begun["found"] else manifest.entries
+            missing = manifest.entries
+            if begun["found"] == len(manifest.entries):
+                missing = lacking(0)
+            elif begun["found"]:
+                missing = self.missing(manifest) or lacking(0)  # Nobody copies before all of it is there.
             sent = turn = 0
             while missing and turn < ROUNDS:
                 turn += 1
