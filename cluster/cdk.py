@@ -72,9 +72,9 @@ def execute_command(cli: Path, stack: str, change_set: str, assembly: Path) -> l
     return [str(cli), "deploy", stack, "--require-approval", "never", "--no-logs", *execute]
 
 
-def destroy_command(cli: Path, stack: str, overrides: Mapping[str, str]) -> list[str]:
+def destroy_command(cli: Path, stack: str, assembly: Path, overrides: Mapping[str, str]) -> list[str]:
     """Build the command that destroys; the task has asked already."""
-    return [str(cli), "destroy", stack, "--force", *context(overrides)]
+    return [str(cli), "destroy", stack, "--force", "--output", str(assembly), *context(overrides)]
 
 
 def bootstrap_command(cli: Path, account: str, region: str) -> list[str]:
@@ -184,9 +184,11 @@ def execute(
 def down(
     project: Path, stack: str, overrides: Mapping[str, str], tell: Callable[[str], None], *, aside: bool = False
 ) -> None:
-    """Destroy the stack."""
+    """Destroy the stack. Its templates lie in a place of their own, so that two clusters may go at the same time."""
     try:
-        run(destroy_command(find_cli(project), stack, overrides), project, "the destruction", aside=aside)
+        with tempfile.TemporaryDirectory(prefix="deepcdk-") as assembly:
+            command = destroy_command(find_cli(project), stack, Path(assembly), overrides)
+            run(command, project, "the destruction", aside=aside)
     except KeyboardInterrupt:
         tell("\nthe destruction may go on in CloudFormation: `fab status` shows it, `fab down` repeats it")
         raise

@@ -38,7 +38,9 @@ def test_overrides_reach_the_cli_as_context() -> None:
         "cdk", "deploy", "deepcdk", "--require-approval", "never", "--no-logs", "--method", "execute-change-set",
         "--change-set-name", "next", "--app", "/tmp/assembly",
     ]  # fmt: skip
-    assert cdk.destroy_command(cli, "deepcdk", {}) == ["cdk", "destroy", "deepcdk", "--force"]
+    assert cdk.destroy_command(cli, "deepcdk", assembly, {"workers": "4"}) == [
+        "cdk", "destroy", "deepcdk", "--force", "--output", "/tmp/assembly", "-c", "workers=4",
+    ]  # fmt: skip
 
 
 def test_this_python_comes_first_in_the_clis_path() -> None:
