@@ -50,11 +50,6 @@ class Report:
     findings: tuple[Finding, ...]
 
     @property
-    def bad_nodes(self) -> tuple[str, ...]:
-        """Return the nodes of which something is wrong, each once."""
-        return tuple(dict.fromkeys(finding.node for finding in self.findings if finding.node))
-
-    @property
     def summary(self) -> str:
         """Say in one line how it ended."""
         if not self.findings:

@@ -39,8 +39,8 @@ def environment(launch: Launch, inherited: Mapping[str, str], python: str, inter
         result["PATH"] = f"{Path(python).parent}:{result.get('PATH', os.defpath)}"
         if launch.keras == 2:
             result["TF_USE_LEGACY_KERAS"] = "1"
-        # The payload's guard speaks where Keras 3 would fail without a word.
-        paths = [f"{launch.payload_directory}/payload/guard", dict(launch.environment).get("PYTHONPATH", "")]
+        # payload.keras_traps speaks where Keras 3 would fail without a word.
+        paths = [f"{launch.payload_directory}/payload/keras_traps", dict(launch.environment).get("PYTHONPATH", "")]
         result |= {"PYTHONPATH": ":".join(filter(None, paths))}
         given = {name: value for name, value in launch.environment if name != "PYTHONPATH"}
         return result | {"PWD": launch.working_directory} | given

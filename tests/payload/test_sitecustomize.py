@@ -1,4 +1,4 @@
-"""Facts about the guard beside a user's program: Keras 3's silent trap is an error, and its errors are explained."""
+"""Facts about what stands by a user's program: Keras 3's silent trap is an error, and its errors are explained."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from payload.guard.sitecustomize import explain, is_keras_3
+from payload.keras_traps.sitecustomize import explain, is_keras_3
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -18,7 +18,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 def run(tmp_path: Path, program: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program as a rank, with stand-ins for the packages where the test made some."""
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
-    path = os.pathsep.join([str(PROJECT / "payload" / "guard"), str(tmp_path)])
+    path = os.pathsep.join([str(PROJECT / "payload" / "keras_traps"), str(tmp_path)])
     return subprocess.run(
         [sys.executable, tmp_path / "program.py"],
         env={
@@ -98,7 +98,7 @@ def test_outside_of_a_rank_it_does_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, "import sys; print(sys.excepthook is sys.__excepthook__)", HOROVOD_RANK="")
     assert done.stdout == "False\n"
     (tmp_path / "program.py").write_text("import sys; print(sys.excepthook is sys.__excepthook__)")
-    plain = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT / "payload" / "guard")}
+    plain = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT / "payload" / "keras_traps")}
     alone = subprocess.run(
         [sys.executable, tmp_path / "program.py"], env=plain, capture_output=True, text=True, check=True
     )

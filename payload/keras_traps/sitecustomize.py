@@ -82,7 +82,7 @@ class Watch(importlib.abc.MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                guard(module)
+                refuse_keras_3(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # this one loader's alone
         return spec
@@ -93,7 +93,7 @@ def is_keras_3(optimizer: object) -> bool:
     return any(kind.__module__.split(".")[0] == "keras" for kind in type(optimizer).__mro__)
 
 
-def guard(module: Any) -> None:
+def refuse_keras_3(module: Any) -> None:
     """Make the wrapping of an optimizer of Keras 3 an error."""
     create = module.create_distributed_optimizer
 
