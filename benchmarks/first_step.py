@@ -154,7 +154,8 @@ def measure(hosts: int, repeat: int) -> dict[str, object]:
     later = medians[OURS] - medians[BARE]
     kept = later <= promise_s(hosts)
     bound = f"at most {promise_s(hosts):g} s later: {'kept' if kept else 'NOT kept'}"
-    print(f"{hosts:3} hosts  fab train is {later:+.2f} s later than horovodrun, {bound}", flush=True)
+    apart = f"{abs(later):.2f} s {'later' if later > 0 else 'sooner'} than horovodrun"
+    print(f"{hosts:3} hosts  fab train is {apart}, {bound}", flush=True)
     print(f"{hosts:3} hosts  fab train on new nodes {field.first_s:.2f} s (one sample)", flush=True)
     return {"hosts": hosts, "medians": medians, "samples": samples, "first": field.first_s, "kept": kept}
 

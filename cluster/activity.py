@@ -15,6 +15,8 @@ from typing import Any, Final, TextIO
 
 QUIET_S: Final = 1.0
 """After so long without a word a task says what it is doing."""
+AGAIN_S: Final = 10.0
+"""After so long another plain line may follow the one before: a log is no place to be kept up to date."""
 LOOK_S: Final = 0.1
 
 
@@ -28,7 +30,7 @@ class StatusLine:
         self._doing: list[str] = []
         self._told: list[bool] = []
         """For each of what is being done, whether a plain line has told it."""
-        self._spoke_at = clock()
+        self._spoke_at, self._patience_s = clock(), QUIET_S
         self._live: Any = None
         self._thread: threading.Thread | None = None
 
@@ -71,19 +73,19 @@ class StatusLine:
             try:
                 yield
             finally:
-                self._spoke_at = self._clock()
+                self._spoke_at, self._patience_s = self._clock(), QUIET_S
 
     def look(self) -> None:
         """Tell what is being done where nothing was said for too long."""
         with self._lock:
-            if not self._doing or self._live is not None or self._clock() - self._spoke_at < QUIET_S:
+            if not self._doing or self._live is not None or self._clock() - self._spoke_at < self._patience_s:
                 return
             stream = self._stream()
             if stream.isatty() and os.environ.get("TERM") != "dumb":
                 self._show(stream)
             elif not self._told[-1]:
                 self._told[-1] = True
-                self._spoke_at = self._clock()
+                self._spoke_at, self._patience_s = self._clock(), AGAIN_S
                 with contextlib.suppress(OSError, ValueError):  # Nobody listens any more.
                     print(self._doing[-1], file=stream, flush=True)
 
@@ -125,6 +127,16 @@ class StatusLine:
         if self._live is not None:
             live, self._live = self._live, None
             live.stop()
+
+
+@contextlib.contextmanager
+def interruptible(then: str, tell: Callable[[str], None]) -> Iterator[None]:
+    """Tell on Ctrl-C in the block what goes on without it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell(then)
+        raise
 
 
 LINE: Final = StatusLine(lambda: sys.stderr)

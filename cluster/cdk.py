@@ -185,6 +185,7 @@ def down(
     project: Path, stack: str, overrides: Mapping[str, str], tell: Callable[[str], None], *, aside: bool = False
 ) -> None:
     """Destroy the stack. Its templates lie in a place of their own, so that two clusters may go at the same time."""
+    tell(f"destroying stack {stack}")
     try:
         with tempfile.TemporaryDirectory(prefix="deepcdk-") as assembly:
             command = destroy_command(find_cli(project), stack, Path(assembly), overrides)

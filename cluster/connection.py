@@ -230,9 +230,13 @@ def open_connection(
     through: Tunnel | None = None,
 ) -> Master:
     """Open the connection, or raise ConnectionFailedError that says what to do; `through` is closed with it."""
+    import logging
+
     import fabric
     import paramiko
 
+    # What its thread makes of a connection that breaks or is interrupted is told here, by us.
+    logging.getLogger("paramiko").addHandler(logging.NullHandler())
     options: dict[str, Any] = {"pkey": load_key(key), "allow_agent": False, "look_for_keys": False} if key else {}
     patience_s = tunnel.BANNER_S if through else CONNECT_TIMEOUT_S
     if through:

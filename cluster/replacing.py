@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from cluster import inventory as stock
-from cluster.activity import doing
+from cluster.activity import doing, interruptible
 from cluster.aws import aws_errors
 from cluster.capacity import POLL_S, read_nodes
 from cluster.connection import Master
@@ -103,7 +103,8 @@ def replace(
             InstanceId=instance.id, ShouldDecrementDesiredCapacity=False
         )
     timeout_s = session.config.ready_timeout_min * 60.0 + GONE_TIMEOUT_S
-    new = wait_joined(session, master, instance.id, {i.id for i in before}, timeout_s=timeout_s, tell=tell)
+    with interruptible("\nits group replaces it all the same; `fab status` shows the new one", tell):
+        new = wait_joined(session, master, instance.id, {i.id for i in before}, timeout_s=timeout_s, tell=tell)
     return Replaced(
         node=name,
         instance=instance.id,

@@ -8,6 +8,7 @@ from typing import Any
 
 from cluster import capacity, shrinking
 from cluster import inventory as stock
+from cluster.activity import interruptible
 from cluster.connection import Master
 from cluster.errors import LiveRunError, UsageError
 from cluster.price import shown, total_per_hour
@@ -76,9 +77,10 @@ def scale(
     removed: tuple[shrinking.Leaver, ...] = ()
     if wanted < len(there):
         removed, stopped = _shrink(session, master, supervisor, wanted, yes=yes, force=force, tell=tell)
-        nodes = shrinking.wait_gone(
-            session.aws, master, session.stack, removed, tell=_once(tell, "nodes still leaving: {}")
-        )
+        with interruptible("\nthe nodes end all the same; `fab status` shows what is left", tell):
+            nodes = shrinking.wait_gone(
+                session.aws, master, session.stack, removed, tell=_once(tell, "nodes still leaving: {}")
+            )
     else:
         if found.desired_workers > wanted:
             # It wants more than it has come to have, and more than it is to have: nothing runs that would end.

@@ -30,7 +30,7 @@ class BusyNodesError(DeepcdkError):
     def __init__(self, wanted: int, run_id: str, busy: Collection[str], lowest: int) -> None:
         self.wanted, self.run_id, self.busy, self.lowest = wanted, run_id, tuple(busy), lowest
         super().__init__(
-            f"{wanted} nodes would take some from run {run_id}, which is live on {', '.join(self.busy)}",
+            f"a group of {wanted} would take nodes from run {run_id}, which is live on {', '.join(self.busy)}",
             remedy=f"give --nodes {lowest}, wait for the run's end, or give --force: "
             "the run is then stopped first, with a checkpoint",
         )

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import importlib.metadata
 import json
 import platform
 import shutil
@@ -128,6 +127,8 @@ def versions() -> tuple[tuple[str, str], ...]:
 
     Not the kernel's, nor Python's third number: an image that is a week newer differs in them, and does no harm.
     """
+    import importlib.metadata  # Each command of the supervisor imports this module, and none asks for versions.
+
     found = [("python", ".".join(platform.python_version_tuple()[:2]))]
     for name in DISTRIBUTIONS:
         try:

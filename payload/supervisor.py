@@ -168,10 +168,12 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "remove":
             print(json.dumps(afterlife.remove(runs, resolve(runs, options.run))))
         case "follow":
-            for message in watch.follow(resolve(runs, options.run), options.from_line, log_from=options.log_from):
+            nap = watch.listened(sys.stdout.fileno())
+            for message in watch.follow(resolve(runs, options.run), options.from_line, nap, log_from=options.log_from):
                 print(json.dumps(message), flush=True)
         case "logs":
-            for line in watch.log_lines(resolve(runs, options.run), following=options.follow, rank=options.rank):
+            nap, directory = watch.listened(sys.stdout.fileno()), resolve(runs, options.run)
+            for line in watch.log_lines(directory, following=options.follow, rank=options.rank, sleep=nap):
                 print(line, flush=options.follow)
         case "stop":
             directory = resolve(runs, options.run)

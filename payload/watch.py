@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import select
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,21 @@ from payload.turns import Queue
 POLL_S: Final = 0.2
 HEARTBEAT_S: Final = 5.0
 """A reader who hears nothing for a few of these knows that the connection is dead."""
+
+
+def listened(descriptor: int) -> Callable[[float], None]:
+    """Return a sleep that raises BrokenPipeError once nobody reads what is written to a descriptor.
+
+    Who only waits for something to tell writes nothing, and would never notice.
+    """
+    poll = select.poll()
+    poll.register(descriptor, 0)  # The end of the reader is told in any case.
+
+    def sleep(seconds: float) -> None:
+        if poll.poll(seconds * 1000):
+            raise BrokenPipeError("the reader has gone")
+
+    return sleep
 
 
 class Tail:

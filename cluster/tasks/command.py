@@ -11,6 +11,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import task
 
 from cluster import fanout
+from cluster.activity import aside, doing
 from cluster.capacity import parse_nodes_argument
 from cluster.errors import UsageError
 from cluster.session import Session
@@ -61,7 +62,9 @@ def run(
     )
     with session.connect() as connection:
         shown = None if json else fanout.Prefixer(_write, coloured=_coloured())
-        results = fanout.run(connection, session.control(connection), request, shown)
+        directory = session.control(connection)
+        with doing("waiting for the command", plain=False):
+            results = fanout.run(connection, directory, request, shown)
     failed = [result.name for result in results if result.failed]
     if json:
         document = {"command": command, "failed": failed, "hosts": [result.to_document() for result in results]}
@@ -73,7 +76,8 @@ def run(
 
 
 def _write(stream: str, line: str) -> None:
-    print(line, file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
+    with aside():
+        print(line, file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
 
 
 def _coloured() -> bool:

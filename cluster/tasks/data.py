@@ -12,6 +12,7 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from cluster import gauge
+from cluster.activity import doing
 from cluster.errors import DeepcdkError, UsageError
 from cluster.session import Session
 from cluster.source import Reading, is_bucket, parse_name, survey
@@ -62,7 +63,8 @@ def stage_data(
     if sharded and to == "shared":
         raise UsageError("--sharded", None, "is for --to local: every node sees the whole shared file system")
     chosen = parse_name(name, source)
-    found = None if is_bucket(source) else survey(source, follow_links=follow_links)
+    with doing(f"looking at what is in {source}"):
+        found = None if is_bucket(source) else survey(source, follow_links=follow_links)
     session = Session(PROJECT, set_, key=key)
     terminal = sys.stdout.isatty() and not json
     reports, sent = None, 0

@@ -11,6 +11,7 @@ from invoke.tasks import task
 from cluster import archive as archives
 from cluster import fetch as fetching
 from cluster import report
+from cluster.activity import interruptible
 from cluster.errors import DeepcdkError, LiveRunError, NoStackError, UsageError
 from cluster.launch import parse_whole
 from cluster.session import Session, confirm
@@ -108,7 +109,9 @@ def stop(
     session = Session(PROJECT, set_, key=key)
     grace_s = 0 if force else parse_whole("--grace", grace, lowest=0)
     with session.connect() as master:
-        state = session.supervisor(master).stop(run, grace_s)
+        supervisor = session.supervisor(master)
+        with interruptible("\nthe run was asked to stop all the same; `fab runs` shows when it has", remark):
+            state = supervisor.stop(run, grace_s)
     if json:
         say(json_format.dumps(state, indent=1))
         return

@@ -14,7 +14,7 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from cluster import fanout, origin
-from cluster.activity import doing
+from cluster.activity import doing, interruptible
 from cluster.capacity import parse_nodes_argument
 from cluster.errors import LiveRunError
 from cluster.fanout import words_after_dashes
@@ -47,7 +47,7 @@ from cluster.tasks.terms import (
     tell,
     teller,
 )
-from cluster.tasks.watching import ask_ahead, caution, finish, leave, say_turn
+from cluster.tasks.watching import ask_ahead, caution, finish, leave, may_have_begun, say_turn
 from cluster.variables import parse_environment, read_secrets
 from cluster.watching import watch
 from payload.fanout import Request
@@ -232,7 +232,8 @@ def train(
         caution(bounded.result(), inform)
         spec = specified(found, min(count, len(workers(found))))
         order = Order(launch=spec, origin=origin.of(session, spec, roots.result()))
-        position = supervisor.start(order, secrets, queue=queue)
+        with interruptible(may_have_begun(spec.run_id), inform):
+            position = supervisor.start(order, secrets, queue=queue)
         say_turn(spec.run_id, position, inform)
         inform(f"run {spec.run_id}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
         if follow and not detach:

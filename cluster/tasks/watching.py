@@ -15,6 +15,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import task
 
 from cluster import bounds, origin
+from cluster.activity import interruptible
 from cluster.ahead import Ahead
 from cluster.capacity import parse_nodes_argument
 from cluster.errors import DeepcdkError, LiveRunError
@@ -126,7 +127,8 @@ def resume(
         again = resumed(before, ready, choose_hosts(ready, count), other_ranks=wanted > 0)
         spec = dataclasses.replace(again, preflight=preflight)
         order = Order(launch=spec, origin=origin.of(session, spec, roots.result()))
-        answer = supervisor.resume(order, secrets, queue=queue)
+        with interruptible(may_have_begun(run_id), tell):
+            answer = supervisor.resume(order, secrets, queue=queue)
         say_turn(run_id, answer["position"], tell)
         since = beginning(spec, answer["checkpoints"])
         tell(f"run {run_id} goes on {since}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
@@ -142,6 +144,11 @@ def say_turn(run_id: str, position: int | None, tell: Callable[[str], None]) -> 
         tell(f"run {run_id} waits at place {position} in the queue; `fab stop --run {run_id}` takes it out")
 
 
+def may_have_begun(run_id: str) -> str:
+    """Say what has become of a run whose start was interrupted."""
+    return f"\nrun {run_id} may have begun; `fab attach --run {run_id}` shows it, `fab stop --run {run_id}` ends it"
+
+
 def leave(run_id: str, position: int | None, *, json: bool) -> None:
     """Say of a run that nobody watches how it can be watched."""
     teller(json=json)(f"it goes on by itself; watch it with `fab attach --run {run_id}`")
@@ -155,7 +162,8 @@ def finish(session: Session, run_id: str, watched: Callable[[], Picture], *, jso
         picture = watched()
     except KeyboardInterrupt:
         remedy = f"  `fab attach --run {run_id}` watches it again, `fab stop --run {run_id}` ends it"
-        raise Exit(f"\nno longer watching; run {run_id} goes on\n{remedy}", code=130) from None
+        said = f"\nno longer watching; run {run_id} goes on\n{remedy}"
+        raise Exit(fitted(said, sys.stderr), code=130) from None
     usd_per_hour = session.usd_per_hour(wait_s=0.0)
     text, failed = describe_end(picture, usd_per_hour)
     if json:

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from cluster.activity import StatusLine
+from cluster.activity import StatusLine, interruptible
 
 
 class Terminal(io.StringIO):
@@ -50,6 +50,16 @@ def test_without_a_terminal_each_long_activity_is_one_plain_line(clock: Clock) -
                 clock.now += 0.2
                 line.look()
     assert stream.getvalue() == "connecting\nasking\n"
+
+
+def test_without_a_terminal_a_line_is_not_followed_by_another_at_once(clock: Clock) -> None:
+    stream = io.StringIO()
+    line = StatusLine(lambda: stream, clock)
+    for number in range(5):
+        with line.doing(f"step {number}"):
+            clock.now += 1.5
+            line.look()
+    assert stream.getvalue() == "step 0\n"
 
 
 def test_short_activities_that_add_up_to_silence_are_told(clock: Clock) -> None:
@@ -109,3 +119,12 @@ def test_a_dumb_terminal_gets_the_plain_line(clock: Clock, monkeypatch: pytest.M
         clock.now += 1.1
         line.look()
     assert stream.getvalue() == "connecting\n"
+
+
+def test_ctrl_c_tells_what_goes_on_and_ends_the_task_all_the_same() -> None:
+    told: list[str] = []
+    with pytest.raises(KeyboardInterrupt), interruptible("the run goes on", told.append):
+        raise KeyboardInterrupt
+    with interruptible("never told", told.append):
+        pass
+    assert told == ["the run goes on"]

@@ -54,7 +54,7 @@ def test_nodes_of_a_live_run_stay() -> None:
 
 def test_without_consent_no_node_of_a_live_run_goes() -> None:
     busy = {"one": ["deeplearning-worker1", "deeplearning-worker2"]}
-    with pytest.raises(BusyNodesError, match="would take some from run one") as caught:
+    with pytest.raises(BusyNodesError, match="would take nodes from run one") as caught:
         choose(TWELVE, NODES, busy, 1, force=False)
     assert "--nodes 2" in caught.value.remedy
     assert names(choose(TWELVE, NODES, busy, 1, force=True))[-1] == "worker2"

@@ -25,6 +25,10 @@ DOCUMENTS = (
     (("doctor", "--json"), {"findings"}),
     (("push", "--json"), {"name", "directory", "uploaded_bytes", "files", "bytes", "seconds"}),
     (("ssh-config", "--json"), {"config", "known_hosts", "included", "hosts"}),
+    (
+        ("replace", "worker2", "--yes", "--json"),
+        {"node", "instance", "new_node", "new_instance", "seconds", "stopped_run"},
+    ),
     (("scale", "2", "--json"), {"before", "after", "added", "removed", "stopped_run", "nodes"}),
     (("train", "--dry-run", "--json"), {"dry_run"}),
     (("attach", "RUN", "--json"), RUN),
@@ -41,7 +45,8 @@ def run_id(cluster: EmbeddedCloud) -> Iterator[str]:
     assert (set(document), document["state"]) == (RUN, "succeeded")
     run_id = str(document["run_id"])
     yield run_id
-    cluster.fab("rm", run_id, "--yes", "--json")
+    removed = json.loads(cluster.fab("rm", run_id, "--yes", "--json").stdout)
+    assert (set(removed), removed["run_id"]) == ({"run_id", "files", "bytes"}, run_id)
 
 
 @pytest.mark.parametrize(("words", "keys"), DOCUMENTS, ids=lambda value: value[0] if isinstance(value, tuple) else "")

@@ -87,7 +87,7 @@ def test_a_dead_node_is_replaced_and_forgotten(own: EmbeddedCloud) -> None:
     assert survivors.items() <= registered(own).items()
 
 
-def test_a_spot_worker_that_is_taken_back_heeds_the_notice_and_is_replaced(own: EmbeddedCloud) -> None:
+def test_a_spot_worker_that_is_taken_back_heeds_the_notice_and_is_replaced(own: EmbeddedCloud, tmp_path: Path) -> None:
     before = set(registered(own))
     own.fab("up", "--yes", "--set", "worker_volume_gib=120", "--set", "spot=true")
     assert set(registered(own)) == before, "what runs stays as it was bought"
@@ -96,18 +96,30 @@ def test_a_spot_worker_that_is_taken_back_heeds_the_notice_and_is_replaced(own: 
     (spot,) = set(registered(own)) - before
     refused = own.localcloud("interrupt", next(iter(before)), check=False)
     assert "only spot instances are interrupted" in refused.stderr
+    (tmp_path / "empty").touch()
+    waiting = ("--payload", str(tmp_path), "--entry", "sleep 600", "--skip-preflight", "--detach", "--yes")
+    started = json.loads(own.fab("train", "--nodes", str(len(before) + 1), *waiting, "--json").stdout)
+
+    def run() -> dict[str, str]:
+        return dict(json.loads(own.fab("show", "--run", started["run_id"], "--json").stdout)["state"])
+
+    assert eventually(lambda: run()["state"] == "running", within_s=60), run()
+    name = registered(own)[spot]
     own.localcloud("interrupt", spot, "--notice", "12")
     assert eventually(lambda: spot not in {i["InstanceId"] for i in own.instances("worker")}, within_s=60)
     (master,) = own.instances("master")
     told = own.localcloud("exec", master["InstanceId"], "--", "cat", f"/mnt/efs/.cluster/leaving/{spot}").stdout
     assert "EC2 takes this spot instance back" in told
+    assert eventually(lambda: run()["state"] == "failed", within_s=30), run()
+    remedy = f"`fab resume {started['run_id']}` goes on once its group has put another in its place"
+    assert run()["reason"] == f"{name} leaves the cluster (EC2 takes this spot instance back); {remedy}"
     assert eventually(lambda: len(registered(own)) == len(before) + 1 and spot not in registered(own), within_s=90)
 
 
 def test_a_full_shared_disk_ends_the_push_with_a_clear_error(own: EmbeddedCloud) -> None:
     (master,) = own.instances("master")
     exec_ = ("exec", master["InstanceId"], "--")
-    own.localcloud(*exec_, "sh", "-c", "cat /dev/zero >/mnt/efs/ballast 2>/dev/null; true")
+    own.localcloud(*exec_, "sh", "-c", "rm -rf /mnt/efs/payloads/*; cat /dev/zero >/mnt/efs/ballast 2>/dev/null; true")
     try:
         done = own.fab("push", check=False)
     finally:
@@ -120,7 +132,9 @@ def test_a_full_shared_disk_ends_the_push_with_a_clear_error(own: EmbeddedCloud)
 
 
 def test_destroy_leaves_no_instance_and_no_stack(own: EmbeddedCloud) -> None:
-    own.fab("down", "--yes")
+    destroyed = json.loads(own.fab("down", "--yes", "--json").stdout)
+    assert (destroyed["stack"], destroyed["stopped_run"]) == ("deepcdk", "")
+    assert {(each["type"], each["kept"]) for each in destroyed["data"]} >= {("AWS::S3::Bucket", False)}
     stacks = own.aws("cloudformation", "describe-stacks")["Stacks"]
     assert [stack["StackName"] for stack in stacks] == ["CDKToolkit"]
     assert own.instances("master") == own.instances("worker") == []

@@ -18,6 +18,7 @@ SETTINGS = (
     "node_metrics=true",
     "metrics_interval_s=1",
     "dashboard=true",
+    "budget_usd=1000",
 )
 
 
@@ -70,3 +71,9 @@ def test_the_dashboard_is_kept_with_every_reference_filled_in(told: EmbeddedClou
     text = json.dumps(json.loads(body))
     assert "Token[" not in text
     assert all(name in text for name in log_groups(told))
+
+
+def test_a_budget_that_holds_nobody_back_has_nothing_to_release(told: EmbeddedCloud) -> None:
+    done = told.laptop("fab", "release", "--json", "--set", "name=told")
+    assert json.loads(done.stdout) == {"stack": "told", "released": False}
+    assert "the budget holds no workers back" in done.stderr

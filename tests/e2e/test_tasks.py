@@ -60,7 +60,7 @@ def test_ctrl_c_ends_the_command_on_all_nodes(cluster: EmbeddedCloud) -> None:
     script = "echo up; exec sleep 4242"
     running = subprocess.Popen(
         [*command, "--", "sh", "-c", script],
-        cwd=demo.ROOT, env=demo.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=demo.ROOT, env=demo.environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     assert running.stdout is not None
     assert sorted(running.stdout.readline() for _ in range(2)) == ["worker1 | up\n", "worker2 | up\n"]
@@ -119,9 +119,11 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes(cluster: Embed
     before = json.loads(cluster.fab("show", "--run", stopped, "--json").stdout)
     assert (before["state"]["state"], len(before["checkpoints"]) > 0) == ("stopped", True)
     many = cluster.fab("resume", "--run", stopped, "--nodes", "99", "--detach", check=False)
-    assert (many.returncode, "--nodes 99: must be a whole number from 1 to" in many.stderr) == (1, True)
-    said = cluster.fab("resume", "--run", stopped, "--nodes", "1", "--detach").stdout
-    assert f"goes on from {before['checkpoints'][-1]}: 1 ranks on deeplearning-worker1" in said
+    assert (many.returncode, "--nodes = 99: must be a whole number from 1 to" in many.stderr) == (1, True)
+    resumed = cluster.fab("resume", "--run", stopped, "--nodes", "1", "--detach", "--json")
+    assert f"goes on from {before['checkpoints'][-1]}: 1 ranks on deeplearning-worker1" in resumed.stderr
+    document = json.loads(resumed.stdout)
+    assert (document["run_id"], document["state"], document["position"]) == (stopped, "starting", None)
     try:
 
         def beyond() -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from payload.owner import Owner
 from payload.runs import RunDirectory, Runs, State
-from payload.watch import Tail, follow, log_lines, of_rank, summary
+from payload.watch import Tail, follow, listened, log_lines, of_rank, summary
 
 
 @pytest.fixture
@@ -119,3 +119,18 @@ def test_the_report_on_the_nodes_is_told_once_and_not_again_to_who_comes_back(di
         assert len(messages) == told
     directory.preflight.write_text("{")
     assert not [message for message in follow(directory) if message["type"] == "preflight"]
+
+
+def test_who_only_waits_notices_that_its_reader_has_gone() -> None:
+    reading, writing = os.pipe()
+    sleep = listened(writing)
+    sleep(0.01)
+    os.close(reading)
+    with pytest.raises(BrokenPipeError):
+        sleep(60.0)
+    os.close(writing)
+
+
+def test_a_file_is_always_listened_to(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as file:
+        listened(file.fileno())(0.01)

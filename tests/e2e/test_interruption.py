@@ -1,0 +1,113 @@
+"""Ctrl-C on every task that connects: status 130, a line of words, and nothing of it left on the master."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.e2e.conftest import EmbeddedCloud, eventually
+from tools import demo
+
+SSH: Final = ":0016"
+ESTABLISHED: Final = "01"
+AT_ONCE: Final = 4
+"""So many tasks are interrupted side by side: each takes a second of one core before it connects."""
+# Without --yes: a task that is not interrupted in time asks a question, and nobody answers.
+TASKS: Final[tuple[tuple[str, ...], ...]] = (
+    ("attach",),
+    ("down", "--force"),
+    ("fetch",),
+    ("logs", "--follow"),
+    ("notebook", "--no-browser"),
+    ("push",),
+    ("replace", "worker2"),
+    ("resume",),
+    ("rm", "none", "--yes"),
+    ("runs", "--json"),
+    ("scale", "1"),
+    ("show",),
+    ("ssh-config",),
+    ("ssh",),
+    ("stage-data", __file__),
+    ("status", "--load"),
+    ("stop",),
+    ("tensorboard", "--no-browser"),
+    ("train", "--yes"),
+    ("run", "--", "sleep", "4243"),
+)
+
+
+def connected(pid: int) -> bool:
+    """Tell whether a process has a connection to an SSH server."""
+    try:
+        sockets = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+        rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    except OSError:  # It has ended.
+        return False
+    return any(f"socket:[{row[9]}]" in sockets for row in rows if row[2].endswith(SSH) and row[3] == ESTABLISHED)
+
+
+def interrupt(cloud: EmbeddedCloud, words: tuple[str, ...], when: Callable[[int], bool]) -> tuple[int, str]:
+    """Start a task as a terminal does, interrupt it as a terminal does; return its status and what it said."""
+    at = words.index("--") if "--" in words else len(words)
+    task = ("fab", *words[:at], *demo.settings(2), *words[at:])
+    process = subprocess.Popen(
+        demo.localcloud("run", "--name", cloud.name, "--", *task),
+        cwd=demo.ROOT, env=demo.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not when(process.pid) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return process.returncode, output
+
+
+@pytest.fixture(scope="module")
+def ended(cluster: EmbeddedCloud) -> dict[tuple[str, ...], tuple[int, str]]:
+    """Interrupt each task as soon as it is connected; return each one's status and words."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(zip(TASKS, pool.map(lambda words: interrupt(cluster, words, connected), TASKS), strict=True))
+
+
+@pytest.mark.parametrize("words", TASKS, ids=lambda words: words[0])
+def test_ctrl_c_ends_a_connected_task_with_a_line_of_words(
+    ended: dict[tuple[str, ...], tuple[int, str]], words: tuple[str, ...]
+) -> None:
+    status, output = ended[words]
+    assert (status, output.splitlines()[-1:]) == (130, ["interrupted"]), output
+    assert "Traceback" not in output
+    assert len([line for line in output.splitlines() if line]) <= 4, output
+
+
+def test_nothing_of_an_interrupted_task_is_left_on_the_master_and_nothing_was_done(
+    cluster: EmbeddedCloud, ended: dict[tuple[str, ...], tuple[int, str]]
+) -> None:
+    (master,) = cluster.instances("master")
+    look = ("exec", master["InstanceId"], "--", "pgrep", "--full", "--list-full", r"payload\.|sleep 4243|tensorboard")
+    assert eventually(lambda: not cluster.localcloud(*look, check=False).stdout, within_s=15), cluster.localcloud(
+        *look, check=False
+    ).stdout
+    assert len(cluster.instances("worker")) == 2
+
+
+def test_ctrl_c_on_a_plan_leaves_no_change_set(cluster: EmbeddedCloud) -> None:
+    def compares(pid: int) -> bool:
+        children = Path(f"/proc/{pid}/task/{pid}/children")
+        return children.exists() and bool(children.read_text().split())
+
+    status, output = interrupt(cluster, ("up", "--plan", "--set", "worker_volume_gib=120"), compares)
+    assert (status, output.splitlines()[-1:], "Traceback" in output) == (130, ["interrupted"], False), output
+    assert cluster.aws("cloudformation", "list-change-sets", "--stack-name", "deepcdk")["Summaries"] == []
