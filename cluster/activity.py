@@ -32,6 +32,7 @@ class StatusLine:
         """For each of what is being done, whether a plain line has told it."""
         self._spoke_at, self._patience_s = clock(), QUIET_S
         self._live: Any = None
+        self._displays = 0
         self._thread: threading.Thread | None = None
 
     @contextlib.contextmanager
@@ -75,10 +76,27 @@ class StatusLine:
             finally:
                 self._spoke_at, self._patience_s = self._clock(), QUIET_S
 
+    def give_way(self) -> None:
+        """Be silent while a display of the task's own holds the terminal, until `take_over`."""
+        with self._lock:
+            self._hide()
+            self._displays += 1
+
+    def take_over(self) -> None:
+        """Tell again, for a display has ended."""
+        with self._lock:
+            self._displays -= 1
+            self._spoke_at = self._clock()
+
     def look(self) -> None:
         """Tell what is being done where nothing was said for too long."""
         with self._lock:
-            if not self._doing or self._live is not None or self._clock() - self._spoke_at < self._patience_s:
+            if (
+                self._displays
+                or not self._doing
+                or self._live is not None
+                or self._clock() - self._spoke_at < self._patience_s
+            ):
                 return
             stream = self._stream()
             if stream.isatty() and os.environ.get("TERM") != "dumb":

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from cluster.activity import LINE
 from cluster.follow import Display, Picture
 
 PLAIN_STEP_S: Final = 5.0
@@ -168,11 +169,13 @@ class LiveDisplay:
         self._live.console.print(text, markup=False, highlight=False)
 
     def __enter__(self) -> LiveDisplay:
+        LINE.give_way()
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
+        LINE.take_over()
 
 
 def make(*, terminal: bool, write: Callable[[str], None], usd_per_hour: float | None) -> LiveDisplay | PlainDisplay:

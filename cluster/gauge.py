@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from cluster.activity import LINE
+
 EVERY_S: Final = 5.0
 """Seconds between two plain lines."""
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
@@ -102,6 +104,7 @@ class LiveGauge:
             self._progress.update(self._task, completed=self._size)
 
     def __enter__(self) -> LiveGauge:
+        LINE.give_way()
         self._progress.start()
         return self
 
@@ -109,6 +112,7 @@ class LiveGauge:
         if not any(failure):
             self._end()
         self._progress.stop()
+        LINE.take_over()
 
 
 def make(*, terminal: bool, write: Callable[[str], None]) -> LiveGauge | PlainGauge:

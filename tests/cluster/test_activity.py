@@ -100,6 +100,20 @@ def test_on_a_terminal_a_spinner_comes_and_goes_without_a_trace(clock: Clock) ->
     assert text == f"{before}said\n"
 
 
+def test_while_a_display_holds_the_terminal_the_line_is_silent(clock: Clock) -> None:
+    stream = Terminal()
+    line = StatusLine(lambda: stream, clock)
+    line.give_way()
+    with line.doing("connecting again"):
+        clock.now += 5.0
+        line.look()
+        assert stream.getvalue() == ""
+        line.take_over()
+        clock.now += 1.1
+        line.look()
+        assert "connecting again" in stream.getvalue()
+
+
 def test_an_error_leaves_no_spinner_behind(clock: Clock) -> None:
     stream = Terminal()
     line = StatusLine(lambda: stream, clock)
