@@ -129,7 +129,7 @@ class StatusLine:
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._live.start()
+        self._live.start(refresh=True)
 
     def _spinner(self) -> Any:
         from rich.spinner import Spinner
