@@ -196,7 +196,8 @@ def measure_push(
         ahead = {name: statistics.median(taken) for name, taken in samples.items() if name != OURS}
         ours = statistics.median(samples[OURS])
         for name, theirs in ahead.items():
-            book.judge(f"{what}, {hosts} hosts: ahead of {name}", ours < theirs, f"{theirs / ours:.2f} times as fast")
+            how = "that was ended" if theirs == float("inf") else f"{theirs / ours:.2f} times as fast"
+            book.judge(f"{what}, {hosts} hosts: ahead of {name}", ours < theirs, how)
         command = chosen[0].push(fleet, Path(directory) / str(options.files))
         clean(fleet)
         output_of(laptop(*command))
@@ -218,15 +219,15 @@ def measure_again(book: Book, hosts: int, what: str, command: Sequence[str], rep
         book.judge(promise, found <= UNCHANGED_S, f"{found:.2f} s")
 
 
-def measure_commands(book: Book, fleet: Fleet, chosen: Sequence[Tool], repeat: int) -> None:
+def measure_commands(book: Book, fleet: Fleet, chosen: Sequence[Tool], options: argparse.Namespace) -> None:
     """Run `true` on all hosts, and push the unchanged payload."""
     hosts = len(fleet.hosts)
     clean(fleet)
     taken: dict[str, list[float]] = {tool.name: [] for tool in chosen if tool.command}
-    for _ in range(repeat):
+    for _ in range(options.repeat):
         for tool in chosen:
-            if tool.command:
-                taken[tool.name].append(round(time_of(tool.command(fleet)), 3))
+            if tool.command and float("inf") not in taken[tool.name]:
+                taken[tool.name].append(round(time_of(tool.command(fleet), options.limit), 3))
     book.keep("run true", hosts, taken)
     for name in taken:
         if name != OURS:
@@ -234,7 +235,7 @@ def measure_commands(book: Book, fleet: Fleet, chosen: Sequence[Tool], repeat: i
             promise = f"run true, {hosts} hosts: within {COMMAND_RATIO} times {name}"
             book.judge(promise, ratio <= COMMAND_RATIO, f"{ratio:.2f} times")
     output_of(laptop("fab", "push", *fleet.settings))
-    measure_again(book, hosts, "fab push", ["fab", "push", *fleet.settings], repeat)
+    measure_again(book, hosts, "fab push", ["fab", "push", *fleet.settings], options.repeat)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -247,7 +248,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--files", type=int, default=2000, help="files of each amount (default 2000)")
     parser.add_argument("--repeat", type=int, default=3, help="samples of each figure (default 3)")
     parser.add_argument("--only", nargs="+", metavar="TOOL", help="these tools alone, beside ours")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a push is ended (default 300)")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds after which one is ended (default 300)")
     parser.add_argument("--peers", type=Path, default=demo.ROOT / ".peers", help="environment of the others' tools")
     parser.add_argument("--output", type=Path, help="write samples and machine here, as JSON")
     options = parser.parse_args(argv)
@@ -267,13 +268,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         with fleet_of(hosts) as fleet:
             for amount in options.megabytes:
                 measure_push(book, fleet, chosen, pushed(amount, options.files), amount, options)
-            measure_commands(book, fleet, chosen, options.repeat)
+            measure_commands(book, fleet, chosen, options)
     for amount in options.megabytes:
         book.judge_bytes(pushed(amount, options.files))
     if options.output:
         machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
-        document = {"machine": machine, "figures": book.figures, "verdicts": book.verdicts}
-        options.output.write_text(json.dumps(document, indent=2) + "\n")
+        document = {"machine": machine, "limit_s": options.limit, "figures": book.figures, "verdicts": book.verdicts}
+        text = json.dumps(document, indent=2).replace("Infinity", "null")  # ended after the limit
+        options.output.write_text(f"{text}\n")
     return 0 if all(verdict["kept"] for verdict in book.verdicts) else 1
 
 

@@ -25,26 +25,19 @@ def check(shelf: Shelf, entries: Sequence[Entry], emit: Emit) -> None:
     emit({"done": {"files": len(entries)}})
 
 
-def copy(shared: Shelf, local: Shelf, entries: Sequence[Entry], part: Sequence[Entry], source: str, emit: Emit) -> None:
+def copy(shared: Shelf, local: Shelf, wanted: Manifest, part: Sequence[Entry], emit: Emit) -> None:
     """Bring these files from the shared file system to this node, and read them all; read `part` of them there as well.
 
     What is missing there, or has other bytes, is told; this node's copy is then left unfinished.
     """
     with local.locked():
         before, is_new = _hashes_before(local), not local.directory.exists()
-        wanted = Manifest.of(entries, source)
         foreign = local.begin(wanted)
-        meter, came, lacking = Meter(emit, entries), set[str](), list[Entry]()
-        to_check, wanted_paths = {entry.path for entry in part}, set(wanted.by_path())
+        entries, to_check = wanted.by_path(), {entry.path for entry in part}
+        meter, came, lacking = Meter(emit, wanted.entries), set[str](), list[Entry]()
 
         def is_here(entry: Entry) -> bool:
             return not is_new and is_as_listed(local.place(entry), entry)
-
-        shared.look_anew(entries)
-        for entry, data in pack.read(shared, wanted.by_path()):
-            if not is_here(entry):
-                local.put_bytes(entry, data, compared=True)
-                came.add(entry.path)
 
         def settle(entry: Entry) -> tuple[Entry, bool, bool]:
             """Return whether the file was copied now, and whether the shared file system lacks it."""
@@ -60,21 +53,28 @@ def copy(shared: Shelf, local: Shelf, entries: Sequence[Entry], part: Sequence[E
                 return entry, False, True
             return entry, True, False
 
-        for entry, is_copied, is_lacking in each(settle, wanted.entries):
+        shared.look_anew(wanted.entries)
+        for entry, data in pack.read(shared, entries):
+            if not is_here(entry):
+                local.put_bytes(entry, data, compared=True)
+                came.add(entry.path)
+                if entry.path not in to_check:
+                    meter.add(entry)
+        rest = [entry for entry in wanted.entries if entry.path not in came or entry.path in to_check]
+        for entry, is_copied, is_lacking in each(settle, rest):
             meter.add(entry)
             if is_copied:
                 came.add(entry.path)
             if is_lacking:
                 lacking.append(entry)
-        elsewhere = [entry for entry in part if entry.path not in wanted_paths]
+        elsewhere = [entry for entry in part if entry.path not in entries]
         lacking += [entry for entry, is_missing in shared.missing(elsewhere) if is_missing]
         meter.end()
         if not lacking:
-            local.finish(wanted)
-    mended = [entry.path for entry in wanted.entries if entry.path in came and before.get(entry.path) == entry.sha256]
-    name_paths(emit, "damaged", mended)
+            local.settle()
+    name_paths(emit, "damaged", [path for path in sorted(came) if before.get(path) == entries[path].sha256])
     _name_missing(shared, lacking, emit)
-    emit({"done": account(wanted, sum(entry.size for entry in wanted.entries if entry.path in came), foreign)})
+    emit({"done": account(wanted, sum(entries[path].size for path in came), foreign)})
 
 
 def _name_missing(shared: Shelf, missing: Sequence[Entry], emit: Emit) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import functools
 import hashlib
 import heapq
 import json
@@ -95,8 +96,10 @@ class Manifest:
             if entry.path in seen:
                 raise ManifestError(f"path {entry.path!r}: stands there twice")
             seen.add(entry.path)
-            parts = entry.path.split("/")
-            folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
+            folder = entry.path.rpartition("/")[0]
+            while folder and folder not in folders:
+                folders.add(folder)
+                folder = folder.rpartition("/")[0]
         if both := seen & folders:
             raise ManifestError(f"path {min(both)!r}: is a file and a directory at once")
 
@@ -110,7 +113,7 @@ class Manifest:
         """Return the bytes of all files together."""
         return sum(entry.size for entry in self.entries)
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """Return one hash for all paths, sizes and contents: equal where the data are."""
         listed = json.dumps([[entry.path, entry.size, entry.sha256] for entry in self.entries])

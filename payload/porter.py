@@ -8,6 +8,7 @@ it needs.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -18,7 +19,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from payload.addresses import own_addresses
 from payload.carrying import copy
 from payload.manifest import Entry, Manifest, ManifestError, shard
 from payload.meter import Emit
@@ -31,7 +31,11 @@ POLL_S: Final = 0.2
 
 def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> int:
     """Return which of these nodes this one is, by its own addresses. Raises ShelfError where it is none."""
-    own = set(mine) if mine is not None else own_addresses()
+    if mine is None:
+        from payload.addresses import own_addresses  # Only a part has to know where it is.
+
+        mine = own_addresses()
+    own = set(mine)
     for index, address in enumerate(addresses):
         if address in own:
             return index
@@ -90,6 +94,7 @@ def speaking(carry_out: Callable[[Emit], None]) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command line; the status is that of `speaking`."""
+    gc.disable()  # Its objects are needed to its end, which is soon.
     words = [word for word in argv if not word.startswith("--")]
     flags = dict(word.partition("=")[::2] for word in argv if word.startswith("--"))
     root, name, shared_root = words
@@ -99,8 +104,9 @@ def main(argv: Sequence[str]) -> int:
     def carry_out(emit: Emit) -> None:
         listed = await_manifest(shared, flags["--digest"])
         part = part_of(listed.entries, addresses, int(flags.get("--turn", "0")))
-        kept = part_of(listed.entries, addresses, 0) if "--sharded" in flags else listed.entries
-        copy(shared, local, kept, part, listed.source, emit)
+        is_sharded = "--sharded" in flags
+        wanted = Manifest.of(part_of(listed.entries, addresses, 0), listed.source) if is_sharded else listed
+        copy(shared, local, wanted, part, emit)
 
     return speaking(carry_out)
 

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import hashlib
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
@@ -19,7 +18,7 @@ from typing import IO, Final
 from payload.file_lock import file_lock
 from payload.hands import each
 from payload.manifest import BLOCK, SUFFIX, Entry, Manifest, ManifestError, check_name, is_as_listed, sha256_of
-from payload.whole import DamagedError, FullError, ShelfError, explain, fresh_token, write_whole
+from payload.whole import DamagedError, FullError, ShelfError, explain, fresh_token, thread_token, write_whole
 
 __all__ = ["DamagedError", "FullError", "Shelf", "ShelfError", "explain", "fresh_token"]
 
@@ -109,7 +108,7 @@ class Shelf:
         for file in (self.manifest_file, self.coming_file):
             with contextlib.suppress(FileNotFoundError, ManifestError):
                 theirs |= set(_read(file).by_path())
-        shutil.rmtree(self.partial, ignore_errors=True)
+        self._drop_partial()
         self.partial.mkdir(parents=True)
         self.directory.mkdir(parents=True, exist_ok=True)
         _write(self.coming_file, wanted)
@@ -142,7 +141,8 @@ class Shelf:
         for entry in entries:
             is_there = entry.path in there and self._size(entry) == entry.size
             missing += 0 if is_there else entry.size
-        free = shutil.disk_usage(self.root).free
+        state = os.statvfs(self.root)
+        free = state.f_bavail * state.f_frsize
         if missing and free < missing + SPARE:
             raise FullError(
                 f"{self.directory} needs {missing:,} bytes more and {SPARE:,} to spare, and {free:,} are free"
@@ -201,7 +201,7 @@ class Shelf:
         self._write(entry, (data,) if data else ())
 
     def _write(self, entry: Entry, blocks: Iterable[bytes], token: str = "") -> None:
-        write_whole(f"{self._partial_text}/{token or fresh_token()}", self.place(entry), blocks)
+        write_whole(f"{self._partial_text}/{token or thread_token()}", self.place(entry), blocks)
 
     def adopt(self, entry: Entry, file: Path) -> str:
         """Take in a file that lies within `partial`; return its SHA-256. Raises DamagedError for other bytes."""
@@ -220,6 +220,14 @@ class Shelf:
             raise explain(error, target) from error
         return found
 
+    def settle(self) -> None:
+        """Say that all that was to come is there, by whoever has read or written each file of it since `begin`."""
+        try:
+            self.coming_file.replace(self.manifest_file)
+        except OSError as error:
+            raise explain(error, self.coming_file) from error
+        self._drop_partial()
+
     def finish(self, manifest: Manifest) -> None:
         """Say that all is there. Raises ShelfError where that is not so."""
         for entry in manifest.entries:
@@ -227,7 +235,17 @@ class Shelf:
                 raise ShelfError(f"{self.path(entry)} is not there, or not whole")
         _write(self.manifest_file, manifest)
         self.coming_file.unlink(missing_ok=True)
-        shutil.rmtree(self.partial, ignore_errors=True)
+        self._drop_partial()
+
+    def _drop_partial(self) -> None:
+        try:
+            self.partial.rmdir()  # It is empty, or not there, but for an interruption or a pack.
+        except FileNotFoundError:
+            return
+        except OSError:
+            import shutil  # It brings every compression that there is.
+
+            shutil.rmtree(self.partial, ignore_errors=True)
 
 
 def _read(file: Path) -> Manifest:

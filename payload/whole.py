@@ -50,6 +50,11 @@ def fresh_token() -> str:
     return f"{_HERE}{os.getpid()}-{threading.get_ident()}-{next(_TOKENS)}"
 
 
+def thread_token() -> str:
+    """Return a name that no other thread or process on any node has; this one has it for one file at a time."""
+    return f"{_HERE}{os.getpid()}-{threading.get_ident()}"
+
+
 def write_whole(temporary: str, target: str, blocks: Iterable[bytes]) -> None:
     """Write a file, compare what reads back, and let it appear at `target` only then, in a new directory if need be.
 

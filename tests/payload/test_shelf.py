@@ -8,6 +8,7 @@ import io
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -109,8 +110,7 @@ def test_a_directory_can_become_a_file(shelf: Shelf) -> None:
 
 
 def test_room_is_asked_for_before_anything_is_sent(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(shelf.root)._replace(free=SPARE + 5)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=SPARE + 5, f_frsize=1))
     fill_size = Entry(path="x", size=6)
     with pytest.raises(FullError, match="needs 6 bytes more"):
         shelf.begin(Manifest.of([fill_size]))
