@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import DeepcdkError, UsageError
-from cluster.source import RefusedFilesError, is_bucket, parse_name, survey
+from cluster.source import Reading, RefusedFilesError, is_bucket, parse_name, survey
 
 NAMES = st.binary(min_size=1, max_size=40).map(lambda name: name.replace(b"/", b"_").replace(b"\0", b"_"))
 
@@ -134,3 +136,27 @@ def test_an_address_is_told_from_a_directory() -> None:
     for wrong in ("s3://", "s3://My", "s3://my-data/a*"):
         with pytest.raises(UsageError, match="SOURCE"):
             is_bucket(wrong)
+
+
+def test_a_source_is_read_in_the_background_and_what_keeps_it_from_that_is_told(folder: Path) -> None:
+    found = survey(str(folder), follow_links=False)
+    with Reading(found, lambda *_: None) as reading:
+        assert reading.result() == found.manifest(lambda *_: None)
+    (folder / "a").unlink()
+    with Reading(found, lambda *_: None) as reading, pytest.raises(DeepcdkError, match="cannot be read"):
+        reading.result()
+
+
+def test_whoever_leaves_ends_the_reading(folder: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    found = survey(str(folder), follow_links=False)
+
+    def tick(*_: int) -> None:
+        begun.set()
+        go_on.wait(10)
+
+    with Reading(dataclasses.replace(found, files=found.files * 40), tick) as reading:
+        begun.wait(10)
+    go_on.set()
+    with pytest.raises(InterruptedError):
+        reading.result()

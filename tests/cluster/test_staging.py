@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import sys
 import threading
@@ -18,7 +17,7 @@ from cluster.connection import Completed
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.fanout import HostResult
 from cluster.gauge import PlainGauge
-from cluster.staged import Reports, Staged, StagingError
+from cluster.staged import Reports, StagingError
 from cluster.staging import Stager
 from payload.fanout import Request
 from payload.launch import Node
@@ -223,34 +222,3 @@ def test_a_failure_names_the_nodes_and_a_remedy(scene: Scene) -> None:
     with pytest.raises(StagingError, match="worker2: ") as caught:
         scene.copy(sharded=True)
     assert len(caught.value.failures) == 1
-
-
-@pytest.mark.parametrize(
-    ("kind", "remedy"),
-    [("full", "worker_volume_gib"), ("denied", "data_buckets"), ("refused", "login user"), ("", "mend")],
-)
-def test_each_kind_of_failure_has_its_remedy(kind: str, remedy: str) -> None:
-    reports = Reports(None)
-    reports.feed("deeplearning-worker2", "stdout", json.dumps({"error": "no room", "kind": kind}).encode() + b"\n")
-    with pytest.raises(StagingError, match=r"worker2: no room") as caught:
-        reports.check()
-    assert remedy in caught.value.remedy
-
-
-def test_what_was_staged_is_said_in_words() -> None:
-    held = {"files": 3, "bytes": 3000, "came_bytes": 0}
-    staged = Staged(
-        name="set",
-        source="/home/me/set",
-        to="local",
-        directory="/mnt/scratch/data/set",
-        files=6,
-        bytes=6000,
-        sha256="0" * 64,
-        uploaded_bytes=0,
-        sharded=True,
-        seconds=1.5,
-        nodes=dict.fromkeys(HOSTS, held),
-    )
-    assert "worker2: 3 files, 3.0 kB; nothing new" in str(staged)
-    assert str(staged).endswith("it lies in /mnt/scratch/data/set")

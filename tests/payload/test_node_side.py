@@ -1,0 +1,46 @@
+"""Facts about a node's side: what it is sent comes back as it was, and a text that is cut runs nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from payload.node_side import FLAGS, READY, SCRIPT, message
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+ECHO = "import os,sys; os.write(1, ascii([sys.argv[1:], os.environ.get('V')]).encode())"
+
+
+def run(sent: bytes) -> subprocess.CompletedProcess[bytes]:
+    ours, theirs = os.pipe()
+    os.write(theirs, sent)
+    try:
+        return subprocess.run([sys.executable, *FLAGS, "-c", SCRIPT], stdin=ours, capture_output=True, timeout=30)
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
+@settings(max_examples=10, deadline=None)
+@given(words=st.lists(TEXT, max_size=4), value=TEXT)
+def test_words_and_variables_arrive_as_they_are(words: list[str], value: str) -> None:
+    done = run(message([sys.executable, "-I", "-X", "utf8", "-c", ECHO, *words], {"V": value}))
+    assert done.stdout == READY + ascii([words, value]).encode()
+
+
+def test_the_path_that_is_given_is_the_one_that_is_searched() -> None:
+    assert run(message(["true"], {"PATH": "/nowhere"})).returncode == 127
+    assert run(message(["true"], {"PATH": "/bin:/usr/bin"})).returncode == 0
+
+
+def test_a_message_that_is_cut_runs_nothing() -> None:
+    ours, theirs = os.pipe()
+    os.write(theirs, message(["touch", "/no/such"], {})[:-2])
+    os.close(theirs)
+    done = subprocess.run([sys.executable, *FLAGS, "-c", SCRIPT], stdin=ours, capture_output=True, timeout=30)
+    os.close(ours)
+    assert (done.returncode, done.stdout) == (1, b"")
