@@ -22,6 +22,7 @@ import os
 import platform
 import re
 import shlex
+import signal
 import statistics
 import sys
 import tempfile
@@ -148,9 +149,10 @@ def measure(hosts: int, repeat: int) -> dict[str, object]:
         for _ in range(repeat):
             for tool, taken in samples.items():
                 taken.append(round(seconds_to_step(output_of(field.command(tool))), 3))
+                print(f"{hosts:3} hosts  {tool:16}{taken[-1]:8.2f} s, sample {len(taken)} of {repeat}", flush=True)
     medians = {tool: statistics.median(taken) for tool, taken in samples.items()}
     for tool, median in medians.items():
-        print(f"{hosts:3} hosts  {tool:16}{median:8.2f} s", flush=True)
+        print(f"{hosts:3} hosts  {tool:16}{median:8.2f} s, median", flush=True)
     later = medians[OURS] - medians[BARE]
     kept = later <= promise_s(hosts)
     bound = f"at most {promise_s(hosts):g} s later: {'kept' if kept else 'NOT kept'}"
@@ -173,6 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if min(options.repeat, *options.hosts) < 1:
         parser.error("--hosts and --repeat must be 1 or more")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the cloud is taken down all the same
     figures = [measure(hosts, options.repeat) for hosts in options.hosts]
     if options.output:
         machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
