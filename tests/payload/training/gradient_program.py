@@ -6,7 +6,8 @@ with FILE; more: what else is to be known of several ranks.
 All ranks together take the same batch, dealt out unevenly, to some ranks nothing. Networks compute in float64, so that
 only a real difference shows; without dropout, whose random numbers depend on the rank's own batch; with normalisation
 over all ranks, without which more ranks are another network. Small networks are compiled as in a run, and take a second
-step; large ones run the same step operation by operation, since tracing them takes longer than all else here.
+step; large ones run the same step operation by operation, since tracing them takes longer than all else here, and have
+all their layers and branches but an eighth of the filters, since to draw 20 million weights takes as long as a step.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from payload.models import resnet
 from payload.models.registry import network
 from payload.training import distributed
 from payload.training.distributed import Ranks
@@ -41,7 +45,8 @@ FAMILIES: Final[dict[str, dict[str, Any]]] = {
     "inception-v3": {"dropout": 0.0},
     "resnet50": {},
 }
-"""What differs from the published network: nothing but dropout and the width of layers that would fill the memory."""
+"""What differs from the published network: nothing but dropout and the width of layers."""
+NARROWER: Final = 8
 COMPILED: Final = ("lenet", "fashion-vgg")
 SHARES: Final = {1: ((5,), (1,)), 2: ((4, 1), (0, 1)), 3: ((3, 0, 2), (0, 1, 0)), 4: ((2, 2, 1, 0), (0, 0, 1, 0))}
 """Images of each rank, by number of ranks and step."""
@@ -99,13 +104,24 @@ def train(name: str, ranks: Ranks, precision: str = "float64", **changed: Any) -
     tf.config.run_functions_eagerly(name not in COMPILED)
     chosen = network(name)
     shape = (chosen.smallest_size, chosen.smallest_size, chosen.channels)
-    model = chosen.build(shape, CLASSES, precision=precision, zero_gamma=False, **FAMILIES[name])
+    with narrow(name):
+        model = chosen.build(shape, CLASSES, precision=precision, zero_gamma=False, **FAMILIES[name])
     optimizer = make_optimizer(settings, model)
     before = values_of(model)
     step = make_train_step(model, optimizer, settings)
     steps = 2 if name in COMPILED else 1
     sums = [step(*batch(number, shape, ranks)).numpy() for number in range(steps)]
     return Trained(model, optimizer, before, sums)
+
+
+def narrow(name: str) -> AbstractContextManager[Any]:
+    """Give the convolutions of large networks an eighth of their filters; residual ones by stage, so that they fit."""
+    if name in COMPILED:
+        return nullcontext()
+    if name.startswith("resnet"):
+        return mock.patch.object(resnet, "WIDTHS", tuple(width // NARROWER for width in resnet.WIDTHS))
+    layer = keras.layers.Conv2D
+    return mock.patch.object(keras.layers, "Conv2D", lambda n, *words, **more: layer(n // NARROWER, *words, **more))
 
 
 def batch(number: int, shape: tuple[int, ...], ranks: Ranks) -> tuple[Any, ...]:

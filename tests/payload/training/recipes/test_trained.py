@@ -59,7 +59,7 @@ def test_fashion_mnist_follows_its_protocol_and_learns(tmp_path: Path) -> None:
 
 
 def test_benchmark_measures_a_network_on_synthetic_images(tmp_path: Path) -> None:
-    small = ["--network", "googlenet", "--image-size", "64", "--classes", "10", "--train-limit", "24"]
+    small = ["--network", "lenet", "--image-size", "28", "--classes", "10", "--train-limit", "24"]
     result = trained(tmp_path, "benchmark", *small, "--batch-per-rank", "4")
     assert (result["steps"], result["global_batch"], result["settings"]["optimizer"]) == (3, 8, "rmsprop")
     assert result["images_per_s"] == pytest.approx(24 / result["training_seconds"], rel=1e-3)
