@@ -4,6 +4,8 @@
 .PHONY: help setup demo test test-unit lint bench lock snapshots clean
 
 python := .venv/bin/python
+# What one clone has found out of types serves the next: the same files are not read again.
+types := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/deepcdk/mypy
 # Tests that need no root, no hosts and no TensorFlow.
 unit := not root and not tensorflow and not horovod and not e2e
 # The locked node, npm and cdk before the machine's own; jsii takes its Node from the path too.
@@ -28,7 +30,7 @@ test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow 
 lint: setup ## check style, types and who imports whom
 	$(python) -m ruff check
 	$(python) -m ruff format --check
-	$(python) -m mypy
+	MYPY_CACHE_DIR='$(types)' $(python) -m mypy
 	.venv/bin/lint-imports
 
 bench: setup ## measure the times that the README states
