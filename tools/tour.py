@@ -11,13 +11,14 @@ import argparse
 import dataclasses
 import json
 import os
+import random
 import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,8 +33,11 @@ HEAD: Final = """\
 This is one session on the embedded cloud, recorded by `python -m tools.tour`: what was typed, what was printed to a
 pipe, and how long it took on one machine with {cores} processors, on which all hosts of the cloud ran. On a terminal
 there are boxes, bars and colours. `cdk.json` says `ssh_cidr = {cidr}` and `retain_data = false`. Nothing of it ran
-on AWS; prices are unknown because the embedded cloud has none. A line `[...]` stands for lines left out.
+on AWS; prices are unknown because the embedded cloud has none. `~/shards` holds four files of random bytes, as large
+as the shards of a small data set. A line `[...]` stands for lines left out.
 """
+SHARDS: Final = 4
+SHARD_BYTES: Final = 8_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +45,7 @@ class Stop:
     """One command of the tour."""
 
     words: tuple[str, ...]
-    """What is typed; RUN stands for the id of the last run."""
+    """What is typed; RUN stands for the id of the last run, DATA for the directory of the data to be staged."""
     why: str
     status: int = 0
     lines: int = 0
@@ -68,6 +72,18 @@ CHAPTERS: Final = (
             Stop(words=("status", "--load"), why="What is there, and what is it doing?"),
             Stop(words=("run", "--", "nproc"), why="A command on every worker."),
             Stop(words=("ssh-config",), why="For plain ssh, scp and rsync."),
+        ),
+    ),
+    Chapter(
+        title="Recipes and data",
+        stops=(
+            Stop(words=("recipes",), why="What can be trained without writing a program?"),
+            Stop(words=("recipes", "digits"), why="One of them, with its settings."),
+            Stop(words=("stage-data", "DATA"), why="Data to the shared file system: once, every byte compared."),
+            Stop(
+                words=("stage-data", "DATA", "--to", "local", "--sharded"),
+                why="And to the workers' own disks, each file to one of them; the upload is not repeated.",
+            ),
         ),
     ),
     Chapter(
@@ -117,16 +133,16 @@ CHAPTERS: Final = (
 
 
 LATER: Final = ("stage-data", "recipes")
-"""Tasks that are younger than the record."""
+"""Tasks whose stops are younger than the record."""
 
 
 class TourError(RuntimeError):
     """Report a stop at which something else came than was to come."""
 
 
-def typed(words: Sequence[str], run_id: str) -> list[str]:
-    """Return the words of a stop with the run's id in its place."""
-    return [run_id if word == "RUN" else word for word in words]
+def typed(words: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """Return the words of a stop with what they stand for in their place."""
+    return [names.get(word, word) for word in words]
 
 
 def with_settings(words: Sequence[str], settings: Sequence[str]) -> list[str]:
@@ -151,8 +167,8 @@ def without_places(text: str, places: Sequence[tuple[str, str]]) -> str:
 
 
 def told(stop: Stop, command: Sequence[str], said: str, seconds: float) -> str:
-    """Write one stop."""
-    shown = shlex.join(["fab", *command])
+    """Write one stop. A shell would not understand ~ in quotes, so a word with it stands without."""
+    shown = " ".join(word if word.startswith("~/") else shlex.quote(word) for word in ["fab", *command])
     return f"{stop.why} ({seconds:.1f} s)\n\n```\n$ {shown}\n{shortened(said, stop.lines)}\n```\n"
 
 
@@ -183,6 +199,15 @@ def newest_run(laptop: Callable[..., list[str]]) -> str:
     return str(json.loads(done.stdout)[-1]["run_id"])
 
 
+def make_shards(directory: Path) -> None:
+    """Write the data that the tour stages."""
+    directory.mkdir()
+    draw = random.Random(7)
+    for number in range(SHARDS):
+        name = f"train-{number:05d}-of-{SHARDS:05d}"
+        (directory / name).write_bytes(draw.randbytes(SHARD_BYTES))
+
+
 def record(cloud: str, cores: int) -> str:
     """Go the whole way on a cloud that is up; return the document."""
 
@@ -190,8 +215,11 @@ def record(cloud: str, cores: int) -> str:
         return demo.localcloud("run", "--name", cloud, "--", *command)
 
     done = subprocess.run(laptop("sh", "-c", "echo ~"), cwd=demo.ROOT, capture_output=True, text=True, check=True)
+    home = Path(done.stdout.strip())
+    data = home / "shards"
+    make_shards(data)
     places = [
-        (done.stdout.strip(), "~"),
+        (str(home), "~"),
         (str(demo.ROOT), "~/deepcdk"),
         (str(Path(sys.prefix)), "~/deepcdk/.venv"),
         (str(default_cache({"HOME": str(Path.home())})), "~/.cache"),
@@ -201,11 +229,12 @@ def record(cloud: str, cores: int) -> str:
     for chapter in CHAPTERS:
         parts.append(f"## {chapter.title}\n")
         for stop in chapter.stops:
-            words = typed(stop.words, run_id)
+            words = typed(stop.words, {"RUN": run_id, "DATA": str(data)})
             print(f"fab {shlex.join(words)}", file=sys.stderr, flush=True)
             given = list(words) if stop.words[0] == "sttaus" else with_settings(words, settings)
             said, seconds = perform(stop, laptop("fab", *given))
-            parts.append(told(stop, words, without_places(said, places), seconds))
+            shown = [without_places(word, places) for word in words]
+            parts.append(told(stop, shown, without_places(said, places), seconds))
             if stop.words[0] == "train" and not stop.status and "--dry-run" not in stop.words:
                 run_id = newest_run(laptop)
     return "\n".join(parts)
