@@ -243,8 +243,8 @@ def seen_from(start: NetworkNamespace, target: NetworkNamespace, address: str, p
     return seen[0] if seen else ""
 
 
-def until(condition: Callable[[], bool], patience_s: float = 15.0) -> None:
-    """Wait for a fact; fail when it does not come true."""
+def until(condition: Callable[[], bool], patience_s: float = 60.0) -> None:
+    """Wait for a fact; fail when it does not come true. Other tests may have the processors meanwhile."""
     deadline = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > deadline:
