@@ -109,8 +109,8 @@ class Stager:
         times = 1 if sharded else len(self._workers)
         self._gauge.begin("copying to the workers", times * len(manifest.entries), times * manifest.size)
         flags = [*(["--sharded"] if sharded else []), f"--turn={turn}", f"--digest={manifest.digest}"]
-        command = [NODE_PYTHON, "-X", "utf8", "-S", "-m", "payload.porter", disks, self._name, self._root, *flags]
-        return self._told(self._on_nodes(command))
+        words = [self._directory, "payload.porter", disks, self._name, self._root, *flags]
+        return self._told(self._on_nodes(words, are_module=True))
 
     def fetch(self, address: str, region: str, root: str, *, sharded: bool) -> Reports:
         """Have each worker fetch a bucket's objects, or its shard of them, to its own disk."""
@@ -170,12 +170,13 @@ class Stager:
             "staging failed on the master", status=status, output=stderr or text, where=self._master.where
         )
 
-    def _on_nodes(self, words: Sequence[str]) -> Reports:
+    def _on_nodes(self, words: Sequence[str], *, are_module: bool = False) -> Reports:
         """Run a command on all workers at once, or on the master where there is none."""
         addresses = [f"--nodes={','.join(node.address for node in self._workers)}"] if self._workers else []
         request = Request(
             command=(*words, *addresses),
             master=not self._workers,
+            is_module=are_module,
             environment=(("PYTHONPATH", self._directory),),
         )
         reports = Reports(self._gauge)

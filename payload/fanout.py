@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from payload.launch import MASTER_NAME, NODE_PYTHON, NODES_PATH, LaunchError, choose_hosts, parse_nodes, workers
-from payload.node_side import FLAGS, READY, SCRIPT, message
+from payload.node_side import FLAGS, MODULE_SCRIPT, READY, SCRIPT, message
 
 HEARTBEAT_S: Final = 5.0
 BLOCK: Final = 1 << 16
@@ -41,6 +41,8 @@ class Request:
     """On the first so many workers; 0: on all of them."""
     master: bool = False
     """On the master alone."""
+    is_module: bool = False
+    """The words are a pushed tree, a module of it, and arguments for its `main`, which the node's side calls itself."""
     environment: tuple[tuple[str, str], ...] = ()
     """Further variables of the command. They show on no command line."""
 
@@ -69,6 +71,7 @@ class Request:
                 command=tuple(document["command"]),
                 nodes=document["nodes"],
                 master=document["master"],
+                is_module=document["is_module"],
                 environment=tuple((name, value) for name, value in document["environment"]),
             )
         except (ValueError, TypeError, KeyError) as error:
@@ -85,9 +88,9 @@ class Request:
         return tuple(node.name for node in found)
 
 
-def node_command(host: str, ssh: str, python: str = NODE_PYTHON) -> list[str]:
+def node_command(host: str, ssh: str, python: str = NODE_PYTHON, *, is_module: bool = False) -> list[str]:
     """Build the command that starts a node's side: through SSH, or here where the host is the master."""
-    words = [python, *FLAGS, "-c", SCRIPT]
+    words = [python, *FLAGS, "-c", MODULE_SCRIPT if is_module else SCRIPT]
     return words if host == MASTER_NAME else [ssh, host, shlex.join(words)]
 
 
@@ -125,7 +128,10 @@ def fan_out(
     try:
         for name in hosts:
             process = subprocess.Popen(
-                node_command(name, ssh), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                node_command(name, ssh, is_module=request.is_module),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
             )
             host = _Host(name, process)
             running.append(host)

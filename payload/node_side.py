@@ -15,7 +15,7 @@ FLAGS: Final = ("-X", "utf8", "-I", "-S")
 """Python's: the words are UTF-8, the user's directories hold nothing for it, and no site is looked for."""
 
 # Signals by their numbers: 15 TERM, 9 KILL; 13 PIPE and 25 XFSZ, which Python ignores, are the command's own again.
-SCRIPT: Final = """
+_HEAD: Final = """
 import os, select, sys
 def take(size):
     found = b""
@@ -28,6 +28,10 @@ def take(size):
 count, *parts = take(int(take(16))).split(b"\\0")
 words, variables = parts[:int(count)], parts[int(count):]
 os.write(1, b"deepcdk-fanout-ready\\n")
+"""
+SCRIPT: Final = (
+    _HEAD
+    + """
 os.chdir(os.path.expanduser("~"))
 os.environb.update(variable.split(b"=", 1) for variable in variables)
 def fail(status, text):
@@ -58,6 +62,24 @@ while True:
 status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 os._exit(status if status >= 0 else 128 - status)
 """
+)
+MODULE_SCRIPT: Final = (
+    _HEAD
+    + """
+import importlib, threading, time
+def watch():
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), 15)
+    time.sleep(5)
+    os._exit(137)
+threading.Thread(target=watch, daemon=True).start()
+tree, module, *arguments = map(os.fsdecode, words)
+sys.path.insert(0, tree)
+sys.exit(importlib.import_module(module).main(arguments))
+"""
+)
+"""The same for a module of a pushed tree: its `main` is called here, and no second Python has to start."""
 
 
 def message(command: Sequence[str], environment: Mapping[str, str]) -> bytes:

@@ -85,7 +85,7 @@ def master(monkeypatch: pytest.MonkeyPatch) -> LocalMaster:
     def run(_: Any, directory: str, request: Request, shown: Any) -> tuple[HostResult, ...]:
         results = []
         for host in HOSTS:
-            words = request.command[request.command.index("-m") + 1 :]
+            words = request.command[1:] if request.is_module else request.command[request.command.index("-m") + 1 :]
             code = SCRIPT.replace("INDEX", str(HOSTS.index(host)))
             words = tuple(word.replace("DISK", host) for word in words)
             done = subprocess.run([sys.executable, "-c", code, *words], cwd=PROJECT, capture_output=True, check=False)
@@ -114,7 +114,7 @@ class Scene:
     def __init__(self, master: LocalMaster, tmp_path: Path, folder: Path) -> None:
         self.lines: list[str] = []
         self.master, self.efs, self.disks, self.folder = master, tmp_path / "efs", tmp_path / "DISK", folder
-        self.stager = Stager(master, "", str(self.efs), "set", NODES, PlainGauge(self.lines.append))  # type: ignore[arg-type]
+        self.stager = Stager(master, "/tree", str(self.efs), "set", NODES, PlainGauge(self.lines.append))  # type: ignore[arg-type]
 
     def upload(self) -> int:
         found, manifest = self.read()
@@ -210,7 +210,7 @@ def test_as_many_bytes_go_to_the_master_whatever_the_number_of_workers(scene: Sc
         before = scene.master.sent
         found, manifest = scene.read()
         name = f"set{len(workers)}"
-        stager = Stager(scene.master, "", str(scene.efs), name, workers, PlainGauge(scene.lines.append))  # type: ignore[arg-type]
+        stager = Stager(scene.master, "/tree", str(scene.efs), name, workers, PlainGauge(scene.lines.append))  # type: ignore[arg-type]
         stager.upload_and_copy(found.root, manifest, str(scene.disks), sharded=sharded)
         sent.append(scene.master.sent - before)
     assert sent[0] == sent[1] > manifest.size

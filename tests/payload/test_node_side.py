@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from payload.node_side import FLAGS, READY, SCRIPT, message
+from payload.node_side import FLAGS, MODULE_SCRIPT, READY, SCRIPT, message
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 ECHO = "import os,sys; os.write(1, ascii([sys.argv[1:], os.environ.get('V')]).encode())"
@@ -35,6 +36,40 @@ def test_words_and_variables_arrive_as_they_are(words: list[str], value: str) ->
 def test_the_path_that_is_given_is_the_one_that_is_searched() -> None:
     assert run(message(["true"], {"PATH": "/nowhere"})).returncode == 127
     assert run(message(["true"], {"PATH": "/bin:/usr/bin"})).returncode == 0
+
+
+MODULE = """
+import time
+def main(argv):
+    print(argv, flush=True)
+    time.sleep(30 if "wait" in argv else 0)
+    return 7
+"""
+
+
+def start(tree: Path, *words: str) -> subprocess.Popen[bytes]:
+    (tree / "errand_of_test.py").write_text(MODULE)
+    command = [sys.executable, *FLAGS, "-c", MODULE_SCRIPT]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin
+    process.stdin.write(message([str(tree), "errand_of_test", *words], {}))
+    process.stdin.flush()
+    return process
+
+
+def test_a_module_of_a_tree_is_called_with_its_words(tmp_path: Path) -> None:
+    process = start(tmp_path, "a b", "ü")
+    assert process.stdout and process.stdout.read() == READY + repr(["a b", "ü"]).encode() + b"\n"
+    assert process.wait(timeout=10) == 7
+
+
+def test_a_module_is_ended_when_nobody_listens_any_more(tmp_path: Path) -> None:
+    process = start(tmp_path, "wait")
+    assert process.stdin and process.stdout
+    while b"wait" not in process.stdout.readline():
+        pass
+    process.stdin.close()
+    assert process.wait(timeout=10) == -15
 
 
 def test_a_message_that_is_cut_runs_nothing() -> None:
