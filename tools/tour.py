@@ -132,8 +132,8 @@ CHAPTERS: Final = (
 )
 
 
-LATER: Final = ("stage-data", "recipes")
-"""Tasks whose stops are younger than the record."""
+UNCONFIGURED: Final = ("recipes",)
+"""Tasks that ask neither the cluster nor its configuration."""
 
 
 class TourError(RuntimeError):
@@ -147,6 +147,8 @@ def typed(words: Sequence[str], names: Mapping[str, str]) -> list[str]:
 
 def with_settings(words: Sequence[str], settings: Sequence[str]) -> list[str]:
     """Put the settings, which stand in cdk.json in the record, before the words that are a command's own."""
+    if words[0] in UNCONFIGURED:
+        return list(words)
     at = list(words).index("--") if "--" in words else len(words)
     return [*words[:at], *settings, *words[at:]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fabfile import ns
 from tools import demo
-from tools.tour import CHAPTERS, LATER, Stop, shortened, told, typed, with_settings, without_places
+from tools.tour import CHAPTERS, Stop, shortened, told, typed, with_settings, without_places
 
 STOPS = [stop for chapter in CHAPTERS for stop in chapter.stops]
 
@@ -15,15 +15,16 @@ def test_the_tour_goes_to_every_task() -> None:
 
 def test_the_record_goes_to_every_task_and_shows_no_place_of_a_machine() -> None:
     text = (demo.ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
-    for stop in (stop for stop in STOPS if stop.words[0] not in LATER):
+    for stop in STOPS:
         assert f"$ fab {stop.words[0]}" in text
         assert stop.why in text
     for place in ("/root/", "/home/", "/var/lib/localcloud", "/tmp/"):
-        assert place not in text
+        assert place not in text.replace("/home/ec2-user/", ""), "the home on AWS's nodes is no place of this machine"
 
 
 def test_settings_stand_before_the_words_of_a_command() -> None:
     assert with_settings(["run", "--", "nproc"], ["--set", "a=b"]) == ["run", "--set", "a=b", "--", "nproc"]
+    assert with_settings(["recipes", "digits"], ["--set", "a=b"]) == ["recipes", "digits"]
     assert typed(("show", "RUN"), {"RUN": "one"}) == ["show", "one"]
 
 
