@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import shutil
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadScopeScheduling
-
-from localcloud import kernel
 
 REQUIRE_ALL = "DEEPCDK_REQUIRE_ALL"
 """Set to 1 (as CI does) to make a missing tool a failure instead of a skip."""
@@ -46,40 +40,15 @@ def missing_for(markers: set[str]) -> list[str]:
 
 
 def pytest_configure() -> None:
-    """Let what tests start be interrupted: a shell starts its background jobs with SIGINT ignored, for all below.
-
-    Processes among which tests are dealt out get mounts of their own.
-    """
+    """Let what tests start be interrupted: a shell starts its background jobs with SIGINT ignored, for all below."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if "PYTEST_XDIST_WORKER" in os.environ and os.geteuid() == 0:
-        # What is mounted is compared before and after: mounts of tests in another process must not show.
-        with contextlib.suppress(OSError):  # where that is forbidden, no test that mounts can run
-            kernel.leave_mount_namespace()
-
-
-class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Deal tests out by file, and those of the shared embedded cloud to one process."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return group(nodeid)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
-    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
-
-
-def group(nodeid: str) -> str:
-    """Name what must run in one process: the tests of the shared cloud, or those of a file."""
-    file = nodeid.partition("::")[0]
-    return "shared cloud" if file.startswith("tests/e2e/") and Path(file).name not in OWN_CLOUDS else file
 
 
 def rank(item: pytest.Item) -> int:
-    """Order tests: what waits for hosts first, the longest chain of it before all, then what computes."""
+    """Order tests: those of the shared cloud first, then what has hosts of its own, then what computes."""
     if item.nodeid.startswith("tests/e2e/"):
-        return 0 if group(item.nodeid) == "shared cloud" else 1
+        return 1 if item.path.name in OWN_CLOUDS else 0
     return 2 if item.get_closest_marker("root") else 3
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -157,12 +157,14 @@ def test_a_broken_connection_is_taken_up_where_it_broke() -> None:
 
 
 def test_a_silent_stream_is_given_up() -> None:
+    given_up = threading.Event()
+
     def silent() -> Iterator[str]:
         yield json.dumps(STATE)
-        time.sleep(0.5)
+        assert given_up.wait(60)
 
     open_stream, asked = opener(silent, lambda: stream(END))
-    assert follow(open_stream, Recorder(), silence_s=0.05, wait=lambda _: None).state == "succeeded"
+    assert follow(open_stream, Recorder(), silence_s=0.05, wait=lambda _: given_up.set()).state == "succeeded"
     assert asked == [0, 0]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-import time
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -17,12 +17,17 @@ def test_items_come_in_order_and_the_end_is_none() -> None:
 
 
 def test_a_wait_ends_in_time() -> None:
+    gate = threading.Event()
+
     def slow() -> Iterator[str]:
-        time.sleep(0.5)
+        assert gate.wait(60)
         yield "late"
 
+    stream = Interruptible(slow())
     with pytest.raises(queue.Empty):
-        Interruptible(slow()).next(timeout_s=0.05)
+        stream.next(timeout_s=0.05)
+    gate.set()
+    assert stream.next(timeout_s=60) == "late"
 
 
 def test_an_error_of_the_stream_is_the_callers() -> None:

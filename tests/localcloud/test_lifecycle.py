@@ -44,10 +44,10 @@ def trace(name: str = NAME) -> dict[str, Any]:
             line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
         except OSError:
             continue
-        if f"--name\0{name}\0".encode() in line or f"{layout.run}/".encode() in line:
+        if f"--name\0{name}\0".encode() in line or str(layout.run).encode() in line:
             processes.append(line.decode())
     return {
-        "mounts": [line for line in Path("/proc/self/mounts").read_text().splitlines() if f"/{name}/" in line],
+        "mounts": [line for line in Path("/proc/self/mounts").read_text().splitlines() if name in line],
         "namespaces": subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout,
         "links": subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout.count("\n"),
         "routes": subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout,

@@ -244,7 +244,7 @@ def seen_from(start: NetworkNamespace, target: NetworkNamespace, address: str, p
 
 
 def until(condition: Callable[[], bool], patience_s: float = 60.0) -> None:
-    """Wait for a fact; fail when it does not come true. Other tests may have the processors meanwhile."""
+    """Wait for a fact; fail when it does not come true. The machine may be busy with other work."""
     deadline = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > deadline:

