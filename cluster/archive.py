@@ -13,6 +13,7 @@ from cluster.aws import aws_errors
 from cluster.errors import DeepcdkError
 from cluster.fetch import Fetched, settled
 from payload.dossier import RECORD_FILE
+from payload.runs import is_run_id
 from stacks.config import CLUSTER_TAG
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Archive:
                     names = [
                         entry["Prefix"].removeprefix(PREFIX).rstrip("/") for entry in page.get("CommonPrefixes", [])
                     ]
-                    found += [(name, bucket) for name in names]
+                    found += [(name, bucket) for name in names if is_run_id(name)]
         return [(bucket, name) for name, bucket in sorted(found)]
 
     def _keys(self, bucket: str, prefix: str) -> list[str]:

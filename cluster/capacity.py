@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from cluster import inventory
 from cluster.activity import doing
 from cluster.aws import aws_errors
-from cluster.errors import NotReadyError, UsageError
+from cluster.errors import NotReadyError
 from cluster.inventory import Inventory, Stack
+from cluster.numbers import parse_whole
 from payload.launch import NODES_PATH, Node, parse_nodes, workers
 
 if TYPE_CHECKING:
@@ -36,14 +37,7 @@ class Progress:
 
 def parse_nodes_argument(text: str, max_workers: int) -> int:
     """Parse --nodes. Raises UsageError that names the rule."""
-    rule = f"must be a whole number from 1 to {max_workers} (max_workers)"
-    try:
-        nodes = int(text)
-    except ValueError:
-        raise UsageError("--nodes", text, rule) from None
-    if not 1 <= nodes <= max_workers:
-        raise UsageError("--nodes", nodes, rule)
-    return nodes
+    return parse_whole("--nodes", text, lowest=1, highest=max_workers, called="max_workers")
 
 
 def resize(aws: Aws, stack: Stack, nodes: int) -> None:

@@ -9,13 +9,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster import tunnel
 from cluster.errors import ConnectionFailedError, RemoteError
 from cluster.hostkeys import HostKey, parse_console
 from cluster.inventory import Instance, console
+from cluster.localpath import expanded
 from cluster.tunnel import Tunnel
 from stacks.config import SSH_PORT
 from stacks.keys.network import SESSION_MANAGER, SSH_PORT_OPEN
@@ -272,7 +272,7 @@ def load_key(key: str) -> Any:
     import paramiko
 
     try:
-        return paramiko.PKey.from_path(Path(key).expanduser())
+        return paramiko.PKey.from_path(expanded(key))
     except FileNotFoundError:
         raise ConnectionFailedError(
             f"no private key at {key}", remedy="give --key FILE, or leave it out to use the agent and ~/.ssh"

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
+
+SHOWN: Final = 300
+"""Characters of a refused value that its message shows."""
 
 
 class DeepcdkError(Exception):
@@ -29,7 +33,12 @@ class UsageError(DeepcdkError, ValueError):
 
     def __init__(self, name: str, value: object, rule: str) -> None:
         self.name, self.value, self.rule = name, value, rule
-        super().__init__(f"{name}: {rule}" if value is None else f"{name} = {value!r}: {rule}")
+        super().__init__(f"{name}: {rule}" if value is None else f"{name} = {_shown(value)}: {rule}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text):,} characters)"
 
 
 class AwsError(DeepcdkError, OSError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cluster.aws import aws_errors
 from cluster.errors import DeepcdkError
+from cluster.localpath import expanded, is_file
 
 if TYPE_CHECKING:
     from cluster.aws import Aws
@@ -50,9 +51,9 @@ class Match:
 
 def find_public_key(home: Path, key: str = "") -> Path:
     """Return the file of the user's public key: beside `key` if that is given, else in ~/.ssh."""
-    candidates = [Path(f"{Path(key).expanduser()}.pub")] if key else [home / ".ssh" / name for name in PUBLIC_KEYS]
+    candidates = [Path(f"{expanded(key)}.pub")] if key else [home / ".ssh" / name for name in PUBLIC_KEYS]
     for candidate in candidates:
-        if candidate.is_file():
+        if is_file(candidate):
             return candidate
     raise DeepcdkError(
         "you have no SSH key that EC2 takes",
@@ -103,7 +104,7 @@ def parse_public_key(text: str) -> tuple[str, str] | None:
 def own_keys(home: Path, key: str = "") -> dict[str, str]:
     """Return the user's public keys by where they lie: of `key` alone if it is given, else ~/.ssh and the agent."""
     if key:
-        private = Path(key).expanduser()
+        private = expanded(key)
         return _read([Path(f"{private}.pub")]) or _derived(private)
     return {**_read(sorted((home / ".ssh").glob("*.pub"))), **_agent()}
 

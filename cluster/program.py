@@ -12,6 +12,7 @@ from typing import Final
 
 from cluster.errors import UsageError
 from cluster.keras_traps import KerasTrapError, Trap, find
+from cluster.localpath import is_directory, is_file, resolved
 from cluster.push import Tree, check_syntax, pack
 from payload.launch import PROGRAM_FOLDER
 
@@ -37,19 +38,28 @@ class Program:
     """What tf.keras and keras mean to it: 3, or 2."""
 
     def __post_init__(self) -> None:
-        if not self.directory.is_dir():
+        if not is_directory(self.directory):
             raise UsageError("--payload", str(self.directory), "must be a directory, the one with the program")
         if not self.entry:
             raise UsageError("--entry", None, 'must say what each rank runs, such as --entry "train.py --epochs 3"')
         for word in self.entry:
             check_word("--entry", word)
         script = self.script
-        if script is not None and not script.is_file():
-            raise UsageError("--entry", self.entry[0], f"is not a file in {self.directory}")
         if script is not None:
+            self._check_travels("--entry", self.entry[0], script.relative_to(self.directory))
             check_syntax(self.directory, [script.relative_to(self.directory)])
-        if self.requirements and not (self.directory / self.requirements).is_file():
-            raise UsageError("--requirements", self.requirements, f"is not a file in {self.directory}")
+        if self.requirements:
+            self._check_travels("--requirements", self.requirements, Path(self.requirements))
+
+    def _check_travels(self, flag: str, given: str, file: Path) -> None:
+        """Raise UsageError for a file that the nodes would not find."""
+        if file.is_absolute() or ".." in file.parts:
+            raise UsageError(flag, given, "must lie in the directory that --payload names")
+        if not is_file(self.directory / file):
+            raise UsageError(flag, given, f"is not a file in {self.directory}")
+        if file not in self.survey()[0]:
+            rule = "is not uploaded: it is a symbolic link, or hidden, or lies behind one or in a virtual environment"
+            raise UsageError(flag, given, rule)
 
     @classmethod
     def from_arguments(
@@ -65,8 +75,8 @@ class Program:
             words = shlex.split(entry)
         except ValueError as error:
             raise UsageError("--entry", entry, f"cannot be split into words: {error}") from None
-        directory = Path(payload).expanduser().resolve()
-        if not requirements and (directory / REQUIREMENTS).is_file():
+        directory = resolved(payload)
+        if not requirements and is_file(directory / REQUIREMENTS):
             requirements = REQUIREMENTS
         program = cls(directory=directory, entry=(*words, *further), requirements=requirements, keras=int(keras or 3))
         if silent := [trap for trap in program.keras_traps() if trap.is_silent and not keras]:
@@ -86,7 +96,7 @@ class Program:
             first, *rest = rest
         if first == "-m" and rest:
             path = self.directory.joinpath(*rest[0].split("."))
-            return next((p for p in (path.with_suffix(".py"), path / "__main__.py") if p.is_file()), None)
+            return next((p for p in (path.with_suffix(".py"), path / "__main__.py") if is_file(p)), None)
         if not first.endswith(".py"):
             return None
         path = self.directory / first

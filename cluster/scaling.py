@@ -10,7 +10,8 @@ from cluster import capacity, shrinking
 from cluster import inventory as stock
 from cluster.activity import interruptible
 from cluster.connection import Master
-from cluster.errors import LiveRunError, UsageError
+from cluster.errors import LiveRunError
+from cluster.numbers import parse_whole
 from cluster.price import shown, total_per_hour
 from cluster.provision import provide_nodes
 from cluster.session import Session, confirm
@@ -52,9 +53,7 @@ class Scaled:
 
 def parse_size(text: str, max_workers: int) -> int:
     """Parse the size that `fab scale` is given. Raises UsageError that names the rule."""
-    if not (text.isascii() and text.isdecimal() and int(text) <= max_workers):
-        raise UsageError("--nodes", text, f"must be a whole number from 0 to {max_workers} (max_workers)")
-    return int(text)
+    return parse_whole("--nodes", text, lowest=0, highest=max_workers, called="max_workers")
 
 
 def scale(

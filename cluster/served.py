@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cluster.connection import Master
     from payload.fanout import Request
 
+LAST_PORT: Final = 65535
 START_S: Final = 120.0
 """How long a server may take to say where it listens: its imports, from a cold disk."""
 ADDRESS: Final = re.compile(r"https?://(?:localhost|127\.0\.0\.1):([0-9]+)(/\S*)?")

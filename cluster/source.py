@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cluster.errors import DeepcdkError, UsageError
+from cluster.localpath import is_directory, is_file, resolved
 from payload.manifest import NAME_RULE, Entry, Manifest, ManifestError, check_name, sha256_of
 
 READERS: Final = 4
@@ -32,7 +33,7 @@ class RefusedFilesError(DeepcdkError, ValueError):
 
 def parse_name(name: str, source: str) -> str:
     """Return the name of a data set: the one given, else the last part of its source. Raises UsageError."""
-    last = source.rstrip("/").rpartition("/")[2] if source.startswith(S3) else Path(source).expanduser().resolve().name
+    last = source.rstrip("/").rpartition("/")[2] if source.startswith(S3) else resolved(source).name
     try:
         return check_name(name or last)
     except ManifestError:
@@ -127,19 +128,19 @@ def survey(source: str, *, follow_links: bool) -> Source:
     Symbolic links are refused, or followed, by choice; sockets, pipes and devices are refused. Raises UsageError and
     RefusedFilesError before anything is sent.
     """
-    root = Path(source).expanduser()
-    if root.is_file():
-        return Source(root=root.resolve().parent, files=((root.resolve().name, root.stat().st_size),))
-    if not root.is_dir():
+    root = resolved(source)
+    if is_file(root):
+        return Source(root=root.parent, files=((root.name, root.stat().st_size),))
+    if not is_directory(root):
         raise UsageError("SOURCE", source, "is neither a directory, nor a file, nor s3://BUCKET/PREFIX")
     links: list[str] = []
     odd: list[str] = []
-    files = sorted(_walk(root.resolve(), "", follow_links, links, odd, ()))
+    files = sorted(_walk(root, "", follow_links, links, odd, ()))
     _refuse("symbolic links", links, "say --follow-links to stage what they lead to, or take them away")
     _refuse("neither files nor directories", odd, "take them away: only plain files are data")
     if not files:
         raise UsageError("SOURCE", source, "holds no file")
-    return Source(root=root.resolve(), files=tuple(files))
+    return Source(root=root, files=tuple(files))
 
 
 def _refuse(what: str, paths: list[str], remedy: str) -> None:

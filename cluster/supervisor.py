@@ -13,6 +13,7 @@ from cluster.connection import Master
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError
 from cluster.inventory import Stack
 from cluster.reader import Interruptible
+from cluster.runid import named
 from payload import vault
 from payload.origin import Order
 from payload.runs import FINAL_STATES, QUEUED
@@ -93,7 +94,7 @@ class Supervisor:
 
     def status(self, run_id: str = "") -> dict[str, Any]:
         """Return a run's state; of the live or newest one by default."""
-        answer: dict[str, Any] = self._call("status", *([run_id] if run_id else []))
+        answer: dict[str, Any] = self._call("status", *named(run_id))
         return answer
 
     def runs(self) -> list[dict[str, Any]]:
@@ -103,12 +104,12 @@ class Supervisor:
 
     def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
         """Stop a run and return its final state."""
-        answer: dict[str, Any] = self._call("stop", *([run_id] if run_id else []), "--grace", f"{grace_s:g}")
+        answer: dict[str, Any] = self._call("stop", *named(run_id), "--grace", f"{grace_s:g}")
         return answer
 
     def show(self, run_id: str = "") -> dict[str, Any]:
         """Return a run's record: state, spec, result, checkpoints, sizes."""
-        answer: dict[str, Any] = self._call("show", *([run_id] if run_id else []))
+        answer: dict[str, Any] = self._call("show", *named(run_id))
         return answer
 
     def resume(self, order: Order, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> dict[str, Any]:
@@ -123,13 +124,13 @@ class Supervisor:
 
     def remove(self, run_id: str) -> dict[str, Any]:
         """Remove a run that has ended. Raises LiveRunError for a live one."""
-        answer: dict[str, Any] = self._call("remove", run_id)
+        answer: dict[str, Any] = self._call("remove", *named(run_id))
         return answer
 
     def log_lines(self, run_id: str, *, following: bool, rank: int | None) -> Iterator[str]:
         """Yield the lines of a run's log."""
         flags = [*(["--follow"] if following else []), *(["--rank", str(rank)] if rank is not None else [])]
-        command = launch.supervisor(self.stack, "logs", *([run_id] if run_id else []), *flags)
+        command = launch.supervisor(self.stack, "logs", *named(run_id), *flags)
         # A quiet run is no dead connection: SSH's own keep-alive finds that one.
         stream = Interruptible(self.master.lines(command, directory=self.directory, silence_s=7 * 24 * 3600.0))
         while (line := stream.next(timeout_s=7 * 24 * 3600.0)) is not None:

@@ -29,6 +29,14 @@ _LAUNCHERS_TRACEBACK: Final = re.compile(
 )
 
 
+RUN_ID_RULE: Final = "1 to 128 of a-z, 0-9, . and -, a letter or digit first"
+
+
+def is_run_id(text: str) -> bool:
+    """Tell whether a run can be called so: then it is the name of a directory, and no flag."""
+    return re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,127}", text) is not None
+
+
 class LiveRunError(RuntimeError):
     """Report that another run is live or queued; `run_id` names it, `state` says which."""
 

@@ -13,7 +13,8 @@ from cluster import fetch as fetching
 from cluster import report
 from cluster.activity import interruptible
 from cluster.errors import DeepcdkError, LiveRunError, NoStackError, UsageError
-from cluster.launch import parse_whole
+from cluster.numbers import parse_whole
+from cluster.runid import named
 from cluster.session import Session, confirm
 from cluster.tasks.terms import FROM_BUCKET, JSON, KEY, PROJECT, RUN, SET, YES, guarded, remark, say
 from payload.runs import LIVE_STATES, QUEUED
@@ -73,6 +74,7 @@ def logs(c: Context, set_: list[str], follow: bool = False, run: str = "", rank:
 
     Example: fab logs -f --rank 0
     """
+    named(run)
     session = Session(PROJECT, set_, key=key)
     chosen_rank = parse_whole("--rank", rank, lowest=0) if rank else None
     with session.connect() as master:
@@ -106,6 +108,7 @@ def stop(
 
     Example: fab stop --grace 60
     """
+    named(run)
     session = Session(PROJECT, set_, key=key)
     grace_s = 0 if force else parse_whole("--grace", grace, lowest=0)
     with session.connect() as master:
@@ -146,6 +149,7 @@ def fetch(
 
     Example: fab fetch --checkpoints
     """
+    named(run)
     session = Session(PROJECT, set_, key=key)
     if archive := archived(session, archive_only=from_bucket):
         fetched = archive.fetch(run, Path(into))
@@ -180,6 +184,7 @@ def show(
 
     Example: fab show 20261120-121314-digits-ab12 --json
     """
+    named(run)
     session = Session(PROJECT, set_, key=key)
     if archive := archived(session, archive_only=from_bucket):
         record = archive.record(run)
@@ -205,6 +210,7 @@ def rm(c: Context, set_: list[str], run: str = "", json: bool = False, yes: bool
 
     Example: fab rm 20261120-121314-digits-ab12
     """
+    named(run)
     session = Session(PROJECT, set_, key=key)
     if not run:
         raise UsageError("--run", run, "must be the id of the run to remove; `fab runs` lists them")

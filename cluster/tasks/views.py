@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from invoke.context import Context
@@ -11,9 +10,11 @@ from invoke.tasks import task
 from cluster import served
 from cluster.activity import doing
 from cluster.errors import UsageError
-from cluster.launch import parse_whole
+from cluster.localpath import expanded, is_file, resolved
+from cluster.numbers import parse_whole
 from cluster.program import Program
 from cluster.push import Tree, payload_tree
+from cluster.runid import named
 from cluster.session import Session
 from cluster.sshconfig import find_node
 from cluster.tasks.terms import KEY, PROJECT, RUN, SET, guarded, tell
@@ -55,8 +56,9 @@ def tensorboard(
 
     Example: fab tensorboard --all
     """
+    named(run)
     session = Session(PROJECT, set_, key=key)
-    local_port = served.free_port(parse_whole("--port", port, lowest=1) if port else 0)
+    local_port = served.free_port(parse_whole("--port", port, lowest=1, highest=served.LAST_PORT) if port else 0)
     with session.connect() as master:
         chosen = "" if all else str(session.supervisor(master).status(run)["run_id"])
         pushed = session.push(master, payload_tree(PROJECT / "payload"))
@@ -104,8 +106,8 @@ def notebook(
     Example: fab notebook worker1
     """
     session = Session(PROJECT, set_, key=key)
-    local_port = served.free_port(parse_whole("--port", port, lowest=1) if port else 0)
-    trees = [payload_tree(PROJECT / "payload"), *([requirements_tree(Path(requirements))] if requirements else [])]
+    local_port = served.free_port(parse_whole("--port", port, lowest=1, highest=served.LAST_PORT) if port else 0)
+    trees = [payload_tree(PROJECT / "payload"), *([requirements_tree(requirements)] if requirements else [])]
     with session.connect() as master:
         chosen = find_node(session.stack.name, node, session.nodes(master)).name
         pushed, *others = [session.push(master, tree, tell) for tree in trees]
@@ -113,7 +115,7 @@ def notebook(
             node=chosen,
             efs_mount=session.stack.efs_mount,
             program=f"{others[0].directory}/{PROGRAM_FOLDER}" if others else "",
-            requirements=Path(requirements).name if others else "",
+            requirements=expanded(requirements).name if others else "",
         )
         command = ("env", "-C", pushed.directory, NODE_PYTHON, "-m", "payload.notebook", asked.to_json())
         tell(f"JupyterLab on {chosen}; the first time, its packages are installed")
@@ -127,8 +129,9 @@ def notebook(
             tell("\nJupyterLab has ended")
 
 
-def requirements_tree(path: Path) -> Tree:
+def requirements_tree(text: str) -> Tree:
     """Pack the directory of a requirements file. Raises UsageError where there is none."""
-    if not path.expanduser().is_file():
-        raise UsageError("--requirements", str(path), "is not a file")
-    return Program(directory=path.expanduser().resolve().parent, entry=("true",)).tree()
+    path = expanded(text)
+    if not path.name or not is_file(path):
+        raise UsageError("--requirements", text, "is not a file")
+    return Program(directory=resolved(str(path.parent)), entry=("true",), requirements=path.name).tree()

@@ -23,6 +23,7 @@ from cluster.follow import Picture
 from cluster.launch import parse_preflight
 from cluster.prose import fitted
 from cluster.provision import provide_nodes
+from cluster.runid import named
 from cluster.session import Session
 from cluster.tasks.terms import (
     FULL_PREFLIGHT,
@@ -54,6 +55,7 @@ def attach(c: Context, set_: list[str], run: str = "", json: bool = False, key: 
 
     Example: fab attach 20261120-121314-digits-ab12
     """
+    named(run)
     session = Session(PROJECT, set_, key=key)
     session.prices.begin(session.instance_types)
     with session.connect() as master:
@@ -105,6 +107,7 @@ def resume(
     Example: fab resume 20261120-121314-digits-ab12
     """
     preflight, tell = parse_preflight(skip=skip_preflight, full=full_preflight), teller(json=json)
+    named(run)
     session = Session(PROJECT, set_, key=key)
     secrets = read_secrets(secret, os.environ)
     session.prices.begin(session.instance_types)

@@ -82,6 +82,14 @@ def test_a_run_is_fetched_whole_and_other_files_there_stay(archive: Archive, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["20261121-b"]
 
 
+def test_what_no_run_is_called_is_passed_over(aws: Aws, archive: Archive) -> None:
+    for name in ("..", "-rf", "$(id)", ".hidden", "two\nlines"):
+        aws.client("s3").put_object(Bucket=archive.buckets[1], Key=f"runs/{name}/record.json", Body=b"{}")
+    assert [state["run_id"] for state in archive.runs()] == ["20261120-a", "20261121-b"]
+    with pytest.raises(DeepcdkError, match="no run -rf in"):
+        archive.record("-rf")
+
+
 def test_a_name_that_leads_out_of_the_run_is_refused_and_nothing_appears(
     aws: Aws, archive: Archive, tmp_path: Path
 ) -> None:

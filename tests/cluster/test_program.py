@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import shlex
 import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster import program as module
 from cluster.errors import UsageError
+from cluster.farside import unpack
 from cluster.program import MAX_WORD_BYTES, Program, check_word
 from cluster.push import BrokenPayloadError
+from tests.words import FILE_NAMES, LONG, WORDS
 
 
 @pytest.fixture
@@ -95,6 +100,72 @@ def test_every_label_can_stand_in_a_runs_id(word: str) -> None:
     label = Program.label.fget(type("Any", (), {"entry": (word,)})())  # type: ignore[attr-defined]  # the property alone
     assert label
     assert set(label) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+@given(words=st.lists(WORDS, max_size=4), further=st.lists(WORDS, max_size=3))
+def test_any_word_reaches_the_entry_unchanged_or_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str], further: list[str]
+) -> None:
+    root = tmp_path_factory.getbasetemp()
+    try:
+        program = Program.from_arguments(str(root), shlex.join(["./start.sh", *words]), further)
+    except UsageError as error:
+        assert error.name == "--entry"
+        assert any("\udc80" <= character <= "\udcff" for character in "".join([*words, *further]))
+        return
+    assert program.command("/anywhere") == ("./start.sh", *words, *further)
+
+
+@given(text=WORDS | st.just(LONG))
+def test_any_text_names_a_directory_an_entry_or_requirements_or_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    root = tmp_path_factory.getbasetemp()
+    for payload, entry, requirements in (
+        (f"./{text}", "true", ""), (str(root), shlex.quote(f"{text}.py"), ""), (str(root), f"-m {text}", ""),
+        (str(root), "true", text),
+    ):  # fmt: skip
+        with contextlib.suppress(UsageError):
+            assert Program.from_arguments(payload, entry, (), requirements=requirements).entry
+
+
+@settings(max_examples=25)
+@given(names=st.lists(FILE_NAMES, min_size=1, max_size=3))
+def test_files_of_any_name_are_uploaded_and_unpacked_under_it(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str]
+) -> None:
+    root = tmp_path_factory.mktemp("from") / "named" / names[0]
+    root.mkdir(parents=True)
+    for number, name in enumerate(names):
+        (root / name).write_text(str(number))
+    tree = Program.from_arguments(str(root), "true", ()).tree()
+    into = tmp_path_factory.mktemp("into")
+    with tarfile.open(fileobj=io.BytesIO(tree.archive)) as archive:
+        unpack(archive, into)
+    found = {os.fsencode(p.name): p.read_text() for p in (into / "program").rglob("*")}
+    assert found == {os.fsencode(p.name): p.read_text() for p in root.iterdir() if not is_left_out(p.name)}
+
+
+def is_left_out(name: str) -> bool:
+    return name.startswith(".") or name.endswith(".pyc") or name == "__pycache__"
+
+
+@pytest.mark.parametrize(
+    "name", ["../other.txt", "/etc/hostname", ".git/config", "link.txt", "venv/lib/big.so", "a" * 300]
+)
+def test_requirements_that_would_not_be_on_the_nodes_are_refused(directory: Path, name: str) -> None:
+    (directory / "link.txt").symlink_to("start.sh")
+    with pytest.raises(UsageError, match=r"--requirements = .*(must lie in|is not uploaded|is not a file)"):
+        Program.from_arguments(str(directory), "train.py", (), requirements=name)
+
+
+def test_a_script_that_would_not_be_on_the_nodes_is_refused(directory: Path) -> None:
+    (directory / "linked.py").symlink_to("train.py")
+    for entry in ("linked.py", "-m linked", ".git/x.py"):
+        (directory / ".git" / "x.py").touch()
+        with pytest.raises(UsageError, match="is not uploaded: it is a symbolic link, or hidden"):
+            make(directory, entry)
+    assert make(directory, "./train.py").script == directory / "train.py"
 
 
 def test_nothing_hidden_no_environment_and_no_link_is_uploaded(directory: Path) -> None:

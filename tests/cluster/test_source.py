@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 
 from cluster.errors import DeepcdkError, UsageError
 from cluster.source import Reading, RefusedFilesError, is_bucket, parse_name, survey
+from payload.manifest import check_name
+from tests.words import LONG, WORDS
 
 NAMES = st.binary(min_size=1, max_size=40).map(lambda name: name.replace(b"/", b"_").replace(b"\0", b"_"))
 
@@ -50,6 +53,22 @@ def test_any_name_is_taken_unchanged(tmp_path_factory: pytest.TempPathFactory, n
     (root / os.fsdecode(name)).write_bytes(b"x")
     (found,) = paths(root)
     assert os.fsencode(found) == name
+
+
+@given(text=WORDS | st.just(LONG))
+def test_any_text_names_a_data_set_or_is_refused(text: str) -> None:
+    for source in (text, f"~{text}", f"/nowhere/{text}", f"s3://{text}", f"s3://my-data/{text}"):
+        with contextlib.suppress(UsageError):
+            assert check_name(parse_name("", source)) in source or not is_bucket(source)
+
+
+@pytest.mark.parametrize("source", ["x" * 5000, "~no-such-user/x", "-rf", "a\nb", "\udcff", "circle", "x/" * 3000])
+def test_what_is_no_source_is_refused_by_its_name(tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(UsageError, match=r"SOURCE = .*is neither a directory, nor a file") as caught:
+        survey(source, follow_links=False)
+    assert len(str(caught.value)) < 500
 
 
 def test_one_file_is_a_data_set_too(folder: Path) -> None:

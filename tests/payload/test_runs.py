@@ -10,9 +10,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from payload.launch import LaunchError
 from payload.owner import Owner
-from payload.runs import LiveRunError, Runs, State, write_atomically
+from payload.runs import LiveRunError, Runs, State, is_run_id, write_atomically
+from tests.payload.test_launch import make_launch
+from tests.words import WORDS
 
 
 def dead_owner() -> Owner:
@@ -26,6 +31,17 @@ def dead_owner() -> Owner:
 
 def make_state(owner: Owner, state: str = "running") -> State:
     return State(run_id="one", state=state, owner=owner, started=1.0, updated=2.0, hosts=("deeplearning-worker1",))
+
+
+@given(text=WORDS | st.from_regex(r"[a-z0-9.-]{0,130}", fullmatch=True))
+def test_a_launch_takes_just_what_a_run_can_be_called(text: str) -> None:
+    try:
+        make_launch(run_id=text)
+        taken = True
+    except LaunchError:
+        taken = False
+    assert is_run_id(text) == taken
+    assert not taken or (Path("/runs") / text).parent == Path("/runs")
 
 
 def test_a_state_comes_back_from_its_file_unchanged(tmp_path: Path) -> None:

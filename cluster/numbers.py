@@ -1,0 +1,23 @@
+"""Whole numbers as a user gives them on a command line."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cluster.errors import UsageError
+
+MOST: Final = 999_999_999
+"""More than any flag can mean; Python itself refuses to read numbers of thousands of digits."""
+
+
+def parse_whole(name: str, text: str, *, lowest: int, highest: int = MOST, called: str = "") -> int:
+    """Parse a whole number of the flag `name`; `called` says what gives the highest its value.
+
+    Raises UsageError that names the rule.
+    """
+    digits = text.lstrip("0")[: len(str(MOST)) + 1]
+    number = int(digits or "0") if text.isascii() and text.isdecimal() else None
+    if number is None or not lowest <= number <= highest:
+        rule = f"must be a whole number from {lowest} to {highest}"
+        raise UsageError(name, text, f"{rule} ({called})" if called else rule)
+    return number

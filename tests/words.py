@@ -1,0 +1,25 @@
+"""Words as a command line can hold them: any bytes but NUL. What is not UTF-8 stands as lone surrogates."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from hypothesis import strategies as st
+
+NASTIEST: Final = (
+    "", " ", "a  b", "-rf", "--json", "--", "=", "$(id)", "`id`", "${HOME}", "'", '"', "\\", "a'b\"c\\", "two\nlines\n",
+    "a\r\nb\r", "\t", "*", "~", "../x", "%s%%", "ünï ☃ 𝒳", "\udcff not UTF-8", "\x7f\x1b[31m", "; true #", "&&", "!!",
+)  # fmt: skip
+LONG: Final = "ü $(id) '\"\n" * 8000
+"""100 kB and more, short of the 128 KiB that Linux gives to a program as one word."""
+
+WORDS: Final = st.one_of(
+    st.sampled_from(NASTIEST),
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60),
+    st.binary(max_size=30).map(lambda data: os.fsdecode(data.replace(b"\0", b""))),
+)
+FILE_NAMES: Final = WORDS.map(lambda word: os.fsdecode(os.fsencode(word.replace("/", "|"))[:255])).filter(
+    lambda name: name not in ("", ".", "..")
+)
+"""Of one file, or of one directory."""
