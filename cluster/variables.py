@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cluster.errors import UsageError
+from cluster.localpath import expanded
 from cluster.program import MAX_WORD_BYTES
 
 OURS: Final = re.compile(
@@ -41,7 +42,7 @@ def read_secrets(given: Iterable[str], environ: Mapping[str, str]) -> dict[str, 
         if equals and not source.startswith("@"):
             rule = "must be NAME or NAME=@FILE: a value on a command line shows in `ps` and in your shell's history"
             raise UsageError("--secret", name, rule)
-        value = _read_file(name, Path(source[1:]).expanduser()) if equals else environ.get(name)
+        value = _read_file(name, expanded(source[1:])) if equals else environ.get(name)
         if value is None:
             raise UsageError("--secret", name, "is not in your environment; export it, or say NAME=@FILE")
         _check("--secret", name, value)
@@ -63,7 +64,8 @@ def check_secrets(run_id: str, wanted: Iterable[str], given: Mapping[str, str]) 
 
 def _read_file(name: str, path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+        text = path.read_bytes().decode()  # As a text file each end of a line would become a line feed.
+        return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
     except (OSError, UnicodeDecodeError) as error:
         what = error.strerror if isinstance(error, OSError) else "is not UTF-8"
         raise UsageError("--secret", f"{name}=@{path}", f"cannot be read: {what}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from hypothesis import strategies as st
 
 from cluster.errors import UsageError
 from cluster.variables import check_secrets, parse_environment, read_secrets
+from payload.launch import Launch, Node
+from tests.words import WORDS
+
+NODE = Node(name="deeplearning-worker1", address="10.0.1.1", instance_id="i-1", slots=1, interface="", zone="")
 
 VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
@@ -65,6 +70,44 @@ def test_a_bad_secret_is_refused_without_its_value(given_: str, says: str) -> No
     with pytest.raises(UsageError, match=says) as caught:
         read_secrets([given_], {"HOROVOD_SIZE": "swordfish"})
     assert "swordfish" not in str(caught.value)
+
+
+@given(value=VALUES, end=st.sampled_from(["", "\n", "\r\n"]))
+def test_a_secret_in_a_file_arrives_byte_for_byte_without_its_last_lines_end(
+    tmp_path_factory: pytest.TempPathFactory, value: str, end: str
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "token"
+    file.write_bytes((value + end).encode())
+    whole = value if end or not value.endswith("\n") else value[:-1].removesuffix("\r")
+    if end == "\n":
+        whole = whole.removesuffix("\r")  # Together they are one end of a line.
+    assert read_secrets([f"TOKEN=@{file}"], {}) == {"TOKEN": whole}
+
+
+@given(word=WORDS)
+def test_any_word_is_a_variable_that_arrives_or_is_refused(word: str) -> None:
+    for text in (word, f"NAME={word}", f"{word}=x"):
+        try:
+            ((name, value),) = parse_environment([text])
+        except UsageError:
+            continue
+        assert f"{name}={value}" == text
+        assert re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name)
+        given_ = ((name, value),)
+        Launch(
+            run_id="one",
+            efs_mount="/mnt/efs",
+            payload="0" * 16,
+            command=(),
+            hosts=(NODE,),
+            environment=given_,
+        )
+
+
+@pytest.mark.parametrize("file", ["~no-such-user/token", "x" * 5000, "/", "\udcff", "a\nb"])
+def test_a_file_that_cannot_be_is_refused_by_its_name(file: str) -> None:
+    with pytest.raises(UsageError, match="cannot be read: "):
+        read_secrets([f"TOKEN=@{file}"], {})
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
