@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from cluster.errors import DeepcdkError, UsageError
 from cluster.hostkeys import HostKey
+from cluster.localpath import expanded
 from payload.launch import MASTER_NAME, WORKER_PREFIX, Node
 
 FOLDER: Final = "deepcdk"
@@ -71,7 +73,8 @@ def find_node(stack: str, text: str, nodes: Sequence[Node]) -> Node:
 def quoted(path: Path) -> str:
     """Quote a path for ssh_config, in which % begins a token. Raises DeepcdkError for one that cannot be written."""
     text = str(path)
-    if any(character in text for character in '"\\\n'):
+    # SSH would put a variable in place of ${NAME}, which nothing can prevent; and the file is UTF-8.
+    if re.search(r'["\\\r\n\ud800-\udfff]|\$\{', text):
         raise DeepcdkError(f"ssh_config cannot hold the path {text!r}", remedy="keep keys below a plainer path")
     return '"' + text.replace("%", "%%") + '"'
 
@@ -153,7 +156,7 @@ def entries(
 def identities(ssh_folder: Path, key: str) -> tuple[Path, ...]:
     """Return the private keys to offer: the one given, else those in ~/.ssh. They stay where they are."""
     if key:
-        return (Path(key).expanduser().absolute(),)
+        return (expanded(key).absolute(),)
     return tuple(path for name in IDENTITIES if (path := ssh_folder / name).exists())
 
 

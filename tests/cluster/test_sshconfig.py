@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import os
+import shlex
 import shutil
 import struct
 import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
 
 from cluster.errors import DeepcdkError, UsageError
 from cluster.hostkeys import HostKey
@@ -26,7 +29,9 @@ from cluster.sshconfig import (
     put,
     quoted,
 )
+from cluster.tunnel import command, proxy_command
 from payload.launch import parse_nodes
+from tests.words import FILE_NAMES, WORDS
 
 NODES = parse_nodes(
     "deeplearning-master 10.0.0.5 i-0 1 eth0 us-east-1a\n"
@@ -105,6 +110,42 @@ def test_no_name_is_the_master_and_a_wrong_one_lists_the_right_ones() -> None:
     for wrong in ("2", "worker", "$(id)", "-oProxyCommand=x"):
         with pytest.raises(UsageError, match="must be one of master, worker1, worker12"):
             find_node("deepcdk", wrong, NODES)
+
+
+@given(text=WORDS)
+def test_any_text_names_a_node_that_is_there_or_is_refused_with_those_that_are(text: str) -> None:
+    try:
+        assert find_node("deepcdk", text, NODES) in NODES
+    except UsageError as error:
+        assert error.rule == "must be one of master, worker1, worker12"
+        assert len(str(error)) < 1000
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
+@settings(max_examples=20)
+@given(name=FILE_NAMES)
+@example(name="${HOME}")
+@example(name="a ~ $HOME 'q' # %d")
+def test_openssh_reads_a_key_of_any_name_as_that_file_or_it_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    root = tmp_path_factory.getbasetemp()
+    files, key = Files.below(root, "deepcdk"), root / name
+    try:
+        text = config_text("deepcdk", "ec2-user", FOUND, files, [key], only_these=True)
+    except DeepcdkError:
+        assert set(name) & set('"\\\r\n') or "${" in name or os.fsencode(name).decode("utf-8", "ignore") != name
+        return
+    put(files.config, text)
+    command = ["ssh", "-G", "-F", str(files.config), "deepcdk-worker12"]
+    options = subprocess.run(command, capture_output=True, check=True).stdout.split(b"\n")
+    assert b"identityfile " + os.fsencode(key).replace(b"%", b"%%") in options
+
+
+@given(region=WORDS)
+def test_the_shell_that_ssh_starts_reads_the_command_to_a_master_without_an_address_as_it_is(region: str) -> None:
+    line = proxy_command("i-0", region).replace("%%", "%")
+    assert shlex.split(line) == command("i-0", region)
 
 
 def test_a_path_that_ssh_config_cannot_hold_is_refused() -> None:
