@@ -60,14 +60,19 @@ class Prefix:
         return f"{self.key}/" if self.key else ""
 
     def list_command(self, prefix: str) -> list[str]:
-        """Build the command that lists the objects whose keys begin so."""
-        return [*_AWS, "s3api", "list-objects-v2", "--bucket", self.bucket, "--prefix", prefix, *self._further("json")]
+        """Build the command that lists the objects whose keys begin so.
+
+        Within JSON the CLI takes every word as it is. As an argument it takes `-x` for a flag, and file://x for a file
+        to be read.
+        """
+        asked = json.dumps({"Bucket": self.bucket, "Prefix": prefix})
+        return [*_AWS, "s3api", "list-objects-v2", "--cli-input-json", asked, *self._further("json")]
 
     def fetch_command(self, directory: Path, entries: Sequence[Entry] | None, single: bool = False) -> list[str]:
         """Build the command that fetches these files, or all, into a directory."""
         if single and entries:
             return [*_AWS, "s3", "cp", str(self), str(directory / entries[0].path), *_QUIET, *self._further()]
-        patterns = [word for entry in entries or () for word in ("--include", literal(entry.path))]
+        patterns = [f"--include={literal(entry.path)}" for entry in entries or ()]
         chosen = ["--exclude", "*", *patterns] if entries is not None else []
         address = f"s3://{self.bucket}/{self.folder}"
         return [*_AWS, "s3", "cp", address, str(directory), "--recursive", *_QUIET, *chosen, *self._further()]

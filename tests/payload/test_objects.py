@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
+import os
+import sys
 from pathlib import Path
 
+import boto3
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from moto.server import ThreadedMotoServer
 
+from payload import objects
 from payload.manifest import Entry, ManifestError
-from payload.objects import MOST_AT_ONCE, DeniedError, Prefix, batches, explain, is_single, literal, parse_listing
-from payload.shelf import FullError, ShelfError
+from payload.objects import (
+    MOST_AT_ONCE,
+    DeniedError,
+    Prefix,
+    batches,
+    explain,
+    fetch,
+    is_single,
+    literal,
+    parse_listing,
+)
+from payload.shelf import FullError, Shelf, ShelfError
+from tests.words import WORDS
 
 PREFIX = Prefix.parse("s3://my-data/imagenet/train/", "eu-west-1")
 
@@ -78,6 +95,46 @@ def test_a_pattern_names_one_file_alone(path: str, other: str) -> None:
     assert fnmatch.fnmatchcase(other, literal(path)) == (other == path)
 
 
+@given(key=st.text(), path=WORDS)
+def test_any_name_reaches_the_cli_as_data_and_never_as_a_flag_or_a_file_to_read(key: str, path: str) -> None:
+    command = Prefix(bucket="my-data", key="x", region="eu-west-1").list_command(key)
+    assert json.loads(command[command.index("--cli-input-json") + 1]) == {"Bucket": "my-data", "Prefix": key}
+    assert key in ("--region", "eu-west-1", "--output", "json") or key not in command[4:]
+    with contextlib.suppress(ManifestError):
+        words = PREFIX.fetch_command(Path("/d"), [Entry(path=path, size=1)])
+        assert words[words.index("*") + 1] == f"--include={literal(path)}"
+
+
+def test_the_cli_itself_lists_and_brings_what_looks_like_flags_files_and_patterns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = ["-x/a", "-x/-rf", "-x/ü $(id)", "-x/'q'", "-x/[a]*", "file:///etc/hostname/--include"]
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    try:
+        for name, value in (
+            ("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port())),
+            ("AWS_ACCESS_KEY_ID", "testing"), ("AWS_SECRET_ACCESS_KEY", "testing"), ("AWS_SESSION_TOKEN", ""),
+            ("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])),
+        ):  # fmt: skip
+            monkeypatch.setenv(name, value)
+        s3 = boto3.Session().client("s3", region_name="us-east-1")
+        s3.create_bucket(Bucket="my-data")
+        for key in keys:
+            s3.put_object(Bucket="my-data", Key=key, Body=key.encode())
+        found: dict[str, str] = {}
+        for prefix in (
+            Prefix.parse(f"s3://my-data/{folder}", "us-east-1") for folder in ("-x", "file:///etc/hostname")
+        ):
+            entries = objects.listing(prefix)
+            shelf = Shelf(root=tmp_path / str(len(entries)), name="set")
+            brought = list(fetch(prefix, shelf, entries, single=is_single(prefix, entries), at=lambda _: None))
+            found |= {f"{prefix.folder}{each.path}": shelf.path(each).read_bytes().decode() for each in brought}
+        assert found == {key: key for key in keys}
+    finally:
+        server.stop()
+
+
 @given(sizes=st.lists(st.integers(0, 5 << 30), max_size=50))
 def test_calls_take_every_file_once_and_not_too_many(sizes: list[int]) -> None:
     entries = [Entry(path=str(number), size=size) for number, size in enumerate(sizes)]
@@ -89,7 +146,7 @@ def test_calls_take_every_file_once_and_not_too_many(sizes: list[int]) -> None:
 def test_the_files_of_a_call_are_named_and_no_others() -> None:
     command = PREFIX.fetch_command(Path("/d"), [Entry(path="a*", size=1)])
     assert command[2:6] == ["s3", "cp", "s3://my-data/imagenet/train/", "/d"]
-    assert command[-6:] == ["--exclude", "*", "--include", "a[*]", "--region", "eu-west-1"]
+    assert command[-6:] == ["--no-progress", "--exclude", "*", "--include=a[*]", "--region", "eu-west-1"]
 
 
 @pytest.mark.parametrize(
