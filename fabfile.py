@@ -8,10 +8,15 @@ from __future__ import annotations
 from fabric.main import program
 from invoke.exceptions import Exit
 
-from cluster.tasks import modules, positionals, spelling
+from cluster.tasks import interrupt
 
 # Fabric has parsed its own flags by now, and will parse the tasks' words next.
 core = getattr(program, "core", None)
+if core:
+    interrupt.end_at_once()
+
+from cluster.tasks import modules, positionals, spelling  # noqa: E402  # takes its time, in which Ctrl-C may come
+
 words = tuple(core.unparsed) if core else ()
 
 ns = modules.collection(words)

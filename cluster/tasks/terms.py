@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from invoke.exceptions import Exit
 from cluster.activity import aside
 from cluster.errors import DeepcdkError
 from cluster.prose import fitted
+from cluster.tasks import interrupt
 from payload.launch import LaunchError
 from stacks.config import ConfigError
 
@@ -56,14 +58,18 @@ def guarded(body: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(body)
     def run(*args: object, **kwargs: object) -> None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # A file's name need not be UTF-8, and to print it must not end the task; stderr is so by itself.
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
+            interrupt.leave_to_task()
             body(*args, **kwargs)
         except DeepcdkError as error:
             raise Exit(fitted(f"deepcdk: {error}", sys.stderr), code=error.exit_status) from None
         except (ConfigError, LaunchError) as error:
             raise Exit(fitted(f"deepcdk: {error}", sys.stderr), code=1) from None
         except KeyboardInterrupt:
-            raise Exit("\ninterrupted", code=130) from None
+            raise Exit(interrupt.SAID, code=interrupt.STATUS) from None
         except BrokenPipeError:
             # Whoever read our output has gone, as `head` does; nothing is left to be said.
             sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115  # must outlive this function
