@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import tarfile
@@ -10,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cluster.farside import pack, unpack
+from cluster.fetch import unpack as unpack_stream
 from cluster.push import farside_command
+from tests.words import FILE_NAMES, NASTIEST
 
 
 def archive_of(*entries: tarfile.TarInfo) -> tarfile.TarFile:
@@ -68,6 +73,38 @@ def test_a_directory_is_sent_without_what_is_excluded_half_written_or_a_link(tmp
     done = subprocess.run([sys.executable, *command[1:]], capture_output=True, check=True)
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         assert sorted(archive.getnames()) == ["events/one", "state.json"]
+
+
+@settings(max_examples=25)
+@given(name=FILE_NAMES, data=st.binary(max_size=50))
+def test_a_file_of_any_name_is_sent_and_lies_there_under_it(
+    tmp_path_factory: pytest.TempPathFactory, name: str, data: bytes
+) -> None:
+    here, there = tmp_path_factory.mktemp("here"), tmp_path_factory.mktemp("there")
+    (here / "work" / name).mkdir(parents=True)
+    (here / "work" / name / name).write_bytes(data)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w|") as archive:
+        pack(archive, here)
+    sent = unpack_stream(iter([buffer.getvalue()]), there, "one").files
+    left_out = name.startswith(".partial-") or name.endswith(".partial")
+    assert sent == (0 if left_out else 1)
+    assert left_out or (there / "one" / "work" / name / name).read_bytes() == data
+
+
+@pytest.mark.parametrize("variable", ["LANG", "LC_ALL"])
+def test_the_nastiest_names_go_through_the_masters_own_python_whatever_its_language(
+    tmp_path: Path, variable: str
+) -> None:
+    names = {name for name in NASTIEST if name and "/" not in name}
+    (tmp_path / "here").mkdir()
+    for name in names:
+        (tmp_path / "here" / name).touch()
+    words = [sys.executable, *farside_command("send", str(tmp_path / "here"))[1:]]
+    environment = {"PATH": os.environ["PATH"], variable: "C.UTF-8" if variable == "LC_ALL" else "C"}
+    done = subprocess.run(words, env=environment, capture_output=True, check=True)
+    fetched = unpack_stream(iter([done.stdout]), tmp_path, "one")
+    assert {path.name for path in fetched.directory.iterdir()} == names
 
 
 def test_what_vanishes_while_a_run_goes_on_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
