@@ -1,12 +1,10 @@
 """Two ranks on two cores beside what they could be at best: `python -m benchmarks.two_ranks`, on a quiet machine.
 
-    python -m benchmarks.two_ranks [--networks NAMES] [--ways NAMES] [--rounds N] [--peers DIR] [--mpi-wheel FILE]
-                                   [--output FILE]
+    python -m benchmarks.two_ranks [--networks NAMES] [--ways NAMES] [--rounds N] [--peers DIR] [--output FILE]
 
 The ways take turns, each in fresh processes, and each round begins with another, so that what else runs on the machine
 meets all alike. A ratio is taken within a round; stated is the median of the rounds. `--peers`: an environment with
-PyTorch, for the way `ddp`; `--mpi-wheel`: Horovod built with MPI, for the way `mpi` (benchmarks/mpi_ranks.py). Without
-them these ways are left out. `--output` keeps every step's time as JSON.
+PyTorch, for the way `ddp`, which is left out without it. `--output` keeps every step's time as JSON.
 """
 
 from __future__ import annotations
@@ -20,12 +18,10 @@ import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import mpi_ranks
 from payload.durable import replace_file
 from payload.machine import this_machine
 
@@ -71,12 +67,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--ways", default=",".join(WAYS), help=f"of {', '.join(WAYS)}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", type=Path, default=ROOT / ".peers", help="virtual environment that has PyTorch")
-    parser.add_argument("--mpi-wheel", type=Path, metavar="FILE", help="wheel of Horovod that was built with MPI")
     parser.add_argument("--output", type=Path, help="file for all that was measured")
     given = parser.parse_args(argv)
     python = given.peers / "bin" / "python"
-    absent = {"ddp": not python.exists(), "mpi": given.mpi_wheel is None}
-    ways = [way for way in given.ways.split(",") if not absent.get(way)]
+    ways = [way for way in given.ways.split(",") if way != "ddp" or python.exists()]
     machine = this_machine()
     print(machine, flush=True)
     found: dict[str, list[dict[str, Figures]]] = {}
@@ -84,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
         rounds = found.setdefault(name, [])
         for number in range(given.rounds):
             order = [ways[(place + number) % len(ways)] for place in range(len(ways))]
-            rounds.append({way: run(way, NETWORKS[name], python, given.mpi_wheel) for way in order})
+            rounds.append({way: run(way, NETWORKS[name], python) for way in order})
             rates = ", ".join(f"{way} {rounds[-1][way].images_per_s:.4g}" for way in ways)
             print(f"{name} round {number + 1}: {rates}; load {os.getloadavg()[0]:.1f}", flush=True)
             if given.output:
@@ -93,7 +87,7 @@ def main(argv: Sequence[str]) -> int:
     return 0 if all(kept(rounds) for rounds in found.values()) else 1
 
 
-def run(way: str, work: Mapping[str, Any], peers_python: Path, mpi_wheel: Path | None = None) -> Figures:
+def run(way: str, work: Mapping[str, Any], peers_python: Path) -> Figures:
     """Train in one way in fresh processes."""
     text = json.dumps(
         {**work, "way": {"ours": "ranks", "defaults": "ranks", "mpi": "ranks", "mwms": "mwms"}.get(way, "alone")}
@@ -104,8 +98,9 @@ def run(way: str, work: Mapping[str, Any], peers_python: Path, mpi_wheel: Path |
     port = _free_port()
     local = [{"HOROVOD_LOCAL_RANK": str(rank), "HOROVOD_LOCAL_SIZE": "2"} for rank in range(2)]
     match way:
-        case "ours" | "defaults":
-            launcher = [sys.executable, "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
+        case "ours" | "defaults" | "mpi":
+            controller = "--mpi" if way == "mpi" else "--gloo"
+            launcher = [sys.executable, "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", controller]
             outputs = _outputs([[*launcher, *program]], [environ | (HOROVOD_DEFAULTS if way == "defaults" else {})])
         case "mwms":
             workers = [f"localhost:{port}", f"localhost:{_free_port()}"]
@@ -117,13 +112,6 @@ def run(way: str, work: Mapping[str, Any], peers_python: Path, mpi_wheel: Path |
             meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
             command = [str(peers_python), str(Path(__file__).with_name("ddp_program.py")), text]
             outputs = _outputs([command] * 2, [environ | meeting | {"RANK": str(rank)} for rank in range(2)])
-        case "mpi":
-            if mpi_wheel is None:
-                raise ValueError("the way mpi needs a wheel of Horovod that was built with MPI")
-            with tempfile.TemporaryDirectory() as scratch:
-                launched, variables = mpi_ranks.launch(program, environ, mpi_wheel, Path(scratch))
-                said = _outputs([launched], [variables])
-                outputs = mpi_ranks.printed(Path(scratch)) or said
         case _:
             alone = local[:1] if way == "one" else local
             outputs = _outputs([program] * len(alone), [environ | place for place in alone])

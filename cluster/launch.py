@@ -13,13 +13,14 @@ from cluster.errors import UsageError
 from cluster.inventory import Stack
 from cluster.program import Program
 from payload.errors import PayloadError
-from payload.knobs import KnobError, Knobs
+from payload.knobs import CONTROLLERS, GLOO, MPI, KnobError, Knobs
 from payload.launch import (
     NODE_PYTHON,
     WORKER_PREFIX,
     Launch,
     Node,
     choose_hosts,
+    common_network,
     make_run_id,
     meeting_interface,
     workers,
@@ -120,17 +121,6 @@ def parse_whole(name: str, text: str, *, lowest: int) -> int:
     return int(text)
 
 
-def check_controller(text: str) -> None:
-    """Raise UsageError for a controller that the nodes' Horovod does not have."""
-    if text == "mpi":
-        rule = (
-            "needs Open MPI on the nodes and Horovod built with it; theirs is built with Gloo alone. Leave the flag out"
-        )
-        raise UsageError("--controller", text, rule)
-    if text != "gloo":
-        raise UsageError("--controller", text, "must be gloo")
-
-
 def parse_knobs(
     *, fusion_threshold_mb: str = "", cycle_time_ms: str = "", cache_capacity: str = "", **switches: bool
 ) -> Knobs:
@@ -177,6 +167,8 @@ class Terms:
     """Names of those whose values go another way."""
     ranks_per_node: str = ""
     """A number, `cores`, or empty for the slots that each node registered."""
+    controller: str = GLOO
+    """gloo or mpi."""
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     preflight: str = "auto"
     """auto, full or skip."""
@@ -186,12 +178,13 @@ class Terms:
             parse_whole("--ranks-per-node", self.ranks_per_node, lowest=1)
         if both := {name for name, _ in self.environment} & set(self.secrets):
             raise UsageError("--secret", min(both), "is given with --env too; give it once")
-        for flag, given in (
-            ("--hierarchical-allreduce", self.knobs.hierarchical_allreduce),
-            ("--hierarchical-allgather", self.knobs.hierarchical_allgather),
-        ):
-            if given:
-                raise UsageError(flag, None, "needs Horovod built with MPI and for GPUs; under Gloo it is ignored")
+        if self.controller not in CONTROLLERS:
+            raise UsageError("--controller", self.controller, f"must be {' or '.join(CONTROLLERS)}")
+        if self.knobs.hierarchical_allreduce:
+            rule = "needs Horovod built for GPUs, which the nodes' is not; it would ignore this"
+            raise UsageError("--hierarchical-allreduce", None, rule)
+        if self.knobs.hierarchical_allgather and self.controller != MPI:
+            raise UsageError("--hierarchical-allgather", None, "needs --controller mpi; over Gloo Horovod ignores it")
 
 
 def build(
@@ -225,6 +218,7 @@ def build(
         command=work.command(f"{stack.runs_root}/{run_id}"),
         hosts=hosts,
         interface=meeting_interface(nodes),
+        network=common_network(nodes),
         recipe=work.label,
         git_commit=git_commit,
         environment=(
@@ -232,6 +226,7 @@ def build(
             ("DEEPCDK_PAYLOAD_HASH", program or payload),
             *terms.environment,
         ),
+        controller=terms.controller,
         knobs=terms.knobs,
         preflight=terms.preflight,
         requirements=work.requirements if isinstance(work, Program) else "",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from payload import dossier
-from payload.launch import Launch, LaunchError, Node, meeting_interface
+from payload.launch import Launch, LaunchError, Node, common_network, meeting_interface
 from payload.runs import LiveRunError, RunDirectory, Runs, State
 
 RESUMABLE: Final = ("-m", "payload.train")
@@ -36,7 +36,8 @@ def resumed(before: Launch, nodes: Sequence[Node], hosts: Sequence[Node], *, oth
     # A program finds its own checkpoints: it runs again, unchanged, in the directory that it left.
     same = before.program or RESUME in before.command
     command = before.command if same else (*before.command, RESUME)
-    return dataclasses.replace(before, command=command, hosts=tuple(hosts), interface=meeting_interface(nodes))
+    interface, network = meeting_interface(nodes), common_network(nodes)
+    return dataclasses.replace(before, command=command, hosts=tuple(hosts), interface=interface, network=network)
 
 
 def beginning(launch: Launch, checkpoints: Sequence[str]) -> str:

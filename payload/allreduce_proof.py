@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from payload.addresses import read_address
 from payload.launch import Launch
-from payload.rank import environment, interface_with
+from payload.rank import environment, own_interface_with
 
 MARK: Final = "deepcdk-allreduce "
 HERE: Final = "deepcdk-here "
@@ -48,8 +46,7 @@ def main(argv: Sequence[str]) -> int:
     host = os.environ.get("HOROVOD_HOSTNAME", "")
     report(HERE, host=host)
     mine = [each.address for each in launch.hosts if each.name == host]
-    names = [name for _, name in socket.if_nameindex()]
-    interface = interface_with(mine[0], names, read_address) if mine else ""
+    interface = own_interface_with(mine[0]) if mine else ""
     os.environ.update(environment(launch, os.environ, sys.executable, interface))
     # TensorFlow reads its variables when it is imported, which takes seconds: the node is there by then.
     import horovod.tensorflow as hvd

@@ -11,7 +11,12 @@ from payload.launch import Launch, Node
 
 LEAVING: Final = Path(".cluster") / "leaving"
 """On the shared file system: what a node that is about to end has read of the reason, by its instance's id."""
-_FIRST: Final = re.compile(r"The first process to do so was:\nProcess name: (\d+)\nExit code: (-?\d+)\n")
+_FIRST: Final = re.compile(
+    r"The first process to do so was:\s+Process name: (?:\[\[\d+,\d+\],)?(\d+)\]?\s+Exit code:\s+(-?\d+)\n"
+)
+"""As horovodrun says it over Gloo, and mpirun."""
+_SIGNALLED: Final = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)")
+"""mpirun's words alone."""
 
 
 def reason(launch: Launch, status: int, log: str) -> str:
@@ -36,7 +41,7 @@ def leaving(launch: Launch) -> str:
 
 def first_rank(hosts: Sequence[Node], log: str) -> str:
     """Say which rank ended first, as Horovod's launcher tells at its end; "" where it does not."""
-    told = _FIRST.findall(log)
+    told = _FIRST.findall(log) or [(rank, f"-{number}") for rank, number in _SIGNALLED.findall(log)]
     if not told:
         return ""
     rank, status = map(int, told[-1])

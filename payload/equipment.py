@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,11 +19,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from payload.addresses import read_address
 from payload.launch import NODE_PYTHON, Launch, Node
 from payload.layer import Layer, LayerMaker
 from payload.preflight import facts_command
-from payload.rank import interface_with
+from payload.rank import this_host
 from payload.reaper import reap
 from payload.vault import TAKEN
 
@@ -81,12 +79,6 @@ def check_slots(host: Node, *, gpus: int, cores: int) -> None:
 def count_gpus(devices: Path) -> int:
     """Return the number of NVIDIA's device files."""
     return len([path for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia[0-9]+", path.name)])
-
-
-def this_host(launch: Launch) -> Node | None:
-    """Return the host of the run that this node is, by its address; None for the master."""
-    names = [name for _, name in socket.if_nameindex()]
-    return next((host for host in launch.hosts if interface_with(host.address, names, read_address)), None)
 
 
 def equip(launch: Launch, runtime: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,9 @@ INCLUDE: Final = Path(__file__).parent / "include"
 # The header that TensorFlow gave up, relative to an include folder. Only where it is missing does ours come in.
 XLA_BUILDER: Final = Path("tensorflow/compiler/xla/client/xla_builder.h")
 # Headers inside TensorFlow's wheel that its public headers include by a path from these folders.
+LIBRARIES: Final = "$ORIGIN/../../../.."
+"""Where Horovod's library, in lib/pythonX.Y/site-packages/horovod/tensorflow, finds Open MPI's: in lib."""
+CONTROLLERS: Final = "gloo, mpi"
 EXTERNAL_INCLUDES: Final = ("external/highwayhash", "external/farmhash_archive/src")
 
 
@@ -25,7 +29,6 @@ class Settings:
     """Say what Horovod is built for."""
 
     operations: str = "cpu"  # cpu: allreduce over Gloo; gpu: over NCCL (not run on a GPU)
-    with_mpi: bool = False  # True needs Open MPI; Gloo is always built, since elastic training stands on it
     cuda_home: Path = Path("/usr/local/cuda")  # the CUDA toolkit, with bin/nvcc; for gpu only
     nccl_home: Path | None = None  # has include/nccl.h and lib/libnccl.so*; None: NVIDIA's package beside TensorFlow
     compute_capabilities: tuple[int, ...] = (80, 90)  # 80: A100, 90: H100 and H200; for gpu only
@@ -46,10 +49,9 @@ class Settings:
     def identity(self) -> dict[str, str]:
         """Return what of the settings makes one wheel differ from another."""
         if not self.gpu:
-            return {"operations": "cpu", "mpi": str(self.with_mpi)}
+            return {"operations": "cpu"}
         return {
             "operations": "gpu",
-            "mpi": str(self.with_mpi),
             "cuda": str(self.cuda_home),
             "nccl": str(self.nccl_home or "package"),
             "cc": ",".join(map(str, self.compute_capabilities)),
@@ -66,6 +68,7 @@ def known_inputs(settings: Settings, here: Platform, header: str) -> dict[str, s
         "machine": here.machine,
         "libc": here.libc,
         "python": here.python_tag,
+        "controllers": CONTROLLERS,
         **settings.identity,
     }
 
@@ -73,7 +76,9 @@ def known_inputs(settings: Settings, here: Platform, header: str) -> dict[str, s
 def fingerprint(settings: Settings, toolchain: Toolchain, header: str) -> str:
     """Return 16 hex digits that are the same for the same wheel, and for no other."""
     inputs = known_inputs(settings, toolchain.platform, header)
-    return digest(inputs | {"tensorflow": toolchain.tensorflow, "compiler": toolchain.compiler})
+    return digest(
+        inputs | {"tensorflow": toolchain.tensorflow, "compiler": toolchain.compiler, "open mpi": toolchain.open_mpi}
+    )
 
 
 def digest(inputs: Mapping[str, str]) -> str:
@@ -95,6 +100,8 @@ def environment(
     if lacks_header:
         includes.insert(0, INCLUDE)
     result = kept | {
+        "PATH": f"{toolchain.mpicxx.parent}:{base.get('PATH', os.defpath)}",  # CMake looks for mpicxx there
+        "LDFLAGS": " ".join(filter(None, [base.get("LDFLAGS", ""), f"-Wl,-rpath,{LIBRARIES}"])),
         "CPLUS_INCLUDE_PATH": ":".join(map(str, includes)),
         "MAKEFLAGS": f"-j{jobs}",
         "HOROVOD_CMAKE": str(toolchain.cmake),
@@ -102,7 +109,7 @@ def environment(
         "HOROVOD_WITHOUT_PYTORCH": "1",
         "HOROVOD_WITHOUT_MXNET": "1",
         "HOROVOD_WITH_GLOO": "1",
-        "HOROVOD_WITH_MPI" if settings.with_mpi else "HOROVOD_WITHOUT_MPI": "1",
+        "HOROVOD_WITH_MPI": "1",
     }
     if settings.gpu:
         result |= {

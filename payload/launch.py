@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import ipaddress
 import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from payload.knobs import Knobs
+from payload.knobs import CONTROLLERS, GLOO, MPI, Knobs
 
 NODES_PATH: Final = "/opt/deeplearning/nodes"
 NODE_PYTHON: Final = "/opt/deepcdk/bin/python3"
@@ -102,6 +103,16 @@ def meeting_interface(nodes: Sequence[Node]) -> str:
     return next((node.interface for node in nodes if node.name == MASTER_NAME), "")
 
 
+def common_network(nodes: Sequence[Node]) -> str:
+    """Return the smallest network that holds all nodes, as 10.0.0.0/20; "" where an address is not known."""
+    try:
+        numbers = [int(ipaddress.IPv4Address(node.address)) for node in nodes]
+    except ValueError:
+        return ""
+    differing = (min(numbers) ^ max(numbers)).bit_length() if numbers else 0
+    return str(ipaddress.IPv4Network((min(numbers), 32 - differing), strict=False)) if numbers else ""
+
+
 def make_run_id(now: datetime.datetime, recipe: str, token: str) -> str:
     """Return a run's id, sortable by time: `20261120-121314-digits-ab12`."""
     word = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-") or "run"
@@ -123,6 +134,8 @@ class Launch:
     """In rank order."""
     interface: str = ""
     """The master's network interface, on which the ranks meet; empty: Horovod probes all hosts, which is slow."""
+    network: str = ""
+    """The network that all nodes are in, for Open MPI; empty: Horovod probes all hosts for interfaces of one name."""
     environment: tuple[tuple[str, str], ...] = ()
     """Further variables for the ranks. They read them from this spec, so that no command line shows them."""
     program: str = ""
@@ -135,6 +148,8 @@ class Launch:
     """Names of further variables, whose values the ranks find in `payload.vault`."""
     ranks_per_node: int = 0
     """Ranks that the user asked of each node, to be held against what it has; 0: the slots that it registered."""
+    controller: str = GLOO
+    """What the ranks meet and, on CPUs, add up over: gloo or mpi."""
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     recipe: str = ""
     """What the run is called: the recipe, or the name of the user's script."""
@@ -159,8 +174,12 @@ class Launch:
             raise LaunchError(f"keras = {self.keras!r}: must be 3, or 2 for a program of your own")
         if self.program and not self.command:
             raise LaunchError("command is empty: a program needs an entry")
-        if self.knobs.hierarchical_allreduce or self.knobs.hierarchical_allgather:
-            raise LaunchError("hierarchical collectives need Horovod built with MPI; under Gloo it would ignore them")
+        if self.controller not in CONTROLLERS:
+            raise LaunchError(f"controller = {self.controller!r}: must be {' or '.join(CONTROLLERS)}")
+        if self.knobs.hierarchical_allreduce:
+            raise LaunchError("hierarchical_allreduce needs Horovod built for GPUs; on CPUs it would ignore it")
+        if self.knobs.hierarchical_allgather and self.controller != MPI:
+            raise LaunchError("hierarchical_allgather needs the controller mpi; over Gloo Horovod would ignore it")
         if self.preflight not in ("auto", "full", "skip"):
             raise LaunchError(f"preflight = {self.preflight!r}: must be auto, full or skip")
         if not self.hosts and not self.launcher:

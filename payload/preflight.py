@@ -223,7 +223,7 @@ def key(launch: Launch, python: str, facts: Mapping[str, NodeFacts]) -> str:
     """Return what stands for this set of nodes, since their boot, with this runtime: proved once, it stays proved."""
     nodes = sorted((host.name, host.instance_id, host.address, host.slots) for host in launch.hosts)
     boots = sorted((name, found.boot_id) for name, found in facts.items())
-    text = json.dumps([nodes, boots, python, launch.interface])
+    text = json.dumps([nodes, boots, python, launch.interface, launch.controller])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

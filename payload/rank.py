@@ -17,7 +17,7 @@ from typing import Final
 
 from payload import vault
 from payload.addresses import read_address
-from payload.launch import Launch, LaunchError
+from payload.launch import Launch, LaunchError, Node
 
 NOT_STARTED: Final = 127
 _PYTHONS: Final = ("python", "python3")
@@ -57,6 +57,16 @@ def interface_with(address: str, names: Sequence[str], address_of: Callable[[str
     return next((name for name in names if address_of(name) == address), "")
 
 
+def own_interface_with(address: str) -> str:
+    """Return this machine's network interface that carries an address, "" where none does."""
+    return interface_with(address, [name for _, name in socket.if_nameindex()], read_address)
+
+
+def this_host(launch: Launch) -> Node | None:
+    """Return the host of the run that this node is, by its address; None for the master."""
+    return next((host for host in launch.hosts if own_interface_with(host.address)), None)
+
+
 def main(argv: Sequence[str]) -> int:
     """Turn into the rank; return an exit status only where that fails."""
     directory = Path(argv[0])
@@ -66,9 +76,10 @@ def main(argv: Sequence[str]) -> int:
         print(f"{directory / 'spec.json'}: {error}", file=sys.stderr)
         return NOT_STARTED
     inherited = dict(os.environ)
+    if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(launch)) is not None:  # mpirun has no word for it
+        inherited["HOROVOD_HOSTNAME"] = host.name
     mine = [host.address for host in launch.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]
-    names = [name for _, name in socket.if_nameindex()]
-    interface = interface_with(mine[0], names, read_address) if mine else ""
+    interface = own_interface_with(mine[0]) if mine else ""
     if argv[1:]:
         os.execve(sys.executable, [sys.executable, *argv[1:]], inherited | on_interface(interface))
     command = words(launch, sys.executable)

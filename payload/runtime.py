@@ -220,8 +220,6 @@ class Maker:
 def settings_options(arguments: argparse.Namespace) -> tuple[str, ...]:
     """Return the options of payload.horovod_wheel that say the same settings again."""
     options = ["--operations", arguments.operations, "--cuda-home", str(arguments.cuda_home), "--cc", arguments.cc]
-    if arguments.with_mpi:
-        options.append("--with-mpi")
     if arguments.nccl_home is not None:
         options += ["--nccl-home", str(arguments.nccl_home)]
     return tuple(options)

@@ -22,7 +22,6 @@ from cluster.launch import (
     CORES,
     Terms,
     Training,
-    check_controller,
     dry_run_lines,
     parse_knobs,
     parse_preflight,
@@ -93,14 +92,14 @@ def push(c: Context, set_: list[str], json: bool = False, key: str = "") -> None
         "requirements": "the program's requirements file; default: requirements.txt where its directory has one",
         "keras": "what tf.keras and keras mean to the program: 3, or 2",
         "ranks_per_node": "a number, or cores; default: one a GPU, or one where a node has none",
-        "controller": "gloo; mpi is refused, for the nodes' Horovod is built without it",
+        "controller": "what the ranks meet and add up over: gloo, or mpi (Open MPI)",
         "secret": "variable for the ranks from your environment, as NAME, or from a file, as NAME=@FILE; in no record",
         "env": "variable for the ranks, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
         "fusion_threshold_mb": "Horovod: MiB of gradients that travel together; default: 128",
         "cycle_time_ms": "Horovod: ms between gatherings of gradients; default: by the step, 5 for a program of yours",
         "cache_capacity": "Horovod: tensors that need no negotiation any more; default: 1024",
-        "hierarchical_allreduce": "Horovod: within hosts first, then between them; needs a GPU build and MPI",
-        "hierarchical_allgather": "Horovod: the same for allgather",
+        "hierarchical_allreduce": "Horovod: within hosts first, then between them; needs a GPU build over MPI",
+        "hierarchical_allgather": "Horovod: the same for allgather; needs --controller mpi",
         "autotune": "Horovod: search these settings while training, into autotune.csv of the run",
         "timeline": "Horovod: record every collective in timeline.json of the run",
         "queue": QUEUE,
@@ -179,12 +178,12 @@ def train(
         requirements=requirements,
         keras=keras,
     )
-    check_controller(controller)
     secrets = read_secrets(secret, os.environ)
     terms = Terms(
         environment=parse_environment(env),
         secrets=tuple(secrets),
         ranks_per_node=ranks_per_node,
+        controller=controller,
         knobs=parse_knobs(
             fusion_threshold_mb=fusion_threshold_mb,
             cycle_time_ms=cycle_time_ms,

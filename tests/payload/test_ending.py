@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
+
 from payload.ending import LEAVING, reason
 from payload.launch import choose_hosts, parse_nodes
 from tests.payload.test_launch import NODES, make_launch
@@ -45,6 +47,25 @@ def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
     assert reason(launch, 1, LOG.format(9, -9)) == "rank 9 ended first, with signal 9"
     # A log of two attempts tells of both; the last one counts.
     assert "rank 0" in reason(launch, 1, LOG.format(3, 2) + LOG.format(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            "--------\nmpirun detected that one or more processes exited with non-zero status, thus causing\n"
+            "the job to be terminated. The first process to do so was:\n\n"
+            "  Process name: [[6704,1],1]\n  Exit code:    3\n--------\n",
+            f"rank 1 on {HOSTS[0].name} ended first, with status 3",
+        ),
+        (
+            "mpirun noticed that process rank 4 with PID 29511 on node ip-10-0-1-11 exited on signal 9 (Killed).\n",
+            f"rank 4 on {HOSTS[1].name} ended first, with signal 9",
+        ),
+    ],
+)
+def test_what_mpirun_says_of_the_first_rank_is_read_too(said: str, why: str) -> None:
+    assert reason(make_launch(hosts=HOSTS), 1, said) == why
 
 
 def test_a_launcher_that_says_nothing_is_told_by_its_status() -> None:

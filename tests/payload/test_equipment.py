@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from payload.equipment import EquipmentError, check_slots, count_gpus, layer_of, main, this_host
-from payload.launch import choose_hosts, parse_nodes
+from payload.equipment import EquipmentError, check_slots, count_gpus, layer_of, main
+from payload.launch import parse_nodes
 from payload.vault import TAKEN
 from tests.payload.test_launch import NODES, make_launch
 
@@ -48,13 +48,6 @@ def test_keras_2_goes_with_the_runtimes_tensorflow() -> None:
     payload = Path(__file__).parents[2] / "payload"
     assert "\ntensorflow-cpu==2.21." in (payload / "requirements.txt").read_text()
     assert "\ntensorflow==2.21." in (payload / "requirements-gpu.txt").read_text()
-
-
-def test_a_node_finds_itself_among_the_hosts_by_its_address() -> None:
-    hosts = choose_hosts(parse_nodes(NODES), 2)
-    here = dataclasses.replace(hosts[1], address="127.0.0.1")
-    assert this_host(make_launch(hosts=(hosts[0], here))) in (here, None)  # None where no loopback is up
-    assert this_host(make_launch(hosts=hosts)) is None
 
 
 def prepared(

@@ -19,6 +19,8 @@ TOOLCHAIN = Toolchain(
     tensorflow_include=Path("/venv/tensorflow/include"),
     compiler="c++ (Debian 12.2.0-14) 12.2.0",
     cmake=Path("/venv/cmake/data/bin/cmake"),
+    mpicxx=Path("/venv/bin/mpicxx"),
+    open_mpi="mpirun (Open MPI) 4.1.8",
 )
 GPU = Settings(operations="gpu", cuda_home=Path("/cuda"), nccl_home=Path("/nccl"), compute_capabilities=(80, 90))
 
@@ -28,22 +30,22 @@ def built_with(settings: Settings, base: dict[str, str] | None = None, *, lacks_
     return environment(settings, TOOLCHAIN, base=base or {}, jobs=2, lacks_header=lacks_header)
 
 
-def test_the_cpu_build_has_tensorflow_and_gloo_and_nothing_else() -> None:
+def test_the_cpu_build_has_tensorflow_with_gloo_and_mpi_and_nothing_else() -> None:
     settings = {name: value for name, value in built_with(Settings()).items() if name.startswith("HOROVOD_")}
     assert settings == {
         "HOROVOD_WITH_TENSORFLOW": "1",
         "HOROVOD_WITHOUT_PYTORCH": "1",
         "HOROVOD_WITHOUT_MXNET": "1",
         "HOROVOD_WITH_GLOO": "1",
-        "HOROVOD_WITHOUT_MPI": "1",
+        "HOROVOD_WITH_MPI": "1",
         "HOROVOD_CMAKE": "/venv/cmake/data/bin/cmake",
     }
 
 
-def test_mpi_is_built_when_asked_for_and_gloo_still_is() -> None:
-    built = built_with(Settings(with_mpi=True))
-    assert (built["HOROVOD_WITH_MPI"], built["HOROVOD_WITH_GLOO"]) == ("1", "1")
-    assert "HOROVOD_WITHOUT_MPI" not in built
+def test_open_mpi_is_found_by_the_build_and_then_from_wherever_the_library_lies() -> None:
+    built = built_with(Settings(), {"PATH": "/usr/bin", "LDFLAGS": "-Wl,-O1"})
+    assert built["PATH"] == "/venv/bin:/usr/bin"
+    assert built["LDFLAGS"] == "-Wl,-O1 -Wl,-rpath,$ORIGIN/../../../.."
 
 
 def test_the_gpu_build_has_nccl_and_its_homes() -> None:
@@ -82,6 +84,7 @@ def test_the_header_lies_where_horovod_includes_it_from() -> None:
     [
         dataclasses.replace(TOOLCHAIN, tensorflow="2.20.0"),
         dataclasses.replace(TOOLCHAIN, compiler="c++ 13"),
+        dataclasses.replace(TOOLCHAIN, open_mpi="mpirun (Open MPI) 4.1.9"),
         dataclasses.replace(TOOLCHAIN, platform=dataclasses.replace(HERE, python=(3, 12))),
         dataclasses.replace(TOOLCHAIN, platform=dataclasses.replace(HERE, libc="glibc-2.39")),
         dataclasses.replace(TOOLCHAIN, platform=dataclasses.replace(HERE, machine="aarch64")),
@@ -92,9 +95,9 @@ def test_another_tensorflow_compiler_python_or_platform_is_another_wheel(changed
 
 
 def test_other_settings_or_another_header_are_another_wheel() -> None:
-    variants = [Settings(), Settings(with_mpi=True), GPU, dataclasses.replace(GPU, compute_capabilities=(90,))]
+    variants = [Settings(), GPU, dataclasses.replace(GPU, compute_capabilities=(90,))]
     made = {fingerprint(settings, TOOLCHAIN, header) for settings in variants for header in ("a", "b")}
-    assert len(made) == 8
+    assert len(made) == 6
 
 
 def test_where_the_virtual_environment_lies_does_not_matter() -> None:

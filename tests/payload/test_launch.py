@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import ipaddress
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from payload.launch import (
     LaunchError,
     Node,
     choose_hosts,
+    common_network,
     make_run_id,
     meeting_interface,
     parse_nodes,
@@ -92,6 +95,24 @@ def test_a_program_works_in_its_own_copy_and_the_payload_in_the_pushed_tree() ->
     assert own.program_directory == "/mnt/efs/payloads/fedcba9876543210/program"
 
 
+ADDRESS = st.ip_addresses(v=4).map(str)
+
+
+@given(addresses=st.lists(ADDRESS, min_size=1, max_size=4))
+def test_the_network_of_nodes_is_the_smallest_that_holds_them_all(addresses: list[str]) -> None:
+    like = parse_nodes(NODES)[0]
+    found = ipaddress.IPv4Network(common_network([dataclasses.replace(like, address=each) for each in addresses]))
+    assert all(ipaddress.IPv4Address(each) in found for each in addresses)
+    if found.prefixlen < 32:
+        halves = list(found.subnets())
+        assert all(any(ipaddress.IPv4Address(each) in half for each in addresses) for half in halves)
+
+
+def test_nodes_without_addresses_have_no_network() -> None:
+    assert common_network([]) == ""
+    assert common_network([dataclasses.replace(parse_nodes(NODES)[0], address="")]) == ""
+
+
 def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
     now = datetime.datetime(2026, 11, 20, 12, 13, 14)
     assert make_run_id(now, "Fashion MNIST", "ab12") == "20261120-121314-fashion-mnist-ab12"
@@ -106,6 +127,8 @@ def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
         ("payload", ""),
         ("program", "../../etc"),
         ("knobs", Knobs(hierarchical_allreduce=True)),
+        ("knobs", Knobs(hierarchical_allgather=True)),
+        ("controller", "smoke"),
         ("efs_mount", "/mnt/with space"),
         ("efs_mount", "/mnt/$(reboot)"),
         ("hosts", ()),

@@ -23,6 +23,12 @@ def test_horovodrun_gets_every_slot_of_every_host_in_order() -> None:
     )
 
 
+def test_over_mpi_the_ranks_meet_in_the_network_of_all_nodes() -> None:
+    command = shlex.join(horovodrun(make_launch(controller="mpi", network="10.0.0.0/23"), PYTHON))
+    assert " --mpi --network-interfaces 10.0.0.0/23 --start-timeout 70 " in command
+    assert "--gloo" not in command
+
+
 def test_a_program_of_the_users_gets_a_cycle_and_the_payloads_ranks_choose_theirs() -> None:
     own = make_launch(program="fedcba9876543210", command=("train.py",))
     assert "--cycle-time-ms 5" in shlex.join(horovodrun(own, PYTHON))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -12,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from payload.launch import Launch
-from payload.rank import NOT_STARTED, environment, interface_with, words
-from tests.payload.test_launch import make_launch
+from payload.launch import Launch, choose_hosts, parse_nodes
+from payload.rank import NOT_STARTED, environment, interface_with, this_host, words
+from tests.payload.test_launch import NODES, make_launch
 
 PROJECT = Path(__file__).resolve().parents[2]
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=200)
@@ -67,6 +68,13 @@ def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set(
     assert (found["NAME"], found["HOROVOD_RANK"], found["HOROVOD_GLOO_IFACE"]) == ("va lue", "3", "ens32")
     assert found["NCCL_SOCKET_IFNAME"] == "theirs"
     assert found["PATH"] == "/layer/bin:/usr/bin"
+
+
+def test_a_node_finds_itself_among_the_hosts_by_its_address() -> None:
+    hosts = choose_hosts(parse_nodes(NODES), 2)
+    here = dataclasses.replace(hosts[1], address="127.0.0.1")
+    assert this_host(make_launch(hosts=(hosts[0], here))) in (here, None)  # None where no loopback is up
+    assert this_host(make_launch(hosts=hosts)) is None
 
 
 def test_an_interface_is_found_by_its_address() -> None:

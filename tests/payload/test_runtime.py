@@ -60,7 +60,7 @@ def test_another_lock_file_python_or_platform_is_another_runtime() -> None:
         a_runtime(lock="keras==3.15.2"),
         a_runtime(here=dataclasses.replace(HERE, python=(3, 12))),
         a_runtime(here=dataclasses.replace(HERE, libc="glibc-2.36")),
-        runtime_for(Path("/r"), lock="keras==3.15.1", settings=Settings(with_mpi=True), here=HERE, header="header"),
+        runtime_for(Path("/r"), lock="keras==3.15.1", settings=Settings(operations="gpu"), here=HERE, header="header"),
         runtime_for(Path("/r"), lock="keras==3.15.1", settings=Settings(), here=HERE, header="changed"),
     ]
     assert len({runtime.fingerprint for runtime in [a_runtime(), *others]}) == 6
@@ -183,10 +183,10 @@ def test_the_settings_reach_the_horovod_build_unchanged(monkeypatch: pytest.Monk
         return self.runtime.python
 
     monkeypatch.setattr(Maker, "ensure", record)
-    assert main(["ensure", "--root", str(tmp_path), "--operations", "gpu", "--cc", "90", "--with-mpi"]) == 0
+    assert main(["ensure", "--root", str(tmp_path), "--operations", "gpu", "--cc", "90", "--nccl-home", "/nccl"]) == 0
     arguments = made[0].settings_arguments
     assert arguments[:2] == ("--operations", "gpu")
-    assert arguments[-1] == "--with-mpi"
+    assert arguments[-2:] == ("--nccl-home", "/nccl")
     assert "90" in arguments
     assert made[0].requirements.name == "requirements-gpu.txt"
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from payload.knobs import GLOO, MPI
 from payload.models.work import WORK, Work
 from payload.placement import Placement
 from payload.topology import Gpu
@@ -79,7 +80,7 @@ def test_the_only_thread_of_a_rank_computes_by_itself() -> None:
 @given(step=st.floats(0.01, 1e6), ranks=st.integers(2, 512))
 def test_the_cycle_costs_least_of_all_within_its_bounds(step: float, ranks: int) -> None:
     def cost(cycle: float) -> float:
-        return WAKE_MS * (ranks - 1) * step / cycle + cycle / 2
+        return WAKE_MS[GLOO] * (ranks - 1) * step / cycle + cycle / 2
 
     chosen = cycle_ms(step, ranks)
     low, high = CYCLE_MS
@@ -91,9 +92,16 @@ def test_the_cycle_costs_least_of_all_within_its_bounds(step: float, ranks: int)
 @given(step=st.floats(2, 5e4), wrong=st.floats(0.25, 4))
 def test_an_estimate_four_times_off_costs_a_quarter_more_than_the_least(step: float, wrong: float) -> None:
     def cost(cycle: float) -> float:
-        return WAKE_MS * step / cycle + cycle / 2
+        return WAKE_MS[GLOO] * step / cycle + cycle / 2
 
     assert cost(cycle_ms(step * wrong, 2)) <= 1.3 * cost(cycle_ms(step, 2))
+
+
+@given(step=st.floats(2, 5e4))
+def test_over_mpi_a_cycle_costs_less_and_is_shorter(step: float) -> None:
+    low, high = CYCLE_MS
+    over_gloo, over_mpi = cycle_ms(step, 2, GLOO), cycle_ms(step, 2, MPI)
+    assert over_mpi < over_gloo or over_gloo in (low, high)
 
 
 @given(mib=st.floats(0.001, 600))

@@ -1,0 +1,115 @@
+"""Ranks over Open MPI on the deployed cluster: they meet, their lines stay whole, and they end as over Gloo."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import EmbeddedCloud, eventually
+from tools import demo
+
+LINES = 300
+PROGRAM = f"""\
+import json, os, signal, sys
+import tensorflow as tf
+import horovod.tensorflow as hvd
+
+hvd.init()
+for number in range({LINES}):
+    print(number, "x" * (number % 97), "end", file=sys.stderr if number % 2 else sys.stdout, flush=True)
+total = hvd.allreduce(tf.constant([hvd.rank() + 1.0]), op=hvd.Sum)
+places = [os.environ["HOROVOD_" + name] for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "HOSTNAME")]
+own = [hvd.rank(), hvd.size(), float(total[0]), hvd.mpi_enabled(), sys.argv[1:]]
+print("told", json.dumps([*places, *own]), flush=True)
+if hvd.rank() == 1 and "die" in sys.argv:
+    os.kill(os.getpid(), signal.SIGKILL)
+hvd.allreduce(total, name="last")
+"""
+WORDS = ("two words", "$(touch /tmp/evaluated)", "line\ntwo", "ü")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("program")
+    (root / "train.py").write_text(PROGRAM)
+    return root
+
+
+def train(cloud: EmbeddedCloud, program: Path, *words: str) -> tuple[int, dict[str, Any], str]:
+    """Train over MPI on two nodes, a rank a core; return fab's status, the run's record and its log."""
+    entry = ["--payload", str(program), "--entry", "train.py", "--ranks-per-node", "cores", "--controller", "mpi"]
+    done = cloud.laptop("fab", "train", "--nodes", "2", "--yes", *demo.settings(2), *entry, "--", *words, check=False)
+    record: dict[str, Any] = json.loads(cloud.fab("show", "--json").stdout)
+    return done.returncode, record, cloud.fab("logs", "--run", record["run_id"]).stdout
+
+
+def test_the_ranks_of_all_hosts_meet_and_their_lines_stay_whole(cluster: EmbeddedCloud, program: Path) -> None:
+    status, record, log = train(cluster, program, *WORDS)
+    assert (status, record["state"]["state"]) == (0, "succeeded"), log[-3000:]
+    hosts = [host["name"] for host in record["spec"]["hosts"] for _ in range(host["slots"])]
+    told = [json.loads(text) for text in re.findall(r"^\[\d+\]<stdout>:told (.*)$", log, re.MULTILINE)]
+    slots = record["spec"]["hosts"][0]["slots"]
+    assert sorted(told) == [
+        [
+            str(n),
+            str(len(hosts)),
+            str(n % slots),
+            str(slots),
+            host,
+            n,
+            len(hosts),
+            sum(range(len(hosts) + 1)),
+            True,
+            [*WORDS],
+        ]
+        for n, host in enumerate(hosts)
+    ]
+    whole = re.findall(r"^\[(\d+)\]<(stdout|stderr)>:(\d+) (x*) end$", log, re.MULTILINE)
+    assert Counter(rank for rank, *_ in whole) == {str(rank): LINES for rank in range(len(hosts))}
+    assert all(
+        int(number) % 97 == len(text) and (int(number) % 2 == 1) == (stream == "stderr")
+        for _, stream, number, text in whole
+    )
+    assert "--mpi" in record["launch"]["command"]
+    for node in cluster.instances("worker"):
+        assert cluster.localcloud("exec", node["InstanceId"], "--", "ls", "/tmp/evaluated", check=False).returncode != 0
+
+
+def test_a_rank_that_is_killed_ends_the_others_and_is_named(cluster: EmbeddedCloud, program: Path) -> None:
+    status, record, log = train(cluster, program, "die")
+    assert (status, record["state"]["state"]) == (1, "failed"), log[-3000:]
+    host = [host["name"] for host in record["spec"]["hosts"] for _ in range(host["slots"])][1]
+    assert record["state"]["reason"] == f"rank 1 on {host} ended first, with signal 9"
+    for node in cluster.instances("worker"):
+        left = cluster.localcloud(
+            "exec", node["InstanceId"], "--", "pgrep", "-f", "train.py|orted|mpi_rank", check=False
+        )
+        assert left.stdout == "", left.stdout
+
+
+def test_a_recipe_stops_with_a_checkpoint_and_goes_on_over_the_same_controller(cluster: EmbeddedCloud) -> None:
+    words = ["--nodes", "2", "--epochs", "5000", "--controller", "mpi", "--yes", "--detach"]
+    found = re.search(r"run (\S+): \d+ ranks", cluster.fab("train", *words).stdout)
+    assert found is not None
+    run = found[1]
+
+    def record() -> dict[str, Any]:
+        seen: dict[str, Any] = json.loads(cluster.fab("show", "--run", run, "--json").stdout)
+        return seen
+
+    assert eventually(lambda: bool(record()["checkpoints"]), within_s=120)
+    cluster.fab("stop", "--run", run)
+    stopped = record()
+    assert stopped["state"]["state"] == "stopped"
+    assert "grace is over" not in cluster.fab("logs", "--run", run).stdout
+    cluster.fab("resume", "--run", run, "--yes", "--detach")
+    try:
+        assert eventually(lambda: max(record()["checkpoints"]) > max(stopped["checkpoints"]), within_s=120)
+        assert (record()["state"]["state"], record()["spec"]["controller"]) == ("running", "mpi")
+    finally:
+        cluster.fab("stop", "--run", run)
