@@ -11,7 +11,17 @@ NASTIEST: Final = (
     "", " ", "a  b", "-rf", "--json", "--", "=", "$(id)", "`id`", "${HOME}", "'", '"', "\\", "a'b\"c\\", "two\nlines\n",
     "a\r\nb\r", "\t", "*", "~", "../x", "%s%%", "ünï ☃ 𝒳", "\udcff not UTF-8", "\x7f\x1b[31m", "; true #", "&&", "!!",
 )  # fmt: skip
-LONG: Final = "ü $(id) '\"\n" * 8000
+
+
+class _Long(str):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Be short where a failed test shows it."""
+        return f"<{len(self):,} characters>"
+
+
+LONG: Final[str] = _Long("ü $(id) '\"\n" * 8000)
 """100 kB and more, short of the 128 KiB that Linux gives to a program as one word."""
 
 WORDS: Final = st.one_of(

@@ -31,6 +31,8 @@ from cluster.launch import (
 from cluster.program import Program
 from payload.knobs import Knobs
 from payload.launch import Launch, Node, parse_nodes
+from payload.training.config import TrainConfig
+from tests.words import LONG, WORDS
 
 STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
@@ -250,3 +252,16 @@ def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
     ]  # fmt: skip
     with pytest.raises(UsageError, match="--skip-preflight: leaves out what --full-preflight"):
         parse_preflight(skip=True, full=True)
+
+
+@given(data_dir=WORDS | st.just(LONG), further=st.lists(WORDS, max_size=2))
+def test_what_a_recipe_is_given_reaches_the_ranks_reader_unchanged_or_is_refused(
+    data_dir: str, further: list[str]
+) -> None:
+    try:
+        work = Training(recipe="imagenet-fast", data_dir=data_dir, further=split_further(shlex.join(further)))
+    except UsageError:
+        return
+    command = Launch.from_json(make_launch(training=work).to_json()).command
+    assert command[6:] == (*(("--data-dir", data_dir) if data_dir else ()), *further)
+    assert not data_dir or str(TrainConfig.from_argv(command[2:]).data_dir) == str(Path(data_dir))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from cluster.cdk import context
 from cluster.errors import DeepcdkError, UsageError
 from cluster.session import confirm, parse_overrides, read_config
-from stacks.config import ConfigError
+from cluster.sshconfig import Files
+from stacks.config import ClusterConfig, ConfigError
+from tests.words import LONG, WORDS
 
 
 @pytest.fixture
@@ -24,6 +31,37 @@ def test_overrides_are_key_and_value_and_a_value_may_hold_anything() -> None:
     for bad in ("workers", "=4"):
         with pytest.raises(UsageError, match="key=value"):
             parse_overrides([bad])
+
+
+@given(text=WORDS)
+def test_any_override_is_split_at_its_first_equals_sign_or_refused(text: str) -> None:
+    try:
+        ((key, value),) = parse_overrides([text]).items()
+    except UsageError:
+        assert "=" not in text or text.startswith("=")
+        return
+    assert (f"{key}={value}", "=" in key) == (text, False)
+    assert context({key: value}) == ["-c", text]
+
+
+@given(key=st.sampled_from([field.name for field in dataclasses.fields(ClusterConfig)]), text=WORDS | st.just(LONG))
+def test_any_value_of_any_key_is_taken_as_it_is_or_refused_by_its_key(key: str, text: str) -> None:
+    try:
+        config = ClusterConfig.from_context({"ssh_cidr": "198.18.0.7/32", key: text})
+    except ConfigError:
+        return
+    taken = getattr(config, key)
+    assert not isinstance(taken, str) or taken == text
+
+
+@given(name=WORDS)
+def test_a_clusters_name_is_plain_enough_for_every_place_that_it_stands_in_or_it_is_refused(name: str) -> None:
+    try:
+        stack = ClusterConfig.from_context({"ssh_cidr": "198.18.0.7/32", "name": name}).stack_name
+    except ConfigError:
+        return
+    assert re.fullmatch("[A-Za-z][A-Za-z0-9-]*", stack)
+    assert Files.below(Path("/home/me/.ssh"), stack).config.parent == Path("/home/me/.ssh/deepcdk")
 
 
 def test_only_a_deployment_needs_ssh_cidr(project: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from fabric.main import make_program
 
@@ -15,6 +17,14 @@ EVERYWHERE = make_program().initial_context.flags
 
 def said(words: str) -> str:
     return complaint(with_flags(words.split(), CONTEXTS), CONTEXTS, EVERYWHERE)
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: str(context.name))
+def test_every_task_refuses_a_flag_that_it_has_not_too_many_words_and_a_flag_without_its_value(context: Any) -> None:
+    assert f"`fab {context.name}` has no --nonsense" in said(f"{context.name} --nonsense")
+    assert "'two' is too much" in said(f"{context.name} one two") or "'one' is too much" in said(f"{context.name} one")
+    valued = sorted(name for name, flag in context.flags.items() if flag.takes_value and name.startswith("--"))
+    assert [name for name in valued if "needs a value behind" not in said(f"{context.name} {name}")] == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import os
 import subprocess
@@ -19,13 +20,14 @@ from hypothesis import strategies as st
 from payload import fanout
 from payload.fanout import AbandonedError, Request, fan_out, node_command
 from payload.launch import LaunchError
+from tests.words import LONG, NASTIEST, WORDS
 
 NODES = """deeplearning-master 10.0.0.5 i-0 1 eth0 us-east-1a
 deeplearning-worker2 10.0.1.2 i-2 1 eth0 us-east-1a
 deeplearning-worker1 10.0.1.1 i-1 1 eth0 us-east-1a
 """
 PRINT_WORDS = (sys.executable, "-I", "-X", "utf8", "-c", "import os,sys; os.write(1, repr(sys.argv[1:]).encode())")
-WORDS = st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40), max_size=5)
+LISTS = st.lists(WORDS, max_size=5)
 
 VALUE = st.text().filter(lambda text: "\0" not in text)
 
@@ -70,7 +72,7 @@ def ends(messages: list[dict[str, Any]]) -> dict[str, Mapping[str, Any]]:
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(words=WORDS)
+@given(words=LISTS)
 def test_words_reach_the_program_unchanged(ssh: str, words: list[str]) -> None:
     failed, messages = call(ssh, *PRINT_WORDS, *words)
     assert (failed, output(messages).decode()) == (0, repr(words))
@@ -94,7 +96,7 @@ def test_a_word_that_no_program_can_be_given_is_refused(ssh: str) -> None:
 
 @settings(max_examples=40)
 @given(
-    words=WORDS.filter(lambda words: bool(words and words[0])), value=st.text().filter(lambda text: "\0" not in text)
+    words=LISTS.filter(lambda words: bool(words and words[0])), value=st.text().filter(lambda text: "\0" not in text)
 )
 def test_a_request_comes_back_from_its_line(words: list[str], value: str) -> None:
     request = Request(command=tuple(words), environment=(("NAME", value),))
@@ -189,3 +191,24 @@ def test_the_command_line_tells_a_bad_request_with_status_2() -> None:
 def test_a_node_is_reached_over_ssh_and_the_master_is_here() -> None:
     assert node_command("deeplearning-master", "ssh", "python")[0] == "python"
     assert node_command("deeplearning-worker1", "ssh", "python")[:2] == ["ssh", "deeplearning-worker1"]
+
+
+def test_the_nastiest_words_and_variables_arrive_at_once(ssh: str) -> None:
+    names = [name for name in (*NASTIEST, LONG) if name and "=" not in name]
+    show = "import os, sys; os.write(1, ascii([sys.argv[1:], sorted(os.environb.items())]).encode())"
+    command = (sys.executable, "-I", "-X", "utf8", "-c", show, *NASTIEST, LONG)
+    failed, messages = call(ssh, *command, environment=tuple((name, f"of {name[:9]}") for name in names))
+    words, variables = ast.literal_eval(output(messages).decode("ascii"))
+    assert (failed, words) == (0, [*NASTIEST, LONG])
+    given_ = {(os.fsencode(name), os.fsencode(f"of {name[:9]}")) for name in names}
+    assert given_ <= set(variables)
+
+
+@given(name=WORDS, value=WORDS)
+def test_any_variable_comes_back_from_the_line_or_is_refused(name: str, value: str) -> None:
+    try:
+        request = Request(command=("true",), environment=((name, value),))
+    except LaunchError:
+        assert not name or "=" in name
+        return
+    assert Request.from_line(request.to_line()) == request

@@ -22,6 +22,7 @@ from payload.launch import (
     parse_nodes,
     workers,
 )
+from tests.words import FILE_NAMES, LONG, WORDS
 
 NODES = """\
 deeplearning-master 10.0.0.12 i-0aa 1 ens5 us-east-1a
@@ -156,3 +157,12 @@ def test_a_spec_comes_back_from_json_unchanged(command: tuple[str, ...], value: 
     knobs = Knobs(cycle_time_ms=2.5, autotune=True)
     launch = make_launch(command=command, environment=(("ANY", value),), knobs=knobs)
     assert Launch.from_json(launch.to_json()) == launch
+
+
+@given(words=st.lists(WORDS | st.just(LONG), max_size=4), path=FILE_NAMES)
+def test_words_that_are_not_utf_8_and_long_ones_come_back_too_and_every_secrets_name(
+    words: list[str], path: str
+) -> None:
+    launch = make_launch(command=("x", *words), program="0" * 16, requirements=path, secrets=("A", "B_2"))
+    assert Launch.from_json(launch.to_json()) == launch
+    launch.to_json().encode("ascii")

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from payload.node_side import FLAGS, MODULE_SCRIPT, READY, SCRIPT, message
+from tests.words import NASTIEST
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 ECHO = "import os,sys; os.write(1, ascii([sys.argv[1:], os.environ.get('V')]).encode())"
@@ -31,6 +32,14 @@ def run(sent: bytes) -> subprocess.CompletedProcess[bytes]:
 def test_words_and_variables_arrive_as_they_are(words: list[str], value: str) -> None:
     done = run(message([sys.executable, "-I", "-X", "utf8", "-c", ECHO, *words], {"V": value}))
     assert done.stdout == READY + ascii([words, value]).encode()
+
+
+def test_the_nastiest_words_arrive_at_once() -> None:
+    command = [sys.executable, "-I", "-X", "utf8", "-c", ECHO, *NASTIEST]
+    assert (
+        run(message(command, {"V": "".join(NASTIEST)})).stdout
+        == READY + ascii([list(NASTIEST), "".join(NASTIEST)]).encode()
+    )
 
 
 def test_the_path_that_is_given_is_the_one_that_is_searched() -> None:

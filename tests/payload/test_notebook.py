@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given
 
 from payload import notebook
 from payload.notebook import NotebookError, Request, forwarding, free_port, serve, server_command
+from tests.words import FILE_NAMES, WORDS
 
 SERVER = """
 import http.server, os, sys
@@ -86,3 +90,11 @@ def test_packages_that_cannot_be_installed_are_told(
     request = Request(node="deeplearning-master", efs_mount=str(tmp_path))
     assert notebook.main([request.to_json()]) == 1
     assert "the training environment could not be made" in capsys.readouterr().err
+
+
+@given(directory=WORDS, requirements=FILE_NAMES)
+def test_the_shell_of_another_node_hands_the_request_over_unchanged(directory: str, requirements: str) -> None:
+    asked = Request(node="deeplearning-worker1", efs_mount="/mnt/efs", program=directory, requirements=requirements)
+    *_, line = forwarding("ssh", directory, asked)
+    *_, here, text = words = shlex.split(line)
+    assert (words[1], here, Request(**json.loads(text))) == (directory, "--here", asked)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from payload.launch import Launch, choose_hosts, parse_nodes
 from payload.rank import NOT_STARTED, environment, interface_with, this_host, words
 from tests.payload.test_launch import NODES, make_launch
+from tests.words import LONG, NASTIEST
 
 PROJECT = Path(__file__).resolve().parents[2]
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=200)
@@ -123,3 +124,10 @@ def test_a_run_without_a_spec_is_told() -> None:
     )
     assert done.returncode == NOT_STARTED
     assert "/nowhere/spec.json" in done.stderr
+
+
+@pytest.mark.parametrize("language", ["C", "C.UTF-8"])
+def test_the_nastiest_words_arrive_at_once_whatever_the_nodes_language(efs: Path, language: str) -> None:
+    launch = own(efs_mount=str(efs), command=("train.py", *NASTIEST, LONG), environment=(("NAME", LONG),))
+    done = start(efs, launch, LANG=language)
+    assert json.loads(done.stdout)[:2] == [[*NASTIEST, LONG], LONG], done.stderr
