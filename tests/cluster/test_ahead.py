@@ -11,7 +11,7 @@ from cluster.ahead import Ahead
 
 def test_a_result_is_waited_for() -> None:
     gate = threading.Event()
-    ahead = Ahead(lambda: gate.wait(10) and "there")
+    ahead = Ahead(lambda: gate.wait(60) and "there")
     gate.set()
     assert ahead.result() == ahead.result() == "there"
 

@@ -192,8 +192,8 @@ def test_a_broken_connection_is_told_and_not_taken_for_the_end(user_key: Path) -
         connect(own, user_key) as connected,
         pytest.raises(SilenceError),
     ):
-        threading.Timer(0.3, own.cut).start()
-        list(connected.lines(["sleep", "20"]))
+        for _ in connected.lines(["sh", "-c", "echo up; exec sleep 20"]):
+            own.cut()
 
 
 def test_a_host_with_another_key_is_refused(server: SshServer, user_key: Path) -> None:

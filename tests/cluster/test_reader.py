@@ -13,7 +13,7 @@ from cluster.reader import Interruptible
 
 def test_items_come_in_order_and_the_end_is_none() -> None:
     stream = Interruptible(iter(["one", "two"]))
-    assert [stream.next(timeout_s=5) for _ in range(3)] == ["one", "two", None]
+    assert [stream.next(timeout_s=60) for _ in range(3)] == ["one", "two", None]
 
 
 def test_a_wait_ends_in_time() -> None:
@@ -36,6 +36,6 @@ def test_an_error_of_the_stream_is_the_callers() -> None:
         raise KeyError("two")
 
     stream = Interruptible(broken())
-    assert stream.next(timeout_s=5) == "one"
+    assert stream.next(timeout_s=60) == "one"
     with pytest.raises(KeyError):
-        stream.next(timeout_s=5)
+        stream.next(timeout_s=60)

@@ -39,7 +39,7 @@ class ServingMaster(Master):
             data = base64.b64encode(line.encode() + b"\n").decode()
             yield json.dumps({"host": NODE, "stream": "stderr", "data": data})
             if find_address(line):
-                assert self.tunnel_open.wait(timeout=10)
+                assert self.tunnel_open.wait(timeout=60)
         yield json.dumps({"host": NODE, "exit_code": 1, "reached": True, "seconds": 0.5})
 
     @contextlib.contextmanager

@@ -172,10 +172,10 @@ def test_whoever_leaves_ends_the_reading(folder: Path) -> None:
 
     def tick(*_: int) -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
 
     with Reading(dataclasses.replace(found, files=found.files * 40), tick) as reading:
-        begun.wait(10)
+        begun.wait(60)
     go_on.set()
     with pytest.raises(InterruptedError):
         reading.result()

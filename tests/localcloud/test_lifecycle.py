@@ -109,7 +109,7 @@ def test_stop_cleans_up_after_daemon_and_guardian_were_killed(started: dict[str,
     os.kill(now["pid"], signal.SIGKILL)
     until(lambda: not Path(f"/proc/{now['pid']}").exists())
     assert call("stop").returncode == 0
-    assert visitor.wait(timeout=10) == -signal.SIGTERM
+    assert visitor.wait(timeout=60) == -signal.SIGTERM
     assert trace() == started
 
 

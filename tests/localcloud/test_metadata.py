@@ -116,7 +116,7 @@ def server() -> Iterator[MetadataServer]:
 
 
 def request(server: MetadataServer, method: str, path: str, **headers: Any) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.socket.getsockname()[1], timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", server.socket.getsockname()[1], timeout=60)
     renamed = {f"X-aws-ec2-metadata-{key.replace('_', '-')}": value for key, value in headers.items()}
     connection.request(method, path, headers=renamed)
     response = connection.getresponse()

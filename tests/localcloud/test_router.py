@@ -38,7 +38,7 @@ def test_metadata_and_names_are_answered_before_there_is_an_instance(router: Rou
 
     def ask() -> bytes:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-            client.settimeout(5)
+            client.settimeout(60)
             client.sendto(question(EFS), (RESOLVER_ADDRESS, 53))
             return client.recv(512)
 
@@ -50,7 +50,7 @@ def test_mount_targets_come_and_go_with_the_snapshot(router: Router) -> None:
     router.apply(snapshot(WORKER), [])
 
     def greet() -> bytes:
-        with socket.create_connection(("10.0.1.200", 2049), timeout=5) as connection:
+        with socket.create_connection(("10.0.1.200", 2049), timeout=60) as connection:
             return connection.recv(100)
 
     assert router.namespace.enter(greet) == b"fs-0123abcd\n"

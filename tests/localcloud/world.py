@@ -225,7 +225,7 @@ def seen_from(start: NetworkNamespace, target: NetworkNamespace, address: str, p
     """Connect from `start` to a listener at `address` in `target`; return the source that it sees, or nothing."""
     seen: list[str] = []
     with target.listen(address, port) as listener:
-        listener.settimeout(3)
+        listener.settimeout(60)
 
         def accept() -> None:
             with contextlib.suppress(OSError):

@@ -79,7 +79,7 @@ def test_a_killed_launcher_is_gone_even_when_it_ignores_to_be_asked(ignores: boo
         if ignores and launcher.stdout:
             launcher.stdout.readline()
         own.kill(launcher)
-        assert launcher.wait(timeout=20) == (-signal.SIGKILL if ignores else -signal.SIGTERM)
+        assert launcher.wait(timeout=60) == (-signal.SIGKILL if ignores else -signal.SIGTERM)
 
 
 def test_waiting_for_a_launcher_ends_as_soon_as_it_is_not_wanted() -> None:

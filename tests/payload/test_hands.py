@@ -15,7 +15,7 @@ def test_every_result_comes_once() -> None:
 
 
 def test_several_work_at_once() -> None:
-    meeting = threading.Barrier(3, timeout=10)
+    meeting = threading.Barrier(3, timeout=60)
     assert len(list(each(lambda _: meeting.wait(), range(3)))) == 3
 
 

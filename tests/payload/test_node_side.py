@@ -21,7 +21,7 @@ def run(sent: bytes) -> subprocess.CompletedProcess[bytes]:
     ours, theirs = os.pipe()
     os.write(theirs, sent)
     try:
-        return subprocess.run([sys.executable, *FLAGS, "-c", SCRIPT], stdin=ours, capture_output=True, timeout=30)
+        return subprocess.run([sys.executable, *FLAGS, "-c", SCRIPT], stdin=ours, capture_output=True, timeout=60)
     finally:
         os.close(theirs)
         os.close(ours)
@@ -69,7 +69,7 @@ def start(tree: Path, *words: str) -> subprocess.Popen[bytes]:
 def test_a_module_of_a_tree_is_called_with_its_words(tmp_path: Path) -> None:
     process = start(tmp_path, "a b", "ü")
     assert process.stdout and process.stdout.read() == READY + repr(["a b", "ü"]).encode() + b"\n"
-    assert process.wait(timeout=10) == 7
+    assert process.wait(timeout=60) == 7
 
 
 def test_a_module_is_ended_when_nobody_listens_any_more(tmp_path: Path) -> None:
@@ -78,13 +78,13 @@ def test_a_module_is_ended_when_nobody_listens_any_more(tmp_path: Path) -> None:
     while b"wait" not in process.stdout.readline():
         pass
     process.stdin.close()
-    assert process.wait(timeout=10) == -15
+    assert process.wait(timeout=60) == -15
 
 
 def test_a_message_that_is_cut_runs_nothing() -> None:
     ours, theirs = os.pipe()
     os.write(theirs, message(["touch", "/no/such"], {})[:-2])
     os.close(theirs)
-    done = subprocess.run([sys.executable, *FLAGS, "-c", SCRIPT], stdin=ours, capture_output=True, timeout=30)
+    done = subprocess.run([sys.executable, *FLAGS, "-c", SCRIPT], stdin=ours, capture_output=True, timeout=60)
     os.close(ours)
     assert (done.returncode, done.stdout) == (1, b"")

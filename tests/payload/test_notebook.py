@@ -50,7 +50,7 @@ def test_a_notebook_ends_with_whoever_asked_and_its_token_shows_on_no_command_li
     lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     assert not [line for line in lines if token in line]
     os.close(hand)
-    thread.join(timeout=20)
+    thread.join(timeout=60)
     os.close(asker)
     assert ended == [0]
     assert not notebook._listens(port)

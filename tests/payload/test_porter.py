@@ -119,7 +119,7 @@ def test_a_manifest_that_comes_late_is_waited_for(shared: Shelf) -> None:
     shared.finish(MANIFEST)
     later = Manifest.of(ENTRIES[:1])
     threading.Timer(0.3, shared.begin, [later]).start()
-    assert await_manifest(shared, later.digest, patience_s=10) == later
+    assert await_manifest(shared, later.digest, patience_s=60) == later
 
 
 def test_what_was_never_staged_and_what_is_other_data_is_refused(tmp_path: Path, shared: Shelf) -> None:

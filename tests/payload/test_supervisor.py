@@ -131,7 +131,7 @@ def test_a_failed_run_tells_its_status_and_last_lines(efs: Path, supervisor: Cal
 
 
 def test_a_second_run_is_refused_by_the_name_of_the_live_one(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 30"))
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     second = supervisor("start", stdin=spec(efs, "two", "true"))
     assert second.returncode == 3
     assert json.loads(second.stdout) == {"live": "one", "state": "live"}
@@ -148,7 +148,7 @@ def test_of_many_starts_at_once_exactly_one_wins(efs: Path) -> None:
         process = subprocess.Popen(
             command, cwd=efs / "payloads" / PAYLOAD, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        starts.append((process, spec(efs, f"run{number}", "sleep 30")))
+        starts.append((process, spec(efs, f"run{number}", "sleep 6000")))
     for process, text in starts:
         if process.stdin is None:
             raise AssertionError("no pipe")
@@ -185,7 +185,7 @@ def test_a_rank_gets_sigterm_first_and_is_killed_after_the_grace(efs: Path, supe
 
 
 def test_a_run_whose_supervisor_was_killed_is_told_as_failed_and_taken_over(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 60"))
+    supervisor("start", stdin=spec(efs, "one", "sleep 600"))
     os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
     wait_until(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
     assert json.loads(supervisor("status", "one").stdout)["reason"] == "supervisor died"
@@ -196,7 +196,7 @@ def test_a_run_whose_supervisor_was_killed_is_told_as_failed_and_taken_over(efs:
 
 
 def test_what_a_dead_supervisor_left_running_is_killed_by_stop(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 60"))
+    supervisor("start", stdin=spec(efs, "one", "sleep 600"))
     os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
     wait_until(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
     assert run_processes(efs)
@@ -246,7 +246,7 @@ def test_all_runs_are_listed_oldest_first(efs: Path, supervisor: Call) -> None:
 
 
 def test_a_stopped_run_goes_on_in_its_own_directory(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "echo first; trap 'exit 1' TERM; sleep 30 & wait"))
+    supervisor("start", stdin=spec(efs, "one", "echo first; trap 'exit 1' TERM; sleep 6000 & wait"))
     live_state(efs, "one")
     assert json.loads(supervisor("stop", "one", "--grace", "5").stdout)["state"] == "stopped"
     (efs / "runs" / "one" / "checkpoints" / "step-00000007").mkdir(parents=True)
@@ -265,7 +265,7 @@ def test_a_stopped_run_goes_on_in_its_own_directory(efs: Path, supervisor: Call)
 
 
 def test_a_run_whose_supervisor_was_killed_goes_on_and_its_left_overs_do_not(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 60 & wait"))
+    supervisor("start", stdin=spec(efs, "one", "sleep 600 & wait"))
     os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
     before = set(wait_until(lambda: run_processes(efs)))
     assert json.loads(supervisor("show", "one").stdout)["state"]["reason"] == "supervisor died"
@@ -275,7 +275,7 @@ def test_a_run_whose_supervisor_was_killed_goes_on_and_its_left_overs_do_not(efs
 
 
 def test_a_live_run_is_neither_resumed_nor_removed(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 30"))
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     live_state(efs, "one")
     for done in (supervisor("remove", "one"), supervisor("resume", stdin=spec(efs, "one", "true"))):
         assert (done.returncode, json.loads(done.stdout)["live"]) == (3, "one")
@@ -294,7 +294,7 @@ def test_an_ended_run_is_removed_whole_and_the_others_stay(efs: Path, supervisor
 
 
 def test_a_queued_run_waits_its_turn_and_they_go_in_order(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 30"))
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     live_state(efs, "one")
     for place, name in enumerate(("two", "three"), start=1):
         queued = supervisor("start", "--queue", stdin=spec(efs, name, "sleep 0.3"))
@@ -313,7 +313,7 @@ def test_a_queued_run_waits_its_turn_and_they_go_in_order(efs: Path, supervisor:
 
 def test_nobody_pushes_in_before_those_who_wait(efs: Path, supervisor: Call) -> None:
     runs = Runs(root=efs / "runs")
-    enqueue(runs, Order.from_json(spec(efs, "one", "sleep 30")))
+    enqueue(runs, Order.from_json(spec(efs, "one", "sleep 6000")))
     refused = supervisor("start", stdin=spec(efs, "two", "true"))
     assert (refused.returncode, json.loads(refused.stdout)) == (3, {"live": "one", "state": "queued"})
     assert supervisor("remove", "one").returncode == 3
@@ -324,7 +324,7 @@ def test_nobody_pushes_in_before_those_who_wait(efs: Path, supervisor: Call) -> 
 
 
 def test_a_stop_takes_a_run_out_of_the_queue_and_a_resume_brings_it_back(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 30"))
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     live_state(efs, "one")
     supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
     stopped = json.loads(supervisor("stop", "two").stdout)
@@ -350,7 +350,7 @@ def test_a_follower_of_a_queued_run_waits_with_it(efs: Path, supervisor: Call) -
 
 
 def test_the_queue_goes_on_after_a_killed_supervisor(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 60"))
+    supervisor("start", stdin=spec(efs, "one", "sleep 600"))
     pid = live_state(efs, "one")["pid"]
     supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
     os.kill(pid, signal.SIGKILL)
@@ -361,7 +361,7 @@ def test_the_queue_goes_on_after_a_killed_supervisor(efs: Path, supervisor: Call
 def test_what_a_booting_master_runs_tells_what_became_of_the_run_and_keeps_the_queue(
     efs: Path, supervisor: Call
 ) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 60"))
+    supervisor("start", stdin=spec(efs, "one", "sleep 600"))
     state = live_state(efs, "one")
     os.kill(state["pid"], signal.SIGKILL)
     runs = Runs(root=efs / "runs")

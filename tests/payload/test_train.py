@@ -73,6 +73,7 @@ def test_other_ranks_let_rank_0_speak_first(
 
 def test_the_stop_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signal, "signal", lambda number, action: None)
+    monkeypatch.setattr(train, "STOP_FILE_INTERVAL_S", 3600.0)
     stop = train.StopRequest(tmp_path, watch_file=True)
     assert not stop()
     (tmp_path / train.STOP_FILE).touch()

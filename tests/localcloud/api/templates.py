@@ -46,7 +46,7 @@ class Stacks:
         found: dict[str, Any] = self._cf.describe_stacks(StackName=name)["Stacks"][0]
         return found
 
-    def settle(self, name: str, timeout_s: float = 20.0) -> str:
+    def settle(self, name: str, timeout_s: float = 120.0) -> str:
         """Wait until no operation is in progress; return the status."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -71,7 +71,7 @@ class Stacks:
             if event["LogicalResourceId"] == logical
         ]
 
-    def await_status(self, name: str, logical: str, status: str, timeout_s: float = 20.0) -> None:
+    def await_status(self, name: str, logical: str, status: str, timeout_s: float = 120.0) -> None:
         """Wait until a resource exists and has a status."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:

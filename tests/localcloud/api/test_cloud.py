@@ -102,10 +102,10 @@ def test_a_change_wakes_whoever_waits_and_a_look_does_not(cloud: Cloud, client: 
     client("ec2").describe_vpcs()
     assert not cloud.wait_for_change(0)
     woken: list[bool] = []
-    waiter = threading.Thread(target=lambda: woken.append(cloud.wait_for_change(10)))
+    waiter = threading.Thread(target=lambda: woken.append(cloud.wait_for_change(60)))
     waiter.start()
     vpc = client("ec2").create_vpc(CidrBlock="10.250.0.0/16")["Vpc"]["VpcId"]
-    waiter.join(10)
+    waiter.join(60)
     assert woken == [True]
     client("ec2").delete_vpc(VpcId=vpc)
 

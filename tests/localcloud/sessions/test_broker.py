@@ -28,10 +28,10 @@ def broker() -> Iterator[Broker]:
 
 
 def dial(broker: Broker, session: Session, token: str) -> WebSocket:
-    connection = socket.create_connection(broker._listener.getsockname(), timeout=10)
+    connection = socket.create_connection(broker._listener.getsockname(), timeout=60)
     opened = connect(connection, "broker", f"{PATH}{session.id}?role=subscribe")
     opened.send(messages.opening(token, "me", "1"), TEXT)
-    connection.settimeout(20)
+    connection.settimeout(60)
     return opened
 
 
@@ -54,7 +54,7 @@ def session(broker: Broker) -> Iterator[Session]:
             session_id=made.id,
             target="i-1",
             port=22,
-            dial=lambda: socket.create_connection(server.getsockname(), timeout=10),
+            dial=lambda: socket.create_connection(server.getsockname(), timeout=60),
         )
 
     threads = [threading.Thread(target=shout, daemon=True), threading.Thread(target=serve, daemon=True)]
@@ -63,7 +63,7 @@ def session(broker: Broker) -> Iterator[Session]:
     yield made
     broker.end(made.id)
     server.close()
-    threads[1].join(timeout=10)
+    threads[1].join(timeout=60)
 
 
 def agree(channel: Channel) -> Iterator[messages.Message]:
@@ -90,7 +90,7 @@ def test_bytes_go_both_ways_in_order_and_whole(broker: Broker, session: Session)
     got = bytearray()
     while len(got) < len(sent):
         got += next(stream).payload
-    feeder.join(timeout=10)
+    feeder.join(timeout=60)
     assert bytes(got) == sent.upper()
     channel.close()
 
@@ -142,7 +142,7 @@ def test_the_plugin_makes_a_stream_of_its_standard_input_and_output(broker: Brok
     lines = [plugin.stdout.readline() for _ in range(3)]
     assert lines == [b"\n", f"Starting session with SessionId: {session.id}\n".encode(), b"SSH-2.0-HELLO\n"]
     plugin.stdin.close()
-    assert plugin.wait(timeout=20) == 0
+    assert plugin.wait(timeout=60) == 0
     plugin.stdout.close()
 
 

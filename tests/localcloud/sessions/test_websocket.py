@@ -21,7 +21,7 @@ def pair() -> Iterator[tuple[WebSocket, WebSocket, str]]:
     server = threading.Thread(target=lambda: served.append(accept(theirs)))
     server.start()
     client = connect(ours, "198.18.0.1:81", "/v1/data-channel/s?role=subscribe")
-    server.join(timeout=10)
+    server.join(timeout=60)
     yield client, *served[0]
     client.close()
     served[0][0].close()

@@ -1,10 +1,15 @@
-"""Train as `payload.train` does, but for one rank that stops being there at its fourth step; see test_dying.py."""
+"""Train as `payload.train` does, but for one rank that stops being there at its fourth step; see test_dying.py.
+
+Usage: dying_program.py RANK SIGNAL CHECKPOINT FLAG...
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import time
+from pathlib import Path
 
 from payload import train
 from payload.data.parts import Batch
@@ -13,13 +18,23 @@ from payload.training.progress import StepSums
 from payload.training.run import Run
 
 
+def meet(directory: Path) -> None:
+    """Wait for the others, who take their own time to import TensorFlow: longer than ranks that meet wait here."""
+    directory.joinpath(f"here-{os.environ['HOROVOD_RANK']}").touch()
+    while len(list(directory.glob("here-*"))) < int(os.environ["HOROVOD_SIZE"]):
+        time.sleep(0.01)
+
+
 def main() -> int:
-    rank, number, *argv = sys.argv[1:]
+    rank, number, checkpoint, *argv = sys.argv[1:]
+    meet(Path(checkpoint).parents[1])
     if os.environ["HOROVOD_RANK"] == rank:
         step, left = epochs._step, iter(range(3))
 
         def last(run: Run, batch: Batch, rate: float, stop: bool) -> StepSums:
             if next(left, None) is None:
+                while not Path(checkpoint).exists():  # rank 0 writes it beside its steps
+                    time.sleep(0.01)
                 os.kill(os.getpid(), signal.Signals[number])
             return step(run, batch, rate, stop)
 

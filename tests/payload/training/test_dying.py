@@ -16,7 +16,8 @@ PROGRAM = Path(__file__).with_name("dying_program.py")
 def run(rank: int, number: str, run_dir: Path) -> subprocess.CompletedProcess[str]:
     """Train digits on two ranks, of which one gets a signal in mid-epoch; the other has 5 s to notice."""
     launcher = [sys.executable, "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
-    program = ["env", f"PYTHONPATH={ROOT}", "TF_CPP_MIN_LOG_LEVEL=2", sys.executable, str(PROGRAM), str(rank), number]
+    program = ["env", f"PYTHONPATH={ROOT}", "TF_CPP_MIN_LOG_LEVEL=2", sys.executable, str(PROGRAM)]
+    program += [str(rank), number, str(run_dir / "checkpoints" / "step-00000003")]
     flags = ["--recipe", "digits", "--global-batch", "33", "--train-limit", "71", "--run-dir", str(run_dir)]
     return subprocess.run(
         [*launcher, "--gloo-timeout-seconds", "5", *program, *flags, "--checkpoint-epochs", "1"],
