@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import boto3
 import pytest
+from botocore.client import BaseClient
+from botocore.exceptions import EndpointConnectionError
 from moto import mock_aws
 
+from cluster.tasks.modules import MODULES
+from tests.words import LONG
+
 PROJECT = Path(__file__).resolve().parents[1]
-TASKS = (
-    "attach", "doctor", "down", "fetch", "logs", "notebook", "push", "recipes", "release", "replace", "resume", "rm",
-    "run", "runs", "scale", "show", "ssh", "ssh-config", "stage-data", "status", "stop", "tensorboard", "train",
-    "up",
-)  # fmt: skip
+TASKS = tuple(sorted(name for names in MODULES.values() for name in names))
+RUN_TASKS = ("attach", "fetch", "logs", "resume", "rm", "show", "stop", "tensorboard")
 
 NEEDED = {
     "replace": ("--node", "worker1"),
@@ -118,8 +122,24 @@ def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(fab: Fab, nodes:
         (("status", "--set", "workers"), "must be key=value"),
         (("up", "--set", "ssh_cidr=0.0.0.0/0"), "opens the master to the whole internet"),
         (("up",), "ssh_cidr"),
+        *(((task, f"--run={run}"), "must be a run's id") for task in RUN_TASKS for run in ("../x", "-rf", LONG)),
+        (("fetch", "--from-bucket", "--run", "../x"), "must be a run's id"),
+        (("notebook", "--port", "65536"), "from 1 to 65535"),
+        (("notebook", "--requirements", "missing.txt"), "--requirements"),
+        (("tensorboard", "--port", "9" * 5000), "from 1 to 65535"),
+        (("stage-data",), "SOURCE"),
+        (("stage-data", "--source", LONG, "--name", "x"), "is neither a directory"),
+        (("stage-data", "--source", "payload", "--name=-rf"), "--name"),
+        (("stage-data", "--source", "payload", "--to", "nowhere"), "must be shared or local"),
+        (("stage-data", "--source", "payload", "--sharded"), "--sharded"),
+        (("train", "--payload", LONG, "--entry", "train.py"), "must be a directory"),
+        (("train", "--payload", "~no-such-user/x", "--entry", "train.py"), "must be a directory"),
+        (("train", "--secret", "NAME=@~no-such-user/x"), "cannot be read"),
+        (("train", "--nodes", "9" * 5000), "from 1 to 16 (max_workers)"),
         (("logs", "--rank", "first"), "--rank"),
+        (("logs", "--rank", "9" * 5000), "--rank"),
         (("stop", "--grace", "soon"), "--grace"),
+        (("stop", "--grace", "9" * 400), "--grace"),
         (("scale", "--nodes", "17"), "from 0 to 16 (max_workers)"),
         (("scale",), "--nodes"),
         (("replace",), "must name the worker"),
@@ -135,8 +155,46 @@ def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(fab: Fab, nodes:
 def test_bad_input_is_refused_with_what_was_wrong(fab: Fab, arguments: tuple[str, ...], says: str) -> None:
     status, text = fab(*arguments)
     assert (status, "Traceback" in text) == (1, False)
-    assert text.startswith("deepcdk: ")
+    assert re.search("^deepcdk: ", text, flags=re.MULTILINE)
     assert says in text
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if task != "recipes"])
+def test_a_setting_that_there_is_not_is_refused_by_each_task_before_anybody_is_asked(
+    fab: Fab, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BaseClient, "_make_api_call", lambda *_: pytest.fail("AWS was asked"))
+    words = NEEDED.get(task, ())
+    at = words.index("--") if "--" in words else len(words)
+    status, text = fab(task, *words[:at], "--set", "wrkers=2", *words[at:])
+    assert (status, "did you mean workers" in text, "Traceback" in text) == (1, True, False)
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if task != "recipes"])
+def test_ctrl_c_ends_each_task_with_130_while_aws_is_asked(
+    fab: Fab, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        if threading.current_thread().name.startswith("Thread-"):  # Nobody waits for it, nor hears of it.
+            raise EndpointConnectionError(endpoint_url="http://nowhere")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", interrupted)
+    words = ("--set", "ssh_cidr=198.18.0.7/32", "--yes") if task == "up" else NEEDED.get(task, ())
+    status, text = fab(task, *words)
+    assert (status, "Traceback" in text, text.endswith("interrupted\n")) == (130, False, True)
+
+
+def test_the_recipes_are_shown_in_short_one_by_one_and_as_documents(fab: Fab) -> None:
+    listed = json.loads(fab("recipes", "--json")[1])
+    names = [each["name"] for each in listed]
+    assert "digits" in names
+    shown = fab("recipes")[1]
+    assert [name for name in names if name not in shown] == []
+    one = json.loads(fab("recipes", "--recipe", "digits", "--json")[1])
+    assert one["name"] == "digits"
+    assert set(one) >= set(listed[0])
+    assert "--epochs" in fab("recipes", "--recipe", "digits", "--all")[1]
 
 
 @pytest.mark.parametrize("task", [t for t in TASKS if t not in ("doctor", "recipes", "up")])
@@ -161,6 +219,8 @@ def test_without_a_stack_the_runs_are_read_from_the_bucket_that_it_left(fab: Fab
     assert "run one" in fab("show", "--from-bucket")[1]
     assert fab("fetch", "--into", str(tmp_path / "here"))[0] == 0
     assert json.loads((tmp_path / "here" / "one" / "record.json").read_text()) == record
+    status, text = fab("fetch", "--into", str(tmp_path / "not UTF-8: \udcff"))
+    assert (status, "not UTF-8: \\udcff/one" in text) == (0, True)
 
 
 def test_another_name_is_another_stack(fab: Fab) -> None:
@@ -189,15 +249,6 @@ def test_the_doctor_tells_everything_and_ends_with_1_where_something_would_fail(
     assert "ssh_cidr is missing" in text
     assert "ssh-keygen" in text
     assert "account 123456789012" in text
-
-
-def test_ctrl_c_ends_a_task_with_130(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("cluster.inventory.describe_stack", interrupted)
-    status, text = fab("status")
-    assert (status, "Traceback" in text, "interrupted" in text) == (130, False, True)
 
 
 def test_the_list_imports_nothing_heavy() -> None:

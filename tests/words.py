@@ -21,7 +21,7 @@ class _Long(str):
         return f"<{len(self):,} characters>"
 
 
-LONG: Final[str] = _Long("ü $(id) '\"\n" * 8000)
+LONG: Final[str] = _Long("ü $(id) '\"\n" * 9000)
 """100 kB and more, short of the 128 KiB that Linux gives to a program as one word."""
 
 WORDS: Final = st.one_of(

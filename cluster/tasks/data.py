@@ -63,7 +63,7 @@ def stage_data(
     if sharded and to == "shared":
         raise UsageError("--sharded", None, "is for --to local: every node sees the whole shared file system")
     chosen = parse_name(name, source)
-    with doing(f"looking at what is in {source}"):
+    with doing("looking at what is to be staged"):
         found = None if is_bucket(source) else survey(source, follow_links=follow_links)
     session = Session(PROJECT, set_, key=key)
     terminal = sys.stdout.isatty() and not json

@@ -1,0 +1,125 @@
+"""Facts about all tasks together: a new one has help, a happy path, a document and an end by Ctrl-C, each in a test.
+
+Bad input is in `tests.test_fabfile` and, for flags and words, in `tests.cluster.test_spelling`: both take every task.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cluster.tasks import modules
+from tests.e2e.test_documents import DOCUMENTS
+from tests.e2e.test_interruption import TASKS as INTERRUPTED
+
+TESTS: Final = Path(__file__).resolve().parent
+TASKS: Final[dict[str, Any]] = dict(modules.collection().tasks)
+NAMES: Final = sorted(TASKS)
+HELP: Final = {name: dict(task.help) for name, task in TASKS.items()}
+FLAGS: Final = {name: {argument.name for argument in task.get_arguments()} for name, task in TASKS.items()}
+"""Invoke takes the help out of a task as it makes its arguments."""
+
+HAPPY: Final = {
+    "attach": "e2e/test_survival.py::"
+    "test_a_laptop_killed_in_mid_run_changes_nothing_and_a_new_attach_shows_it_from_the_start",
+    "doctor": "e2e/test_lifecycle.py::test_the_doctor_finds_nothing_wrong_with_a_deployed_cluster",
+    "down": "e2e/test_lifecycle.py::test_destroy_leaves_no_instance_and_no_stack",
+    "fetch": "e2e/test_run.py::trained",
+    "logs": "e2e/test_tasks.py::test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes",
+    "notebook": "e2e/test_documents.py::test_a_notebook_on_a_worker_is_seen_through_the_tunnel_and_ends_with_ctrl_c",
+    "push": "e2e/test_run.py::test_an_unchanged_payload_uploads_nothing",
+    "recipes": "test_fabfile.py::test_the_recipes_are_shown_in_short_one_by_one_and_as_documents",
+    "release": "e2e/test_observability.py::test_a_budget_that_holds_nobody_back_has_nothing_to_release",
+    "replace": "e2e/test_documents.py::DOCUMENTS",
+    "resume": "e2e/test_tasks.py::test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes",
+    "rm": "e2e/test_tasks.py::test_an_ended_run_is_removed_for_good",
+    "run": "e2e/test_tasks.py::run",
+    "runs": "e2e/test_run.py::runs",
+    "scale": "e2e/test_tasks.py::test_the_group_grows_and_shrinks_by_the_newest_and_keeps_the_others",
+    "show": "e2e/test_survival.py::record",
+    "ssh": "e2e/test_tasks.py::test_a_shell_opens_on_a_worker_by_its_number",
+    "ssh-config": "e2e/test_tasks.py::ssh_config",
+    "stage-data": "e2e/test_data.py::stage",
+    "status": "e2e/test_run.py::test_status_names_every_node",
+    "stop": "e2e/test_tasks.py::stopped",
+    "tensorboard": "e2e/test_run.py::test_tensorboard_shows_the_run_through_the_tunnel_and_ends_with_it",
+    "train": "e2e/test_scripts.py::launch",
+    "up": "e2e/conftest.py::cluster",
+}
+"""Where each task does on the embedded cloud what it is for: a test, or what tests of that file are made with."""
+
+DOCUMENTED: Final = {
+    "down": "e2e/test_lifecycle.py::test_destroy_leaves_no_instance_and_no_stack",
+    "recipes": "test_fabfile.py::test_the_recipes_are_shown_in_short_one_by_one_and_as_documents",
+    "release": "e2e/test_observability.py::test_a_budget_that_holds_nobody_back_has_nothing_to_release",
+    "resume": "e2e/test_tasks.py::test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes",
+    "rm": "e2e/test_documents.py::run_id",
+    "run": "e2e/test_tasks.py::test_a_command_runs_on_every_worker_with_its_words_unchanged",
+    "runs": "e2e/test_documents.py::test_runs_are_a_list_of_documents",
+    "stage-data": "e2e/test_data.py::stage",
+    "train": "e2e/test_documents.py::run_id",
+}
+"""Where the keys of a document are tested that is not in the list of `tests.e2e.test_documents`."""
+
+UNDOCUMENTED: Final = {
+    "logs": "its output is the log itself",
+    "notebook": "it shows a page in the browser until Ctrl-C",
+    "ssh": "it turns into SSH",
+    "tensorboard": "it shows a page in the browser until Ctrl-C",
+}
+
+NEVER_CONNECTED: Final = {
+    "doctor": "asks AWS alone, and changes nothing",
+    "recipes": "asks nobody",
+    "release": "asks AWS alone: what it has removed of the budget's message stays removed",
+    "up": "talks to CloudFormation: test_ctrl_c_on_a_plan_leaves_no_change_set",
+}
+"""Tasks that no test interrupts while they are connected to the master, for they never are."""
+
+
+def source(place: str) -> str:
+    """Return the source of a function, or of a constant, of a test's file; fail where there is none."""
+    file, _, name = place.partition("::")
+    text = (TESTS / file).read_text(encoding="utf-8")
+    for node in ast.parse(text).body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        names = {getattr(node, "name", ""), *(target.id for target in targets if isinstance(target, ast.Name))}
+        if name in names:
+            return ast.get_source_segment(text, node) or ""
+    pytest.fail(f"{place}: there is none")
+
+
+@pytest.mark.parametrize("task", NAMES)
+def test_every_flag_says_what_it_does_and_the_help_begins_with_a_sentence_and_shows_an_example(task: str) -> None:
+    flags = {name.rstrip("_").replace("_", "-") for name in FLAGS[task]}
+    assert {name.rstrip("_").replace("_", "-") for name in HELP[task]} == flags
+    assert all(HELP[task].values())
+    first, *rest = (TASKS[task].__doc__ or "").strip().splitlines()
+    assert first.endswith(".")
+    assert any(line.strip().startswith(f"Example: fab {task}") for line in rest)
+
+
+@pytest.mark.parametrize("task", NAMES)
+def test_every_task_does_in_a_test_what_it_is_for(task: str) -> None:
+    assert f'"{task}"' in source(HAPPY[task])
+
+
+@pytest.mark.parametrize("task", NAMES)
+def test_every_task_that_reports_prints_a_document_whose_keys_a_test_states(task: str) -> None:
+    has_flag = "json" in FLAGS[task]
+    assert has_flag == (task not in UNDOCUMENTED)
+    listed = any(task == words[0] and "--json" in words for words, _ in DOCUMENTS)
+    assert not has_flag or listed or '"--json"' in source(DOCUMENTED[task])
+
+
+@pytest.mark.parametrize("task", NAMES)
+def test_every_task_is_interrupted_while_it_is_connected_unless_it_never_is(task: str) -> None:
+    assert (task in {words[0] for words in INTERRUPTED}) != (task in NEVER_CONNECTED)
+
+
+def test_no_list_names_a_task_that_there_is_not() -> None:
+    named = {*HAPPY, *DOCUMENTED, *UNDOCUMENTED, *NEVER_CONNECTED, *(words[0] for words, _ in DOCUMENTS)}
+    assert named - set(NAMES) == set()
