@@ -16,14 +16,15 @@ _FIRST: Final = re.compile(
 )
 """As horovodrun says it over Gloo, and mpirun."""
 _SIGNALLED: Final = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)")
-"""mpirun's words alone."""
+"""mpirun's words alone, as the next one."""
+_SILENT: Final = re.compile(r"lost communication with a remote daemon.*?Remote daemon: \S+ on node (\S+)", re.DOTALL)
 
 
 def reason(launch: Launch, status: int, log: str) -> str:
     """Return why the launcher of a run ended with a status other than 0; `log` is the end of what it wrote."""
     if gone := leaving(launch):
         return f"{gone}; `fab resume {launch.run_id}` goes on once its group has put another in its place"
-    return first_rank(launch.hosts, log) or f"the launcher ended with {said(status)}"
+    return silent(log) or first_rank(launch.hosts, log) or f"the launcher ended with {said(status)}"
 
 
 def leaving(launch: Launch) -> str:
@@ -37,6 +38,14 @@ def leaving(launch: Launch) -> str:
         # Behind the colon EC2 says it in JSON.
         found.append(f"{host.name} leaves the cluster ({text.strip().partition(': ')[0]})")
     return ", ".join(found)
+
+
+def silent(log: str) -> str:
+    """Name the host that mpirun can no longer reach, with the remedy; "" where it misses none."""
+    if not (told := _SILENT.findall(log)):
+        return ""
+    node = told[-1]
+    return f"{node} no longer answers; `fab replace {node.removeprefix('deeplearning-')}`, then `fab resume`"
 
 
 def first_rank(hosts: Sequence[Node], log: str) -> str:

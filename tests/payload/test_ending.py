@@ -62,9 +62,14 @@ def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
             "mpirun noticed that process rank 4 with PID 29511 on node ip-10-0-1-11 exited on signal 9 (Killed).\n",
             f"rank 4 on {HOSTS[1].name} ended first, with signal 9",
         ),
+        (
+            "ORTE has lost communication with a remote daemon.\n\n  HNP daemon   : [[14671,0],0] on node ip-10-0-0-5\n"
+            "  Remote daemon: [[14671,0],2] on node deeplearning-worker2\n\nThis is usually due to either a failure\n",
+            "deeplearning-worker2 no longer answers; `fab replace worker2`, then `fab resume`",
+        ),
     ],
 )
-def test_what_mpirun_says_of_the_first_rank_is_read_too(said: str, why: str) -> None:
+def test_what_mpirun_says_of_a_rank_or_a_host_is_read_too(said: str, why: str) -> None:
     assert reason(make_launch(hosts=HOSTS), 1, said) == why
 
 
