@@ -14,9 +14,18 @@ import pytest
 
 from benchmarks.fanout import parse_link_bytes
 from tests.e2e.conftest import ROOT, EmbeddedCloud, eventually
+from tests.words import NASTIEST
 from tools import demo
 
-SIZES = {"a b.bin": 3_000_000, "sub/ü $(id).bin": 2_000_000, "large.bin": 400_000_000, "line\ntwo": 5, "empty": 0}
+SIZES = {"a b.bin": 3_000_000, "sub/ü $(id).bin": 2_000_000, "large.bin": 400_000_000, "empty": 0} | {
+    f"odd/{name}/{name}": len(name) for name in (*NASTIEST, "ü" * 127) if name and "/" not in name
+}
+
+LIST = """
+import json, os, sys
+found = [os.path.join(folder, name) for folder, _, names in os.walk(sys.argv[1]) for name in names]
+print(json.dumps([os.path.relpath(path, sys.argv[1]) for path in found]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +50,7 @@ def stage(cloud: EmbeddedCloud, folder: Path, *words: str) -> tuple[dict[str, An
 
 
 def names(cloud: EmbeddedCloud, instance: str, directory: str) -> set[str]:
-    command = ["find", directory, "-type", "f", "-printf", "%P\\0"]
-    return {name for name in cloud.localcloud("exec", instance, "--", *command).stdout.split("\0") if name}
+    return set(json.loads(cloud.localcloud("exec", instance, "--", "python3", "-c", LIST, directory).stdout))
 
 
 def test_an_interrupted_upload_keeps_what_came_whole_and_goes_on(staged: EmbeddedCloud, folder: Path) -> None:

@@ -11,11 +11,16 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import EmbeddedCloud
+from tests.words import LONG, NASTIEST
 from tools import demo
 
-SECRET = "swordfish-7c41 $(id) 'q'"
-VALUE = "hello $(id) \"quoted\" 'q' ü"
-WORDS = ("--name", "two words", "$(touch /tmp/evaluated)", "line\ntwo", "ü")
+TEXTS = tuple(word for word in NASTIEST if "\udcff" not in word)
+"""Words of a program's own are text, or they are refused."""
+SECRET = f"swordfish-7c41 {''.join(TEXTS)}"
+VALUE = f"hello {''.join(TEXTS)}"
+WORDS = ("--name", "two words", "$(touch /tmp/evaluated)", *TEXTS, LONG)
+NAMES = {name for name in NASTIEST if name and not set(name) & set("/.")}
+"""Of files: bytes that are not UTF-8 too."""
 PROGRAM = """\
 import glob, json, os, sys
 import tensorflow as tf
@@ -28,7 +33,7 @@ lines = [open(name, "rb").read().decode(errors="replace") for name in glob.glob(
 with open(f"rank-{hvd.rank()}.json", "w") as file:
     json.dump({
         "words": sys.argv[1:], "value": os.environ["GREETING"], "secret": os.environ["TOKEN"], "sum": float(total[0]),
-        "size": hvd.size(), "toy": toy.ANSWER, "keras": tf.keras.__version__,
+        "files": sorted(os.listdir("odd")), "size": hvd.size(), "toy": toy.ANSWER, "keras": tf.keras.__version__,
         "on_command_lines": sum(os.environ[name] in line for name in ("TOKEN", "GREETING") for line in lines),
     }, file)
 print("rank", hvd.rank(), "is done", flush=True)
@@ -38,8 +43,8 @@ print("rank", hvd.rank(), "is done", flush=True)
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a program with a package of its own, as a wheel beside it: the hosts have no way to an index."""
-    root = tmp_path_factory.mktemp("project")
-    (root / "wheels").mkdir()
+    root = tmp_path_factory.mktemp("project") / "-rf $(id) 'q' \"ü\" %s"
+    (root / "wheels").mkdir(parents=True)
     with zipfile.ZipFile(root / "wheels" / "toy-1.2-py3-none-any.whl", "w") as archive:
         archive.writestr("toy.py", "ANSWER = 42\n")
         metadata = "Metadata-Version: 2.1\nName: toy\nVersion: 1.2\nRequires-Dist: tensorflow>=2.4\n"
@@ -49,6 +54,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "requirements.txt").write_text("--no-index\n--find-links wheels\ntoy>=1\ntensorflow\nhorovod\n")
     (root / "train.py").write_text(PROGRAM)
     (root / "token").write_text(f"{SECRET}\n")
+    (root / "odd").mkdir()
+    for name in NAMES:
+        (root / "odd" / name).touch()
     return root
 
 
@@ -78,6 +86,8 @@ def test_every_rank_gets_words_and_values_unchanged_and_no_command_line_shows_th
         assert (rank["on_command_lines"], rank["toy"], rank["size"]) == (0, 42, ranks)
         assert rank["sum"] == ranks * (ranks + 1) / 2
         assert rank["keras"].startswith("3.")
+        assert set(rank["files"]) == NAMES
+    assert {path.name for path in (directory / "work" / "odd").iterdir()} == NAMES
     for node in (*cloud.instances("master"), *cloud.instances("worker")):
         looked = cloud.localcloud("exec", node["InstanceId"], "--", "ls", "/tmp/evaluated", check=False)
         assert looked.returncode != 0

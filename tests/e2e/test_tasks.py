@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import EmbeddedCloud, eventually
+from tests.words import LONG, NASTIEST
 from tools import demo
 
 
@@ -33,11 +34,11 @@ def run(cloud: EmbeddedCloud, *words: str, check: bool = True) -> subprocess.Com
 
 
 def test_a_command_runs_on_every_worker_with_its_words_unchanged(cluster: EmbeddedCloud) -> None:
-    words = ["a  b", "$(id)", "'", '"', "two\nlines", "ünï", "", "x" * 100_000]
-    echo = ["python3", "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"]
-    answer = json.loads(run(cluster, "--json", "--", *echo, *words).stdout)
+    words, value = [*NASTIEST, LONG], "".join(NASTIEST)
+    echo = ["python3", "-c", "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['NASTY']]))"]
+    answer = json.loads(run(cluster, "--json", "--env", f"NASTY={value}", "--", *echo, *words).stdout)
     assert [host["name"] for host in answer["hosts"]] == ["deeplearning-worker1", "deeplearning-worker2"]
-    assert [json.loads(host["stdout"]) for host in answer["hosts"]] == [words, words]
+    assert [json.loads(host["stdout"]) for host in answer["hosts"]] == [[words, value]] * 2
     assert answer["failed"] == []
 
 
