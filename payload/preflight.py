@@ -108,7 +108,7 @@ def judge(launch: Launch, answers: Mapping[str, Completed], spec_sha256: str) ->
                 raise ValueError((answer.output.strip().splitlines() or [f"status {answer.status}"])[-1])
             facts[host.name] = NodeFacts.parse(answer.output)
         except ValueError as error:
-            findings.append(Finding(node=host.name, check="ssh", what=str(error), remedy=_replace(host.name)))
+            findings.append(Finding(node=host.name, check="ssh", what=str(error), remedy=replacing(host.name)))
     common = _most(dict(found.versions).items() for found in facts.values())
     efa_wanted = max((len(found.efa_domains or ()) for found in facts.values()), default=0)
     for host in launch.hosts:
@@ -134,12 +134,12 @@ def _judge_node(
     wrong: list[Finding] = []
 
     def add(check: str, what: str, remedy: str = "") -> None:
-        wrong.append(Finding(node=host.name, check=check, what=what, remedy=remedy or _replace(host.name)))
+        wrong.append(Finding(node=host.name, check=check, what=what, remedy=remedy or replacing(host.name)))
 
     skew = clock_skew_s(found.time, answer.began, answer.ended, found.began)
     if abs(skew) > CLOCK_LIMIT_S:
         way = "ahead" if skew > 0 else "behind"
-        add("clock", f"{abs(skew):.1f} s {way}", f"`fab run -- sudo chronyc makestep`, or {_replace(host.name)}")
+        add("clock", f"{abs(skew):.1f} s {way}", f"`fab run -- sudo chronyc makestep`, or {replacing(host.name)}")
     if found.free_bytes < FREE_LEAST:
         add("disk", f"{_mib(found.free_bytes)} free of {_mib(FREE_LEAST)} wanted")
     if found.spec_sha256 != spec_sha256:
@@ -188,10 +188,10 @@ def judge_allreduce(launch: Launch, report: Report, status: int, output: str) ->
         errors = [found["error"] for found in mine if found.get("error") != 0 or found.get("ranks") != launch.ranks]
         if errors:
             what = f"its sums are wrong by up to {max(map(float, errors)):g}"
-            findings.append(Finding(node=host.name, check="allreduce", what=what, remedy=_replace(host.name)))
+            findings.append(Finding(node=host.name, check="allreduce", what=what, remedy=replacing(host.name)))
         elif host.name not in here:
             what = "its ranks did not start"
-            findings.append(Finding(node=host.name, check="allreduce", what=what, remedy=_replace(host.name)))
+            findings.append(Finding(node=host.name, check="allreduce", what=what, remedy=replacing(host.name)))
         elif done[host.name] < host.slots:
             findings.append(Finding(node=host.name, check="allreduce", what="did not end"))
     # Where one node does not come, none gets to the end: only the one that does not come is to be blamed.
@@ -251,7 +251,8 @@ def _most(versions: Any) -> dict[str, str]:
     return {name: counter.most_common(1)[0][0] for name, counter in counts.items()}
 
 
-def _replace(node: str) -> str:
+def replacing(node: str) -> str:
+    """Return the remedy for a node that is to go."""
     return f"`fab replace {node.removeprefix('deeplearning-')}`"
 
 

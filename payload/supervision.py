@@ -29,6 +29,8 @@ HEARTBEAT_S: Final = 5.0
 PREPARE_TIMEOUT_S: Final = 1800.0
 """Building Horovod on a node of a new type takes minutes; done once for each node and kept."""
 DEFAULT_GRACE_S: Final = 30.0
+SSH_FAILED: Final = 255
+"""As ssh ends where it does not reach a host."""
 
 
 class PreparationError(RuntimeError):
@@ -40,6 +42,15 @@ class PreparationError(RuntimeError):
         for host, lines in self.failures.items():
             hosts_by_lines.setdefault(lines, []).append(host)
         super().__init__("; ".join(f"{', '.join(hosts)}: {lines}" for lines, hosts in hosts_by_lines.items()))
+
+
+def unprepared(results: Mapping[str, Completed]) -> dict[str, str]:
+    """Return the last words of each host that could not be prepared, with the remedy for one that was not reached."""
+    return {
+        name: tail(done.output) + (f"; do: {preflight.replacing(name)}" if done.status == SSH_FAILED else "")
+        for name, done in results.items()
+        if done.status != 0
+    }
 
 
 def first_state(launch: Launch) -> State:
@@ -121,8 +132,7 @@ class Supervisor:
         results = self._crew.everywhere(hosts, equipment.command(self.launch), PREPARE_TIMEOUT_S)
         if self._stop_requested:
             return "", {}
-        failures = {name: tail(done.output) for name, done in results.items() if done.status != 0}
-        if failures:
+        if failures := unprepared(results):
             raise PreparationError(failures)
         paths = {name: done.output.strip().splitlines()[-1] for name, done in results.items()}
         if len(set(paths.values())) != 1:
