@@ -14,7 +14,7 @@ from typing import Any, Final
 from cluster.activity import doing
 from cluster.aws import Aws, aws_errors
 from cluster.errors import AwsError, DeepcdkError
-from stacks.config import Guard
+from stacks.config import GuardId
 
 ALARM: Final = "ALARM"
 NEAR_S: Final = 3600.0
@@ -23,7 +23,7 @@ PATIENCE_S: Final = 600.0
 POLL_S: Final = 5.0
 MOST_DATAPOINTS: Final = 1440
 """What GetMetricStatistics returns at most."""
-_KINDS: Final = {Guard.IDLE: "idle", Guard.HOURS: "hours", Guard.BUDGET: "budget"}
+_KINDS: Final = {GuardId.IDLE: "idle", GuardId.HOURS: "hours", GuardId.BUDGET: "budget"}
 
 Datapoint = tuple[datetime.datetime, float]
 """When a period began, and how many workers there were at least during it."""

@@ -19,7 +19,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from stacks.config import CLUSTER_TAG, ClusterConfig, Guard
+from stacks.config import CLUSTER_TAG, ClusterConfig, GuardId
 
 WARNING_PERCENT: Final = 80
 SPENT_PERCENT: Final = 100
@@ -88,7 +88,7 @@ class Budget(Construct):
         )
         resource = queue.node.default_child
         if isinstance(resource, sqs.CfnQueue):
-            resource.override_logical_id(Guard.QUEUE)
+            resource.override_logical_id(GuardId.QUEUE)
         Validations.of(queue).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-SQS3",

@@ -16,7 +16,7 @@ from stacks.config import MASTER, WORKER, ClusterConfig, Output
 from stacks.encryption import Encryption, EncryptionProps
 from stacks.endpoints import Endpoints, EndpointsProps
 from stacks.flowlogs import FlowLogs, FlowLogsProps
-from stacks.guard import Bounds, BoundsProps
+from stacks.guard import Guard, GuardProps
 from stacks.lustre import Lustre, LustreProps
 from stacks.market import Market
 from stacks.marks import mark
@@ -97,7 +97,8 @@ class ClusterStack(Stack):
                 telemetry=self.telemetry,
             ),
         )
-        self.bounds = Bounds(self, "Bounds", BoundsProps(config=config, workers=self.workers.group))
+        # Its id begins logical ids of clusters that are deployed: it stays.
+        self.guard = Guard(self, "Bounds", GuardProps(config=config, workers=self.workers.group))
         mark(self, config)
         self._emit_outputs()
 

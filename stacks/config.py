@@ -64,7 +64,7 @@ class Output:
     SCRATCH_MOUNT: Final = "ScratchMount"
 
 
-class Guard:
+class GuardId:
     """Logical ids of what bounds the workers: their alarms' names begin with the stack's name and one of these."""
 
     IDLE: Final = "GuardIdle"

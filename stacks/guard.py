@@ -16,7 +16,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from stacks.budget import Budget, BudgetProps
-from stacks.config import ClusterConfig, Guard
+from stacks.config import ClusterConfig, GuardId
 from stacks.instance_types import find
 from stacks.keys.guard import DAY_H
 from stacks.observability import collect_group_metrics
@@ -33,15 +33,15 @@ QUEUE_PERIOD_S: Final = 60
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BoundsProps:
+class GuardProps:
     config: ClusterConfig
     workers: autoscaling.AutoScalingGroup
 
 
-class Bounds(Construct):
+class Guard(Construct):
     """Own the policy that empties the worker group, the alarms that call it, and the budget."""
 
-    def __init__(self, scope: Construct, id: str, props: BoundsProps) -> None:
+    def __init__(self, scope: Construct, id: str, props: GuardProps) -> None:
         super().__init__(scope, id)
         config = props.config
         self._group = props.workers.auto_scaling_group_name
@@ -72,7 +72,7 @@ class Bounds(Construct):
                 autoscaling.CfnScalingPolicy.StepAdjustmentProperty(metric_interval_lower_bound=0, scaling_adjustment=0)
             ],
         )
-        policy.override_logical_id(Guard.POLICY)
+        policy.override_logical_id(GuardId.POLICY)
         return policy
 
     def _watch_idleness(self, config: ClusterConfig) -> None:
@@ -84,7 +84,7 @@ class Bounds(Construct):
         moved = f"FILL(received, REPEAT) > {BUSY_BYTES} OR FILL(sent, REPEAT) > {BUSY_BYTES}"
         busy = f"FILL(cpu, REPEAT) >= {cpu:g} OR {moved}"
         self._alarm(
-            Guard.IDLE,
+            GuardId.IDLE,
             says=f"No worker has used {cpu:g}% of its processor or moved {BUSY_BYTES / 1e6:g} MB between two samples "
             f"for {config.idle_minutes} minutes: all workers are ended.",
             expression=f"IF(FILL(size, REPEAT) > 0, IF({busy}, 0, 1), 0)",
@@ -101,7 +101,7 @@ class Bounds(Construct):
         """Alarm when the group was never empty for so long; lost data do not turn the clock back."""
         period_s = HOURS_PERIOD_S if config.max_hours <= DAY_H else LONG_PERIOD_S
         self._alarm(
-            Guard.HOURS,
+            GuardId.HOURS,
             says=f"There have been workers for {config.max_hours:g} hours without a break: all workers are ended.",
             expression="IF(FILL(size, REPEAT) > 0, 1, 0)",
             metrics=(self._metric("size", "AWS/AutoScaling", "GroupInServiceInstances", "Minimum", period_s),),
@@ -112,7 +112,7 @@ class Bounds(Construct):
         """Alarm while the word of the spent budget lies in its queue; without news, the state stays."""
         alarm = cloudwatch.CfnAlarm(
             self,
-            Guard.BUDGET,
+            GuardId.BUDGET,
             alarm_description="The budget is spent: all workers are ended, and any more, until the queue is empty.",
             namespace="AWS/SQS",
             metric_name="ApproximateNumberOfMessagesVisible",
@@ -125,7 +125,7 @@ class Bounds(Construct):
             treat_missing_data="ignore",
             alarm_actions=[self._stop.ref],
         )
-        alarm.override_logical_id(Guard.BUDGET)
+        alarm.override_logical_id(GuardId.BUDGET)
 
     def _alarm(
         self,
