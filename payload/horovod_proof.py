@@ -1,5 +1,7 @@
 """Prove on this machine that Horovod works: two ranks, an allreduce, and a training step that leaves equal weights.
 
+Over Gloo and over MPI, one after the other.
+
 Keras 3 and Horovod can be put together so that nothing fails and nothing is averaged. So the proof gives the ranks
 different data, takes a step as payload.train does, and compares the weights that each rank ended with.
 """
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from payload.horovod_toolchain import HorovodError
+from payload.knobs import CONTROLLERS
 
 RANKS: Final = 2
 TIMEOUT_S: Final = 180
@@ -22,10 +25,10 @@ TIMEOUT_S: Final = 180
 MARK: Final = "deepcdk-proof "
 
 
-def command(python: str) -> list[str]:
+def command(python: str, controller: str) -> list[str]:
     """Return the command that starts the ranks. No script of a virtual environment is used: those hold its path."""
     # An address and not `localhost`: a name that cannot be resolved is taken for another host, and tried over SSH.
-    launcher = [python, "-m", "horovod.runner.launch", "--gloo", "-np", str(RANKS), "-H", f"127.0.0.1:{RANKS}"]
+    launcher = [python, "-m", "payload.horovodrun", f"--{controller}", "-np", str(RANKS), "-H", f"127.0.0.1:{RANKS}"]
     return [*launcher, python, "-m", "payload.horovod_proof"]
 
 
@@ -59,22 +62,34 @@ def prove(*, environ: Mapping[str, str]) -> str:
             f"This machine's own name, {name}, has no address, and Horovod's ranks crash then. Give it one: "
             f"echo '127.0.1.1 {name}' >> /etc/hosts"
         )
+    seconds = [_prove(controller, environ)["seconds"] for controller in CONTROLLERS]
+    told = ", ".join(f"{controller} {took:.1f} s" for controller, took in zip(CONTROLLERS, seconds, strict=True))
+    return f"Horovod works: {RANKS} ranks, allreduce exact, weights equal after a training step (over {told})"
+
+
+def _prove(controller: str, environ: Mapping[str, str]) -> dict[str, float]:
+    """Run the proof over one controller; return what rank 0 found."""
     root = Path(__file__).parent.parent
     # One thread a rank and no GPU start-up noise: the proof is small and the machine may be too.
     env = dict(environ) | {"TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
     try:
         finished = subprocess.run(
-            command(sys.executable), cwd=root, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            command(sys.executable, controller),
+            cwd=root,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise HorovodError(f"Horovod's proof did not end within {TIMEOUT_S} s: {error.stderr or ''!r:.2000}") from error
+        said = f"Horovod's proof over {controller} did not end within {TIMEOUT_S} s"
+        raise HorovodError(f"{said}: {error.stdout or ''!r:.2000}") from error
     if finished.returncode != 0:
-        last = "\n".join((finished.stdout + finished.stderr).splitlines()[-15:])
-        raise HorovodError(f"Horovod's proof failed with status {finished.returncode}:\n{last}")
-    found = verdict(finished.stdout)
-    return (
-        f"Horovod works: {RANKS} ranks, allreduce exact, weights equal after a training step ({found['seconds']:.1f} s)"
-    )
+        last = "\n".join(finished.stdout.splitlines()[-15:])
+        raise HorovodError(f"Horovod's proof over {controller} failed with status {finished.returncode}:\n{last}")
+    return verdict(finished.stdout)
 
 
 def main() -> None:
