@@ -8,6 +8,7 @@ from typing import Any, cast
 from unittest import mock
 
 import pytest
+from hypothesis import given
 
 from cluster import inventory, replacing
 from cluster.connection import Master
@@ -17,6 +18,7 @@ from cluster.replacing import find, wait_joined
 from cluster.session import Session
 from cluster.supervisor import Supervisor
 from payload.launch import Node, parse_nodes
+from tests.words import WORDS
 
 STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
@@ -45,6 +47,16 @@ TWO = [instance("i-a"), instance("i-b"), instance("i-c")]
 def test_a_worker_is_found_by_name_number_and_instance(text: str) -> None:
     found, name = find(text, nodes(worker1="i-a", worker2="i-b"), TWO)
     assert (found.id, name) == ("i-b", "deeplearning-worker2")
+
+
+@given(text=WORDS)
+def test_any_text_names_a_worker_by_its_own_name_or_is_refused(text: str) -> None:
+    try:
+        found, name = find(text, nodes(worker1="i-a", worker2="i-b"), TWO)
+    except UsageError:
+        return
+    number = name.removeprefix("deeplearning-worker")
+    assert text.strip() in (found.id, name, f"worker{number}", number)
 
 
 def test_a_worker_that_never_joined_is_found_by_its_instance() -> None:

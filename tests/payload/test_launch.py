@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.knobs import Knobs
+from payload.knobs import CONTROLLERS, Knobs
 from payload.launch import (
     Launch,
     LaunchError,
@@ -22,7 +22,8 @@ from payload.launch import (
     parse_nodes,
     workers,
 )
-from tests.words import FILE_NAMES, LONG, WORDS
+from payload.launcher import horovodrun, launcher_environment
+from tests.words import FILE_NAMES, LONG, NASTIEST, WORDS
 
 NODES = """\
 deeplearning-master 10.0.0.12 i-0aa 1 ens5 us-east-1a
@@ -166,3 +167,18 @@ def test_words_that_are_not_utf_8_and_long_ones_come_back_too_and_every_secrets_
     launch = make_launch(command=("x", *words), program="0" * 16, requirements=path, secrets=("A", "B_2"))
     assert Launch.from_json(launch.to_json()) == launch
     launch.to_json().encode("ascii")
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_neither_launcher_is_told_a_word_a_value_or_a_secrets_name_that_a_shell_could_read(controller: str) -> None:
+    fields: dict[str, object] = {"controller": controller, "network": "10.0.0.0/16", "program": "0" * 16}
+    plain = make_launch(command=("train.py",), **fields)
+    nasty = make_launch(
+        command=("train.py", *NASTIEST),
+        environment=(("NAME", LONG),),
+        secrets=("TOKEN",),
+        requirements="$(id)",
+        **fields,
+    )
+    assert horovodrun(nasty, "/python") == horovodrun(plain, "/python")
+    assert launcher_environment(nasty, {}) == launcher_environment(plain, {})

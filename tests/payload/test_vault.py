@@ -10,12 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from payload import vault
 from payload.launch import Launch
 from payload.runs import Runs
 from payload.supervision import first_state
 from tests.payload.test_launch import make_launch
+from tests.words import LONG
 
 SECRET = "swordfish"
 
@@ -42,6 +45,16 @@ def test_what_was_kept_is_read_until_it_is_dropped(directory: Path) -> None:
     vault.drop(directory, "one")
     with pytest.raises(vault.VaultError, match="TOKEN are not on this node"):
         vault.read(directory, "one", ("TOKEN",))
+
+
+@given(value=st.text())
+@example(value=LONG)
+def test_a_value_is_read_as_it_was_given_whatever_it_holds(
+    tmp_path_factory: pytest.TempPathFactory, value: str
+) -> None:
+    directory = vault.vault(tmp_path_factory.getbasetemp())
+    vault.keep(directory, "one", json.dumps({"TOKEN": value}))
+    assert vault.read(directory, "one", ("TOKEN",)) == {"TOKEN": value}
 
 
 def test_a_run_without_secrets_needs_no_vault(directory: Path) -> None:
