@@ -79,6 +79,11 @@ def send(directory: str, *excluded: str) -> int:
     return 0
 
 
+def is_half_written(name: str) -> bool:
+    """Tell whether a run keeps under such a name what is not whole yet; what a user calls x.partial is the user's."""
+    return name.startswith(".partial-") or (name.startswith(".") and name.endswith(".partial"))
+
+
 def pack(archive: tarfile.TarFile, root: Path, excluded: Sequence[str] = ()) -> None:
     """Pack the plain files below `root`. The run may go on: what is half written is left out, and so is what vanishes.
 
@@ -89,11 +94,11 @@ def pack(archive: tarfile.TarFile, root: Path, excluded: Sequence[str] = ()) -> 
         directories[:] = [
             name
             for name in sorted(directories)
-            if not name.startswith(".partial-") and not (here == root and name in excluded)
+            if not is_half_written(name) and not (here == root and name in excluded)
         ]
         for name in sorted(names):
             path = here / name
-            if name.endswith(".partial") or (here == root and name in excluded):
+            if is_half_written(name) or (here == root and name in excluded):
                 continue
             try:
                 if not stat.S_ISREG(path.lstat().st_mode):

@@ -23,7 +23,8 @@ TIMEOUT_S: Final = 120.0
 """For the last copy: a run is not held up for longer by a bucket that does not answer."""
 WORK_LIMIT: Final = 1 << 30
 """Bytes of a user's working directory that are copied; a larger one holds data or checkpoints, and is left out."""
-NOT_COPIED: Final = ("checkpoints/*", "spec*.json", "launch.json", "state.json", "*.partial", ".*", "*/.*")
+# What is half written has a name that begins with a dot.
+NOT_COPIED: Final = ("checkpoints/*", "spec*.json", "launch.json", "state.json", ".*", "*/.*")
 
 
 def destination(directory: RunDirectory) -> tuple[str, str]:

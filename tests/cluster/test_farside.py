@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.farside import pack, unpack
+from cluster.farside import is_half_written, pack, unpack
 from cluster.fetch import unpack as unpack_stream
 from cluster.push import farside_command
 from tests.words import FILE_NAMES, NASTIEST
@@ -87,9 +87,14 @@ def test_a_file_of_any_name_is_sent_and_lies_there_under_it(
     with tarfile.open(fileobj=buffer, mode="w|") as archive:
         pack(archive, here)
     sent = unpack_stream(iter([buffer.getvalue()]), there, "one").files
-    left_out = name.startswith(".partial-") or name.endswith(".partial")
-    assert sent == (0 if left_out else 1)
-    assert left_out or (there / "one" / "work" / name / name).read_bytes() == data
+    assert sent == (0 if is_half_written(name) else 1)
+    assert is_half_written(name) or (there / "one" / "work" / name / name).read_bytes() == data
+
+
+def test_only_the_runs_own_names_of_what_is_half_written_are_left_out() -> None:
+    ours = (".state.json.12.34.partial", ".partial-step-7", ".model.partial")
+    users = ("x.partial", "partial-1", ".hidden", ".partials", "a.partial.b")
+    assert [is_half_written(name) for name in (*ours, *users)] == [True] * len(ours) + [False] * len(users)
 
 
 @pytest.mark.parametrize("variable", ["LANG", "LC_ALL"])
