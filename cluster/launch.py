@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cluster.errors import UsageError
 from cluster.inventory import Stack
+from cluster.numbers import parse_whole
 from cluster.program import Program
 from payload.errors import PayloadError
 from payload.knobs import CONTROLLERS, GLOO, MPI, KnobError, Knobs
@@ -114,13 +115,6 @@ def parse_preflight(*, skip: bool, full: bool) -> str:
     return "skip" if skip else "full" if full else "auto"
 
 
-def parse_whole(name: str, text: str, *, lowest: int) -> int:
-    """Parse a whole number of a flag. Raises UsageError that names the rule."""
-    if not (text.isascii() and text.isdecimal() and int(text) >= lowest):
-        raise UsageError(name, text, f"must be a whole number, at least {lowest}")
-    return int(text)
-
-
 def parse_knobs(
     *, fusion_threshold_mb: str = "", cycle_time_ms: str = "", cache_capacity: str = "", **switches: bool
 ) -> Knobs:
@@ -207,7 +201,8 @@ def build(
     """
     hosts = choose_hosts(nodes, count)
     if terms.ranks_per_node:
-        wanted = None if terms.ranks_per_node == CORES else int(terms.ranks_per_node)
+        given = terms.ranks_per_node
+        wanted = None if given == CORES else parse_whole("--ranks-per-node", given, lowest=1)
         hosts = tuple(dataclasses.replace(host, slots=wanted or (cores or {}).get(host.name, 1)) for host in hosts)
     run_id = make_run_id(now, work.label, token)
     return Launch(

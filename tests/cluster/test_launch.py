@@ -23,7 +23,6 @@ from cluster.launch import (
     git_commit,
     parse_knobs,
     parse_preflight,
-    parse_whole,
     read_work,
     split_further,
     supervisor,
@@ -225,13 +224,6 @@ def test_further_arguments_are_split_and_never_evaluated() -> None:
     assert split_further("--a 'b c' $(reboot)") == ("--a", "b c", "$(reboot)")
     with pytest.raises(UsageError, match="--args"):
         split_further("'open")
-
-
-def test_a_whole_number_is_told_from_others() -> None:
-    assert parse_whole("--rank", "0", lowest=0) == 0
-    for text in ("-1", "x", "1.0", "١"):
-        with pytest.raises(UsageError, match="--rank"):
-            parse_whole("--rank", text, lowest=0)
 
 
 def test_a_commit_with_changes_is_marked(tmp_path: Path) -> None:
