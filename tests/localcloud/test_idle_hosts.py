@@ -104,7 +104,7 @@ def deployed() -> Iterator[None]:
 def test_a_host_that_works_stays_and_one_that_rests_is_ended_and_may_come_again(deployed: None) -> None:
     until(lambda: len(hosts()) == 1)
     (worker,) = hosts()
-    time.sleep(3.0 * PERIODS)  # thrice what an idle group gets
+    time.sleep(2.0 * PERIODS)  # twice what an idle group gets
     assert hosts() == [worker]
     call("exec", worker, "--", "touch", "/tmp/rest")
     until(lambda: hosts() == [], patience_s=60)
@@ -119,5 +119,5 @@ def test_a_host_that_works_stays_and_one_that_rests_is_ended_and_may_come_again(
     aws("autoscaling", "set-desired-capacity", "--auto-scaling-group-name", group, "--desired-capacity", "1")
     until(lambda: len(hosts()) == 1)
     again = hosts()
-    time.sleep(3.0 * PERIODS)
+    time.sleep(2.0 * PERIODS)
     assert hosts() == again

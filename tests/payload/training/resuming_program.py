@@ -13,17 +13,22 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 from unittest import mock
+
+import keras
 
 from payload.data.batches import test_batches, training_batches
 from payload.data.parts import Batch, DataError, Parts
 from payload.errors import PayloadError
 from payload.train import StopRequest
 from payload.training import distributed, epochs, evaluation, trainer
+from payload.training.checkpoint_writer import CheckpointWriter
 from payload.training.checkpoints import read_header
 from payload.training.config import TrainConfig
 from payload.training.continuation import store_for
@@ -39,6 +44,12 @@ DROPOUT = (
     *("--network", "fashion-vgg", "--image-size", "8", "--optimizer", "adam"),
     *("--ema-decay", "0.9", "--learning-rate", "0.001"),
 )
+
+
+def narrow() -> AbstractContextManager[Any]:
+    """Give convolutions an eighth of their filters: what is drawn, kept and taken up again is the same in kind."""
+    layer = keras.layers.Conv2D
+    return mock.patch.object(keras.layers, "Conv2D", lambda n, *words, **more: layer(n // 8, *words, **more))
 
 
 def after(calls: int) -> Callable[[], bool]:
@@ -114,7 +125,7 @@ def resumed_apart(root: Path) -> dict[str, Any]:
         states.append(new_state(settings, data, schedule))
         return states[-1]
 
-    with mock.patch.object(trainer, "new_state", kept):
+    with narrow(), mock.patch.object(trainer, "new_state", kept):
         found = resumed(root, *DROPOUT)
     seeds = [
         [variable.numpy().tolist() for name, variable in sorted(state.variables.items()) if "/seed/" in name]
@@ -212,18 +223,25 @@ def full_disk_within_an_epoch(root: Path) -> str:
 
 
 def terminated(root: Path) -> dict[str, Any]:
-    """Send SIGTERM while a checkpoint is being written, and let it take a while longer."""
+    """Send SIGTERM while a checkpoint is being written, and let it take a while longer than until the next is asked."""
     config = configuration(root / "terminated", "--epochs", "1000")
     stop = StopRequest(config.run_dir, watch_file=False)
     sent: list[str] = []
+    asked, save = threading.Event(), CheckpointWriter.save
 
     def slow(name: str) -> None:
         if not sent:
             sent.append(name)
             os.kill(os.getpid(), signal.SIGTERM)
+            asked.wait(60)
             time.sleep(0.5)
 
-    with Disk(slow):
+    def saving(writer: CheckpointWriter, *given: Any, **further: Any) -> None:
+        if sent:
+            asked.set()
+        save(writer, *given, **further)
+
+    with Disk(slow), mock.patch.object(CheckpointWriter, "save", saving):
         outcome = train(config, stop)
     last = events(config.run_dir, "stopped")[-1]["checkpoint"]
     store = store_for(config.settings, config.run_dir)
@@ -293,10 +311,12 @@ def alone(root: Path) -> dict[str, Any]:
     train(configuration(root / "moved"), after(4))
     with Losses() as straight:
         clock = by_the_clock(root)
+    with narrow():
+        dropout = resumed(root / "dropout", *DROPOUT)
     return {
         "straight": straight,
         "clock": clock,
-        "dropout": resumed(root / "dropout", *DROPOUT),
+        "dropout": dropout,
         "changed": changed(root),
         "terminated": terminated(root),
         "bucket": in_a_bucket(root),
