@@ -106,7 +106,7 @@ def test_a_run_ends_on_a_full_disk_and_goes_on_when_there_is_room(tmp_path: Path
         text=True,
         cwd=Path(__file__).parents[2],
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        timeout=200,
+        timeout=600,
     )
     assert "status 1 0" in done.stdout, done.stdout + done.stderr
     (said,) = [line for line in done.stderr.splitlines() if line.startswith("payload.train: error")]

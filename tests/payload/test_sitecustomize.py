@@ -30,7 +30,7 @@ def run(tmp_path: Path, program: str, **variables: str) -> subprocess.CompletedP
         },
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
 

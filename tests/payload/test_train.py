@@ -111,7 +111,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("digits") / "run"
     env = environment(DEEPCDK_PAYLOAD_HASH="ab" * 32, DEEPCDK_GIT_COMMIT="cd" * 20)
     done = subprocess.run(
-        [*LAUNCHER, *command(directory)], capture_output=True, text=True, cwd=ROOT, env=env, timeout=240
+        [*LAUNCHER, *command(directory)], capture_output=True, text=True, cwd=ROOT, env=env, timeout=600
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count("done: test accuracy") == 1

@@ -91,7 +91,7 @@ def test_a_second_one_waits_for_the_first_before_it_copies(writer: CheckpointWri
     assert depot.entered.wait(60)
     second = threading.Thread(target=lambda: writer.save(progress(2), lambda: copy("second")))
     second.start()
-    second.join(0.05)
+    second.join(0.2)
     assert second.is_alive() and copied == ["first"]
     depot.gate.set()
     second.join(60)

@@ -27,7 +27,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=280,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     lines = re.findall(r"^\[(\d)\]<stdout>:FOUND (.*)$", done.stdout, re.MULTILINE)

@@ -24,7 +24,7 @@ def run(rank: int, number: str, run_dir: Path) -> subprocess.CompletedProcess[st
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=280,
+        timeout=600,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.horovod, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.horovod, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[3]
 THREE = 3
@@ -62,7 +62,7 @@ def run(launcher: list[str], *words: str | Path) -> str:
         cwd=ROOT,
         # A rank on its own core wakes a thousand times a second for Horovod; here they share cores with each other.
         env={**os.environ, "PYTHONPATH": str(ROOT), "HOROVOD_CYCLE_TIME": "5"},
-        timeout=600,
+        timeout=1500,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout

@@ -39,7 +39,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=240,
+        timeout=600,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -203,7 +203,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = ["--dataset", "imagenet", "--data-dir", str(folder / "data"), "--image-size", "32", "--epochs", "6"]
     wanted = ["--learning-rate", "0.02", "--confusion-matrix", "--export", "--pictures"]
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    done = subprocess.run([*command, *data, *wanted], capture_output=True, text=True, cwd=ROOT, timeout=240, env=quiet)
+    done = subprocess.run([*command, *data, *wanted], capture_output=True, text=True, cwd=ROOT, timeout=600, env=quiet)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder
 

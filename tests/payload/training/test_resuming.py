@@ -12,7 +12,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-pytestmark = [pytest.mark.horovod, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.horovod, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = [sys.executable, str(Path(__file__).with_name("resuming_program.py"))]
@@ -26,7 +26,7 @@ def run(*command: str) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=580,
+        timeout=1500,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return [json.loads(text) for text in re.findall(r"^(?:\[\d\]<stdout>:)?FOUND (.*)$", done.stdout, re.MULTILINE)]

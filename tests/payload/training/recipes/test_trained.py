@@ -15,7 +15,7 @@ import pytest
 from payload.data import record_maker
 from tests.payload.data.drawings import SHAPES, write_idx, write_images, write_records
 
-pytestmark = [pytest.mark.horovod, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.horovod, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[4]
 LAUNCHER = [sys.executable, "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
@@ -31,7 +31,7 @@ def trained(run_dir: Path, recipe: str, *flags: str) -> dict[str, Any]:
         text=True,
         cwd=ROOT,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
-        timeout=500,
+        timeout=1500,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     result: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
