@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import boto3
 import pytest
@@ -23,6 +23,8 @@ from localcloud.lifecycle import read_state
 from tools import demo
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+PATIENCE_S: Final = 300
+"""How long to wait for what must come: so long that only a fault, not a busy machine, comes to the end of it."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,16 +40,18 @@ class EmbeddedCloud:
     name: str
 
     def localcloud(
-        self, verb: str, *words: str, check: bool = True, timeout_s: float = 240
+        self, verb: str, *words: str, check: bool = True, timeout_s: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
         """Run one of the cloud's own commands."""
         return execute(demo.localcloud(verb, "--name", self.name, *words), check=check, timeout_s=timeout_s)
 
-    def laptop(self, *command: str, check: bool = True, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+    def laptop(
+        self, *command: str, check: bool = True, timeout_s: float = PATIENCE_S
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command on the cloud's laptop."""
         return self.localcloud("run", "--", *command, check=check, timeout_s=timeout_s)
 
-    def fab(self, *words: str, check: bool = True, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+    def fab(self, *words: str, check: bool = True, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """Run a fab task on the laptop with the cluster's settings; the templates are those that `cluster` checked."""
         unchecked = ("env", "CDK_VALIDATION=false")
         return self.laptop(*unchecked, "fab", *words, *demo.settings(2), check=check, timeout_s=timeout_s)
@@ -87,7 +91,9 @@ class EmbeddedCloud:
         return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
 
-def execute(command: Sequence[str], *, check: bool = True, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+def execute(
+    command: Sequence[str], *, check: bool = True, timeout_s: float = PATIENCE_S
+) -> subprocess.CompletedProcess[str]:
     """Run a command with its output captured; fail the test with that output where the command fails."""
     done = subprocess.run(
         command,
@@ -104,9 +110,9 @@ def execute(command: Sequence[str], *, check: bool = True, timeout_s: float = 24
     return done
 
 
-def eventually(holds: Callable[[], bool], *, within_s: float, every_s: float = 0.5) -> bool:
-    """Tell whether a condition comes to hold within a time."""
-    deadline = time.monotonic() + within_s
+def eventually(holds: Callable[[], bool], *, every_s: float = 0.5) -> bool:
+    """Tell whether a condition comes to hold."""
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if holds():
             return True

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from localcloud.network import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
-from tests.e2e.conftest import EmbeddedCloud
+from tests.e2e.conftest import PATIENCE_S, EmbeddedCloud
 from tests.stacks.reachability import Packet, Place, groups_of_nodes, groups_of_targets, packets
 from tests.stacks.template import Template
 from tools import demo
@@ -97,8 +97,8 @@ while waiting.get_map() and time.monotonic() < deadline:
             reached.append(key.data)
 print(json.dumps(sorted(reached)))
 """
-"""A refusal counts as reached, for the packet got there; what is dropped says nothing until the patience is over."""
-PATIENCE_S: Final = 4.0
+"""A refusal counts as reached, for the packet got there; what is dropped says nothing until this time is over."""
+SILENCE_S: Final = 4.0
 """Three times as long as a lost first packet takes; an answer takes less than a millisecond."""
 
 
@@ -176,7 +176,7 @@ def _scan_from(cloud: EmbeddedCloud, source: str, tried: list[tuple[str, Packet]
     place, python = {"laptop": (["run"], "python3"), "stranger": (["outside"], "python3")}.get(
         source, (["exec", source.split()[-1]], "/opt/deepcdk/bin/python3")
     )
-    words = demo.localcloud(place[0], "--name", cloud.name, *place[1:], "--", python, "-c", SCAN, str(PATIENCE_S))
+    words = demo.localcloud(place[0], "--name", cloud.name, *place[1:], "--", python, "-c", SCAN, str(SILENCE_S))
     done = subprocess.run(
         words,
         input=json.dumps([(packet.protocol, packet.address, packet.port) for _, packet in tried]),
@@ -184,7 +184,7 @@ def _scan_from(cloud: EmbeddedCloud, source: str, tried: list[tuple[str, Packet]
         text=True,
         cwd=demo.ROOT,
         env=demo.environment(),
-        timeout=120,
+        timeout=PATIENCE_S,
         check=True,
     )
     return set(json.loads(done.stdout))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import EmbeddedCloud, eventually
+from tests.e2e.conftest import PATIENCE_S, EmbeddedCloud, eventually
 from tools import demo
 
 RUN = {"run_id", "state", "reason", "position", "seconds", "test_accuracy", "usd"}
@@ -115,7 +115,7 @@ def test_a_notebook_on_a_worker_is_seen_through_the_tunnel_and_ends_with_ctrl_c(
         assert found[1] not in shown
     finally:
         serving.send_signal(signal.SIGINT)
-        serving.wait(timeout=30)
+        serving.wait(timeout=PATIENCE_S)
     assert serving.returncode == 0
     gone = ("fab", "run", *demo.settings(2), "--", "pgrep", "-f", "^.*python -m jupyterlab")
-    assert eventually(lambda: cluster.laptop(*gone, check=False).stdout == "", within_s=20)
+    assert eventually(lambda: cluster.laptop(*gone, check=False).stdout == "")

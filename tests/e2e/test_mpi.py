@@ -103,14 +103,14 @@ def test_a_recipe_stops_with_a_checkpoint_and_goes_on_over_the_same_controller(c
         seen: dict[str, Any] = json.loads(cluster.fab("show", "--run", run, "--json").stdout)
         return seen
 
-    assert eventually(lambda: bool(record()["checkpoints"]), within_s=240)
+    assert eventually(lambda: bool(record()["checkpoints"]))
     cluster.fab("stop", "--run", run)
     stopped = record()
     assert stopped["state"]["state"] == "stopped"
     assert "grace is over" not in cluster.fab("logs", "--run", run).stdout
     cluster.fab("resume", "--run", run, "--yes", "--detach")
     try:
-        assert eventually(lambda: max(record()["checkpoints"]) > max(stopped["checkpoints"]), within_s=240)
+        assert eventually(lambda: max(record()["checkpoints"]) > max(stopped["checkpoints"]))
         assert (record()["state"]["state"], record()["spec"]["controller"]) == ("running", "mpi")
     finally:
         cluster.fab("stop", "--run", run)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.conftest import EmbeddedCloud
+from tests.e2e.conftest import PATIENCE_S, EmbeddedCloud
 from tools import demo
 
 OUTSIDE = "198.18.255.10"
@@ -29,7 +29,7 @@ OPEN, CLOSED = "open", "closed"
 def probe(cloud: EmbeddedCloud, place: list[str], address: str, port: int) -> str:
     """Try one TCP connection from a place; a refusal counts as open, for the packet got through."""
     script = f"exec 3<>/dev/tcp/{address}/{port}"
-    done = cloud.localcloud(*place, "--", "timeout", "2", "bash", "-c", script, check=False, timeout_s=30)
+    done = cloud.localcloud(*place, "--", "timeout", "2", "bash", "-c", script, check=False)
     return OPEN if done.returncode == 0 or "refused" in done.stderr else CLOSED
 
 
@@ -45,7 +45,7 @@ def listening(cloud: EmbeddedCloud, place: list[str], port: int) -> Iterator[sub
         yield process
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")

@@ -186,7 +186,7 @@ def test_a_hole_that_the_template_does_not_say_is_found(scanned: Scanned) -> Non
         found[:] = differences(scanned, "deepcdk", results["deepcdk"])
         return bool(found)
 
-    assert eventually(comes_in, within_s=20)
+    assert eventually(comes_in)
     assert [(packet.source, packet.target.split()[0], packet.protocol, packet.port) for packet in found] == [
         ("stranger", "master", "tcp", 8080)
     ]

@@ -6,12 +6,13 @@ import json
 import re
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import EmbeddedCloud, eventually
+from tests.e2e.conftest import PATIENCE_S, EmbeddedCloud, eventually
 from tools import demo
 
 
@@ -119,9 +120,9 @@ def test_tensorboard_shows_the_run_through_the_tunnel_and_ends_with_it(
         url = next(line for line in lines if line.startswith("http://localhost:")).split()[0]
         assert json.loads(cluster.laptop("curl", "--silent", f"{url}data/runs").stdout) == ["events"]
         shown.send_signal(signal.SIGINT)
-        assert shown.wait(timeout=60) == 0
+        assert shown.wait(timeout=PATIENCE_S) == 0
     looking = ("fab", "run", "--master", "--", "pgrep", "-af", "[t]ensorboard.main")
-    assert eventually(lambda: cluster.laptop(*looking, check=False).stdout == "", within_s=30)
+    assert eventually(lambda: cluster.laptop(*looking, check=False).stdout == "")
 
 
 def test_an_unchanged_payload_uploads_nothing(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
@@ -159,49 +160,50 @@ def test_a_changed_host_key_is_refused(cluster: EmbeddedCloud, trained: dict[str
     assert "Traceback" not in done.stderr
 
 
-def test_a_second_run_is_refused_and_the_first_goes_on_without_the_laptop(
-    cluster: EmbeddedCloud, trained: dict[str, Any]
-) -> None:
-    cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--epochs", "5000", "--detach", "--yes")
+@pytest.fixture(scope="module")
+def waiting(cluster: EmbeddedCloud, trained: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start a run that only waits, since others need the processors that a training one would take; return its id."""
+    program = tmp_path_factory.mktemp("program")
+    (program / "wait.py").write_text("import time\ntime.sleep(3600)\n")
+    words = ("--payload", str(program), "--entry", "wait.py", "--skip-preflight", "--detach", "--yes")
+    cluster.fab("train", "--nodes", "2", *words)
     run = runs(cluster)[0]["run_id"]
-    try:
-        second = cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--yes", check=False)
-        assert second.returncode != 0
-        assert run in second.stdout + second.stderr
-        assert eventually(lambda: live_state(cluster, run) == "running", within_s=60)
-    finally:
-        cluster.fab("stop", "--run", run)
-    assert live_state(cluster, run) == "stopped"
-    assert runs(cluster)[0]["run_id"] == run
-    assert (demo.ROOT / "runs" / trained["run"] / "result.json").exists()
-
-
-def test_what_would_end_a_live_run_is_refused(cluster: EmbeddedCloud, tmp_path: Path) -> None:
-    # A run that only waits: the CDK needs the processors that a training one would take.
-    (tmp_path / "wait.py").write_text("import time\ntime.sleep(3600)\n")
-    program = ("--payload", str(tmp_path), "--entry", "wait.py")
-    cluster.fab("train", "--nodes", "2", *program, "--detach", "--yes")
-    run = runs(cluster)[0]["run_id"]
-    try:
-        assert eventually(lambda: live_state(cluster, run) == "running", within_s=60)
-        shrunk = cluster.fab("up", "--yes", "--set", "workers=1", check=False)
-        assert "1 of 2 nodes END" in shrunk.stdout
-        destroyed = cluster.fab("down", "--yes", check=False)
-        for refused in (shrunk, destroyed):
-            assert refused.returncode == 1
-            assert f"run {run} is live" in refused.stderr
-            assert "--force" in refused.stderr
-        assert live_state(cluster, run) == "running"
-    finally:
-        cluster.fab("stop", "--run", run, "--force")
-    assert len(cluster.instances("worker")) == 2
+    yield run
+    cluster.fab("stop", "--run", run, check=False)
     cluster.fab("rm", "--run", run, "--yes")
+
+
+def test_a_second_run_is_refused_and_the_first_goes_on_without_the_laptop(cluster: EmbeddedCloud, waiting: str) -> None:
+    second = cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--yes", check=False)
+    assert second.returncode != 0
+    assert waiting in second.stdout + second.stderr
+    assert eventually(lambda: live_state(cluster, waiting) == "running")
+
+
+def test_what_would_end_a_live_run_is_refused(cluster: EmbeddedCloud, waiting: str) -> None:
+    shrunk = cluster.fab("up", "--yes", "--set", "workers=1", check=False)
+    assert "1 of 2 nodes END" in shrunk.stdout
+    destroyed = cluster.fab("down", "--yes", check=False)
+    for refused in (shrunk, destroyed):
+        assert refused.returncode == 1
+        assert f"run {waiting} is live" in refused.stderr
+        assert "--force" in refused.stderr
+    assert live_state(cluster, waiting) == "running"
+    assert len(cluster.instances("worker")) == 2
+
+
+def test_a_stopped_run_is_told_as_stopped_and_leaves_the_results_of_others(
+    cluster: EmbeddedCloud, trained: dict[str, Any], waiting: str
+) -> None:
+    cluster.fab("stop", "--run", waiting)
+    assert [(run["run_id"], run["state"]) for run in runs(cluster)[:1]] == [(waiting, "stopped")]
+    assert (demo.ROOT / "runs" / trained["run"] / "result.json").exists()
 
 
 def test_ctrl_c_while_following_leaves_the_run_going(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
     command = demo.localcloud("run", "--name", cluster.name, "--", "fab", "train", "--nodes", "2", "--epochs", "5000")
     following = subprocess.Popen(
-        [*command, "--yes", *demo.settings(2)],
+        [*command, "--skip-preflight", "--yes", *demo.settings(2)],
         cwd=demo.ROOT,
         env=demo.environment(),
         stdout=subprocess.PIPE,
@@ -215,7 +217,7 @@ def test_ctrl_c_while_following_leaves_the_run_going(cluster: EmbeddedCloud, tra
                 break
         following.send_signal(2)
         rest = following.stdout.read()
-        assert following.wait(timeout=20) == 130
+        assert following.wait(timeout=PATIENCE_S) == 130
         assert "attach" in rest
         run = runs(cluster)[0]["run_id"]
         assert live_state(cluster, run) == "running"
@@ -226,12 +228,12 @@ def test_ctrl_c_while_following_leaves_the_run_going(cluster: EmbeddedCloud, tra
 
 
 def test_a_killed_rank_ends_the_run_with_its_reason(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
-    cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--epochs", "5000", "--detach", "--yes")
+    cluster.fab("train", "--nodes", "2", "--epochs", "5000", "--skip-preflight", "--detach", "--yes")
     run = runs(cluster)[0]["run_id"]
-    assert eventually(lambda: has_stepped(cluster, run), within_s=90)
+    assert eventually(lambda: has_stepped(cluster, run))
     worker = cluster.instances("worker")[1]
     cluster.localcloud("exec", worker["InstanceId"], "--", "pkill", "-KILL", "-f", "payload.train")
-    assert eventually(lambda: live_state(cluster, run) == "failed", within_s=90)
+    assert eventually(lambda: live_state(cluster, run) == "failed")
     entry = next(entry for entry in runs(cluster) if entry["run_id"] == run)
     assert entry["reason"]
 

@@ -123,8 +123,8 @@ def test_the_program_goes_on_in_the_directory_that_it_left(cluster: EmbeddedClou
         "import os, sys\nseen = os.path.exists('seen')\nopen('seen', 'w').close()\nsys.exit(0 if seen else 3)\n"
     )
     entry = ["--payload", str(tmp_path), "--entry", "train.py"]
-    failed = cluster.fab("train", "--nodes", "1", "--yes", *entry, check=False)
+    failed = cluster.fab("train", "--nodes", "1", "--skip-preflight", "--yes", *entry, check=False)
     assert (failed.returncode, "failed after" in failed.stderr) == (1, True)
-    resumed = cluster.fab("resume", "--yes").stdout
+    resumed = cluster.fab("resume", "--skip-preflight", "--yes").stdout
     assert "goes on in the directory that it left" in resumed
     assert " succeeded after " in resumed

@@ -6,9 +6,11 @@ import json
 import re
 import signal
 import subprocess
+import time
+from pathlib import Path
 from typing import Any
 
-from tests.e2e.conftest import EmbeddedCloud, eventually
+from tests.e2e.conftest import PATIENCE_S, EmbeddedCloud, eventually
 from tools import demo
 
 
@@ -26,7 +28,7 @@ def record(cloud: EmbeddedCloud, run: str) -> dict[str, Any]:
 
 def start(cloud: EmbeddedCloud, *words: str) -> str:
     """Start a run and leave it; return its id."""
-    said = cloud.fab("train", "--nodes", "2", "--yes", "--detach", *words).stdout
+    said = cloud.fab("train", "--nodes", "2", "--skip-preflight", "--yes", "--detach", *words).stdout
     found = re.search(r"run (\S+): \d+ ranks", said)
     assert found is not None
     return found[1]
@@ -35,9 +37,9 @@ def start(cloud: EmbeddedCloud, *words: str) -> str:
 def test_a_laptop_killed_in_mid_run_changes_nothing_and_a_new_attach_shows_it_from_the_start(
     cluster: EmbeddedCloud,
 ) -> None:
-    command = demo.localcloud("run", "--name", cluster.name, "--", "fab", "train", "--nodes", "2", "--epochs", "10")
+    command = demo.localcloud("run", "--name", cluster.name, "--", "fab", "train", "--nodes", "2", "--epochs", "16")
     following = subprocess.Popen(
-        [*command, "--yes", *demo.settings(2)],
+        [*command, "--skip-preflight", "--yes", *demo.settings(2)],
         cwd=demo.ROOT,
         env=demo.environment(),
         stdout=subprocess.PIPE,
@@ -48,27 +50,29 @@ def test_a_laptop_killed_in_mid_run_changes_nothing_and_a_new_attach_shows_it_fr
     run = ""
     for line in following.stdout:
         run = run or next(iter(re.findall(r"run (\S+): 2 ranks", line)), "")
-        if line.startswith("epoch 2/10"):
+        if line.startswith("epoch 2/16"):
             break
+    killed = time.time()
     following.send_signal(signal.SIGKILL)
-    assert following.wait(timeout=20) == -signal.SIGKILL
+    assert following.wait(timeout=PATIENCE_S) == -signal.SIGKILL
     following.stdout.close()
-    assert states(cluster)[run]["state"] == "running"
     shown = cluster.fab("attach", "--run", run).stdout
-    epochs = re.findall(r"^epoch (\d+)/10, [\d,]+ images/s, .*test", shown, flags=re.MULTILINE)
-    assert epochs == [str(epoch) for epoch in range(1, 11)]
+    epochs = re.findall(r"^epoch (\d+)/16, [\d,]+ images/s, .*test", shown, flags=re.MULTILINE)
+    assert epochs == [str(epoch) for epoch in range(1, 17)]
     assert f"run {run} succeeded" in shown
+    assert record(cluster, run)["course"]["times"]["ended"] > killed
 
 
 def test_a_rebooted_master_tells_what_became_of_the_run_keeps_the_queue_and_resumes_on_request(
-    cluster: EmbeddedCloud,
+    cluster: EmbeddedCloud, tmp_path: Path
 ) -> None:
+    (tmp_path / "short").touch()
     first = start(cluster, "--epochs", "5000")
-    second = start(cluster, "--epochs", "1", "--queue")
+    second = start(cluster, "--payload", str(tmp_path), "--entry", "true", "--queue")
     refused = cluster.fab("train", "--nodes", "2", "--yes", check=False)
     assert (refused.returncode, f"run {first} is live" in refused.stderr) == (1, True)
     assert states(cluster)[second]["position"] == 1
-    assert eventually(lambda: bool(record(cluster, first)["checkpoints"]), within_s=60)
+    assert eventually(lambda: bool(record(cluster, first)["checkpoints"]))
     (master,) = cluster.instances("master")
     cluster.aws("ec2", "reboot-instances", "--instance-ids", master["InstanceId"])
     try:
@@ -77,18 +81,21 @@ def test_a_rebooted_master_tells_what_became_of_the_run_keeps_the_queue_and_resu
             found = states(cluster)
             return bool(found) and found[first]["state"] == "failed" and found[second]["state"] == "succeeded"
 
-        assert eventually(told, within_s=120, every_s=2), states(cluster)
+        assert eventually(told), states(cluster)
         assert states(cluster)[first]["reason"] == "supervisor died: the master was rebooted"
         assert [i["InstanceId"] for i in cluster.instances("master")] == [master["InstanceId"]]
         copied = json.loads(cluster.fab("show", "--run", first, "--from-bucket", "--json").stdout)
         assert copied["state"]["state"] == "failed"
         before = record(cluster, first)
-        assert f"goes on from {before['checkpoints'][-1]}" in cluster.fab("resume", first, "--detach").stdout
+        assert (
+            f"goes on from {before['checkpoints'][-1]}"
+            in cluster.fab("resume", first, "--skip-preflight", "--detach").stdout
+        )
 
         def beyond() -> bool:
             run = states(cluster)[first]
             return bool(run["state"] == "running" and run["epoch"]["epoch"] > before["state"]["epoch"]["epoch"])
 
-        assert eventually(beyond, within_s=60)
+        assert eventually(beyond)
     finally:
         cluster.fab("stop", "--run", first, check=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import EmbeddedCloud, eventually
+from tests.e2e.conftest import PATIENCE_S, EmbeddedCloud, eventually
 from tests.words import LONG, NASTIEST
 from tools import demo
 
@@ -17,7 +17,7 @@ from tools import demo
 @pytest.fixture(autouse=True, scope="module")
 def joined(cluster: EmbeddedCloud) -> None:
     """Wait until the master lists both workers, which takes seconds after a deployment."""
-    assert eventually(lambda: "worker2 |" in run(cluster, "--", "echo", "here", check=False).stdout, within_s=30)
+    assert eventually(lambda: "worker2 |" in run(cluster, "--", "echo", "here", check=False).stdout)
 
 
 def ssh_config(cloud: EmbeddedCloud) -> str:
@@ -66,9 +66,9 @@ def test_ctrl_c_ends_the_command_on_all_nodes(cluster: EmbeddedCloud) -> None:
     assert running.stdout is not None
     assert sorted(running.stdout.readline() for _ in range(2)) == ["worker1 | up\n", "worker2 | up\n"]
     running.send_signal(2)
-    assert running.wait(timeout=20) == 130
+    assert running.wait(timeout=PATIENCE_S) == 130
     look = ("--", "pgrep", "-f", "^sleep 4242")
-    assert eventually(lambda: run(cluster, *look, check=False).stdout == "", within_s=10)
+    assert eventually(lambda: run(cluster, *look, check=False).stdout == "")
 
 
 def test_plain_ssh_and_scp_reach_a_worker_with_verified_keys(cluster: EmbeddedCloud, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_shell_opens_on_a_worker_by_its_number(cluster: EmbeddedCloud) -> None
     shell = demo.localcloud("run", "--name", cluster.name, "--", "fab", "ssh", "--node", "2", *demo.settings(2))
     done = subprocess.run(
         shell, cwd=demo.ROOT, env=demo.environment(), input="hostname; exit 5\n", capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     (worker,) = (i for i in cluster.instances("worker") if i["PrivateDnsName"].split(".")[0] == done.stdout.strip())
     assert (done.returncode, worker["InstanceId"] != "") == (5, True)
@@ -100,13 +100,13 @@ def test_a_shell_opens_on_a_worker_by_its_number(cluster: EmbeddedCloud) -> None
 @pytest.fixture(scope="module")
 def stopped(cluster: EmbeddedCloud) -> Iterator[str]:
     """Start a run on both workers, see that its nodes are its own, and stop it; return its id."""
-    cluster.fab("train", "--nodes", "2", "--epochs", "3000", "--detach", "--yes")
+    cluster.fab("train", "--nodes", "2", "--epochs", "3000", "--skip-preflight", "--detach", "--yes")
     run_id = str(json.loads(cluster.fab("show", "--json").stdout)["run_id"])
 
     def has_stepped() -> bool:
         return bool(json.loads(cluster.fab("show", "--run", run_id, "--json").stdout)["state"]["epoch"])
 
-    assert eventually(has_stepped, within_s=60)
+    assert eventually(has_stepped)
     refused = cluster.fab("scale", "--nodes", "1", "--yes", check=False)
     assert (refused.returncode, f"from run {run_id}" in refused.stderr) == (1, True)
     kept = cluster.fab("rm", "--run", run_id, "--yes", check=False)
@@ -121,7 +121,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes(cluster: Embed
     assert (before["state"]["state"], len(before["checkpoints"]) > 0) == ("stopped", True)
     many = cluster.fab("resume", "--run", stopped, "--nodes", "99", "--detach", check=False)
     assert (many.returncode, "--nodes = '99': must be a whole number from 1 to" in many.stderr) == (1, True)
-    resumed = cluster.fab("resume", "--run", stopped, "--nodes", "1", "--detach", "--json")
+    resumed = cluster.fab("resume", "--run", stopped, "--nodes", "1", "--skip-preflight", "--detach", "--json")
     assert f"goes on from {before['checkpoints'][-1]}: 1 ranks on deeplearning-worker1" in resumed.stderr
     document = json.loads(resumed.stdout)
     assert (document["run_id"], document["state"], document["position"]) == (stopped, "starting", None)
@@ -132,7 +132,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes(cluster: Embed
             epoch = record["state"]["epoch"]
             return bool(record["attempts"] == 2 and epoch and epoch["epoch"] > before["state"]["epoch"]["epoch"])
 
-        assert eventually(beyond, within_s=60)
+        assert eventually(beyond)
         log = cluster.fab("logs", "--run", stopped).stdout
         assert "goes on with 64 images a step, as before; on this number of ranks, 1, it would begin with 32" in log
     finally:
