@@ -4,7 +4,7 @@ No source of Horovod is changed. What today's TensorFlow needs is given through 
 folders in TensorFlow's own wheel, and one forwarding header (payload/include). Wheels are kept in a cache outside the
 tree, by a fingerprint of all that goes into them. Run it with the Python that has TensorFlow and is to get Horovod:
 
-    python -m payload.horovod_wheel build          # 2 to 5 minutes on two cores; the last line is the wheel's path
+    python -m payload.horovod_wheel build          # 3 to 6 minutes on two cores; the last line is the wheel's path
     python -m payload.horovod_wheel fingerprint
     python -m payload.horovod_wheel prove          # after installing it: two ranks, one allreduce, one training step
 
@@ -114,7 +114,7 @@ def build(
             return wheel
         report(
             f"building Horovod {VERSION} for TensorFlow {toolchain.tensorflow}, {toolchain.platform.python_tag}, "
-            f"{settings.operations}: 2 to 5 minutes on two cores"
+            f"{settings.operations}: 3 to 6 minutes on two cores"
         )
         for left in directory.parent.glob(f"{name}-*"):  # by a build that was killed; this one has the lock
             shutil.rmtree(left)

@@ -158,7 +158,7 @@ def all_steps(environ: Mapping[str, str]) -> list[Step]:
             key=key_of(venv_key, INCLUDE / XLA_BUILDER, *horovod),
             present=lambda: (site_packages() / f"horovod-{VERSION}.dist-info").is_dir(),
             run=lambda log: install_horovod(log, uv, cache),
-            note="2 to 5 minutes when it is not in the cache",
+            note="3 to 6 minutes when it is not in the cache",
         ),
         Step(
             name="cdk",
