@@ -7,6 +7,7 @@ On an embedded cloud of its own, which takes root, and with `--hosts 64` some 64
 figure is the median of its samples. All bring the same files from the laptop to every host, through the one bastion:
 
 - deepcdk: `fab stage-data --to local`, from Enter to its end; every byte is compared by its checksum, on every host
+- deepcdk-shared: `fab stage-data`, which puts one copy on the shared file system, where every host finds it
 - rsync: one `rsync -a` a host at once, over ProxyJump
 - ansible: the module `copy`, a fork a host; it takes some 0.1 s a file, so the same bytes in 100 files
 - parallel-ssh: `copy_file` of the directory, through its proxy
@@ -38,11 +39,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.measure import output_of
-from benchmarks.pushers import REMOTE, Fleet, Tool, missing, tools
+from benchmarks.pushers import OURS, REMOTE, SHARED, Fleet, Tool, missing, tools
 from tools import demo
 
 CLOUD: Final = "fanout"
-OURS: Final = "deepcdk"
 UNCHANGED_S: Final = 0.5
 COMMAND_RATIO: Final = 1.5
 BYTES_RATIO: Final = 1.1
@@ -98,8 +98,7 @@ def clean(fleet: Fleet) -> None:
 
 def check(fleet: Fleet, tool: Tool, files: int) -> None:
     """Raise RuntimeError unless every host has every file."""
-    place = f"data/{REMOTE}" if tool.name == OURS else REMOTE
-    line = f"test $(find ~/{place} -type f | wc -l) -eq {files}"
+    line = f"test $(find {tool.place} -type f | wc -l) -eq {files}"
     output_of(laptop("fab", "run", *fleet.settings, "--", "sh", "-c", line))
 
 
@@ -193,11 +192,12 @@ def measure_push(
                 if samples[tool.name][-1] < float("inf"):
                     check(fleet, tool, files[tool.name])
         book.keep(what, hosts, samples, bytes=link, files=files)
-        ahead = {name: statistics.median(taken) for name, taken in samples.items() if name != OURS}
-        ours = statistics.median(samples[OURS])
-        for name, theirs in ahead.items():
-            how = "that was ended" if theirs == float("inf") else f"{theirs / ours:.2f} times as fast"
-            book.judge(f"{what}, {hosts} hosts: ahead of {name}", ours < theirs, how)
+        medians = {name: statistics.median(taken) for name, taken in samples.items()}
+        for mine in (OURS, SHARED):
+            for name in sorted(medians.keys() - {OURS, SHARED}):
+                ours, theirs = medians[mine], medians[name]
+                how = "that was ended" if theirs == float("inf") else f"{theirs / ours:.2f} times as fast"
+                book.judge(f"{what}, {hosts} hosts: {mine} ahead of {name}", ours < theirs, how)
         command = chosen[0].push(fleet, Path(directory) / str(options.files))
         clean(fleet)
         output_of(laptop(*command))
@@ -257,7 +257,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     peers = options.peers.absolute()
     chosen = []
     for tool in tools(peers):
-        if options.only and tool.name not in ("deepcdk", *options.only):
+        if options.only and tool.name not in (OURS, SHARED, *options.only):
             continue
         if lack := missing(tool, peers):
             print(f"{tool.name} is left out: {lack}", flush=True)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Final
 
 REMOTE: Final = "bench-push"
-"""The directory in each login user's home that the others write."""
+"""The directory in each login user's home that the others write, and the name of ours."""
+OURS: Final = "deepcdk"
+SHARED: Final = "deepcdk-shared"
 PARALLEL_SSH: Final = """
 import sys
 from gevent import joinall
@@ -64,6 +66,8 @@ class Tool:
     """Returns the laptop's command that pushes a directory."""
     command: Callable[[Fleet], list[str]] | None
     """Returns the one that runs `true` on all hosts; None: not compared."""
+    place: str = f"~/{REMOTE}"
+    """Where each host finds what was pushed, as its shell says it."""
     most_files: int | None = None
     """More of them take it minutes: the same bytes in so many files are measured instead, and that is said."""
     needs: tuple[str, ...] = ()
@@ -99,14 +103,21 @@ def tools(peers: Path) -> list[Tool]:
         waits = "for i in $p; do wait $i || exit 1; done"
         return ["sh", "-c", f"{line}; {waits}", f"{ssh} -o 'ProxyCommand={_through(fleet)}'", str(source)]
 
+    def stage(fleet: Fleet, source: Path, to: str) -> list[str]:
+        return ["fab", "stage-data", str(source), "--name", REMOTE, "--to", to, *fleet.settings]
+
     return [
         Tool(
-            name="deepcdk",
-            push=lambda fleet, source: [
-                *("fab", "stage-data", str(source), "--name", REMOTE, "--to", "local"),
-                *fleet.settings,
-            ],
+            name=OURS,
+            push=lambda fleet, source: stage(fleet, source, "local"),
             command=lambda fleet: ["fab", "run", *fleet.settings, "--", "true"],
+            place=f"~/data/{REMOTE}",
+        ),
+        Tool(
+            name=SHARED,
+            push=lambda fleet, source: stage(fleet, source, "shared"),
+            command=None,
+            place=f"/mnt/efs/data/{REMOTE}",
         ),
         Tool(name="rsync", push=rsync, command=None, needs=("rsync",)),
         Tool(name="ansible", push=ansible, command=None, most_files=100, needs=(str(peers / "bin" / "ansible"),)),

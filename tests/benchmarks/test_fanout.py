@@ -21,8 +21,9 @@ def test_a_tool_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_each_tool_is_given_every_host_and_the_bastion(tmp_path: Path) -> None:
-    ours, *others = tools(tmp_path)
+    ours, shared, *others = tools(tmp_path)
     assert ours.push(FLEET, Path("/src"))[:3] == ["fab", "stage-data", "/src"]
+    assert shared.push(FLEET, Path("/src"))[3:7] == ["--name", "bench-push", "--to", "shared"]
     for tool in others:
         words = " ".join(tool.push(FLEET, Path("/src")))
         assert all(host in words for host in (*FLEET.hosts, FLEET.bastion)), tool.name
