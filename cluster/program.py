@@ -95,7 +95,10 @@ class Program:
         if first in ("python", "python3") and rest:
             first, *rest = rest
         if first == "-m" and rest:
-            path = self.directory.joinpath(*rest[0].split("."))
+            parts = rest[0].split(".")
+            if "" in parts or "/" in rest[0]:
+                raise UsageError("--entry", rest[0], "is no module's name, such as package.train")
+            path = self.directory.joinpath(*parts)
             return next((p for p in (path.with_suffix(".py"), path / "__main__.py") if is_file(p)), None)
         if not first.endswith(".py"):
             return None

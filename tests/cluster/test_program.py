@@ -129,6 +129,12 @@ def test_any_text_names_a_directory_an_entry_or_requirements_or_is_refused(
             assert Program.from_arguments(payload, entry, (), requirements=requirements).entry
 
 
+@pytest.mark.parametrize("module", ["/", "/etc/x", ".", "..train", "package.", "a/b"])
+def test_what_is_no_modules_name_is_refused(tmp_path: Path, module: str) -> None:
+    with pytest.raises(UsageError, match="is no module's name"):
+        Program.from_arguments(str(tmp_path), f"-m {module}", ())
+
+
 @settings(max_examples=25)
 @given(names=st.lists(FILE_NAMES, min_size=1, max_size=3))
 def test_files_of_any_name_are_uploaded_and_unpacked_under_it(
