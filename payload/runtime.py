@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from payload import horovod_alone
 from payload.file_lock import file_lock
 from payload.horovod_settings import INCLUDE, VERSION, XLA_BUILDER, Settings, digest, known_inputs
 from payload.horovod_toolchain import HorovodError, Platform, check_platform, this_platform
@@ -63,8 +64,9 @@ def runtime_for(root: Path, *, lock: str, settings: Settings, here: Platform, he
 
     The compiler is left out: whatever compiler built Horovod, a node that has none may use it.
     """
+    inputs = known_inputs(settings, here, header)
     pins = "\n".join(line for line in lock.splitlines() if not line.lstrip().startswith("#"))
-    return Runtime(root=root, fingerprint=digest(known_inputs(settings, here, header) | {"lock": pins}))
+    return Runtime(root=root, fingerprint=digest(inputs | {"lock": pins, "alone": horovod_alone.LINE}))
 
 
 def install_command(
@@ -148,6 +150,7 @@ class Maker:
             self._install_wheel(self._horovod_wheel(self.cache))
         else:
             self._install_from_wheelhouse(self.wheelhouse / self.runtime.fingerprint)
+        horovod_alone.write(self.runtime.directory)
         check = "import horovod.tensorflow, keras, sklearn"
         self._run("Importing what was installed", [str(self.runtime.python), "-c", check], quiet=True)
         (self.runtime.directory / COMPLETE).write_text(f"Horovod {VERSION}, {self.requirements.name}\n")

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from payload import horovod_alone
 from payload.file_lock import file_lock
 from payload.horovod_proof import unresolved_name
 from payload.horovod_settings import INCLUDE, VERSION, XLA_BUILDER, Settings
@@ -112,6 +113,7 @@ def install_horovod(log: Log, uv: Path, cache: Path) -> None:
     wheel = Path(log.run([*module, "build", "--cache", str(cache)], ROOT).splitlines()[-1])
     install = [str(uv), "pip", "install", "--python", str(PYTHON), "--compile-bytecode", "--no-deps", "--no-index"]
     log.run([*install, "--reinstall", str(wheel)], ROOT)
+    horovod_alone.write(VENV)
     proved = wheel.with_suffix(".proved")
     if (name := unresolved_name()) is not None:
         print_line(f"Horovod is not proved here: this machine's name, {name}, has no address (see /etc/hosts)")

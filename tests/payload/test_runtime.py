@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from payload import horovod_alone
 from payload import runtime as module
 from payload.horovod_settings import Settings
 from payload.horovod_toolchain import Platform
@@ -132,7 +133,7 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
         if step == "Downloading wheels":
             Path(command[-1]).mkdir(parents=True)
         if step == "Making a virtual environment":
-            Path(command[-1]).mkdir(parents=True)
+            (Path(command[-1]) / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
         return f"noise\n{wheel}" if step == "Building Horovod" else ""
 
     monkeypatch.setattr(Maker, "_run", pretend)
@@ -142,6 +143,7 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
         maker = dataclasses.replace(a_maker(runtime, tmp_path), wheelhouse=tmp_path / "efs")
         assert maker.ensure() == runtime.python
         assert runtime.complete
+        assert (runtime.directory / "lib/python3.11/site-packages" / horovod_alone.NAME).is_file()
     made, importing = "Making a virtual environment", "Importing what was installed"
     first = ["Downloading wheels", "Installing", "Building Horovod", "Installing Horovod"]
     assert steps == ["first", made, *first, importing, "second", made, "Installing", "Installing Horovod", importing]
