@@ -26,7 +26,8 @@ def mpi_run(settings: Any, interfaces: Iterable[str] | None, env: Mapping[str, s
 
     base = open_mpi.prefix(Path(horovod.__file__))
     included = sorted(interfaces or ())
-    variables = {**open_mpi.variables(base, settings.hosts.count(",") + 1, included), **env}
+    # This process has been told to take Gloo itself: `payload.horovod_alone`.
+    variables = {**open_mpi.variables(base, settings.hosts.count(",") + 1, included), **env, **open_mpi.CONTROLLER}
     argv = open_mpi.command(
         base,
         ranks=settings.num_proc,

@@ -20,6 +20,7 @@ PARAMETERS: Final = {
     "oob_tcp_keepalive_intvl": "10",
     "oob_tcp_keepalive_probes": "3",
 }
+CONTROLLER: Final = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
 TRANSPORTS: Final = ("--mca", "pml", "ob1", "--mca", "btl", "^openib")
 """Shared memory within a host and TCP between hosts, as Horovod has it: openib, and what UCX finds, hang at times."""
 _PLACES: Final = {
@@ -36,7 +37,7 @@ def prefix(module: Path) -> Path:
 
 
 def variables(base: Path, hosts: int, interfaces: Sequence[str]) -> dict[str, str]:
-    """Return what mpirun reads of its environment, and the ranks.
+    """Return what mpirun reads of its environment, and the ranks, unless the user has set it.
 
     `base`: as of `prefix`, at one path on all hosts; `interfaces`: names, or networks as 10.0.0.0/16, for mpirun's own
     messages.
@@ -47,11 +48,7 @@ def variables(base: Path, hosts: int, interfaces: Sequence[str]) -> dict[str, st
         "plm_rsh_num_concurrent": str(max(1, hosts)),
         **({"oob_tcp_if_include": ",".join(interfaces)} if interfaces else {}),
     }
-    return {
-        "HOROVOD_CONTROLLER": "mpi",
-        "HOROVOD_CPU_OPERATIONS": "mpi",
-        **{f"OMPI_MCA_{name}": value for name, value in parameters.items()},
-    }
+    return {f"OMPI_MCA_{name}": value for name, value in parameters.items()}
 
 
 def command(

@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CODE = "import os, sys; print('rank', os.environ['HOROVOD_RANK'], 'of', os.environ['HOROVOD_SIZE']); sys.exit({})"
+CODE = (
+    "import os, sys\n"
+    "say = lambda *names: [os.environ['HOROVOD_' + name] for name in names]\n"
+    "print('rank', *say('RANK', 'SIZE', 'CONTROLLER', 'CPU_OPERATIONS'))\n"
+    "sys.exit({})"
+)
 
 
 def launch(status: int, controller: str = "--gloo") -> subprocess.CompletedProcess[str]:
@@ -23,8 +28,8 @@ def test_it_starts_the_ranks_without_importing_tensorflow() -> None:
     done = launch(0)
     assert done.returncode == 0
     assert sorted(line.split(":", 1)[1] for line in done.stdout.splitlines() if "rank" in line) == [
-        "rank 0 of 2",
-        "rank 1 of 2",
+        "rank 0 2 gloo gloo",
+        "rank 1 2 gloo gloo",
     ]
     assert "import 'horovod.runner.launch'" in done.stderr
     assert "import 'tensorflow" not in done.stderr
@@ -35,7 +40,7 @@ def test_over_mpi_it_becomes_the_mpirun_beside_horovod() -> None:
     done = launch(0, "--mpi")
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if re.match(r"\[\d\]<stdout>:rank", line)]
-    assert sorted(said) == ["[0]<stdout>:rank 0 of 2", "[1]<stdout>:rank 1 of 2"]
+    assert sorted(said) == ["[0]<stdout>:rank 0 2 mpi mpi", "[1]<stdout>:rank 1 2 mpi mpi"]
     assert "import 'tensorflow" not in done.stderr
 
 
