@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import re
 import socket
 from collections import Counter
@@ -84,8 +83,6 @@ class Ranks:
 
 def join() -> Ranks:
     """Join the other ranks (collective). Without horovodrun there is one rank."""
-    for variable in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"):
-        os.environ.setdefault(variable, "gloo")  # else Horovod tries MPI first, and starts a daemon for its one rank
     hvd.init()
     return Ranks(rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank(), local_size=hvd.local_size())
 
