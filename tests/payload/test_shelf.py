@@ -83,7 +83,7 @@ def test_missing_and_damaged_files_are_found_by_reading(shelf: Shelf) -> None:
     shelf.path(A).write_bytes(b"onx")
     os.utime(shelf.path(A), ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     shutil.rmtree(shelf.path(B).parent)
-    assert list(shelf.missing([A, B])) == [(A, True), (B, True)]
+    assert dict(shelf.missing([A, B])) == {A: True, B: True}
 
 
 def test_what_an_earlier_staging_put_there_goes_and_all_else_stays(shelf: Shelf) -> None:
