@@ -34,8 +34,9 @@ class BucketError(PayloadError, RuntimeError):
         advice = "see that it exists and can be reached from this host, then go on with --resume"
         if any(word in reason for word in ("AccessDenied", "Forbidden", "403")):
             advice = (
-                "let this host's role use s3:ListBucket on the bucket and s3:GetObject, s3:PutObject and "
-                "s3:DeleteObject on the prefix, then go on with --resume"
+                "name the bucket in checkpoint_buckets of cdk.json and deploy, or let this host's role use "
+                "s3:ListBucket on the bucket and s3:GetObject, s3:PutObject, s3:DeleteObject and "
+                "s3:AbortMultipartUpload on the prefix; then go on with --resume"
             )
         super().__init__(f"cannot {doing} {address}: {reason}; {advice}")
 

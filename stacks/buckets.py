@@ -1,4 +1,4 @@
-"""Buckets of the user's own, which the nodes may read data from."""
+"""Buckets of the user's own, which the nodes may read data from, or keep checkpoints in."""
 
 from __future__ import annotations
 
@@ -10,17 +10,28 @@ from aws_cdk import aws_iam as iam
 
 def admit_reading(role: iam.Role, buckets: Sequence[str]) -> None:
     """Let a role list and read these buckets; not write, and not read older versions."""
+    # `fab stage-data` reads the objects, whose names nobody knows beforehand.
+    _admit(role, buckets, ["s3:GetObject"], "data_buckets")
+
+
+def admit_writing(role: iam.Role, buckets: Sequence[str]) -> None:
+    """Let a role list these buckets, and read, write and delete their objects."""
+    # A checkpoint goes up in parts, which a writer that fails takes back; old ones are deleted.
+    actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
+    _admit(role, buckets, actions, "checkpoint_buckets")
+
+
+def _admit(role: iam.Role, buckets: Sequence[str], actions: Sequence[str], setting: str) -> None:
     if not buckets:
         return
     arns = [f"arn:{Aws.PARTITION}:s3:::{bucket}" for bucket in buckets]
-    # `fab stage-data` lists what lies under a prefix; without it S3 answers 403 for a missing object as well.
+    # What lies under a prefix is listed; without it S3 answers 403 for a missing object as well.
     role.add_to_policy(iam.PolicyStatement(actions=["s3:ListBucket"], resources=arns))
-    # It reads the objects, whose names nobody knows beforehand.
-    role.add_to_policy(iam.PolicyStatement(actions=["s3:GetObject"], resources=[f"{arn}/*" for arn in arns]))
+    role.add_to_policy(iam.PolicyStatement(actions=[*actions], resources=[f"{arn}/*" for arn in arns]))
     for bucket in buckets:
         Validations.of(role).acknowledge(
             Acknowledgment(
                 id=f"AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:s3:::{bucket}/*]",
-                reason="The wildcard stands for the objects of a bucket that data_buckets names.",
+                reason=f"The wildcard stands for the objects of a bucket that {setting} names.",
             )
         )

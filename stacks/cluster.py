@@ -10,7 +10,7 @@ from constructs import Construct
 
 from stacks import images, market
 from stacks.boot import BootSettings, user_data
-from stacks.buckets import admit_reading
+from stacks.buckets import admit_reading, admit_writing
 from stacks.compute import NodeGroup, NodeGroupProps, Volume
 from stacks.config import MASTER, WORKER, ClusterConfig, Output
 from stacks.encryption import Encryption, EncryptionProps
@@ -76,6 +76,7 @@ class ClusterStack(Stack):
         self.roles = NodeRoles(self, "Roles", NodeRolesProps(bucket=self.storage.bucket, key=self.encryption.key))
         for role in (self.roles.master, self.roles.workers):
             admit_reading(role, config.data_buckets)
+        admit_writing(self.roles.workers, config.checkpoint_buckets)
         self.flow_logs = FlowLogs(
             self, "FlowLogs", FlowLogsProps(config=config, network=self.network, key=self.encryption.key)
         )

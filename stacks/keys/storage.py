@@ -44,6 +44,9 @@ class StorageKeys(LustreKeys):
     """Days after which a run's files leave the run bucket. 0: never."""
     data_buckets: tuple[str, ...] = ()
     """Buckets of yours that the nodes may list and read, for `fab stage-data s3://...`; none by default."""
+    checkpoint_buckets: tuple[str, ...] = ()
+    """Buckets of yours that the workers may list, and read, write and delete objects of, for training with
+    `--checkpoint-dir s3://...`; none by default."""
     retain_data: bool = True
     """Keep the shared file system and the run bucket when the stack is destroyed."""
     kms_key: str = ""
@@ -62,10 +65,11 @@ class StorageKeys(LustreKeys):
         one_of(self, "efs_archive_after_days", *EFS_DAYS)
         within(self, "bucket_expire_versions_days", 0, 3650)
         within(self, "bucket_expire_runs_days", 0, 3650)
-        matches(
-            self,
-            "data_buckets",
-            r"(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
-            "the name of a bucket, without s3:// and without a prefix",
-        )
+        for name in ("data_buckets", "checkpoint_buckets"):
+            matches(
+                self,
+                name,
+                r"(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
+                "the name of a bucket, without s3:// and without a prefix",
+            )
         matches(self, "kms_key", rf"(?:create|{_KEY_ARN})?", "create, the ARN of a key (not of an alias), or empty")

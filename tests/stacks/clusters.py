@@ -138,6 +138,7 @@ CLUSTERS: Final[dict[str, Cluster]] = {
             "bucket_expire_versions_days": 30,
             "bucket_expire_runs_days": 365,
             "data_buckets": ("records", "other.records"),
+            "checkpoint_buckets": ("checkpoints", "records"),
             "fsx_capacity_gib": 1200,
             "fsx_deployment": "PERSISTENT_2",
             "fsx_throughput": 125,

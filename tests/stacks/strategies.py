@@ -251,6 +251,7 @@ def _storage(draw: Draw) -> Values:
         "bucket_expire_versions_days": draw(st.integers(0, 3650)) if versions else 0,
         "bucket_expire_runs_days": draw(st.integers(0, 3650)),
         "data_buckets": draw(_some(st.sampled_from(["records", "imagenet-2012", "a.b.c"]), 0, 2)),
+        "checkpoint_buckets": draw(_some(st.sampled_from(["records", "checkpoints", "a.b.c"]), 0, 2)),
         "retain_data": draw(_BOTH),
         "kms_key": draw(st.sampled_from(["", "create", key])),
     }
@@ -370,6 +371,7 @@ WRONG: Final[dict[str, st.SearchStrategy[Any]]] = {
     "bucket_expire_versions_days": _outside(0, 3650),
     "bucket_expire_runs_days": _outside(0, 3650),
     "data_buckets": st.sampled_from(["s3://records", "records/2012", "Records", "a..b", "x"]),
+    "checkpoint_buckets": st.sampled_from(["s3://records", "records/2012", "Records", "a..b", "x"]),
     "kms_key": st.sampled_from(["new", "alias/mine", "arn:aws:kms:us-east-1:123456789012:alias/mine"]),
     "permissions_boundary": st.sampled_from(
         ["boundary", "arn:aws:iam::1:policy/x", "arn:aws:iam::123456789012:role/x"]

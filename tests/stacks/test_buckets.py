@@ -1,4 +1,4 @@
-"""Facts about the user's own buckets: the nodes read those that are named, and nothing else."""
+"""Facts about the user's own buckets: the nodes read, and the workers write, those that are named, and no others."""
 
 from __future__ import annotations
 
@@ -33,6 +33,22 @@ def test_both_roles_may_list_and_read_the_named_buckets_and_no_more(synthesise: 
     assert ours.count(listing) == ours.count(reading) == 2
     holders = {item["Ref"] for each in template.of("AWS::IAM::Policy").values() for item in each["Roles"]}
     assert len(holders) == 2
+
+
+def test_the_workers_alone_may_write_checkpoints_also_where_they_read_data(synthesise: Synthesise) -> None:
+    template = synthesise(checkpoint_buckets=NAMED, data_buckets=NAMED[:1])
+    actions = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
+    holders = set()
+    for policy in template.of("AWS::IAM::Policy").values():
+        for each in policy["PolicyDocument"]["Statement"]:
+            if "s3:PutObject" in each["Action"] and "data" in str(each["Resource"]):
+                assert sorted(each["Action"]) == actions
+                assert each["Resource"] == [arn(f"{name}/*") for name in NAMED]
+                holders |= {role["Ref"] for role in policy["Roles"]}
+    assert len(holders) == 1
+    assert "Workers" in holders.pop()
+    listing = [each for each in s3_statements(template) if each["Action"] == "s3:ListBucket"]
+    assert {"Action": "s3:ListBucket", "Effect": "Allow", "Resource": [arn(name) for name in NAMED]} in listing
 
 
 def test_the_scratch_directory_is_an_output_where_there_is_one(synthesise: Synthesise) -> None:

@@ -36,6 +36,8 @@ SSH_CIDR = ("198.18.0.7/32",)
         ("data_buckets", ("mine..twice",)),
         ("data_buckets", ("*",)),
         ("data_buckets", ("Mine",)),
+        ("checkpoint_buckets", ("mine/prefix",)),
+        ("checkpoint_buckets", ("*",)),
         ("kms_key", "new"),
         ("kms_key", "arn:aws:kms:us-east-1:123456789012:alias/mine"),
         ("kms_key", "1234abcd-12ab-34cd-56ef-1234567890ab"),
