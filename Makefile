@@ -22,7 +22,7 @@ demo: setup ## start the embedded cloud, deploy, train on two hosts (NODES=16 fo
 
 test: setup lint ## run every test; those that cannot run here say why
 	$(python) -m pytest -m "$(unit)" -n auto
-	$(python) -m pytest -m "not ($(unit))"
+	$(python) -m pytest -m "not ($(unit))" --durations=30
 
 test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow (under a minute)
 	$(python) -m pytest -m "$(unit)" -n auto

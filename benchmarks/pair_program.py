@@ -1,7 +1,8 @@
 """Train as one of a pair: `python -m benchmarks.pair_program JSON`, started by `benchmarks.two_ranks`.
 
 Each process is bound and tuned as the payload does it, takes the same steps on synthetic images, reads the sums after
-each as the trainer does, and prints one line of JSON.
+each as the trainer does, and prints one line of JSON. Ranks under Horovod then take turns: some steps as before, as
+many that add up nothing. What else runs on the machine meets both alike.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class Work:
     warmup: int
     """Steps before those that are timed: the first is traced, and memory pools fill in the next."""
     steps: int
+    turns: int
+    """How often ranks change between steps that add up gradients and steps that do not."""
+    turn: int
+    """Steps of each."""
 
 
 def measure(work: Work) -> dict[str, Any]:
@@ -45,7 +50,7 @@ def measure(work: Work) -> dict[str, Any]:
 
     tf.config.threading.set_intra_op_parallelism_threads(arrangement.tuning.intra_op_threads)
     tf.config.threading.set_inter_op_parallelism_threads(arrangement.tuning.inter_op_threads)
-    step = {"alone": _payload, "ranks": _payload, "mwms": _strategy}[work.way](work, settings)
+    step = {"alone": _alone, "ranks": _ranks, "mwms": _strategy}[work.way](work, settings)
     for _ in range(work.warmup):
         step()
     gc.freeze()
@@ -55,11 +60,32 @@ def measure(work: Work) -> dict[str, Any]:
         began = time.perf_counter()
         step()
         seconds.append(time.perf_counter() - began)
+    cpu_seconds = (time.process_time() - cpu_began) / work.steps
     return {
         "seconds": seconds,
-        "cpu_seconds": (time.process_time() - cpu_began) / work.steps,
+        "cpu_seconds": cpu_seconds,
         "chosen": str(arrangement.tuning),
+        "turns": _take_turns(work, settings, step) if work.way == "ranks" else [],
     }
+
+
+def _take_turns(work: Work, settings: Settings, together: Callable[[], Any]) -> list[tuple[float, float]]:
+    """Return the mean step of each turn, s: with a reduction, and without one."""
+    alone = _alone(work, settings)
+    for _ in range(work.warmup):
+        alone()
+
+    def mean(step: Callable[[], Any]) -> float:
+        began = time.perf_counter()
+        for _ in range(work.turn):
+            step()
+        return (time.perf_counter() - began) / work.turn
+
+    found = []
+    for _ in range(work.turns):
+        together()  # the ranks meet
+        found.append((mean(together), mean(alone)))
+    return found
 
 
 def _images(work: Work) -> tuple[Any, Any, Any]:
@@ -76,18 +102,29 @@ def _images(work: Work) -> tuple[Any, Any, Any]:
     return known, tf.constant(images), tf.constant(labels)
 
 
+def _alone(work: Work, settings: Settings) -> Callable[[], Any]:
+    """Take the payload's own step, as a process without Horovod does."""
+    from payload.training import distributed
+
+    distributed.size = lambda: 1  # what it would find
+    return _payload(work, settings)
+
+
+def _ranks(work: Work, settings: Settings) -> Callable[[], Any]:
+    """Take the payload's own step together with the other rank."""
+    from payload.training import distributed
+
+    distributed.join()
+    return _payload(work, settings)
+
+
 def _payload(work: Work, settings: Settings) -> Callable[[], Any]:
-    """Take the payload's own step."""
     import numpy as np
 
     from payload.training import distributed
     from payload.training.optimizers import make_optimizer
     from payload.training.training_step import make_train_step
 
-    if work.way == "alone":
-        distributed.size = lambda: 1  # what a process without Horovod would find
-    else:
-        distributed.join()
     known, images, labels = _images(work)
     model = known.build(known.image_shape, known.classes)
     train = make_train_step(model, make_optimizer(settings, model), settings)

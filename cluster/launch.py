@@ -14,7 +14,7 @@ from cluster.inventory import Stack
 from cluster.numbers import parse_whole
 from cluster.program import Program
 from payload.errors import PayloadError
-from payload.knobs import CONTROLLERS, GLOO, MPI, KnobError, Knobs
+from payload.knobs import CONTROLLERS, MPI, KnobError, Knobs, best_controller
 from payload.launch import (
     NODE_PYTHON,
     WORKER_PREFIX,
@@ -33,6 +33,7 @@ from payload.training.settings import SettingError
 
 RUNTIME_PYTHON = "RUNTIME/bin/python"
 CORES = "cores"
+AUTO = "auto"
 _ANY_RUN = "/run"
 
 
@@ -161,8 +162,8 @@ class Terms:
     """Names of those whose values go another way."""
     ranks_per_node: str = ""
     """A number, `cores`, or empty for the slots that each node registered."""
-    controller: str = GLOO
-    """gloo or mpi."""
+    controller: str = AUTO
+    """gloo, mpi, or auto for the faster one."""
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     preflight: str = "auto"
     """auto, full or skip."""
@@ -172,8 +173,8 @@ class Terms:
             parse_whole("--ranks-per-node", self.ranks_per_node, lowest=1)
         if both := {name for name, _ in self.environment} & set(self.secrets):
             raise UsageError("--secret", min(both), "is given with --env too; give it once")
-        if self.controller not in CONTROLLERS:
-            raise UsageError("--controller", self.controller, f"must be {' or '.join(CONTROLLERS)}")
+        if self.controller not in (*CONTROLLERS, AUTO):
+            raise UsageError("--controller", self.controller, f"must be {', '.join(CONTROLLERS)} or {AUTO}")
         if self.knobs.hierarchical_allreduce:
             rule = "needs Horovod built for GPUs, which the nodes' is not; it would ignore this"
             raise UsageError("--hierarchical-allreduce", None, rule)
@@ -199,11 +200,13 @@ def build(
 
     `cores` are those of each node by its name, where the terms ask for a rank on each.
     """
-    hosts = choose_hosts(nodes, count)
+    hosts = registered = choose_hosts(nodes, count)
     if terms.ranks_per_node:
         given = terms.ranks_per_node
         wanted = None if given == CORES else parse_whole("--ranks-per-node", given, lowest=1)
         hosts = tuple(dataclasses.replace(host, slots=wanted or (cores or {}).get(host.name, 1)) for host in hosts)
+    # A node registers a slot for each GPU, or one: where it takes more, they are the cores'.
+    on_cores = any(host.slots > before.slots for host, before in zip(hosts, registered, strict=True))
     run_id = make_run_id(now, work.label, token)
     return Launch(
         run_id=run_id,
@@ -221,7 +224,7 @@ def build(
             ("DEEPCDK_PAYLOAD_HASH", program or payload),
             *terms.environment,
         ),
-        controller=terms.controller,
+        controller=best_controller(count, on_cores=on_cores) if terms.controller == AUTO else terms.controller,
         knobs=terms.knobs,
         preflight=terms.preflight,
         requirements=work.requirements if isinstance(work, Program) else "",

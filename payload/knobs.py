@@ -15,6 +15,15 @@ MPI: Final = "mpi"
 CONTROLLERS: Final = (GLOO, MPI)
 
 
+def best_controller(hosts: int, *, on_cores: bool) -> str:
+    """Return what ranks that compute on this many hosts do best to meet and add up over.
+
+    Open MPI passes messages within a host through shared memory, and was faster there on cores (docs/tuning.md). Gloo,
+    whose ranks notice each other's loss by themselves, is for all else: on GPUs neither of them carries the gradients.
+    """
+    return MPI if hosts == 1 and on_cores else GLOO
+
+
 class KnobError(ValueError):
     """Report a setting that breaks a rule. Carries `flag`, `value` and `rule`."""
 

@@ -149,7 +149,7 @@ class Launch:
     ranks_per_node: int = 0
     """Ranks that the user asked of each node, to be held against what it has; 0: the slots that it registered."""
     controller: str = GLOO
-    """What the ranks meet and, on CPUs, add up over: gloo or mpi."""
+    """What the ranks meet and, on CPUs, add up over: gloo or mpi; the launch has chosen."""
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     recipe: str = ""
     """What the run is called: the recipe, or the name of the user's script."""

@@ -114,7 +114,7 @@ def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(fab: Fab, nodes:
         (("train", "--keras", "2"), "needs --payload"),
         (("train", "--payload", "payload", "--entry", "train.py", "--keras", "1"), "must be 2 or 3"),
         (("train", "--payload", "payload", "--entry", "train.py", "--requirements", "no.txt"), "is not a file in"),
-        (("train", "--controller", "smoke"), "must be gloo or mpi"),
+        (("train", "--controller", "smoke"), "must be gloo, mpi or auto"),
         (("train", "--cycle-time-ms", "fast"), "--cycle-time-ms"),
         (("train", "--hierarchical-allreduce"), "needs Horovod built for GPUs"),
         (("train", "--hierarchical-allgather"), "needs --controller mpi"),

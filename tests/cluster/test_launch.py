@@ -137,6 +137,23 @@ def test_ranks_are_as_many_as_asked_and_else_as_registered() -> None:
             Terms(ranks_per_node=text)
 
 
+@pytest.mark.parametrize(
+    ("asked", "given", "count", "chosen"),
+    [
+        ("auto", "8", 1, "mpi"),  # more than the GPUs' slots: on the cores of one host
+        ("auto", "cores", 1, "mpi"),
+        ("auto", "8", 2, "gloo"),
+        ("auto", "4", 1, "gloo"),
+        ("auto", "", 1, "gloo"),
+        ("gloo", "8", 1, "gloo"),
+        ("mpi", "", 2, "mpi"),
+    ],
+)
+def test_ranks_on_the_cores_of_one_host_meet_over_open_mpi(asked: str, given: str, count: int, chosen: str) -> None:
+    terms = Terms(ranks_per_node=given, controller=asked)
+    assert make_launch(count=count, terms=terms, cores={"deeplearning-worker1": 8}).controller == chosen
+
+
 def test_a_secret_is_in_the_spec_by_name_alone_and_not_a_variable_as_well() -> None:
     assert make_launch(terms=Terms(secrets=("TOKEN",))).secrets == ("TOKEN",)
     with pytest.raises(UsageError, match=r"TOKEN.*--env too"):
