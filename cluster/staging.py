@@ -22,6 +22,14 @@ from payload.manifest import Entry, Manifest, ManifestError
 
 ROUNDS: Final = 2
 """How often what is found missing or damaged after an upload is sent again."""
+READER_FILES: Final = 2000
+READER_BYTES: Final = 128 << 20
+"""What one worker reads back in a second or so: for less, the start of another one takes longer than it saves."""
+
+
+def readers(manifest: Manifest) -> int:
+    """Return among how many workers to share the reading of these files."""
+    return max(1, -(-len(manifest.entries) // READER_FILES), -(-manifest.size // READER_BYTES))
 
 
 class Stager:
@@ -41,7 +49,12 @@ class Stager:
 
     def upload(self, root: Path, manifest: Manifest) -> int:
         """Bring files below `root` to the shared file system; return how many bytes were sent."""
-        return self._bring(root, manifest, lambda turn: self.missing(manifest, turn), packing=False)
+
+        def lacking(turn: int) -> tuple[Entry, ...]:
+            # What was sent again is for all to read: whoever found it damaged may have an old copy of it.
+            return self.missing(manifest, turn, among=len(self._workers) if turn > 1 else None)
+
+        return self._bring(root, manifest, lacking, packing=False)
 
     def upload_and_copy(self, root: Path, manifest: Manifest, disks: str, *, sharded: bool) -> tuple[int, Reports]:
         """Bring files to the shared file system and from there to `disks`, a directory of each worker's, in one go.
@@ -88,14 +101,14 @@ class Stager:
             dialogue.ask({"finish": place})
         return sent
 
-    def missing(self, manifest: Manifest, turn: int = 0) -> tuple[Entry, ...]:
-        """Have the workers read all that lies there, each a part; return what is missing or damaged.
+    def missing(self, manifest: Manifest, turn: int = 0, among: int | None = None) -> tuple[Entry, ...]:
+        """Have workers read all that lies there, each a part; return what is missing or damaged.
 
-        With another `turn` each reads another part.
+        With another `turn` each reads another part. `among`: so many workers; None: as many as it is worth.
         """
         self._gauge.begin("checking the shared file system", len(manifest.entries), manifest.size)
-        reports = self._on_nodes(self._command("check", self._root, self._name, "--turn", str(turn)))
-        return self._lacking(manifest, reports, turn)
+        words = [self._directory, "payload.stage", "check", self._root, self._name, "--turn", str(turn)]
+        return self._lacking(manifest, self._on_nodes(words, are_module=True, among=among or readers(manifest)), turn)
 
     def _lacking(self, manifest: Manifest, reports: Reports, turn: int) -> tuple[Entry, ...]:
         """Return what the shared file system lacks, and tell what of it was damaged since the last staging."""
@@ -136,7 +149,7 @@ class Stager:
             self._on_nodes(self._command("fetch-shared", self._root, self._name, address, region, *single))
             dialogue.ask({"finish": place})
         manifest = self._read_manifest()
-        if missing := self.missing(manifest, turn=1):
+        if missing := self.missing(manifest, turn=1, among=len(self._workers)):  # by others than those who fetched
             listed_paths = ", ".join(ascii(entry.path) for entry in missing[:NAMED])
             raise StagingError({SHARED: f"reads back other bytes: {listed_paths}"}, "damaged")
         return manifest
@@ -170,12 +183,14 @@ class Stager:
             "staging failed on the master", status=status, output=stderr or text, where=self._master.where
         )
 
-    def _on_nodes(self, words: Sequence[str], *, are_module: bool = False) -> Reports:
-        """Run a command on all workers at once, or on the master where there is none."""
-        addresses = [f"--nodes={','.join(node.address for node in self._workers)}"] if self._workers else []
+    def _on_nodes(self, words: Sequence[str], *, are_module: bool = False, among: int | None = None) -> Reports:
+        """Run a command on all workers at once, or the first `among` of them, or on the master where there is none."""
+        nodes = self._workers[:among]
+        addresses = [f"--nodes={','.join(node.address for node in nodes)}"] if nodes else []
         request = Request(
             command=(*words, *addresses),
-            master=not self._workers,
+            nodes=len(nodes) if len(nodes) < len(self._workers) else 0,
+            master=not nodes,
             is_module=are_module,
             environment=(("PYTHONPATH", self._directory),),
         )

@@ -53,7 +53,8 @@ class Report:
     def summary(self) -> str:
         """Say in one line how it ended."""
         if not self.findings:
-            return f"pre-flight: {len(self.cells)} nodes are well"
+            nodes = len(self.cells)
+            return f"pre-flight: {nodes} nodes are well" if nodes != 1 else "pre-flight: 1 node is well"
         said = [f"{f.node}: {f.what}" if f.node else f.what for f in self.findings]
         remedies = dict.fromkeys(f.remedy for f in self.findings if f.remedy)
         return f"pre-flight: {'; '.join(said)}" + (f"; do: {'; '.join(remedies)}" if remedies else "")

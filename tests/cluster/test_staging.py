@@ -18,10 +18,10 @@ from cluster.errors import DeepcdkError, RemoteError
 from cluster.fanout import HostResult
 from cluster.gauge import PlainGauge
 from cluster.staged import Reports, StagingError
-from cluster.staging import Stager
+from cluster.staging import Stager, readers
 from payload.fanout import Request
 from payload.launch import Node
-from payload.manifest import Manifest
+from payload.manifest import Entry, Manifest
 
 PROJECT = Path(__file__).resolve().parents[2]
 HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
@@ -48,6 +48,7 @@ class LocalMaster:
 
     def __init__(self) -> None:
         self.uploads = self.sent = 0
+        self.asked: list[Request] = []
 
     def run(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"") -> Completed:
         words = [sys.executable, *argv[1:]] if "payload.stage" in argv else argv
@@ -84,7 +85,8 @@ def master(monkeypatch: pytest.MonkeyPatch) -> LocalMaster:
 
     def run(_: Any, directory: str, request: Request, shown: Any) -> tuple[HostResult, ...]:
         results = []
-        for host in HOSTS:
+        master.asked.append(request)
+        for host in HOSTS[: request.nodes or None]:
             words = request.command[1:] if request.is_module else request.command[request.command.index("-m") + 1 :]
             code = SCRIPT.replace("INDEX", str(HOSTS.index(host)))
             words = tuple(word.replace("DISK", host) for word in words)
@@ -148,6 +150,18 @@ def test_data_are_uploaded_once_and_what_is_there_is_not_sent_again(scene: Scene
     (scene.folder / "f0").unlink()
     assert scene.upload() == 3
     assert names(scene.efs / "set") == names(scene.folder)
+
+
+def test_as_many_workers_read_back_as_there_is_to_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.upload()
+    monkeypatch.setattr("cluster.staging.READER_FILES", 5)
+    scene.upload()
+    assert [(request.nodes, request.master) for request in scene.master.asked] == [(1, False), (0, False)]
+    found, _ = scene.read()
+    assert readers(found.manifest(lambda *_: None)) == 2
+    assert readers(Manifest.of([])) == 1
+    large = Entry(path="f", size=(128 << 20) + 1, sha256="0" * 64)
+    assert readers(Manifest.of([large])) == 2
 
 
 def test_a_damaged_file_is_named_and_sent_again(scene: Scene) -> None:

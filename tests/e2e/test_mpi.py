@@ -40,10 +40,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def train(cloud: EmbeddedCloud, program: Path, *words: str) -> tuple[int, dict[str, Any], str]:
-    """Train over MPI on two nodes, a rank a core; return fab's status, the run's record and its log."""
-    entry = ["--payload", str(program), "--entry", "train.py", "--ranks-per-node", "cores", "--controller", "mpi"]
-    done = cloud.laptop("fab", "train", "--nodes", "2", "--yes", *demo.settings(2), *entry, "--", *words, check=False)
+def train(
+    cloud: EmbeddedCloud, program: Path, *words: str, nodes: int = 2, controller: str = "mpi"
+) -> tuple[int, dict[str, Any], str]:
+    """Train with a rank a core; return fab's status, the run's record and its log."""
+    entry = ["--payload", str(program), "--entry", "train.py", "--ranks-per-node", "cores", "--controller", controller]
+    flags = ["--nodes", str(nodes), "--yes", *demo.settings(2)]
+    done = cloud.laptop("fab", "train", *flags, *entry, "--", *words, check=False)
     record: dict[str, Any] = json.loads(cloud.fab("show", "--json").stdout)
     return done.returncode, record, cloud.fab("logs", "--run", record["run_id"]).stdout
 
@@ -80,9 +83,13 @@ def test_the_ranks_of_all_hosts_meet_and_their_lines_stay_whole(cluster: Embedde
         assert cluster.localcloud("exec", node["InstanceId"], "--", "ls", "/tmp/evaluated", check=False).returncode != 0
 
 
-def test_a_rank_that_is_killed_ends_the_others_and_is_named(cluster: EmbeddedCloud, program: Path) -> None:
-    status, record, log = train(cluster, program, "die")
+@pytest.mark.parametrize(("nodes", "controller"), [(2, "mpi"), (1, "auto")])
+def test_a_rank_that_is_killed_ends_the_others_and_is_named(
+    cluster: EmbeddedCloud, program: Path, nodes: int, controller: str
+) -> None:
+    status, record, log = train(cluster, program, "die", nodes=nodes, controller=controller)
     assert (status, record["state"]["state"]) == (1, "failed"), log[-3000:]
+    assert (record["spec"]["controller"], len(record["spec"]["hosts"])) == ("mpi", nodes)
     host = [host["name"] for host in record["spec"]["hosts"] for _ in range(host["slots"])][1]
     assert record["state"]["reason"] == f"rank 1 on {host} ended first, with signal 9"
     for node in cluster.instances("worker"):

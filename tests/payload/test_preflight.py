@@ -57,6 +57,7 @@ def test_nodes_that_are_well_make_a_table_and_no_finding() -> None:
         "ok",
     ]
     assert summary == "pre-flight: 3 nodes are well"
+    assert preflight.Report(cells=(("worker1",),), findings=()).summary == "pre-flight: 1 node is well"
 
 
 @pytest.mark.parametrize(
