@@ -163,7 +163,7 @@ class Terms:
     ranks_per_node: str = ""
     """A number, `cores`, or empty for the slots that each node registered."""
     controller: str = AUTO
-    """gloo, mpi, or auto for the faster one."""
+    """gloo, mpi, or auto: mpi for ranks on the cores of one host, else gloo."""
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     preflight: str = "auto"
     """auto, full or skip."""

@@ -28,8 +28,8 @@ READER_BYTES: Final = 128 << 20
 
 
 def readers(manifest: Manifest) -> int:
-    """Return among how many workers to share the reading of these files."""
-    return max(1, -(-len(manifest.entries) // READER_FILES), -(-manifest.size // READER_BYTES))
+    """Return among how many workers to share the reading of these files; two at least, for each can err."""
+    return max(2, -(-len(manifest.entries) // READER_FILES), -(-manifest.size // READER_BYTES))
 
 
 class Stager:
@@ -49,12 +49,7 @@ class Stager:
 
     def upload(self, root: Path, manifest: Manifest) -> int:
         """Bring files below `root` to the shared file system; return how many bytes were sent."""
-
-        def lacking(turn: int) -> tuple[Entry, ...]:
-            # What was sent again is for all to read: whoever found it damaged may have an old copy of it.
-            return self.missing(manifest, turn, among=len(self._workers) if turn > 1 else None)
-
-        return self._bring(root, manifest, lacking, packing=False)
+        return self._bring(root, manifest, lambda turn: self.missing(manifest, turn), packing=False)
 
     def upload_and_copy(self, root: Path, manifest: Manifest, disks: str, *, sharded: bool) -> tuple[int, Reports]:
         """Bring files to the shared file system and from there to `disks`, a directory of each worker's, in one go.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import subprocess
 import sys
 import threading
@@ -152,16 +153,26 @@ def test_data_are_uploaded_once_and_what_is_there_is_not_sent_again(scene: Scene
     assert names(scene.efs / "set") == names(scene.folder)
 
 
-def test_as_many_workers_read_back_as_there_is_to_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_workers_read_back_as_there_is_to_read(
+    master: LocalMaster, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    third = dataclasses.replace(NODES[0], name="deeplearning-worker3", address="10.0.1.3")
+    scene.stager = Stager(master, "/tree", str(scene.efs), "set", (*NODES, third), PlainGauge(scene.lines.append))  # type: ignore[arg-type]
     scene.upload()
-    monkeypatch.setattr("cluster.staging.READER_FILES", 5)
-    scene.upload()
-    assert [(request.nodes, request.master) for request in scene.master.asked] == [(1, False), (0, False)]
+    assert [(request.nodes, request.master) for request in master.asked] == [(2, False)]
     found, _ = scene.read()
-    assert readers(found.manifest(lambda *_: None)) == 2
-    assert readers(Manifest.of([])) == 1
-    large = Entry(path="f", size=(128 << 20) + 1, sha256="0" * 64)
-    assert readers(Manifest.of([large])) == 2
+    manifest = found.manifest(lambda *_: None)
+    monkeypatch.setattr("cluster.staging.READER_FILES", 2)
+    assert [readers(manifest), readers(Manifest.of([]))] == [3, 2]
+    assert readers(Manifest.of([Entry(path="f", size=3 * (128 << 20) + 1, sha256="0" * 64)])) == 4
+
+
+def test_what_is_sent_again_is_read_by_another_worker_than_found_it(scene: Scene) -> None:
+    scene.upload()
+    (scene.efs / "set" / "f3").write_bytes(b"X" * 1000)
+    scene.upload()
+    turns = [next(int(w) for w in request.command[::-1] if w.isdecimal()) for request in scene.master.asked]
+    assert (turns, {request.nodes for request in scene.master.asked}) == ([1, 0, 1], {0})
 
 
 def test_a_damaged_file_is_named_and_sent_again(scene: Scene) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -87,6 +88,8 @@ def test_the_ranks_of_all_hosts_meet_and_their_lines_stay_whole(cluster: Embedde
 def test_a_rank_that_is_killed_ends_the_others_and_is_named(
     cluster: EmbeddedCloud, program: Path, nodes: int, controller: str
 ) -> None:
+    if nodes == 1 and len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core takes one rank, and nobody is left to be ended")
     status, record, log = train(cluster, program, "die", nodes=nodes, controller=controller)
     assert (status, record["state"]["state"]) == (1, "failed"), log[-3000:]
     assert (record["spec"]["controller"], len(record["spec"]["hosts"])) == ("mpi", nodes)
