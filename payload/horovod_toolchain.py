@@ -134,7 +134,7 @@ def detect(*, search_path: str, cuda_home: Path | None) -> Toolchain:
     """
     here = this_platform()
     check_platform(here)
-    version, include = _tensorflow()
+    version, include = installed_tensorflow()
     check_tensorflow(version)
     compiler = shutil.which("c++", path=search_path)
     if compiler is None:
@@ -159,7 +159,7 @@ def detect(*, search_path: str, cuda_home: Path | None) -> Toolchain:
     )
 
 
-def _tensorflow() -> tuple[str, Path]:
+def installed_tensorflow() -> tuple[str, Path]:
     """Return TensorFlow's version and its folder of headers, without importing it (which takes seconds)."""
     spec = importlib.util.find_spec("tensorflow")
     for name in TENSORFLOW_DISTRIBUTIONS:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from payload import horovod_alone
+from payload import custom_op, horovod_alone
 from payload.file_lock import file_lock
 from payload.horovod_settings import INCLUDE, VERSION, XLA_BUILDER, Settings, digest, known_inputs
 from payload.horovod_toolchain import HorovodError, Platform, check_platform, this_platform
@@ -66,7 +66,8 @@ def runtime_for(root: Path, *, lock: str, settings: Settings, here: Platform, he
     """
     inputs = known_inputs(settings, here, header)
     pins = "\n".join(line for line in lock.splitlines() if not line.lstrip().startswith("#"))
-    return Runtime(root=root, fingerprint=digest(inputs | {"lock": pins, "alone": horovod_alone.LINE}))
+    own = {"lock": pins, "alone": horovod_alone.LINE, "custom op": custom_op.identity()}
+    return Runtime(root=root, fingerprint=digest(inputs | own))
 
 
 def install_command(
@@ -148,8 +149,11 @@ class Maker:
         if self.wheelhouse is None:
             self._install_requirements(None)
             self._install_wheel(self._horovod_wheel(self.cache))
+            self._install_custom_op(self.cache)
         else:
-            self._install_from_wheelhouse(self.wheelhouse / self.runtime.fingerprint)
+            wheels = self.wheelhouse / self.runtime.fingerprint
+            self._install_from_wheelhouse(wheels)
+            self._install_custom_op(wheels)
         horovod_alone.write(self.runtime.directory)
         check = "import horovod.tensorflow, keras, sklearn"
         self._run("Importing what was installed", [str(self.runtime.python), "-c", check], quiet=True)
@@ -201,6 +205,11 @@ class Maker:
         """Return Horovod's wheel for the runtime, built by the runtime's own Python when it is not in the cache."""
         module = [str(self.runtime.python), "-m", "payload.horovod_wheel", "build", "--cache", str(cache)]
         return Path(self._run("Building Horovod", [*module, *self.settings_arguments]).splitlines()[-1])
+
+    def _install_custom_op(self, cache: Path) -> None:
+        """Install TensorFlow's operation of our own, built by the first that needs it from `cache`."""
+        command = [str(self.runtime.python), "-m", "payload.custom_op", "install", "--cache", str(cache)]
+        self._run("Building TensorFlow's operation of our own", command)
 
     def _run(self, step: str, command: Sequence[str], *, quiet: bool = False) -> str:
         """Run one step; return what it printed. What it says on the error stream passes through unless `quiet`."""

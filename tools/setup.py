@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from payload import horovod_alone
+from payload import custom_op, horovod_alone
 from payload.file_lock import file_lock
 from payload.horovod_proof import unresolved_name
 from payload.horovod_settings import INCLUDE, VERSION, XLA_BUILDER, Settings
@@ -123,6 +123,11 @@ def install_horovod(log: Log, uv: Path, cache: Path) -> None:
         print_line(line)
 
 
+def install_custom_op(log: Log, cache: Path) -> None:
+    """Build TensorFlow's operation of our own or take it from the cache, and install it."""
+    log.run([str(PYTHON), "-m", "payload.custom_op", "install", "--cache", str(cache)], ROOT)
+
+
 def node_runtime(cache: Path) -> Runtime:
     """Return the runtime of the embedded cloud's nodes."""
     header = (INCLUDE / XLA_BUILDER).read_text()
@@ -161,6 +166,12 @@ def all_steps(environ: Mapping[str, str]) -> list[Step]:
             present=lambda: (site_packages() / f"horovod-{VERSION}.dist-info").is_dir(),
             run=lambda log: install_horovod(log, uv, cache),
             note="3 to 6 minutes when it is not in the cache",
+        ),
+        Step(
+            name="custom op",
+            key=key_of(venv_key, custom_op.identity()),
+            present=lambda: (site_packages() / custom_op.installed().name).is_file(),
+            run=lambda log: install_custom_op(log, cache),
         ),
         Step(
             name="cdk",

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from payload.data.crops import middle_boxes, random_boxes
 from payload.data.image_header import PNG
+from payload.data.image_view import image_view
 from payload.data.parts import Batch, DataError, View
 from payload.data.pipeline import AHEAD, cores, options, resample
 from payload.data.record_index import RecordIndex
@@ -20,6 +21,9 @@ from payload.data.records import CHANNELS, RecordPart
 from payload.data.sharding import Share, Shares
 from payload.data.transforms import flips, transforms
 
+MCU_WIDTH: Final = 16
+"""Columns of the units that most JPEG are coded in (8 and 32 are the others). A window that begins at one is decoded to
+its place; of any other, each row is copied once more."""
 READS: Final = 4
 """Steps whose records are read at a time: what a shared file system makes wait, waits side by side."""
 
@@ -99,10 +103,10 @@ def _batch(reader: RecordReader, share: Share, images: Any) -> Batch:
 def _images(
     reader: RecordReader, view: View, shares: Shares, look: Callable[[Share], Look], first_step: int, threads: int
 ) -> Iterator[Any]:
-    """Yield the images of each step, [slots, height, width, 3]: uint8 for a still view, else float32."""
+    """Yield the images of each step, [slots, height, width, 3]: float32 where the view moves them, else uint8."""
     with_png = bool((reader.records.table["kind"] == PNG).any())
     at_once = threads or cores()
-    columns = 4 if view.moves else 3
+    columns = 5 if view.moves else 4
     black = tf.io.encode_jpeg(tf.zeros([1, 1, CHANNELS], tf.uint8)).numpy()
 
     def read(step: int) -> tuple[npt.NDArray[Any], ...]:
@@ -114,22 +118,18 @@ def _images(
         for slot, (position, image) in enumerate(zip(used, reader.read(used), strict=True)):
             if image and int(position) not in reader.part.damaged:
                 images[slot], boxes[slot] = image, seen.boxes[slot]
-        return (images, boxes, seen.mirrored, seen.moves)[:columns]
+        return (images, *windows(boxes), seen.mirrored, seen.moves)[:columns]
 
     def records(step: Any) -> Any:
-        types = (tf.string, tf.int32, tf.bool, tf.float32)
-        encoded, boxes, mirrored, *moves = tf.numpy_function(read, [step], types[:columns])
-        encoded.set_shape([shares.slots])
-        boxes.set_shape([shares.slots, 4])
-        mirrored.set_shape([shares.slots])
-        for each in moves:
-            each.set_shape([shares.slots, 8])
-        return encoded, boxes, mirrored, *moves
+        types = (tf.string, tf.int32, tf.int32, tf.bool, tf.float32)
+        shapes: tuple[list[int], ...] = ([], [4], [4], [], [8])
+        found = tf.numpy_function(read, [step], types[:columns])
+        for each, shape in zip(found, shapes, strict=False):
+            each.set_shape([shares.slots, *shape])
+        return tuple(found)
 
-    def image(encoded: Any, box: Any, mirrored: Any, *moves: Any) -> Any:
-        pixels = decoded(encoded, box, view.size, with_png=with_png, mirrored=mirrored if view.flip else None)
-        # A step computes in float32: bytes would have to be made of these and back. Still images are kept, as bytes.
-        return pixels if view.is_random else tf.cast(pixels + 0.5, tf.uint8), *moves
+    def image(encoded: Any, window: Any, box: Any, mirrored: Any, *moves: Any) -> Any:
+        return decoded(encoded, window, box, view.size, with_png=with_png, mirrored=mirrored), *moves
 
     dataset = tf.data.Dataset.range(first_step, shares.steps)
     dataset = dataset.map(records, num_parallel_calls=READS).unbatch()
@@ -139,22 +139,29 @@ def _images(
     return (images for (images,) in dataset.prefetch(AHEAD).with_options(options(at_once)))
 
 
-def decoded(encoded: Any, window: Any, size: tuple[int, int], *, with_png: bool, mirrored: Any = None) -> Any:
-    """Decode a box of an image, and that alone, mirror it if it is to be, and resize it; float32 [height, width, 3].
+def windows(boxes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Return what to decode of each image, from a multiple of MCU_WIDTH on, and where in that its box lies; [N, 4]."""
+    window, box = boxes.copy(), boxes.copy()
+    box[:, 0], box[:, 1] = 0, boxes[:, 1] % MCU_WIDTH
+    window[:, 1] -= box[:, 1]
+    window[:, 3] += box[:, 1]
+    return window, box
 
-    `encoded`: a JPEG, or where `with_png` says so perhaps a PNG. `window`: int32 [4]. `mirrored`: a Boolean tensor;
-    None: it is not.
+
+def decoded(
+    encoded: Any, window: Any, box: Any, size: tuple[int, int], *, with_png: bool, mirrored: Any = False
+) -> Any:
+    """Decode a window of an image, and that alone, and return the box in it as a view, uint8 [*size, 3].
+
+    `encoded`: a JPEG, or where `with_png` says so perhaps a PNG. `window`, of the image, and `box`, of the window:
+    int32 [4]. `mirrored`: a Boolean, or a tensor of one.
     """
     if with_png:
         is_png = tf.equal(tf.strings.substr(encoded, 0, 4), b"\x89PNG")
-        crop = tf.cond(is_png, lambda: _png(encoded, window), lambda: _jpeg(encoded, window))
+        pixels = tf.cond(is_png, lambda: _png(encoded, window), lambda: _jpeg(encoded, window))
     else:
-        crop = _jpeg(encoded, window)
-    if mirrored is not None:  # before it is resized: bytes, and not for those that stay as they are
-        crop = tf.cond(mirrored, lambda: tf.reverse(crop, [1]), lambda: crop)
-    resized = tf.raw_ops.ResizeBilinear(images=crop[tf.newaxis], size=list(size), half_pixel_centers=True)
-    resized.set_shape([1, *size, CHANNELS])
-    return resized[0]
+        pixels = _jpeg(encoded, window)
+    return image_view(pixels, box, size, mirrored=mirrored)
 
 
 def _jpeg(encoded: Any, window: Any) -> Any:
@@ -175,9 +182,9 @@ def _find_damaged(reader: RecordReader, share: Share, error: Exception) -> None:
         if int(position) in reader.part.damaged:
             continue
         row = reader.records.table[position]
-        box = tf.constant([0, 0, int(row["height"]), int(row["width"])])
+        whole = tf.constant([0, 0, int(row["height"]), int(row["width"])])
         try:
-            decoded(tf.constant(encoded), box, (8, 8), with_png=bool(row["kind"] == PNG))
+            decoded(tf.constant(encoded), whole, whole, (8, 8), with_png=bool(row["kind"] == PNG))
         except tf.errors.OpError as fault:
             damage = reader.fault(int(position), f"its image cannot be decoded: {str(fault).splitlines()[0]}")
             if not reader.part.skip:

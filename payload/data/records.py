@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from payload.custom_op import check_installed
 from payload.data.parts import DataError, View
 from payload.data.record_index import RecordIndex, open_index, record_files
 
@@ -139,8 +140,10 @@ def open_record_parts(
 ) -> tuple[RecordPart, RecordPart | None]:
     """Open training and test images. Without `with_test` the latter may be missing.
 
-    `classes`: how many there are; 0: one more than the largest label of the training images.
+    `classes`: how many there are; 0: one more than the largest label of the training images. Raises DataError, or
+    CustomOpError where nothing here could resize them.
     """
+    check_installed()
     train, begin = open_records(
         directory, TRAINING, what=f"training images of {name}", first_label=None, skip=skip, cache=cache
     )

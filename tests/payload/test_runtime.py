@@ -67,6 +67,12 @@ def test_another_lock_file_python_or_platform_is_another_runtime() -> None:
     assert len({runtime.fingerprint for runtime in [a_runtime(), *others]}) == 6
 
 
+def test_another_operation_of_our_own_is_another_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = a_runtime().fingerprint
+    monkeypatch.setattr(module.custom_op, "identity", lambda: "changed")  # type: ignore[attr-defined]
+    assert a_runtime().fingerprint != before
+
+
 def test_a_comment_in_the_lock_file_does_not_matter() -> None:
     assert a_runtime(lock="# by uv\nkeras==3.15.1\n    # via -c dev.txt").fingerprint == a_runtime().fingerprint
 
@@ -127,9 +133,12 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
     wheel.parent.mkdir()
     wheel.touch()
     steps: list[str] = []
+    kept: list[str] = []
 
     def pretend(self: Maker, step: str, command: list[str], *, quiet: bool = False) -> str:
         steps.append(step)
+        if "payload.custom_op" in command:
+            kept.append(command[-1])
         if step == "Downloading wheels":
             Path(command[-1]).mkdir(parents=True)
         if step == "Making a virtual environment":
@@ -144,9 +153,12 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
         assert maker.ensure() == runtime.python
         assert runtime.complete
         assert (runtime.directory / "lib/python3.11/site-packages" / horovod_alone.NAME).is_file()
-    made, importing = "Making a virtual environment", "Importing what was installed"
-    first = ["Downloading wheels", "Installing", "Building Horovod", "Installing Horovod"]
-    assert steps == ["first", made, *first, importing, "second", made, "Installing", "Installing Horovod", importing]
+    made = "Making a virtual environment"
+    last = ["Installing Horovod", "Building TensorFlow's operation of our own", "Importing what was installed"]
+    first = ["first", made, "Downloading wheels", "Installing", "Building Horovod", *last]
+    assert steps == [*first, "second", made, "Installing", *last]
+    # Both look for the operation where the first one leaves it.
+    assert kept == [str(tmp_path / "efs" / a_runtime(tmp_path).fingerprint)] * 2
 
 
 def test_everything_is_installed_by_hash_and_compiled() -> None:

@@ -81,6 +81,35 @@ def test_steps_and_images_are_the_same_on_any_number_of_ranks(directory: Path, r
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
+def test_windows_begin_at_a_coding_unit_and_hold_their_boxes() -> None:
+    from payload.data.record_batches import windows
+
+    boxes = np.array([[0, 0, 5, 7], [3, 16, 9, 4], [2, 15, 6, 1], [8, 37, 10, 20]], np.int32)
+    whole, within = windows(boxes)
+    assert whole.tolist() == [[0, 0, 5, 7], [3, 16, 9, 4], [2, 0, 6, 16], [8, 32, 10, 25]]
+    assert within.tolist() == [[0, 0, 5, 7], [0, 0, 9, 4], [0, 15, 6, 1], [0, 5, 10, 20]]
+
+
+def test_a_box_has_the_pixels_that_decoding_it_alone_gives(tmp_path: Path) -> None:
+    """Whichever unit it begins in, and however the colours were thinned out."""
+    import io
+
+    import tensorflow as tf
+    from PIL import Image
+
+    from payload.data.record_batches import decoded, windows
+
+    image = drawing(3, height=70, width=90, seed=4)
+    for subsampling in (0, 1, 2):
+        content = io.BytesIO()
+        Image.fromarray(image).save(content, "JPEG", subsampling=subsampling)
+        for left in range(0, 50, 3):
+            box = np.array([[11, left, 30, 40]], np.int32)
+            (window,), (within,) = windows(box)
+            alone = tf.io.decode_and_crop_jpeg(content.getvalue(), box[0], channels=3)
+            assert np.array_equal(decoded(content.getvalue(), window, within, (30, 40), with_png=False), alone)
+
+
 def test_a_rank_reads_from_few_files(directory: Path) -> None:
     part = opened(directory)
     file_of = part.sets[0].table["file"]

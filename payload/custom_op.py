@@ -1,0 +1,147 @@
+"""Build TensorFlow's operation of our own (payload/custom_ops), and put it beside TensorFlow.
+
+    python -m payload.custom_op install       # 2 seconds with a C++ compiler; the last line is the library's path
+
+`payload.runtime` does so for each runtime, `make setup` for a clone. The library is kept in a cache outside the tree,
+by a fingerprint of what goes into it, so that a node without a compiler can have another one's. Linux only, as Horovod
+is. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from payload.errors import PayloadError
+from payload.file_lock import file_lock
+from payload.horovod_settings import digest
+from payload.horovod_toolchain import NotCoveredError, installed_tensorflow, this_platform
+from payload.horovod_wheel import default_cache, telling_lines
+
+SOURCE: Final = Path(__file__).parent / "custom_ops" / "image_view.cc"
+FLAGS: Final = ("-std=c++17", "-O3", "-shared", "-fPIC", "-Wall", "-Wextra")
+FRAMEWORK: Final = "libtensorflow_framework.so.2"
+"""Has TensorFlow's C API. It is loaded when the library is, so that no path to it is needed."""
+
+
+class CustomOpError(PayloadError, RuntimeError):
+    """Report that the operation could not be built or is not there, and what to do."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Library:
+    """Name the library that belongs to a TensorFlow here."""
+
+    tensorflow: str  # its version
+    tensorflow_include: Path  # the folder of its C++ headers
+    fingerprint: str
+
+    def cached(self, cache: Path) -> Path:
+        """Return where it is kept under the folder `cache`."""
+        return cache / "custom_op" / f"{self.fingerprint}.so"
+
+
+def identity() -> str:
+    """Return what makes this operation another one: the SHA-256 of its source and of how it is compiled."""
+    return hashlib.sha256("\0".join([SOURCE.read_text(encoding="utf-8"), *FLAGS]).encode()).hexdigest()
+
+
+def installed() -> Path:
+    """Return where the library lies in the environment of the Python that runs this, once it is installed there."""
+    return Path(sysconfig.get_path("purelib")) / f"deepcdk_custom_op_{identity()[:16]}.so"
+
+
+def check_installed() -> Path:
+    """Return the installed library. Raises CustomOpError where it is not there."""
+    place = installed()
+    if not place.is_file():
+        raise CustomOpError(
+            f"{sys.prefix} has no operation to resize images with; put it there: "
+            f"{sys.executable} -m payload.custom_op install"
+        )
+    return place
+
+
+def here() -> Library:
+    """Return the library for this Python's TensorFlow. Raises NotCoveredError where it has none."""
+    version, include = installed_tensorflow()
+    platform = this_platform()
+    inputs = {"op": identity(), "tensorflow": version, "machine": platform.machine, "libc": platform.libc}
+    return Library(tensorflow=version, tensorflow_include=include, fingerprint=digest(inputs))
+
+
+def build(library: Library, *, cache: Path, search_path: str, report: Callable[[str], None]) -> Path:
+    """Return the library from `cache`, compiled first when it is not there, by one process while others wait.
+
+    `search_path` is a PATH to find the compiler. Raises CustomOpError.
+    """
+    kept = library.cached(cache)
+    if kept.is_file():
+        return kept
+    with file_lock(kept.with_suffix(".lock"), on_wait=lambda: report(f"waiting for another build of {kept}")):
+        if not kept.is_file():
+            partial = kept.with_suffix(".part")
+            _compile(library, partial, search_path)
+            partial.rename(kept)
+    return kept
+
+
+def install(cache: Path, *, search_path: str, report: Callable[[str], None]) -> Path:
+    """Put the library where `installed` says, built first when it is not in `cache`; return that place.
+
+    Raises CustomOpError or NotCoveredError.
+    """
+    place = installed()
+    partial = place.with_suffix(f".{os.getpid()}.part")
+    shutil.copyfile(build(here(), cache=cache, search_path=search_path, report=report), partial)
+    return partial.rename(place)
+
+
+def _compile(library: Library, output: Path, search_path: str) -> None:
+    compiler = shutil.which("c++", path=search_path)
+    if compiler is None:
+        raise CustomOpError(
+            "there is no C++ compiler for TensorFlow's operation of our own. "
+            "Install one: `apt-get install g++` or `dnf install gcc-c++`."
+        )
+    home = library.tensorflow_include.parent
+    command = [compiler, *FLAGS, str(SOURCE), "-o", str(output), f"-I{library.tensorflow_include}"]
+    finished = subprocess.run(
+        [*command, f"-L{home}", f"-l:{FRAMEWORK}"], capture_output=True, text=True, errors="replace", check=False
+    )
+    if finished.returncode != 0:
+        told = "\n".join(f"    {line}" for line in telling_lines(finished.stderr))
+        raise CustomOpError(f"{SOURCE.name} did not compile with TensorFlow {library.tensorflow}:\n{told}")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the command line asks; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m payload.custom_op", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("command", choices=("install",))
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk"
+    )
+    cache = parser.parse_args(argv).cache or default_cache(os.environ)
+    try:
+        path = os.environ.get("PATH", os.defpath)
+        print(install(cache, search_path=path, report=lambda line: print(line, file=sys.stderr, flush=True)))
+    except NotCoveredError as error:
+        print(f"TensorFlow's operation of our own cannot be built here: {error.what}. {error.remedy}", file=sys.stderr)
+        return 1
+    except (CustomOpError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

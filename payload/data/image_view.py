@@ -1,0 +1,28 @@
+"""TensorFlow's operation of our own that takes a box of an image to a view's size, mirrored or not, in bytes."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from payload import custom_op
+from payload.data.records import CHANNELS
+
+
+def image_view(image: Any, box: Any, size: tuple[int, int], *, mirrored: Any) -> Any:
+    """Return a box of an image, mirrored if it is to be, as uint8 [*size, 3]: bilinear, without antialiasing.
+
+    `image`: uint8 [height, width, 3]. `box`: int32 [4], top, left, height and width within the image. `mirrored`: a
+    Boolean, or a tensor of one. Raises CustomOpError where the operation is not installed.
+    """
+    height, width = size
+    view = _library().deepcdk_image_view(image=image, box=box, mirrored=mirrored, height=height, width=width)
+    view.set_shape([height, width, CHANNELS])
+    return view
+
+
+@functools.cache
+def _library() -> Any:
+    return tf.load_op_library(str(custom_op.check_installed()))
