@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -55,9 +56,20 @@ def identity() -> str:
     return hashlib.sha256("\0".join([SOURCE.read_text(encoding="utf-8"), *FLAGS]).encode()).hexdigest()
 
 
+def file_name() -> str:
+    """Return the library's name where it is installed."""
+    return f"deepcdk_custom_op_{identity()[:16]}.so"
+
+
 def installed() -> Path:
-    """Return where the library lies in the environment of the Python that runs this, once it is installed there."""
-    return Path(sysconfig.get_path("purelib")) / f"deepcdk_custom_op_{identity()[:16]}.so"
+    """Return where the library lies once it is installed: beside the package of the TensorFlow that this Python has.
+
+    That may be another environment's than this Python's own: a program's packages are laid over the runtime's.
+    """
+    spec = importlib.util.find_spec("tensorflow")
+    beside = spec.origin if spec is not None else None
+    packages = Path(beside).parents[1] if beside is not None else Path(sysconfig.get_path("purelib"))
+    return packages / file_name()
 
 
 def check_installed() -> Path:
@@ -72,9 +84,14 @@ def check_installed() -> Path:
 
 
 def here() -> Library:
-    """Return the library for this Python's TensorFlow. Raises NotCoveredError where it has none."""
-    version, include = installed_tensorflow()
+    """Return the library for this Python's TensorFlow. Raises CustomOpError where it cannot be built."""
     platform = this_platform()
+    if platform.system != "Linux":
+        raise CustomOpError(f"this is {platform.system}, and TensorFlow's operation of our own is built on Linux alone")
+    try:
+        version, include = installed_tensorflow()
+    except NotCoveredError as error:
+        raise CustomOpError(f"{error.what}: install it there first") from None
     inputs = {"op": identity(), "tensorflow": version, "machine": platform.machine, "libc": platform.libc}
     return Library(tensorflow=version, tensorflow_include=include, fingerprint=digest(inputs))
 
@@ -85,20 +102,25 @@ def build(library: Library, *, cache: Path, search_path: str, report: Callable[[
     `search_path` is a PATH to find the compiler. Raises CustomOpError.
     """
     kept = library.cached(cache)
-    if kept.is_file():
+    if _lists(kept):
         return kept
     with file_lock(kept.with_suffix(".lock"), on_wait=lambda: report(f"waiting for another build of {kept}")):
-        if not kept.is_file():
+        if not _lists(kept):
             partial = kept.with_suffix(".part")
             _compile(library, partial, search_path)
             partial.rename(kept)
     return kept
 
 
+def _lists(path: Path) -> bool:
+    """Tell whether a folder has a file. NFS may go on saying of the file itself that it is not there."""
+    return path.parent.is_dir() and path in path.parent.iterdir()
+
+
 def install(cache: Path, *, search_path: str, report: Callable[[str], None]) -> Path:
     """Put the library where `installed` says, built first when it is not in `cache`; return that place.
 
-    Raises CustomOpError or NotCoveredError.
+    Raises CustomOpError.
     """
     place = installed()
     partial = place.with_suffix(f".{os.getpid()}.part")
@@ -134,9 +156,6 @@ def main(argv: Sequence[str]) -> int:
     try:
         path = os.environ.get("PATH", os.defpath)
         print(install(cache, search_path=path, report=lambda line: print(line, file=sys.stderr, flush=True)))
-    except NotCoveredError as error:
-        print(f"TensorFlow's operation of our own cannot be built here: {error.what}. {error.remedy}", file=sys.stderr)
-        return 1
     except (CustomOpError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,4 +1,6 @@
-"""Make a node's runtime: a virtual environment with TensorFlow and Horovod, from the lock file beside this module.
+"""Make a node's runtime: a virtual environment with TensorFlow, Horovod and an operation of our own for TensorFlow.
+
+Packages come from the lock file beside this module.
 
     python -m payload.runtime ensure [--root /opt/deepcdk/runtime] [--wheelhouse DIR]   # the last line: its Python
     python -m payload.runtime path                                        # the same line; nothing is made
@@ -103,7 +105,7 @@ class Maker:
     settings_arguments: tuple[str, ...]  # Horovod's settings, as options of payload.horovod_wheel
     uv: str | None  # the program, where it is installed
     wheelhouse: Path | None
-    cache: Path  # where Horovod's wheel is kept when there is no wheelhouse
+    cache: Path  # where what is built is kept when there is no wheelhouse
     environ: Mapping[str, str]
     report: Callable[[str], None]
 
@@ -151,11 +153,9 @@ class Maker:
             self._install_wheel(self._horovod_wheel(self.cache))
             self._install_custom_op(self.cache)
         else:
-            wheels = self.wheelhouse / self.runtime.fingerprint
-            self._install_from_wheelhouse(wheels)
-            self._install_custom_op(wheels)
+            self._install_from_wheelhouse(self.wheelhouse / self.runtime.fingerprint)
         horovod_alone.write(self.runtime.directory)
-        check = "import horovod.tensorflow, keras, sklearn"
+        check = "import horovod.tensorflow, keras, sklearn; from payload.data.image_view import load; load()"
         self._run("Importing what was installed", [str(self.runtime.python), "-c", check], quiet=True)
         (self.runtime.directory / COMPLETE).write_text(f"Horovod {VERSION}, {self.requirements.name}\n")
 
@@ -172,11 +172,13 @@ class Maker:
                 self._install_requirements(wheels)
                 built = self._horovod_wheel(self.cache)
                 shutil.copyfile(built, wheels / built.name)
+                self._install_custom_op(wheels)
                 (wheels / COMPLETE).touch()
                 self._install_wheel(built)
                 return
         self._install_requirements(wheels)
         self._install_wheel(next(wheels.glob(f"horovod-{VERSION}-*.whl")))
+        self._install_custom_op(wheels)
 
     def _install_requirements(self, find_links: Path | None) -> None:
         self.report("installing TensorFlow and what goes with it")

@@ -1,6 +1,7 @@
 """Make all that this project needs outside its sources, once: tools/setup.sh runs it after the system's packages.
 
-.venv          the developer's Python: all that requirements/dev.txt locks, and Horovod, built here and cached
+.venv          the developer's Python: all that requirements/dev.txt locks, and, built here and cached, Horovod and
+               TensorFlow's operation of our own
 .venv/bin      also node, npm and cdk, in the versions that are locked: one Node for jsii and for the CDK CLI
 node_modules   the CDK CLI
 <cache>/runtime/<fingerprint>   the Python of the embedded cloud's nodes, made by payload.runtime as on a real node
@@ -170,7 +171,7 @@ def all_steps(environ: Mapping[str, str]) -> list[Step]:
         Step(
             name="custom op",
             key=key_of(venv_key, custom_op.identity()),
-            present=lambda: (site_packages() / custom_op.installed().name).is_file(),
+            present=lambda: (site_packages() / custom_op.file_name()).is_file(),
             run=lambda log: install_custom_op(log, cache),
         ),
         Step(

@@ -114,8 +114,9 @@ std::vector<Four> Fours(const std::vector<Blend>& columns) {
 // Does what Across does; reads and writes up to kLoad bytes beyond the rows.
 WITH_AVX2 void AcrossByFours(const uint8_t* row, const std::vector<Four>& fours, int16_t* to) {
   for (const Four& four : fours) {
-    const __m256i pixels = _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(row + four.starts[1]),
-                                               reinterpret_cast<const __m128i*>(row + four.starts[0]));
+    const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + four.starts[0]));
+    const __m128i second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + four.starts[1]));
+    const __m256i pixels = _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
     const __m256i levels = _mm256_shuffle_epi8(pixels, *reinterpret_cast<const __m256i*>(four.bytes));
     const __m256i sums = _mm256_maddubs_epi16(levels, *reinterpret_cast<const __m256i*>(four.weights));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(sums));
@@ -146,8 +147,8 @@ WITH_AVX2 void DownBySixteens(const int16_t* above, const int16_t* below, int we
 // Makes the rows of one view, each row of the image blended across once.
 class Viewer {
  public:
-  Viewer(const uint8_t* image, int image_height, int image_width, const Box& box, bool mirrored, int width)
-      : image_(image), end_(image + static_cast<size_t>(image_height) * image_width * kChannels),
+  Viewer(const uint8_t* image, int64_t image_height, int64_t image_width, const Box& box, bool mirrored, int width)
+      : image_(image), end_(image + image_height * image_width * kChannels),
         image_width_(image_width), box_(box), width_(width), columns_(Blends(box.width, width)),
         last_(kChannels * box.width + kLoad) {
     if (mirrored) std::reverse(columns_.begin(), columns_.end());
@@ -183,7 +184,7 @@ class Viewer {
     }
     const int k = held_[0] == kept ? 1 : 0;
     held_[k] = row;
-    const uint8_t* from = image_ + (static_cast<size_t>(box_.top + row) * image_width_ + box_.left) * kChannels;
+    const uint8_t* from = image_ + ((box_.top + row) * image_width_ + box_.left) * kChannels;
     if (end_ - from < kChannels * box_.width + kLoad) {  // what lies beyond the image is not to be read
       std::memcpy(last_.data(), from, kChannels * box_.width);
       from = last_.data();
@@ -200,7 +201,7 @@ class Viewer {
 
   const uint8_t* const image_;
   const uint8_t* const end_;
-  const int image_width_;
+  const int64_t image_width_;
   const Box box_;
   const int width_;
   std::vector<Blend> columns_;
@@ -310,8 +311,8 @@ __attribute__((constructor)) void Register() {
     TF_OpDefinitionBuilderAddAttr(definition, attribute);
   }
   TF_OpDefinitionBuilderSetShapeInferenceFunction(definition, UnknownShape);
+  // What is wrong with either is told where the library is loaded: TensorFlow holds what it registers against it then.
   TF_RegisterOpDefinition(definition, status.get());
-  // The second registration says what is wrong where the first one failed.
   TF_RegisterKernelBuilder(kName, TF_NewKernelBuilder(kName, "CPU", Create, Compute, Delete), status.get());
 }
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from payload.data.crops import middle_boxes, random_boxes
 from payload.data.image_header import PNG
-from payload.data.image_view import image_view
+from payload.data.image_view import image_view, load
 from payload.data.parts import Batch, DataError, View
 from payload.data.pipeline import AHEAD, cores, options, resample
 from payload.data.record_index import RecordIndex
@@ -74,8 +74,9 @@ def batches(
     """Yield the shares as batches of `view.size`, from one resolution of a part.
 
     Raises RecordError for a record that is damaged or cannot be decoded; where they are skipped the pipeline begins
-    anew at the step that met one, without it.
+    anew at the step that met one, without it. Raises CustomOpError where nothing here can resize images.
     """
+    load()
     reader = RecordReader(part=part, records=records)
     step = first_step
     while step < shares.steps:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from payload import custom_op
-from payload.custom_op import CustomOpError, Library, build, here, identity, install, installed, main
+from payload.custom_op import CustomOpError, Library, build, file_name, here, identity, install, main
 from payload.data.records import open_record_parts
+from payload.horovod_toolchain import Platform
 
 ROOT = Path(__file__).parents[2]
 A_LIBRARY = Library(tensorflow="2.21.0", tensorflow_include=Path("/tf/include"), fingerprint="0123456789abcdef")
@@ -47,6 +48,13 @@ def test_a_node_without_a_compiler_takes_another_ones(tmp_path: Path) -> None:
     assert build(A_LIBRARY, cache=tmp_path, search_path="/nowhere", report=lambda line: None) == kept
 
 
+def test_another_system_than_linux_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    mac = Platform(system="Darwin", machine="arm64", libc="", python=(3, 12))
+    monkeypatch.setattr(custom_op, "this_platform", lambda: mac)
+    with pytest.raises(CustomOpError, match=r"this is Darwin.*on Linux alone"):
+        here()
+
+
 def test_no_compiler_is_told_with_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(CustomOpError, match=r"no C\+\+ compiler .* `apt-get install g\+\+` or `dnf install gcc-c\+\+`"):
         build(A_LIBRARY, cache=tmp_path, search_path="/nowhere", report=lambda line: None)
@@ -59,12 +67,13 @@ def test_a_failed_compilation_shows_its_errors_and_leaves_nothing(tmp_path: Path
     assert not list(tmp_path.glob("custom_op/*.so"))
 
 
+@pytest.mark.tensorflow
 def test_another_source_is_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = identity(), installed().name, here().fingerprint
+    before = identity(), file_name(), here().fingerprint
     changed = tmp_path / "image_view.cc"
     changed.write_text(custom_op.SOURCE.read_text() + "\n")
     monkeypatch.setattr(custom_op, "SOURCE", changed)
-    after = identity(), installed().name, here().fingerprint
+    after = identity(), file_name(), here().fingerprint
     assert all(one != other for one, other in zip(before, after, strict=True))
 
 
@@ -74,6 +83,18 @@ def test_images_to_resize_are_refused_at_once_where_it_is_not_installed(monkeypa
         open_record_parts(Path("/data"), name="drawings", classes=0, skip=False, cache="none")
 
 
+def test_an_environment_laid_over_the_runtime_finds_the_runtimes(tmp_path: Path) -> None:
+    """As packages of a program's own are: TensorFlow is another environment's."""
+    packages = tmp_path / "runtime" / "site-packages"
+    (packages / "tensorflow").mkdir(parents=True)
+    (packages / "tensorflow" / "__init__.py").touch()
+    program = "from payload import custom_op; print(custom_op.installed())"
+    command = [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = ['.', {str(packages)!r}]; {program}"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    assert Path(found) == packages / file_name()
+
+
+@pytest.mark.tensorflow
 def test_installing_leaves_the_library_alone_beside_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(custom_op, "installed", lambda: tmp_path / "packages" / "op.so")
     (tmp_path / "packages").mkdir()
@@ -87,6 +108,7 @@ def test_the_command_names_what_is_wrong_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(custom_op, "here", lambda: A_LIBRARY)
     assert main(["install", "--cache", str(tmp_path)]) == 1
     assert "no C++ compiler" in capsys.readouterr().err
 
@@ -99,8 +121,7 @@ def test_a_python_without_tensorflow_is_told(tmp_path: Path) -> None:
     )
     finished = subprocess.run([*command, program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert finished.returncode == 1
-    assert "cannot be built here" in finished.stderr
-    assert "has no TensorFlow" in finished.stderr
+    assert finished.stderr.endswith("has no TensorFlow: install it there first\n")
 
 
 @pytest.mark.tensorflow

@@ -129,9 +129,9 @@ def test_an_incomplete_runtime_is_removed_and_a_failed_one_is_not_marked(
 def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel = tmp_path / "cache" / "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
-    wheel.parent.mkdir()
-    wheel.touch()
+    built = tmp_path / "cache" / "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
+    built.parent.mkdir()
+    built.touch()
     steps: list[str] = []
     kept: list[str] = []
 
@@ -143,7 +143,7 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
             Path(command[-1]).mkdir(parents=True)
         if step == "Making a virtual environment":
             (Path(command[-1]) / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
-        return f"noise\n{wheel}" if step == "Building Horovod" else ""
+        return f"noise\n{built}" if step == "Building Horovod" else ""
 
     monkeypatch.setattr(Maker, "_run", pretend)
     for node in ("first", "second"):
@@ -154,9 +154,10 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
         assert runtime.complete
         assert (runtime.directory / "lib/python3.11/site-packages" / horovod_alone.NAME).is_file()
     made = "Making a virtual environment"
-    last = ["Installing Horovod", "Building TensorFlow's operation of our own", "Importing what was installed"]
-    first = ["first", made, "Downloading wheels", "Installing", "Building Horovod", *last]
-    assert steps == [*first, "second", made, "Installing", *last]
+    wheel, operation = "Installing Horovod", "Building TensorFlow's operation of our own"
+    last = "Importing what was installed"
+    first = ["first", made, "Downloading wheels", "Installing", "Building Horovod", operation, wheel, last]
+    assert steps == [*first, "second", made, "Installing", wheel, operation, last]
     # Both look for the operation where the first one leaves it.
     assert kept == [str(tmp_path / "efs" / a_runtime(tmp_path).fingerprint)] * 2
 

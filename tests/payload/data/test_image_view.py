@@ -15,10 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from payload import custom_op
+from tests.payload.data.drawings import write_records
 
 pytestmark = pytest.mark.tensorflow
 
 Pixels = npt.NDArray[np.uint8]
+BOXES = [
+    ((1, 2, 270, 280), (224, 224)),
+    ((0, 0, 300, 290), (31, 33)),
+    ((40, 50, 60, 7), (90, 110)),
+    ((9, 9, 1, 1), (5, 3)),
+]
 ROOT = Path(__file__).parents[3]
 
 
@@ -148,6 +155,25 @@ def test_a_view_of_no_size_or_a_huge_one_is_refused(size: tuple[int, int]) -> No
         view(noise(9, 9), (0, 0, 9, 9), size)
 
 
+def test_a_library_that_does_not_load_ends_a_pipeline_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no damage of the images, which would be left out on request."""
+    from payload.data import image_view as module
+    from tests.payload.data.test_record_batches import RANDOM, opened, training
+
+    junk = tmp_path / "op.so"
+    junk.write_bytes(b"junk")
+    monkeypatch.setattr(custom_op, "installed", lambda: junk)
+    module._library.cache_clear()
+    write_records(tmp_path / "records", training=4, test=1, files=1)
+    part = opened(tmp_path / "records", skip=True)
+    try:
+        with pytest.raises(custom_op.CustomOpError, match=r"op\.so does not load .*payload\.custom_op install"):
+            training(part, RANDOM)
+    finally:
+        module._library.cache_clear()
+    assert not part.damaged
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only on x86_64 are there two ways")
 def test_a_processor_without_avx2_makes_the_same(tmp_path: Path) -> None:
     """The other way is compiled alone, as for another processor, and run in a process of its own."""
@@ -163,9 +189,11 @@ def test_a_processor_without_avx2_makes_the_same(tmp_path: Path) -> None:
     program = (
         "import sys, numpy as np; from pathlib import Path; from payload import custom_op;"
         "custom_op.installed = lambda: Path(sys.argv[1]);"
-        "from tests.payload.data.test_image_view import noise, view;"
-        "np.save(sys.argv[2], view(noise(300, 290), (1, 2, 270, 280), (224, 224), mirrored=True))"
+        "from tests.payload.data.test_image_view import BOXES, noise, view;"
+        "np.savez(sys.argv[2], *(view(noise(300, 290), box, size, mirrored=True) for box, size in BOXES))"
     )
-    subprocess.run([sys.executable, "-c", program, str(library), str(tmp_path / "view.npy")], cwd=ROOT, check=True)
-    expected = view(noise(300, 290), (1, 2, 270, 280), (224, 224), mirrored=True)
-    assert np.array_equal(np.load(tmp_path / "view.npy"), expected)
+    subprocess.run([sys.executable, "-c", program, str(library), str(tmp_path / "views.npz")], cwd=ROOT, check=True)
+    views = np.load(tmp_path / "views.npz")
+    assert len(views) == len(BOXES)
+    for made, (box, size) in zip(views.values(), BOXES, strict=True):
+        assert np.array_equal(made, whole_numbers(noise(300, 290), box, size, True))
