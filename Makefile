@@ -14,15 +14,17 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
-setup: ## install all that is needed, once (system packages through apt, Python, Horovod, Node)
+setup: ## install all that is needed, once (system packages through apt, Python, what is built here, Node)
 	@PYTHON='$(PYTHON)' sh tools/setup.sh
 
 demo: setup ## start the embedded cloud, deploy, train on two hosts (NODES=16 for more), fetch the result, take all down
 	@$(python) -m tools.demo --nodes $(or $(NODES),2)
 
+# The second part in two processes, whatever the cores: tests with hosts mostly wait, those with TensorFlow start several
+# ranks each. tests/conftest.py deals them out.
 test: setup lint ## run every test; those that cannot run here say why
 	$(python) -m pytest -m "$(unit)" -n auto
-	$(python) -m pytest -m "not ($(unit))" --durations=30
+	$(python) -m pytest -m "not ($(unit))" -n 2 --dist loadfile --durations=30
 
 test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow (under a minute)
 	$(python) -m pytest -m "$(unit)" -n auto

@@ -9,6 +9,9 @@ import signal
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import NodeManager
 
 REQUIRE_ALL = "DEEPCDK_REQUIRE_ALL"
 """Set to 1 (as CI does) to make a missing tool a failure instead of a skip."""
@@ -16,6 +19,11 @@ REQUIRE_ALL = "DEEPCDK_REQUIRE_ALL"
 ROOT_TOOLS = ("ip", "nft", "sshd", "unshare", "nsenter", "setpriv", "pivot_root", "mount", "ssh-keygen", "curl")
 OWN_CLOUDS = ("test_lifecycle.py", "test_reachability.py")
 """Files of tests/e2e that start embedded clouds of their own; the others share one."""
+CLOUDS_END_S = 60
+"""Time that processes get to end their embedded clouds after Ctrl-C; pytest-xdist gives them 10 s."""
+MISSING = pytest.StashKey[str]()
+"""Why a test that must run cannot."""
+WITH_HOSTS = ("tests/e2e/", "tests/localcloud/")
 
 
 # How long an example takes tells of the machine's load, not of the code: no deadline. And the same examples each time,
@@ -43,6 +51,7 @@ def pytest_configure() -> None:
     """Let what tests start be interrupted: a shell starts its background jobs with SIGINT ignored, for all below."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    NodeManager.EXIT_TIMEOUT = CLOUDS_END_S
 
 
 def rank(item: pytest.Item) -> int:
@@ -50,6 +59,21 @@ def rank(item: pytest.Item) -> int:
     if item.nodeid.startswith("tests/e2e/"):
         return 1 if item.path.name in OWN_CLOUDS else 0
     return 2 if item.get_closest_marker("root") else 3
+
+
+class CloudByCloud(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has no types of its own
+    """Give all tests of the shared cloud to one process, those with other hosts to one, and files of others to any."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        if not file.startswith(WITH_HOSTS):
+            return file
+        return "shared cloud" if file.startswith("tests/e2e/") and not file.endswith(OWN_CLOUDS) else "own clouds"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> CloudByCloud | None:
+    """Return what deals the tests to processes under `--dist loadfile`."""
+    return CloudByCloud(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,5 +84,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         reason = f"needs {', '.join(dict.fromkeys(missing))}"
         if os.environ.get(REQUIRE_ALL) == "1":
-            pytest.exit(f"{item.nodeid} {reason}; {REQUIRE_ALL}=1 says that every test must run. Try `make setup`.", 1)
+            item.stash[MISSING] = f"{reason}; {REQUIRE_ALL}=1 says that every test must run. Try `make setup`."
+            continue
         item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test that must run and cannot."""
+    if why := item.stash.get(MISSING, None):
+        pytest.fail(why, pytrace=False)
