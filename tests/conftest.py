@@ -71,6 +71,7 @@ class CloudByCloud(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist ha
         return "shared cloud" if file.startswith("tests/e2e/") and not file.endswith(OWN_CLOUDS) else "own clouds"
 
 
+@pytest.hookimpl(optionalhook=True)  # -p no:xdist has none
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> CloudByCloud | None:
     """Return what deals the tests to processes under `--dist loadfile`."""
     return CloudByCloud(config, log) if config.getvalue("dist") == "loadfile" else None
