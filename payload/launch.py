@@ -194,6 +194,11 @@ class Launch:
         return sum(host.slots for host in self.hosts)
 
     @property
+    def placed(self) -> str:
+        """Say how many ranks run where, in words."""
+        return f"{self.ranks} rank{'' if self.ranks == 1 else 's'} on {', '.join(host.name for host in self.hosts)}"
+
+    @property
     def runs_root(self) -> str:
         """Return the directory that holds all runs."""
         return f"{self.efs_mount}/runs"

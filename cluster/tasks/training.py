@@ -234,7 +234,7 @@ def train(
         with interruptible(may_have_begun(spec.run_id), inform):
             position = supervisor.start(order, secrets, queue=queue)
         say_turn(spec.run_id, position, inform)
-        inform(f"run {spec.run_id}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
+        inform(f"run {spec.run_id}: {spec.placed}")
         if follow and not detach:
             log = bool(spec.program)
             finish(

@@ -134,7 +134,7 @@ def resume(
             answer = supervisor.resume(order, secrets, queue=queue)
         say_turn(run_id, answer["position"], tell)
         since = beginning(spec, answer["checkpoints"])
-        tell(f"run {run_id} goes on {since}: {spec.ranks} ranks on {', '.join(host.name for host in spec.hosts)}")
+        tell(f"run {run_id} goes on {since}: {spec.placed}")
         if follow and not detach:
             finish(session, run_id, lambda: watch(session, supervisor, run_id, aside=json), json=json)
         else:

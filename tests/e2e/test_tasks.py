@@ -122,7 +122,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes(cluster: Embed
     many = cluster.fab("resume", "--run", stopped, "--nodes", "99", "--detach", check=False)
     assert (many.returncode, "--nodes = '99': must be a whole number from 1 to" in many.stderr) == (1, True)
     resumed = cluster.fab("resume", "--run", stopped, "--nodes", "1", "--skip-preflight", "--detach", "--json")
-    assert f"goes on from {before['checkpoints'][-1]}: 1 ranks on deeplearning-worker1" in resumed.stderr
+    assert f"goes on from {before['checkpoints'][-1]}: 1 rank on deeplearning-worker1" in resumed.stderr
     document = json.loads(resumed.stdout)
     assert (document["run_id"], document["state"], document["position"]) == (stopped, "starting", None)
     try:

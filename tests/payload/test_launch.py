@@ -97,6 +97,13 @@ def test_a_program_works_in_its_own_copy_and_the_payload_in_the_pushed_tree() ->
     assert own.program_directory == "/mnt/efs/payloads/fedcba9876543210/program"
 
 
+def test_where_its_ranks_run_is_said_in_words() -> None:
+    nodes = parse_nodes(NODES)
+    assert make_launch().placed == "8 ranks on deeplearning-worker1, deeplearning-worker2"
+    alone = dataclasses.replace(choose_hosts(nodes, 1)[0], slots=1)
+    assert make_launch(hosts=(alone,)).placed == "1 rank on deeplearning-worker1"
+
+
 ADDRESS = st.ip_addresses(v=4).map(str)
 
 
