@@ -1,4 +1,4 @@
-"""Build TensorFlow's operation of our own (payload/custom_ops), and put it beside TensorFlow.
+"""Build our custom TensorFlow op (payload/custom_ops), and put it beside TensorFlow.
 
     python -m payload.custom_op install       # 2 seconds with a C++ compiler; the last line is the library's path
 
@@ -87,7 +87,7 @@ def here() -> Library:
     """Return the library for this Python's TensorFlow. Raises CustomOpError where it cannot be built."""
     platform = this_platform()
     if platform.system != "Linux":
-        raise CustomOpError(f"this is {platform.system}, and TensorFlow's operation of our own is built on Linux alone")
+        raise CustomOpError(f"this is {platform.system}, and our custom TensorFlow op is built on Linux alone")
     try:
         version, include = installed_tensorflow()
     except NotCoveredError as error:
@@ -132,7 +132,7 @@ def _compile(library: Library, output: Path, search_path: str) -> None:
     compiler = shutil.which("c++", path=search_path)
     if compiler is None:
         raise CustomOpError(
-            "there is no C++ compiler for TensorFlow's operation of our own. "
+            "there is no C++ compiler for our custom TensorFlow op. "
             "Install one: `apt-get install g++` or `dnf install gcc-c++`."
         )
     home = library.tensorflow_include.parent

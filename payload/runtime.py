@@ -1,4 +1,4 @@
-"""Make a node's runtime: a virtual environment with TensorFlow, Horovod and an operation of our own for TensorFlow.
+"""Make a node's runtime: a virtual environment with TensorFlow, Horovod and our custom op for TensorFlow.
 
 Packages come from the lock file beside this module.
 
@@ -209,9 +209,9 @@ class Maker:
         return Path(self._run("Building Horovod", [*module, *self.settings_arguments]).splitlines()[-1])
 
     def _install_custom_op(self, cache: Path) -> None:
-        """Install TensorFlow's operation of our own, built by the first that needs it from `cache`."""
+        """Install our custom TensorFlow op, built by the first that needs it from `cache`."""
         command = [str(self.runtime.python), "-m", "payload.custom_op", "install", "--cache", str(cache)]
-        self._run("Building TensorFlow's operation of our own", command)
+        self._run("Building our custom TensorFlow op", command)
 
     def _run(self, step: str, command: Sequence[str], *, quiet: bool = False) -> str:
         """Run one step; return what it printed. What it says on the error stream passes through unless `quiet`."""

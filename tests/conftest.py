@@ -48,16 +48,23 @@ def missing_for(markers: set[str]) -> list[str]:
 
 
 def pytest_configure() -> None:
-    """Let what tests start be interrupted: a shell starts its background jobs with SIGINT ignored, for all below."""
+    """Let what tests start be interrupted, and end: a shell starts its background jobs with SIGINT ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     NodeManager.EXIT_TIMEOUT = CLOUDS_END_S
 
 
+def shares_cloud(file: str) -> bool:
+    """Tell whether the tests of a file, named from the root, run on the one embedded cloud that files share."""
+    return file.startswith("tests/e2e/") and not file.endswith(OWN_CLOUDS)
+
+
 def rank(item: pytest.Item) -> int:
     """Order tests: those of the shared cloud first, then what has hosts of its own, then what computes."""
+    if shares_cloud(item.nodeid.split("::")[0]):
+        return 0
     if item.nodeid.startswith("tests/e2e/"):
-        return 1 if item.path.name in OWN_CLOUDS else 0
+        return 1
     return 2 if item.get_closest_marker("root") else 3
 
 
@@ -68,7 +75,7 @@ class CloudByCloud(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist ha
         file = str(super()._split_scope(nodeid))
         if not file.startswith(WITH_HOSTS):
             return file
-        return "shared cloud" if file.startswith("tests/e2e/") and not file.endswith(OWN_CLOUDS) else "own clouds"
+        return "shared cloud" if shares_cloud(file) else "own clouds"
 
 
 @pytest.hookimpl(optionalhook=True)  # -p no:xdist has none

@@ -1,7 +1,7 @@
 """Make all that this project needs outside its sources, once: tools/setup.sh runs it after the system's packages.
 
 .venv          the developer's Python: all that requirements/dev.txt locks, and, built here and cached, Horovod and
-               TensorFlow's operation of our own
+               our custom TensorFlow op
 .venv/bin      also node, npm and cdk, in the versions that are locked: one Node for jsii and for the CDK CLI
 node_modules   the CDK CLI
 <cache>/runtime/<fingerprint>   the Python of the embedded cloud's nodes, made by payload.runtime as on a real node
@@ -125,7 +125,7 @@ def install_horovod(log: Log, uv: Path, cache: Path) -> None:
 
 
 def install_custom_op(log: Log, cache: Path) -> None:
-    """Build TensorFlow's operation of our own or take it from the cache, and install it."""
+    """Build our custom TensorFlow op or take it from the cache, and install it."""
     log.run([str(PYTHON), "-m", "payload.custom_op", "install", "--cache", str(cache)], ROOT)
 
 

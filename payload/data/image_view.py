@@ -1,4 +1,4 @@
-"""TensorFlow's operation of our own that takes a box of an image to a view's size, mirrored or not, in bytes."""
+"""Our custom TensorFlow op, which takes a box of an image to a view's size, mirrored or not, in bytes."""
 
 from __future__ import annotations
 

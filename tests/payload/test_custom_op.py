@@ -1,4 +1,4 @@
-"""Facts about building and keeping TensorFlow's operation of our own."""
+"""Facts about building and keeping our custom TensorFlow op."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_another_lock_file_python_or_platform_is_another_runtime() -> None:
     assert len({runtime.fingerprint for runtime in [a_runtime(), *others]}) == 6
 
 
-def test_another_operation_of_our_own_is_another_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_custom_op_is_another_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     before = a_runtime().fingerprint
     monkeypatch.setattr(module.custom_op, "identity", lambda: "changed")  # type: ignore[attr-defined]
     assert a_runtime().fingerprint != before
@@ -154,7 +154,7 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
         assert runtime.complete
         assert (runtime.directory / "lib/python3.11/site-packages" / horovod_alone.NAME).is_file()
     made = "Making a virtual environment"
-    wheel, operation = "Installing Horovod", "Building TensorFlow's operation of our own"
+    wheel, operation = "Installing Horovod", "Building our custom TensorFlow op"
     last = "Importing what was installed"
     first = ["first", made, "Downloading wheels", "Installing", "Building Horovod", operation, wheel, last]
     assert steps == [*first, "second", made, "Installing", wheel, operation, last]

@@ -1,7 +1,8 @@
-"""The operation that makes views, beside the same in NumPy's whole numbers and TensorFlow's floating-point one."""
+"""The custom op that makes views, beside the same in NumPy's whole numbers and TensorFlow's floating-point one."""
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -175,17 +176,14 @@ def test_a_library_that_does_not_load_ends_a_pipeline_by_name(tmp_path: Path, mo
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only on x86_64 are there two ways")
-def test_a_processor_without_avx2_makes_the_same(tmp_path: Path) -> None:
+def test_a_processor_without_avx2_makes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other way is compiled alone, as for another processor, and run in a process of its own."""
-    library = tmp_path / "portable.so"
     source = tmp_path / "portable.cc"
     text = custom_op.SOURCE.read_text()
     assert "#if defined(__x86_64__)" in text
     source.write_text(text.replace("#if defined(__x86_64__)", "#if 0"))
-    here = custom_op.here()
-    home = here.tensorflow_include.parent
-    command = ["c++", *custom_op.FLAGS, str(source), "-o", str(library), f"-I{here.tensorflow_include}"]
-    subprocess.run([*command, f"-L{home}", f"-l:{custom_op.FRAMEWORK}"], check=True)
+    monkeypatch.setattr(custom_op, "SOURCE", source)
+    library = custom_op.build(custom_op.here(), cache=tmp_path, search_path=os.defpath, report=lambda line: None)
     program = (
         "import sys, numpy as np; from pathlib import Path; from payload import custom_op;"
         "custom_op.installed = lambda: Path(sys.argv[1]);"
