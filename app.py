@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from aws_cdk import App
+from cdk_preflight import Preflight
 
 from stacks.cluster import ClusterStack
 from stacks.config import ClusterConfig, ConfigError
@@ -14,6 +15,7 @@ from stacks.validation import validate
 def main() -> None:
     """Read the context, compose the stack, write the templates."""
     app = App(analytics_reporting=False)
+    Preflight.apply(app)
     try:
         config = ClusterConfig.from_context(app.node.get_all_context())
         validate(config)

@@ -68,7 +68,7 @@ class Lustre(Construct):
                     description="Lustre",
                 )
             for client in props.clients:
-                client.add_ingress_rule(group, ports, "Lustre's servers")
+                client.add_ingress_rule(group, ports, "Lustre servers")
         return group
 
     def _create_file_system(self, props: LustreProps) -> fsx.CfnFileSystem:

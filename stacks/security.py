@@ -49,7 +49,7 @@ class Firewall(Construct):
 
     def _admit_ranks(self) -> None:
         ports = ec2.Port.tcp_range(*RENDEZVOUS_PORTS)
-        self.master.add_ingress_rule(self.workers, ports, "Ranks to Horovod's launcher")
+        self.master.add_ingress_rule(self.workers, ports, "Ranks to the Horovod launcher")
         self.workers.add_ingress_rule(self.workers, ec2.Port.all_traffic(), "Ranks among themselves")
         # EFA wants a rule out to the group itself too: one to 0.0.0.0/0 does not count for its traffic.
         ec2.CfnSecurityGroupEgress(

@@ -22,7 +22,17 @@ def apply() -> object:
     if found != MOTO_VERSION:
         raise failures.WrongMotoError(found, MOTO_VERSION)
     if not _applied:
-        from localcloud.api import activities, addresses, autoscaling, buckets, instances, lustre, placement, policies
+        from localcloud.api import (
+            activities,
+            addresses,
+            autoscaling,
+            buckets,
+            instances,
+            lustre,
+            placement,
+            policies,
+            security_groups,
+        )
         from localcloud.api.monitoring import alarms, scaling
 
         console = instances.Console()
@@ -36,5 +46,6 @@ def apply() -> object:
         alarms.apply()
         scaling.apply()
         lustre.apply()
+        security_groups.apply()
         _applied.append(console)
     return _applied[0]

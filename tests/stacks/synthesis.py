@@ -1,4 +1,4 @@
-"""A configuration made into a template, in this process: without checks by others, or before cdk-nag."""
+"""A configuration made into a template, in this process: without checks by others, or before inspectors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from stacks.config import ClusterConfig
 from tests.stacks.template import Template
 
 PROJECT: Final = Path(__file__).parents[2]
+NAG: Final = "AwsSolutions"
+PREFLIGHT: Final = "cdk-preflight"
 
 
 @functools.cache
@@ -37,22 +39,25 @@ def synthesise(config: ClusterConfig) -> Template:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inspected:
-    """A template, and what cdk-nag's AwsSolutions found in it that is not acknowledged."""
+    """A template, and what each inspector found in it that is not acknowledged."""
 
     template: Template
-    findings: list[str]
+    findings: dict[str, list[str]]
+    """By the name of the inspector: `NAG` and `PREFLIGHT`."""
 
 
 def inspect(config: ClusterConfig) -> Inspected:
-    """Synthesise a configuration once, under cdk-nag."""
+    """Synthesise a configuration once, under cdk-nag and under the rules that AWS refuses templates by."""
     os.environ["CDK_VALIDATION"] = "false"
     from aws_cdk import App, Validations
     from cdk_nag import AwsSolutionsChecks
+    from cdk_preflight import Preflight
 
     from stacks.cluster import ClusterStack
 
     with tempfile.TemporaryDirectory() as outdir:
         app = App(analytics_reporting=False, context=flags(), outdir=outdir)
+        Preflight.apply(app)
         ClusterStack(app, config)
         Validations.of(app).add_plugins(AwsSolutionsChecks(app))
         try:
@@ -62,10 +67,8 @@ def inspect(config: ClusterConfig) -> Inspected:
                 raise
         report = json.loads(Path(outdir, "validation-report.json").read_text(encoding="utf-8"))
         document = json.loads(Path(outdir, f"{config.stack_name}.template.json").read_text(encoding="utf-8"))
-    found = [
-        f"{violation['ruleName']}: {violation['description']}"
-        for plugin in report["pluginReports"]
-        if plugin["pluginName"] == "AwsSolutions"
-        for violation in plugin["violations"]
-    ]
-    return Inspected(template=Template(document), findings=found)
+    findings: dict[str, list[str]] = {NAG: [], PREFLIGHT: []}
+    for plugin in report["pluginReports"]:
+        found = [f"{violation['ruleName']}: {violation['description']}" for violation in plugin["violations"]]
+        findings.setdefault(plugin["pluginName"], []).extend(found)
+    return Inspected(template=Template(document), findings=findings)

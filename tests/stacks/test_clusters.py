@@ -13,7 +13,7 @@ from stacks.validation import check
 from tests.stacks import snapshots
 from tests.stacks.clusters import AL2023, CLUSTERS, Cluster
 from tests.stacks.invariants import broken
-from tests.stacks.synthesis import PROJECT, Inspected
+from tests.stacks.synthesis import NAG, PREFLIGHT, PROJECT, Inspected
 from tests.stacks.template import Template
 
 
@@ -60,7 +60,11 @@ def test_it_keeps_every_invariant(cluster: Cluster, template: Template) -> None:
 
 
 def test_cdk_nag_finds_nothing_that_is_not_acknowledged(found: Inspected) -> None:
-    assert found.findings == []
+    assert found.findings[NAG] == []
+
+
+def test_it_breaks_no_rule_that_aws_refuses_templates_by(found: Inspected) -> None:
+    assert found.findings[PREFLIGHT] == []
 
 
 def test_cfn_lint_finds_nothing(cluster: Cluster, template: Template) -> None:

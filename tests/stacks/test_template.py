@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 from stacks.config import ClusterConfig
 from tests.stacks.conftest import PROJECT, SSH_CIDR
+from tests.stacks.synthesis import PREFLIGHT
 from tests.stacks.template import Template
 
 # What cdk-nag finds in the default cluster, and is acknowledged where it arises, with the reason.
@@ -111,12 +112,14 @@ def test_each_acknowledgment_answers_a_real_finding(
     assert found == ACKNOWLEDGED
 
 
-def run_app(outdir: Path, **context: object) -> subprocess.CompletedProcess[str]:
-    """Run app.py as the CDK CLI does, with cdk.json's context and more."""
+def run_app(
+    outdir: Path, *, command: Sequence[str] = ("app.py",), **context: object
+) -> subprocess.CompletedProcess[str]:
+    """Run app.py, or another command of Python, as the CDK CLI does, with cdk.json's context and more."""
     flags = json.loads((PROJECT / "cdk.json").read_text(encoding="utf-8"))["context"]
     environment = {key: value for key, value in os.environ.items() if key != "CDK_VALIDATION"}
     return subprocess.run(
-        [sys.executable, "app.py"],
+        [sys.executable, *command],
         cwd=PROJECT,
         env={**environment, "CDK_CONTEXT_JSON": json.dumps({**flags, **context}), "CDK_OUTDIR": str(outdir)},
         capture_output=True,
@@ -131,6 +134,34 @@ def test_app_writes_a_template_that_passes_the_cdks_own_rules(tmp_path: Path) ->
     assert result.returncode == 0, result.stderr
     document = json.loads((tmp_path / "deepcdk.template.json").read_text(encoding="utf-8"))
     assert document["Resources"]["WorkerGroup"]["Properties"]["DesiredCapacity"] == "3"
+
+
+# What stood in the firewall once, and EC2 would have refused at the first deployment.
+SPOILT = "Ranks to Horovod's launcher"
+SPOIL = f"""
+from aws_cdk import aws_ec2 as ec2
+import app
+from stacks.security import Firewall
+
+admit = Firewall._admit_ranks
+
+def spoilt(self):
+    admit(self)
+    self.master.add_ingress_rule(self.workers, ec2.Port.udp(9), {SPOILT!r})
+
+Firewall._admit_ranks = spoilt
+app.main()
+"""
+
+
+def test_app_refuses_what_aws_would_refuse_and_names_the_resource(tmp_path: Path) -> None:
+    result = run_app(tmp_path, command=("-c", SPOIL), ssh_cidr=SSH_CIDR)
+    assert result.returncode != 0
+    assert f"ERROR Security group rule description '{SPOILT}' is rejected" in result.stderr
+    assert "Firewall/Master" in result.stderr
+    (report,) = json.loads((tmp_path / "validation-report.json").read_text(encoding="utf-8"))["pluginReports"]
+    assert (report["pluginName"], report["conclusion"]) == (PREFLIGHT, "failure")
+    assert [violation["ruleName"] for violation in report["violations"]] == ["pf-ec2-sg-rule-description"]
 
 
 def test_a_wrong_configuration_ends_in_one_line_and_a_failure(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from localcloud.api.formation.errors import ResourceError
 from localcloud.api.formation.kinds import DESCRIPTION, Kind, Made, Place, Properties, retag, unless_gone
 
@@ -43,7 +45,11 @@ def _create_group(place: Place, properties: Properties) -> Made:
         # A group is born open to the outside; rules of its own take the place of that one.
         everything = permission({"IpProtocol": "-1", "CidrIp": "0.0.0.0/0"})
         ec2.revoke_security_group_egress(GroupId=group_id, IpPermissions=[everything])
-    _authorize(ec2, group_id, properties.get("SecurityGroupIngress") or [], egress)
+    try:
+        _authorize(ec2, group_id, properties.get("SecurityGroupIngress") or [], egress)
+    except (ClientError, ResourceError):
+        ec2.delete_security_group(GroupId=group_id)  # no resource owns it yet, so no roll-back would find it
+        raise
     return Made(physical_id=group_id, attributes={"GroupId": group_id, "VpcId": properties["VpcId"]})
 
 
