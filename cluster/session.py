@@ -18,7 +18,7 @@ from cluster.price import Prices, cache_file, total_per_hour
 from cluster.prose import fitted
 from cluster.push import Pushed, Tree, control_tree, look, push
 from payload.launch import Node
-from stacks.config import NOWHERE, ClusterConfig, ConfigError
+from stacks.config import ClusterConfig, ConfigError
 
 if TYPE_CHECKING:
     from cluster.supervisor import Supervisor
@@ -35,24 +35,25 @@ def parse_overrides(given: Iterable[str]) -> dict[str, str]:
     return overrides
 
 
-def read_config(project: Path, overrides: dict[str, str], *, deploying: bool) -> tuple[ClusterConfig, dict[str, str]]:
-    """Read cdk.json with the overrides; return the configuration and the overrides that the CDK needs as well.
+def read_config(project: Path, overrides: dict[str, str], *, deploying: bool) -> ClusterConfig:
+    """Read cdk.json with the overrides.
 
-    Only a deployment needs ssh_cidr; for all else a missing one is set to an address that is nowhere. Only a
-    deployment is checked as a whole, before anything is done for it. Raises ConfigError.
+    Only a deployment is checked as a whole, before anything is done for it, and it alone needs a way to the master: no
+    other task could use a cluster without one. Raises ConfigError.
     """
-    try:
-        config = ClusterConfig.from_file(project / "cdk.json", overrides)
-        if deploying:
-            from stacks.validation import validate  # What only a deployment needs, no other task pays for.
+    config = ClusterConfig.from_file(project / "cdk.json", overrides)
+    if deploying:
+        from stacks.validation import validate  # What only a deployment needs, no other task pays for.
 
-            validate(config)
-        return config, overrides
-    except ConfigError as error:
-        if not deploying and error.key == "ssh_cidr" and error.value is None:
-            completed = {**overrides, "ssh_cidr": NOWHERE}
-            return ClusterConfig.from_file(project / "cdk.json", completed), completed
-        raise
+        validate(config)
+        if not config.is_reachable:
+            raise ConfigError(
+                "ssh_cidr",
+                None,
+                "missing; set the network from which you connect in cdk.json, or give it for once with "
+                "--set ssh_cidr=ADDRESS/32; without any open port: --set ssh_access=session-manager",
+            )
+    return config
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -77,7 +78,8 @@ class Session:
 
     def __init__(self, project: Path, overrides: Iterable[str], *, key: str = "", deploying: bool = False) -> None:
         self.project, self.key = project, key
-        self.config, self.overrides = read_config(project, parse_overrides(overrides), deploying=deploying)
+        self.overrides = parse_overrides(overrides)
+        self.config = read_config(project, self.overrides, deploying=deploying)
         self.aws = Aws()
         self.prices = Prices(self.aws, cache_file(Path.home()))
         self._there: frozenset[str] = frozenset()

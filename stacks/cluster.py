@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aws_cdk import Aws, CfnOutput, Duration, Stack
+from aws_cdk import Annotations, Aws, CfnOutput, Duration, Stack
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
@@ -25,6 +25,7 @@ from stacks.observability import Observability, ObservabilityProps, Telemetry, T
 from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
 from stacks.sessions import admit_sessions
 from stacks.storage import Storage, StorageProps
+from stacks.validation import cautions
 
 # Logical ids of the groups, to which the nodes' user data addresses its signals.
 MASTER_GROUP: Final = "MasterGroup"
@@ -102,6 +103,8 @@ class ClusterStack(Stack):
         self.guard = Guard(self, "Bounds", GuardProps(config=config, workers=self.workers.group))
         mark(self, config)
         self._emit_outputs()
+        for caution in cautions(config):
+            Annotations.of(self).add_warning_v2(f"deepcdk:{caution.key}", str(caution))
 
     def _create_lustre(self) -> Lustre | None:
         if not self.config.fsx_capacity_gib:

@@ -41,9 +41,6 @@ ROLE_TAG: Final = "deepcdk:role"
 MASTER: Final = "master"
 WORKER: Final = "worker"
 
-# A stand-in for ssh_cidr where nothing is deployed: the address of no other machine.
-NOWHERE: Final = "127.0.0.1/32"
-
 
 class Output:
     """Keys of the stack's outputs: all that the tasks need to know of a deployed cluster."""

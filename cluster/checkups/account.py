@@ -10,8 +10,7 @@ from cluster import cdk, inventory, keypair
 from cluster.aws import aws_errors
 from cluster.checkups.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject
 from cluster.errors import AwsError, DeepcdkError
-from stacks.config import NOWHERE
-from stacks.validation import check
+from stacks.validation import cautions, check
 
 _WHOLE = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
 
@@ -20,13 +19,12 @@ def configuration(subject: Subject) -> Iterator[Finding]:
     """Check the configuration as a whole, as `fab up` does, without AWS."""
     name = "configuration"
     config = subject.config
-    problems = [(f"{each.key} = {each.value!r}: {each.rule}", each.remedy) for each in check(config)]
-    if config.ssh_cidr == (NOWHERE,):
-        problems.append(("ssh_cidr is missing", "set your own address as a /32 in cdk.json, or give --set ssh_cidr="))
-    for what, remedy in problems:
-        yield Finding(check=name, state=FAIL, what=what, remedy=remedy)
-    if not problems:
-        yield Finding(check=name, state=OK, what="keeps every rule that needs no AWS")
+    found = [Finding(check=name, state=FAIL, what=each.what, remedy=each.remedy) for each in check(config)]
+    for each in cautions(config):
+        # A cluster that nothing reaches may be synthesised, but `fab up` does not deploy it.
+        state = WARN if config.is_reachable or each.key != "ssh_cidr" else FAIL
+        found.append(Finding(check=name, state=state, what=each.what, remedy=each.remedy))
+    yield from found or [Finding(check=name, state=OK, what="keeps every rule that needs no AWS")]
 
 
 def programs(subject: Subject) -> Iterator[Finding]:

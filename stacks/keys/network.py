@@ -32,7 +32,8 @@ class NetworkKeys:
     ssh_access: str = SSH_PORT_OPEN
     """The way in: `port`, SSH to the master's public address; or `session-manager`, where nothing is open at all."""
     ssh_cidr: tuple[str, ...] = ()
-    """IPv4 networks from which SSH to the master is allowed; no default, because every guess is too wide."""
+    """IPv4 networks from which SSH to the master is allowed. Empty by default, because every guess is too wide: the
+    port is then open to no network, and `fab up` asks for one."""
     ssh_prefix_lists: tuple[str, ...] = ()
     """Managed prefix lists (pl-...) from which SSH to the master is allowed, beside `ssh_cidr` or in its place."""
     ssh_from_anywhere: bool = False
@@ -55,7 +56,7 @@ class NetworkKeys:
     """Subnets of `vpc_id` for the workers, one for each zone, with a way out of their own."""
 
     def check_network(self) -> None:
-        """Raise ConfigError for the first value that is wrong by itself; that SSH comes from nowhere is said last."""
+        """Raise ConfigError for the first value that is wrong by itself."""
         one_of(self, "ssh_access", SSH_PORT_OPEN, SESSION_MANAGER)
         one_of(self, "nat_gateways", ONE_NAT_GATEWAY, ONE_NAT_GATEWAY_PER_ZONE)
         for name in self.vpc_endpoints:
@@ -77,13 +78,6 @@ class NetworkKeys:
             self._check_source(network("ssh_cidr", source))
         for key in ("ssh_cidr", "ssh_prefix_lists", "vpc_endpoints", "public_subnet_ids", "private_subnet_ids"):
             _check_once(key, getattr(self, key))
-        if self.opens_ssh_port and not self.ssh_cidr and not self.ssh_prefix_lists:
-            raise ConfigError(
-                "ssh_cidr",
-                None,
-                "missing; set the network from which you connect in cdk.json, or give it for once: "
-                "`cdk deploy -c ssh_cidr=ADDRESS/32`, `fab up --set ssh_cidr=ADDRESS/32`",
-            )
 
     def _check_vpc_cidr(self) -> None:
         vpc = network("vpc_cidr", self.vpc_cidr)
@@ -112,6 +106,11 @@ class NetworkKeys:
     def opens_ssh_port(self) -> bool:
         """Tell whether the master is reached at a port; otherwise Session Manager alone leads to it."""
         return self.ssh_access == SSH_PORT_OPEN
+
+    @property
+    def is_reachable(self) -> bool:
+        """Return whether there is a way to the master: Session Manager, or SSH from at least one network."""
+        return not self.opens_ssh_port or bool(self.ssh_cidr or self.ssh_prefix_lists)
 
     @property
     def public_prefix(self) -> int:

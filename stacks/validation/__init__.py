@@ -1,7 +1,7 @@
 """Rules that bind several values, or a value to the table of instance types: checked at synth, before any spend.
 
 A value that is wrong by itself fails where ClusterConfig is built. Here every problem is listed, so that one run tells
-them all. No AWS is asked.
+them all, and every caution: what may be deployed, and would surprise its owner. No AWS is asked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from stacks.config import ClusterConfig
 from stacks.validation import compute, guard, images, market, network, observability, storage
 from stacks.validation.problem import InvalidClusterError, Problem
 
-__all__ = ["InvalidClusterError", "Problem", "check", "validate"]
+__all__ = ["InvalidClusterError", "Problem", "cautions", "check", "validate"]
 
 
 def validate(config: ClusterConfig) -> None:
@@ -26,3 +26,8 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
     """Yield every rule that the configuration breaks."""
     for area in (compute, market, images, network, storage, guard, observability):
         yield from area.check(config)
+
+
+def cautions(config: ClusterConfig) -> Iterator[Problem]:
+    """Yield what the configuration may have, and its owner should know before a deployment."""
+    yield from network.cautions(config)

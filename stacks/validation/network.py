@@ -16,6 +16,18 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
     yield from _sources(config)
 
 
+def cautions(config: ClusterConfig) -> Iterator[Problem]:
+    """Yield a caution where nothing leads to the master."""
+    if not config.is_reachable:
+        yield Problem(
+            key="ssh_cidr",
+            value=config.ssh_cidr,
+            rule="empty, as ssh_prefix_lists is: the SSH port is open to no network, and no task reaches the master",
+            remedy="set ssh_cidr to the network from which you connect, such as your own address as a /32, "
+            f"or ssh_access = {SESSION_MANAGER}",
+        )
+
+
 def _own(config: ClusterConfig) -> Iterator[Problem]:
     """Check a VPC that is yet to be made."""
     for key in ("public_subnet_ids", "private_subnet_ids"):

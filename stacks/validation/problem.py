@@ -9,16 +9,21 @@ from stacks.keys.rules import ConfigError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One rule that the configuration breaks."""
+    """One rule that the configuration breaks, or one caution."""
 
     key: str
     value: object
     rule: str
     remedy: str
 
+    @property
+    def what(self) -> str:
+        """Return key, value and rule in one line."""
+        return f"{self.key} = {self.value!r}: {self.rule}"
+
     def __str__(self) -> str:
         """Return two lines: what is wrong, and what to do."""
-        return f"cluster.{self.key} = {self.value!r}: {self.rule}\n    do: {self.remedy}"
+        return f"cluster.{self.what}\n    do: {self.remedy}"
 
 
 class InvalidClusterError(ConfigError):

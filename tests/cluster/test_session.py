@@ -64,13 +64,21 @@ def test_a_clusters_name_is_plain_enough_for_every_place_that_it_stands_in_or_it
     assert Files.below(Path("/home/me/.ssh"), stack).config.parent == Path("/home/me/.ssh/deepcdk")
 
 
-def test_only_a_deployment_needs_ssh_cidr(project: Path) -> None:
-    config, overrides = read_config(project, {"workers": "3"}, deploying=False)
-    assert (config.workers, overrides["ssh_cidr"]) == (3, "127.0.0.1/32")
-    with pytest.raises(ConfigError, match="ssh_cidr"):
+def test_only_a_deployment_needs_a_way_to_the_master(project: Path) -> None:
+    assert read_config(project, {"workers": "3"}, deploying=False).workers == 3
+    with pytest.raises(ConfigError, match=r"^cluster.ssh_cidr: missing.*--set ssh_cidr=ADDRESS/32.*session-manager"):
         read_config(project, {}, deploying=True)
     with pytest.raises(ConfigError, match="ssh_cidr"):
         read_config(project, {"ssh_cidr": "everywhere"}, deploying=False)
+    for way in ({"ssh_cidr": "198.18.0.7/32"}, {"ssh_access": "session-manager"}):
+        assert read_config(project, way, deploying=True).is_reachable
+
+
+def test_a_missing_way_does_not_hide_what_else_is_wrong(project: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cluster\.workers = 'three': must be a whole number"):
+        read_config(project, {"workers": "three"}, deploying=True)
+    with pytest.raises(ConfigError, match=r"c5\.2xlage"):
+        read_config(project, {"worker_instance_type": "c5.2xlage"}, deploying=True)
 
 
 def test_a_deployment_is_checked_as_a_whole_and_nothing_else_is(project: Path) -> None:
@@ -82,7 +90,7 @@ def test_a_deployment_is_checked_as_a_whole_and_nothing_else_is(project: Path) -
     }
     with pytest.raises(ConfigError, match=r"(?s)2 problems.*c5\.2xlage.*max_workers"):
         read_config(project, wrong, deploying=True)
-    assert read_config(project, wrong, deploying=False)[0].max_workers == 999
+    assert read_config(project, wrong, deploying=False).max_workers == 999
 
 
 def test_nobody_there_is_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:

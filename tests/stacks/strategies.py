@@ -89,8 +89,6 @@ def _network(draw: Draw, *, zones_at_most: int, workers: int) -> Values:
     address = st.builds("198.18.{}.{}/32".format, st.integers(0, 255), st.integers(0, 255))
     sources = draw(_some(st.one_of(address, st.sampled_from(["198.19.0.0/16", "11.0.0.0/8"])), 0, 3)) if opens else ()
     lists = draw(_some(_id("pl"), 0, 2)) if opens else ()
-    if opens and not sources and not lists:
-        sources = (draw(address),)
     return {
         "ssh_access": "port" if opens else "session-manager",
         "ssh_cidr": (*sources, "0.0.0.0/0") if anywhere else sources,

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stacks.config import ClusterConfig, ConfigError
+from stacks.validation import cautions
 
 SSH_CIDR = ("198.18.0.7/32",)
 FIELDS = [field.name for field in dataclasses.fields(ClusterConfig)]
@@ -35,8 +36,7 @@ def test_any_text_builds_or_is_refused_under_its_own_key(key: str, value: str) -
         config = build(**{key: value})
     except ConfigError as error:
         meant = int(value) if value.strip("-").isdecimal() and value.isascii() else value
-        missing = error.key == "ssh_cidr" and error.value is None and not "".join(value.split(",")).strip()
-        assert error.value in (value, meant, *words_of(value)) or error.key != key or missing
+        assert error.value in (value, meant, *words_of(value)) or error.key != key
         assert isinstance(error, ValueError)
         assert error.key in str(error)
         assert error.key in {key, "workers", "max_workers"}  # a bound may be named by its other end
@@ -105,10 +105,19 @@ def test_a_slip_of_the_pen_is_answered_with_what_was_meant(typed: str, meant: st
         build(**{typed: "x"})
 
 
-def test_a_missing_ssh_cidr_is_asked_for() -> None:
-    with pytest.raises(ConfigError, match="-c ssh_cidr=ADDRESS/32") as caught:
-        ClusterConfig.from_context({"cluster": {}})
-    assert caught.value.key == "ssh_cidr"
+@pytest.mark.parametrize(
+    ("values", "reachable"),
+    [
+        ({}, False),
+        ({"ssh_cidr": "198.18.0.7/32"}, True),
+        ({"ssh_prefix_lists": "pl-0123456789abcdef0"}, True),
+        ({"ssh_access": "session-manager"}, True),
+    ],
+)
+def test_a_master_is_reached_from_a_network_or_through_session_manager(values: dict[str, str], reachable: bool) -> None:
+    config = ClusterConfig.from_context({"cluster": values})
+    assert config.is_reachable is reachable
+    assert [caution.key for caution in cautions(config)] == ([] if reachable else ["ssh_cidr"])
 
 
 def test_the_whole_internet_must_be_said_twice() -> None:
@@ -118,9 +127,7 @@ def test_the_whole_internet_must_be_said_twice() -> None:
     assert build(ssh_cidr="0.0.0.0/0", ssh_from_anywhere="true").ssh_from_anywhere
 
 
-@pytest.mark.parametrize(
-    "value", ["198.18.0.7", "198.18.0.0/255.255.0.0", "198.18.0.7/24", "::/0", "198.18.0.0/33", ""]
-)
+@pytest.mark.parametrize("value", ["198.18.0.7", "198.18.0.0/255.255.0.0", "198.18.0.7/24", "::/0", "198.18.0.0/33"])
 def test_networks_are_written_as_cloudformation_wants_them(value: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build(ssh_cidr=value)
@@ -218,15 +225,6 @@ def test_a_network_wider_than_any_organisation_must_be_said_twice(cidr: str, sha
     with pytest.raises(ConfigError, match=f"opens the master to {share}.*ssh_from_anywhere"):
         build(ssh_cidr=cidr)
     assert build(ssh_cidr=cidr, ssh_from_anywhere=True).ssh_cidr == (cidr,)
-
-
-def test_a_missing_ssh_cidr_does_not_hide_what_else_is_wrong() -> None:
-    with pytest.raises(ConfigError, match=r"cluster\.workers = 'three': must be a whole number"):
-        ClusterConfig.from_context({"cluster": {"workers": "three"}})
-    with pytest.raises(ConfigError, match=r"cluster\.workers = 99"):
-        ClusterConfig.from_context({"cluster": {"workers": 99}})
-    with pytest.raises(ConfigError, match=r"^cluster.ssh_cidr: missing.*fab up --set ssh_cidr=ADDRESS/32"):
-        ClusterConfig.from_context({"cluster": {}})
 
 
 def test_an_address_with_host_bits_is_shown_the_network_that_is_meant() -> None:

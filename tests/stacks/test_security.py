@@ -46,6 +46,13 @@ def test_ssh_from_prefix_lists_comes_from_these_alone(synthesise: Callable[..., 
     assert not any("/" in rule[0] for rule in admitted)
 
 
+def test_without_a_source_ssh_is_open_to_no_network(synthesise: Callable[..., Template], template: Template) -> None:
+    closed = synthesise(ssh_cidr=())
+    assert not any("/" in rule[2] or rule[2].startswith("pl-") for rule in closed.rules() if rule[0] == "in")
+    # A group's description cannot be changed without a new group, so one that gets its source later keeps it.
+    assert closed.group_behind("SSH from ssh_cidr") == template.group_behind("SSH from ssh_cidr")
+
+
 def test_with_session_manager_nothing_is_admitted_from_any_network(synthesise: Callable[..., Template]) -> None:
     template = synthesise(ssh_access="session-manager", ssh_cidr=())
     assert not any("/" in rule[2] or rule[2].startswith("pl-") for rule in template.rules() if rule[0] == "in")

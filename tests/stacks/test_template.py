@@ -164,6 +164,16 @@ def test_app_refuses_what_aws_would_refuse_and_names_the_resource(tmp_path: Path
     assert [violation["ruleName"] for violation in report["violations"]] == ["pf-ec2-sg-rule-description"]
 
 
+def test_app_works_in_a_fresh_clone_and_warns_that_no_network_reaches_the_master(tmp_path: Path) -> None:
+    result = run_app(tmp_path)
+    assert result.returncode == 0, result.stderr
+    document = json.loads((tmp_path / "deepcdk.template.json").read_text(encoding="utf-8"))
+    assert not any(rule[0] == "in" and "/" in rule[2] for rule in Template(document).rules())
+    metadata = json.loads((tmp_path / "deepcdk.metadata.json").read_text(encoding="utf-8"))
+    (warning,) = [each["data"] for each in metadata["/deepcdk"] if each["type"] == "aws:cdk:warning"]
+    assert warning.startswith("cluster.ssh_cidr = (): empty")
+
+
 def test_a_wrong_configuration_ends_in_one_line_and_a_failure(tmp_path: Path) -> None:
     result = run_app(tmp_path, ssh_cidr=SSH_CIDR, worker="3")
     said = [line for line in result.stderr.splitlines() if not line.startswith("b'!!")]  # jsii's word on old Node

@@ -20,7 +20,6 @@ from cluster.checkups.account import (
     stack,
 )
 from cluster.checkups.finding import FAIL, OK, UNKNOWN, WARN, Finding
-from stacks.config import NOWHERE
 from tests.cluster.checkups.conftest import Examined
 
 
@@ -36,8 +35,10 @@ def test_every_rule_of_the_configuration_is_a_line_of_its_own(subject: Examined)
 
 
 def test_a_missing_source_of_ssh_is_told(subject: Examined) -> None:
-    (found,) = configuration(subject(ssh_cidr=(NOWHERE,)))
-    assert (found.state, found.what) == (FAIL, "ssh_cidr is missing")
+    (found,) = configuration(subject(ssh_cidr=()))
+    assert found.state == FAIL
+    assert found.what.startswith("ssh_cidr = (): empty")
+    assert "session-manager" in found.remedy
 
 
 def test_the_account_is_named(subject: Examined) -> None:

@@ -1,0 +1,36 @@
+"""The CDK's own commands beside the tasks, with cdk.json as a fresh clone has it: no network from which to connect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import EmbeddedCloud
+
+WARNING = "the SSH port is open to no network"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("ls", "deepcdk"), ("synth", WARNING), ("diff", "SSH from ssh_cidr")],
+    ids=["ls", "synth", "diff"],
+)
+def test_a_command_of_the_cdk_needs_no_ssh_cidr(
+    cluster: EmbeddedCloud, tmp_path: Path, command: str, said: str
+) -> None:
+    done = cluster.laptop("cdk", command, "--output", str(tmp_path))
+    assert said in done.stdout + done.stderr
+
+
+def test_a_deployment_asks_for_a_way_to_the_master_and_changes_nothing(cluster: EmbeddedCloud) -> None:
+    def updated() -> object:
+        (stack,) = cluster.ask("cloudformation", "describe_stacks", StackName="deepcdk")["Stacks"]
+        return stack.get("LastUpdatedTime"), stack["StackStatus"]
+
+    before = updated()
+    done = cluster.laptop("fab", "up", "--yes", check=False)
+    assert done.returncode == 1
+    assert "ssh_cidr: missing" in done.stderr
+    assert "--set ssh_access=session-manager" in done.stderr
+    assert updated() == before
