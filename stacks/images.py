@@ -22,6 +22,15 @@ OLDER_THAN_OPEN_DRIVER: Final = frozenset({"K80", "M60", "V100"})
 
 # EC2's names of architectures, by the words that image publishers use.
 _ARCHITECTURES: Final = {"x86_64": "x86_64", "amd64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
+# The Python from 3.11 to 3.13 that the boot finds on an image or else installs (stacks/scripts/node.sh), by what the
+# parameter's name tells. AL2023's own python3 is 3.9 for life, so the boot installs 3.12, which AWS's Deep Learning
+# Base image has (DLAMI release notes, python_location); the others are the distributions' own python3.
+_PYTHONS: Final = (
+    (re.compile(r"/al2023-|amazon-linux-2023"), "3.12"),
+    (re.compile(r"ubuntu.*(24\.04|noble)"), "3.12"),
+    (re.compile(r"/debian/.*(/12/|bookworm)"), "3.11"),
+    (re.compile(r"/debian/.*(/13/|trixie)"), "3.13"),
+)
 # Publishers of plain images, none of which has an NVIDIA driver.
 _PLAIN: Final = ("/aws/service/ami-amazon-linux-latest/", "/aws/service/canonical/", "/aws/service/debian/")
 
@@ -67,6 +76,11 @@ def architecture(parameter: str) -> str:
     """Return the architecture that an image parameter's name tells (`x86_64`, `arm64`); empty if it tells none."""
     told = {_ARCHITECTURES[word] for word in re.findall(r"x86_64|amd64|arm64|aarch64", parameter)}
     return told.pop() if len(told) == 1 else ""
+
+
+def python(parameter: str) -> str:
+    """Return the Python that nodes of an image run on (`3.12`), as its parameter's name tells; empty if it does not."""
+    return next((version for named, version in _PYTHONS if named.search(parameter)), "")
 
 
 def lacks_gpu_driver(parameter: str) -> bool:

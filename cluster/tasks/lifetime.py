@@ -49,7 +49,11 @@ def up(
 
     Example: fab up --set ssh_cidr=198.51.100.7/32 --set workers=4
     """
+    from stacks.validation import cautions  # It reads the table of instance types, which `fab --list` has no use for.
+
     session = Session(PROJECT, set_, key=key, deploying=True)
+    for caution in cautions(session.config):
+        remark(f"warning: {caution}")
     if plan:
         _show_plan(session, as_json=json)
         return
