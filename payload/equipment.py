@@ -9,7 +9,6 @@ run waits for the slowest.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -21,12 +20,12 @@ from typing import Final
 
 from payload.launch import NODE_PYTHON, Launch, Node
 from payload.layer import Layer, LayerMaker
+from payload.node_facts import DEVICES, count_gpu_devices
 from payload.preflight import facts_command
 from payload.rank import this_host
 from payload.reaper import reap
 from payload.vault import TAKEN
 
-DEVICES: Final = Path("/dev")
 CLEARING_S: Final = 10.0
 """How long what a crash left of another run may take to go."""
 
@@ -76,15 +75,10 @@ def check_slots(host: Node, *, gpus: int, cores: int) -> None:
         raise EquipmentError(f"{host.slots} ranks are asked of {host.name}, which has {have} {what}")
 
 
-def count_gpus(devices: Path) -> int:
-    """Return the number of NVIDIA's device files."""
-    return len([path for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia[0-9]+", path.name)])
-
-
 def equip(launch: Launch, runtime: Path) -> Path:
     """Return the ranks' Python, having made the layer that they need. Raises EquipmentError or LayerError."""
     if launch.ranks_per_node and (host := this_host(launch)) is not None:
-        check_slots(host, gpus=count_gpus(DEVICES), cores=len(os.sched_getaffinity(0)))
+        check_slots(host, gpus=count_gpu_devices(DEVICES), cores=len(os.sched_getaffinity(0)))
     layer = layer_of(launch, runtime, Path.home())
     maker = LayerMaker(layer=layer, report=lambda line: print(line, file=sys.stderr, flush=True)) if layer else None
     return maker.ensure() if maker else runtime

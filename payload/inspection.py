@@ -43,7 +43,7 @@ class Inspection:
         self.tell("pre-flight: looking at the nodes")
         answers = preflight.told_in(heard)
         absent = [host for host in launch.hosts if host.name not in answers]
-        answers |= self.crew.everywhere(absent, preflight.facts_command(python, launch), 60.0)
+        answers |= self.crew.everywhere(absent, preflight.facts_command(python, launch), preflight.FACTS_TIMEOUT_S)
         if self.gives_up():
             return
         report, facts = preflight.judge(launch, answers, hashlib.sha256(self.directory.spec.read_bytes()).hexdigest())

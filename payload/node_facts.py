@@ -5,7 +5,8 @@
 BEGAN is when the command that ends with this began, by the same clock.
 
 Nothing heavy is imported: the facts of a node take a fraction of a second. Facts of programs are parsed from what they
-print: `nvidia-smi` and libfabric's `fi_info`, each only where it is installed.
+print: `nvidia-smi` and libfabric's `fi_info`, each only where it is installed. On a node with GPUs TensorFlow itself is
+asked how many it sees, in a process of its own, which takes some seconds.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +47,13 @@ GPU_QUERY: Final = (
 )
 EFA_PROGRAMS: Final = ("fi_info", "/opt/amazon/efa/bin/fi_info")
 TIMEOUT_S: Final = 20.0
+DEVICES: Final = Path("/dev")
+FRAMEWORK_TIMEOUT_S: Final = 120.0
+"""The first import of TensorFlow after a boot reads 2 GB from the node's volume."""
+VISIBLE: Final = "deepcdk-visible-gpus "
+COUNT_VISIBLE_GPUS: Final = (
+    f"import tensorflow as tf; print({VISIBLE!r} + str(len(tf.config.list_physical_devices('GPU'))))"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,6 +88,12 @@ class NodeFacts:
     """Last line of an `nvidia-smi` that failed."""
     efa_domains: tuple[str, ...] | None = None
     """EFA devices that libfabric offers; None where libfabric is not installed."""
+    gpu_devices: int = 0
+    """NVIDIA's device files, which are there without `nvidia-smi` too."""
+    visible_gpus: int | None = None
+    """GPUs that TensorFlow sees in the ranks' Python; None where it was not asked, or did not answer."""
+    framework_trouble: str = ""
+    """Last line of a TensorFlow that did not answer."""
     began: float | None = None
     """When the node took up the question, by its clock; None: no sooner than `time`."""
 
@@ -141,11 +157,14 @@ def versions() -> tuple[tuple[str, str], ...]:
 def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
     """Gather this node's facts. Which of the run's nodes it is, it tells by its address."""
     gpus, trouble = _gpus()
-    spec, addresses = "", set()
+    devices = count_gpu_devices(DEVICES)
+    spec, addresses, variables = "", set(), dict[str, str]()
     with contextlib.suppress(OSError, LaunchError):
         content = (run_directory / "spec.json").read_bytes()
         spec = hashlib.sha256(content).hexdigest()
-        addresses = {host.address for host in Launch.from_json(content.decode()).hosts}
+        launch = Launch.from_json(content.decode())
+        addresses, variables = {host.address for host in launch.hosts}, dict(launch.environment)
+    visible, framework_trouble = visible_gpus(variables) if gpus or devices else (None, "")
     carriers = [name for _, name in socket.if_nameindex() if read_address(name) in addresses]
     return NodeFacts(
         time=time.time(),
@@ -158,8 +177,33 @@ def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
         gpus=gpus,
         gpu_trouble=trouble,
         efa_domains=_efa(),
+        gpu_devices=devices,
+        visible_gpus=visible,
+        framework_trouble=framework_trouble,
         began=began,
     )
+
+
+def count_gpu_devices(devices: Path) -> int:
+    """Return the number of NVIDIA's device files."""
+    return len([path for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia[0-9]+", path.name)])
+
+
+def parse_visible_gpus(output: str) -> int:
+    """Parse what COUNT_VISIBLE_GPUS printed, among TensorFlow's own lines. Raises ValueError where it is not there."""
+    counts = [line.removeprefix(VISIBLE) for line in output.splitlines() if line.startswith(VISIBLE)]
+    if len(counts) != 1:
+        raise ValueError((output.strip().splitlines() or ["no output"])[-1])
+    return int(counts[0])
+
+
+def visible_gpus(variables: Mapping[str, str]) -> tuple[int | None, str]:
+    """Ask TensorFlow in this Python, with the ranks' `variables`, how many GPUs it sees; return that, and trouble."""
+    status, output = _run((sys.executable, "-c", COUNT_VISIBLE_GPUS), FRAMEWORK_TIMEOUT_S, variables)
+    try:
+        return parse_visible_gpus(output), ""
+    except ValueError as error:
+        return None, str(error) if status != 0 else f"TensorFlow ended without an answer: {error}"
 
 
 def _gpus() -> tuple[tuple[Gpu, ...], str]:
@@ -179,11 +223,20 @@ def _efa() -> tuple[str, ...] | None:
     return None if program is None else parse_efa(_run((program, "-p", "efa"))[1])
 
 
-def _run(command: Sequence[str]) -> tuple[int, str]:
+def _run(
+    command: Sequence[str], timeout_s: float = TIMEOUT_S, variables: Mapping[str, str] | None = None
+) -> tuple[int, str]:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            env={**os.environ, **(variables or {})},
+        )
     except subprocess.TimeoutExpired:
-        return 124, f"{command[0]} did not end within {TIMEOUT_S:g} s"
+        return 124, f"{command[0]} did not end within {timeout_s:g} s"
     return done.returncode, done.stdout + done.stderr
 
 

@@ -26,6 +26,13 @@ COLUMNS: Final = ("node", "ssh", "clock", "disk", "shared files", "interface", "
 COMMON_PREFIX: Final = WORKER_PREFIX.removesuffix("worker")
 OK: Final = "ok"
 PROVED: Final = "proved before"
+CPU_BUILD: Final = "tensorflow-cpu"
+WITHOUT_GPUS: Final = (
+    "train on workers without GPUs, such as c5.2xlarge: the nodes' TensorFlow is the build for CPUs, and the ranks "
+    "would compute on these alone"
+)
+FACTS_TIMEOUT_S: Final = 180.0
+"""On a node with GPUs TensorFlow is imported for its facts."""
 PROOF_TIMEOUT_S: Final = 240.0
 """A slow node's import of TensorFlow, and Horovod's own time-outs, fit in it."""
 
@@ -154,15 +161,33 @@ def _judge_node(
     if differing:
         mine = dict(found.versions)
         add("versions", ", ".join(f"{n} {mine.get(n, 'none')}, elsewhere {common.get(n, 'none')}" for n in differing))
-    if found.gpu_trouble:
-        add("gpus", found.gpu_trouble)
-    elif found.gpus and len(found.gpus) < host.slots:
-        add("gpus", f"{len(found.gpus)} of {host.slots}")
-    elif any(gpu.uncorrected_errors for gpu in found.gpus):
-        add("gpus", f"{sum(gpu.uncorrected_errors or 0 for gpu in found.gpus)} uncorrected memory errors")
+    if trouble := _gpu_trouble(host, found):
+        add("gpus", *trouble)
     if found.efa_domains is not None and len(found.efa_domains) < efa_wanted:
         add("efa", f"{len(found.efa_domains)} of {efa_wanted} devices")
     return wrong
+
+
+def _gpu_trouble(host: Node, found: NodeFacts) -> tuple[str, str] | None:
+    """Return what is wrong with a node's GPUs, and the remedy (empty: replace the node); None where nothing is.
+
+    A driver that works is not enough: a TensorFlow that sees no GPU computes on the CPU without a word.
+    """
+    there = max(len(found.gpus), found.gpu_devices)
+    if found.gpu_trouble:
+        return found.gpu_trouble, ""
+    if not there:
+        return None
+    if there < host.slots:
+        return f"{there} of {host.slots}", ""
+    if errors := sum(gpu.uncorrected_errors or 0 for gpu in found.gpus):
+        return f"{errors} uncorrected memory errors", ""
+    if found.framework_trouble:
+        return f"TensorFlow did not say how many it sees: {found.framework_trouble}", ""
+    if (found.visible_gpus or 0) < host.slots:
+        for_cpus = CPU_BUILD in dict(found.versions)
+        return f"TensorFlow sees {found.visible_gpus or 0} of {there}", WITHOUT_GPUS if for_cpus else ""
+    return None
 
 
 def clock_skew_s(told: float, began: float, ended: float, first: float | None = None) -> float:

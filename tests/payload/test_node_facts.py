@@ -5,12 +5,25 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from payload import node_facts
 from payload.launch import Launch, parse_nodes
-from payload.node_facts import MARK, Gpu, NodeFacts, gather, main, parse_efa, parse_gpus
+from payload.node_facts import (
+    MARK,
+    Gpu,
+    NodeFacts,
+    count_gpu_devices,
+    gather,
+    main,
+    parse_efa,
+    parse_gpus,
+    parse_visible_gpus,
+    visible_gpus,
+)
 
 # As nvidia-smi writes it with the query of this module: two GPUs that count errors, one that does not.
 SMI = """\
@@ -44,6 +57,67 @@ def test_gpus_are_parsed_with_their_driver_and_their_errors() -> None:
     assert [gpu.uncorrected_errors for gpu in gpus] == [0, 2, None]
     with pytest.raises(ValueError, match="NVIDIA-SMI has failed"):
         parse_gpus("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n")
+
+
+def test_gpus_are_counted_by_their_device_files(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert count_gpu_devices(tmp_path) == 3
+
+
+# As tensorflow-cpu 2.21 writes it on a machine with a GPU's driver, both streams together.
+TENSORFLOW = """\
+2026-11-22 16:20:11.224517: I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is optimized
+deepcdk-visible-gpus 0
+"""
+
+
+def test_what_tensorflow_sees_is_found_among_its_own_lines() -> None:
+    assert parse_visible_gpus(TENSORFLOW) == 0
+    assert parse_visible_gpus(TENSORFLOW.replace("gpus 0", "gpus 8")) == 8
+    with pytest.raises(ValueError, match="No module named 'tensorflow'"):
+        parse_visible_gpus("Traceback (most recent call last):\nModuleNotFoundError: No module named 'tensorflow'\n")
+    with pytest.raises(ValueError, match="no output"):
+        parse_visible_gpus("")
+
+
+def test_a_framework_that_does_not_answer_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", "raise ImportError('libcudart.so.12')")
+    assert visible_gpus({}) == (None, "ImportError: libcudart.so.12")
+    monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", "pass")
+    assert visible_gpus({}) == (None, "TensorFlow ended without an answer: no output")
+
+
+def test_a_framework_is_asked_with_the_variables_of_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = "import os; print('deepcdk-visible-gpus ' + os.environ['CUDA_VISIBLE_DEVICES'])"
+    monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", ask)
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "3"}) == (3, "")
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have an nvidia-smi in PATH that tells of two GPUs."""
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nprintf 'Tesla T4, 570.86.15, 15360 MiB, 0\\n%.0s' 1 2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("smi")
+def test_on_a_node_with_gpus_tensorflow_itself_is_asked(tmp_path: Path) -> None:
+    facts = gather(tmp_path)
+    assert len(facts.gpus) == 2
+    assert (facts.visible_gpus, facts.framework_trouble) == (0, "")
+
+
+def test_on_a_node_without_gpus_tensorflow_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", "raise ImportError")
+    monkeypatch.setattr(node_facts, "GPU_QUERY", ("no-such-nvidia-smi",))
+    monkeypatch.setattr(node_facts, "DEVICES", tmp_path)
+    facts = gather(tmp_path)
+    assert (facts.gpus, facts.visible_gpus, facts.framework_trouble) == ((), None, "")
 
 
 def test_efa_domains_are_counted_once_each() -> None:

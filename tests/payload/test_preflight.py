@@ -88,6 +88,43 @@ def test_what_is_wrong_with_one_node_is_told_of_that_node_alone(
     assert blamed(report) == (NAMES[1],)
 
 
+T4 = Gpu(name="Tesla T4", driver="570.86.15", memory="15360 MiB", uncorrected_errors=0)
+FOR_CPUS = (*WELL.versions[:1], ("tensorflow-cpu", "2.21.0"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"gpus": (T4,), "visible_gpus": 0}, "TensorFlow sees 0 of 1"),
+        ({"gpu_devices": 4, "visible_gpus": 0}, "TensorFlow sees 0 of 4"),
+        ({"gpus": (T4, T4), "gpu_devices": 2, "visible_gpus": 0}, "TensorFlow sees 0 of 2"),
+        ({"gpus": (T4,), "visible_gpus": None, "framework_trouble": "ImportError: libcudart.so.12"},
+         "TensorFlow did not say how many it sees: ImportError: libcudart.so.12"),
+        ({"gpus": (T4,), "visible_gpus": 1}, ""),
+        ({"gpus": (T4,) * 8, "visible_gpus": 1}, ""),
+        ({"visible_gpus": None}, ""),
+    ],
+)  # fmt: skip
+def test_a_node_whose_gpus_tensorflow_does_not_see_is_refused(changes: dict[str, object], what: str) -> None:
+    report = judged(**changes)
+    assert [(f.node, f.check, f.what) for f in report.findings] == ([(NAMES[1], "gpus", what)] if what else [])
+
+
+def test_as_many_gpus_must_be_seen_as_the_node_has_ranks() -> None:
+    eight = dataclasses.replace(LAUNCH, hosts=tuple(dataclasses.replace(node, slots=8) for node in NODES))
+    facts = dataclasses.replace(WELL, gpus=(T4,) * 8, visible_gpus=7)
+    report, _ = preflight.judge(eight, {name: answer(facts) for name in NAMES}, "5pec")
+    assert [(f.node, f.what) for f in report.findings] == [(name, "TensorFlow sees 7 of 8") for name in NAMES]
+
+
+def test_a_build_for_cpus_is_no_reason_to_replace_a_node() -> None:
+    facts = dataclasses.replace(WELL, gpus=(T4,), visible_gpus=0, versions=FOR_CPUS)
+    summary = preflight.judge(LAUNCH, {name: answer(facts) for name in NAMES}, "5pec")[0].summary
+    assert "do: train on workers without GPUs, such as c5.2xlarge" in summary
+    assert "fab replace" not in summary
+    assert "`fab replace worker2`" in judged(gpus=(T4,), visible_gpus=0).summary
+
+
 def test_a_bad_node_can_be_replaced_and_the_words_say_how() -> None:
     assert "`fab replace worker2`" in judged(interface="").summary
 
@@ -105,7 +142,7 @@ def test_a_node_that_does_not_answer_is_named_with_its_last_word() -> None:
 def test_fewer_gpus_than_ranks_and_fewer_efa_devices_than_elsewhere_are_told() -> None:
     gpu = Gpu(name="NVIDIA A100-SXM4-40GB", driver="570.1", memory="40960 MiB", uncorrected_errors=0)
     eight = dataclasses.replace(LAUNCH, hosts=tuple(dataclasses.replace(node, slots=8) for node in NODES))
-    full = dataclasses.replace(WELL, gpus=(gpu,) * 8, efa_domains=("rdmap0", "rdmap1"))
+    full = dataclasses.replace(WELL, gpus=(gpu,) * 8, visible_gpus=8, efa_domains=("rdmap0", "rdmap1"))
     answers = {name: answer(full) for name in NAMES}
     answers[NAMES[0]] = answer(dataclasses.replace(full, gpus=(gpu,) * 7, efa_domains=("rdmap0",)))
     report, _ = preflight.judge(eight, answers, "5pec")

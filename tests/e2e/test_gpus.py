@@ -1,0 +1,54 @@
+"""A node with GPUs that TensorFlow does not see is refused before its ranks start: they would compute on the CPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.conftest import EmbeddedCloud, eventually
+
+# What the hosts lack: a driver's nvidia-smi that answers, here as for one T4.
+SMI = "#!/bin/sh\necho 'Tesla T4, 570.86.15, 15360 MiB, 0'\n"
+PLACE = "/usr/local/bin/nvidia-smi"
+
+
+@pytest.fixture
+def made_up_gpu(cluster: EmbeddedCloud) -> Iterator[str]:
+    """Give a worker's host an nvidia-smi for one test; return the name of the node."""
+    (master,) = cluster.instances("master")
+
+    def workers() -> list[list[str]]:
+        listed = cluster.localcloud("exec", master["InstanceId"], "--", "cat", "/opt/deeplearning/nodes").stdout
+        return [line.split() for line in listed.splitlines() if line.startswith("deeplearning-worker")]
+
+    assert eventually(lambda: len(workers()) == 2)
+    name, _, instance, *_ = workers()[0]
+    cluster.localcloud("exec", instance, "--", "sh", "-c", f'printf %s "$0" >{PLACE} && chmod 755 {PLACE}', SMI)
+    yield name
+    cluster.localcloud("exec", instance, "--", "rm", PLACE)
+
+
+def test_a_run_is_refused_where_tensorflow_does_not_see_the_gpus_of_a_node(
+    cluster: EmbeddedCloud, made_up_gpu: str
+) -> None:
+    done = cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--yes", check=False)
+    assert done.returncode == 1
+    newest = max(json.loads(cluster.fab("runs", "--json").stdout), key=lambda entry: str(entry["run_id"]))
+    assert newest["state"] == "failed"
+    reason = str(newest["reason"])
+    assert f"{made_up_gpu}: TensorFlow sees 0 of 1" in reason
+    assert "train on workers without GPUs" in reason
+    assert "TensorFlow sees 0 of 1" in done.stdout + done.stderr
+    assert "epoch" not in done.stdout
+
+
+def test_workers_with_gpus_are_told_of_before_a_deployment(cluster: EmbeddedCloud) -> None:
+    words = ("--set", "worker_instance_type=p5.48xlarge", "--set", "worker_volume_gib=200")
+    warning = "the 8 H100 GPUs would lie idle"
+    up = cluster.fab("up", "--plan", *words, check=False)
+    assert f"warning: cluster.worker_instance_type = 'p5.48xlarge': {warning}" in " ".join(up.stderr.split())
+    doctor = json.loads(cluster.fab("doctor", "--json", *words, check=False).stdout)
+    found = [each for each in doctor["findings"] if warning in each["what"]]
+    assert [each["state"] for each in found] == ["warn"]
