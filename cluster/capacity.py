@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from cluster import inventory
 from cluster.activity import doing
 from cluster.aws import aws_errors
-from cluster.errors import NotReadyError
+from cluster.errors import DeepcdkError, NotReadyError
 from cluster.inventory import Inventory, Stack
 from cluster.numbers import parse_whole
 from payload.launch import NODES_PATH, Node, parse_nodes, workers
@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 1.0
 CONSOLE_LINES: Final = 8
+
+
+class OverMaximumError(DeepcdkError, ValueError):
+    """Report more workers than the deployed cluster takes."""
+
+    def __init__(self, wanted: int, maximum: int) -> None:
+        self.wanted, self.maximum = wanted, maximum
+        super().__init__(
+            f"{wanted} workers are wanted, and the deployed cluster takes {maximum} at most",
+            remedy=f"give {maximum} or fewer, or set max_workers to {wanted} in cdk.json and run `fab up`",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,11 +52,25 @@ def parse_nodes_argument(text: str, max_workers: int) -> int:
 
 
 def resize(aws: Aws, stack: Stack, nodes: int) -> None:
-    """Set how many workers the group is to have."""
+    """Set how many workers the group is to have. Raises OverMaximumError, or AwsError.
+
+    EC2 Auto Scaling sets a size whatever the size is, and a lower one ends instances of its own choice. Callers read
+    the size just before, after every question; what another machine sets between that reading and this is lost.
+    """
+    from botocore.exceptions import ClientError
+
     with aws_errors(f"setting {stack.worker_group} to {nodes}"):
-        aws.client("autoscaling").set_desired_capacity(
-            AutoScalingGroupName=stack.worker_group, DesiredCapacity=nodes, HonorCooldown=False
-        )
+        try:
+            aws.client("autoscaling").set_desired_capacity(
+                AutoScalingGroupName=stack.worker_group, DesiredCapacity=nodes, HonorCooldown=False
+            )
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ValidationError":
+                raise
+            maximum = inventory.refresh(aws, stack).max_workers
+            if nodes <= maximum:
+                raise
+            raise OverMaximumError(nodes, maximum) from None
 
 
 def read_nodes(master: Master) -> tuple[Node, ...]:

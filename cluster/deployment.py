@@ -38,6 +38,10 @@ class Plan:
     """Directory of the templates from which the change set was made."""
     unchanged: bool
     effects: tuple[effects.Effect, ...]
+    parsed: tuple[changes.Change, ...] = ()
+    """What the effects were told from."""
+    after: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The template after the change."""
 
     @property
     def ends_run(self) -> tuple[str, ...]:
@@ -98,13 +102,20 @@ def _read(aws: Aws, stack: str, before: Mapping[str, Any] | None, assembly: Path
     former = {} if is_new(before) else inventory.read_template(aws, stack)
     parameters = changed_parameters((before or {}).get("Parameters", ()), told.get("Parameters", ()))
     found = changes.parse(told, former, after, parameters)
-    sizes = _sizes(aws, found)
-    return Plan(
-        stack=stack,
-        assembly=assembly,
-        unchanged=False,
-        effects=tuple(effects.effect(each, after, sizes.get(each.physical_id)) for each in found),
-    )
+    plan = Plan(stack=stack, assembly=assembly, unchanged=False, effects=(), parsed=found, after=after)
+    return read_sizes(aws, plan)
+
+
+def read_sizes(aws: Aws, plan: Plan) -> Plan:
+    """Return the plan with what it does to the groups as large as they are now.
+
+    CloudFormation sets a group's size whatever the size is: where a group has grown since a plan was shown, its
+    execution ends nodes of which the plan said nothing. So it is read again after the answer; what another machine
+    sets in the seconds from then to the execution is overwritten.
+    """
+    sizes = _sizes(aws, plan.parsed)
+    told = tuple(effects.effect(each, plan.after, sizes.get(each.physical_id)) for each in plan.parsed)
+    return dataclasses.replace(plan, effects=told)
 
 
 def _template(body: Any) -> Mapping[str, Any]:

@@ -74,6 +74,16 @@ class Inventory:
     stack: Stack
     desired_workers: int
     instances: tuple[Instance, ...]
+    group_maximum: int | None = None
+    """MaxSize of the worker group, as EC2 Auto Scaling reports it; None where it does not list the group."""
+
+    @property
+    def max_workers(self) -> int:
+        """Return how many workers the deployed cluster takes: EC2 Auto Scaling refuses more than the group's MaxSize.
+
+        The stack's output is what the last deployment set; the group can have been changed since.
+        """
+        return self.stack.max_workers if self.group_maximum is None else self.group_maximum
 
     @property
     def workers(self) -> tuple[Instance, ...]:
@@ -265,9 +275,14 @@ def parse_inventory(stack: Stack, groups: list[Mapping[str, Any]], reservations:
         for found in reservation["Instances"]
         if found["InstanceId"] in members
     ]
-    desired = sum(group["DesiredCapacity"] for group in groups if group["AutoScalingGroupName"] == stack.worker_group)
+    sizes = [group for group in groups if group["AutoScalingGroupName"] == stack.worker_group]
     instances.sort(key=lambda i: (i.role != MASTER, i.launched, i.id))
-    return Inventory(stack=stack, desired_workers=desired, instances=tuple(instances))
+    return Inventory(
+        stack=stack,
+        desired_workers=sum(group["DesiredCapacity"] for group in sizes),
+        instances=tuple(instances),
+        group_maximum=sizes[0].get("MaxSize") if sizes else None,
+    )
 
 
 def words_of_boots(aws: Aws, name: str, since: datetime.datetime) -> list[str]:

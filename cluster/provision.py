@@ -6,7 +6,7 @@ import datetime
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
-from cluster import bounds, capacity, launch
+from cluster import bounds, capacity, inventory, launch
 from cluster.connection import Master
 from cluster.errors import DeepcdkError, NotReadyError
 from cluster.price import shown, total_per_hour
@@ -48,19 +48,7 @@ def provide_nodes(
     nodes = capacity.read_nodes(master)
     if len(workers(nodes)) >= wanted:
         return nodes
-    have = session.inventory.desired_workers
-    if have < wanted:
-        kind = session.inventory.workers[0].type if session.inventory.workers else session.config.worker_instance_type
-        each = session.prices.per_hour([kind], wait_s=3.0)[kind]
-        more = None if each is None else each * (wanted - have)
-        confirm(
-            f"grow the worker group from {have} to {wanted} nodes: {wanted - have} more {kind}, price {shown(more)}"
-            + (" more." if more is not None else "."),
-            yes=yes,
-        )
-        bounds.await_release(session.aws, session.stack.name, tell)
-        tell(f"growing the worker group from {have} to {wanted} nodes ({kind}, price {shown(more)})")
-        capacity.resize(session.aws, session.stack, wanted)
+    have = _grow(session, wanted, yes=yes, tell=tell)
     last: list[tuple[int, int]] = []
 
     def show(progress: capacity.Progress) -> None:
@@ -83,6 +71,40 @@ def provide_nodes(
     if (came := len(workers(found))) < wanted:
         tell(capacity.shortfall(session.config.capacity_policy, came, wanted))
     return found
+
+
+def _grow(session: Session, wanted: int, *, yes: bool, tell: Callable[[str], None]) -> int:
+    """Raise the worker group to `wanted` after asking, and never lower it; return the size that it had before.
+
+    The size is read again after the answer, and once more after an alarm was waited for. Where others have raised it
+    that far meanwhile, it stays; where it has become smaller, so that more nodes would start than were agreed to, the
+    question is asked again. EC2 Auto Scaling has no compare-and-set: a size that another machine sets between the last
+    reading and the setting here, which takes some tenths of a second, is still overwritten.
+    """
+    agreed = 0
+    while True:
+        found = inventory.refresh(session.aws, session.stack)
+        have, more = found.desired_workers, wanted - found.desired_workers
+        if more <= 0:
+            if agreed:
+                tell(f"the worker group was grown to {have} nodes meanwhile; nothing is left to start")
+            return have
+        kind = found.workers[0].type if found.workers else session.config.worker_instance_type
+        each = session.prices.per_hour([kind], wait_s=3.0)[kind]
+        price = None if each is None else each * more
+        if more <= agreed:
+            tell(f"growing the worker group from {have} to {wanted} nodes ({kind}, price {shown(price)})")
+            capacity.resize(session.aws, session.stack, wanted)
+            return have
+        if agreed:
+            tell(f"the worker group was set to {have} nodes meanwhile: {more} more would start, and not {agreed}")
+        confirm(
+            f"grow the worker group from {have} to {wanted} nodes: {more} more {kind}, price {shown(price)}"
+            + (" more." if price is not None else "."),
+            yes=yes,
+        )
+        agreed = more
+        bounds.await_release(session.aws, session.stack.name, tell)
 
 
 def specify(

@@ -70,7 +70,8 @@ def scale(
 
     Raises BusyNodesError, NotReadyError, or DeepcdkError where the answer is no.
     """
-    found, names = session.inventory, {node.name for node in workers(session.nodes(master))}
+    names = {node.name for node in workers(session.nodes(master))}
+    found = stock.refresh(session.aws, session.stack)
     there = shrinking.staying(found)
     stopped = ""
     removed: tuple[shrinking.Leaver, ...] = ()
@@ -82,7 +83,8 @@ def scale(
             )
     else:
         if found.desired_workers > wanted:
-            # It wants more than it has come to have, and more than it is to have: nothing runs that would end.
+            # It wants more than it has come to have, and more than it is to have: nothing runs that would end. It was
+            # read just before: what another machine sets in the tenths of a second between is overwritten.
             capacity.resize(session.aws, session.stack, wanted)
         nodes = provide_nodes(session, master, wanted, yes=yes, tell=tell)
     now = stock.refresh(session.aws, session.stack)
@@ -108,33 +110,49 @@ def _shrink(
     force: bool,
     tell: Callable[[str], None],
 ) -> tuple[tuple[shrinking.Leaver, ...], str]:
-    """Take workers out down to `wanted`; return them, and the id of the run that was stopped for it."""
+    """Take workers out down to `wanted`; return them, and the id of the run that was stopped for it.
 
-    def chosen() -> tuple[tuple[shrinking.Leaver, ...], str]:
+    Group and runs are read again after the answer. Only what was agreed to is ended: the question is asked again where
+    others would have to go, such as nodes that another machine has started meanwhile.
+    """
+
+    def chosen() -> tuple[stock.Inventory, tuple[shrinking.Leaver, ...], str]:
+        found = stock.refresh(session.aws, session.stack)
         live = supervisor.live()
         busy = {live: tuple(map(str, supervisor.status(live)["hosts"]))} if live else {}
-        leavers = shrinking.choose(there, session.nodes(master), busy, wanted, force=force)
-        return leavers, live if {leaver.name for leaver in leavers} & set(busy.get(live, ())) else ""
+        leavers = shrinking.choose(shrinking.staying(found), session.nodes(master), busy, wanted, force=force)
+        return found, leavers, live if {leaver.name for leaver in leavers} & set(busy.get(live, ())) else ""
 
-    there = shrinking.staying(session.inventory)
-    leavers, run_id = chosen()
-    listed = ", ".join(leaver.name for leaver in leavers)
+    found, leavers, run_id = chosen()
     for line in starved(supervisor.runs(), wanted):
         tell(line)
-    kind = there[0].type
-    each = session.prices.per_hour([kind], wait_s=3.0)[kind]
-    less = f", {shown(None if each is None else each * len(leavers))} less"
-    victim = f", stopping run {run_id} first," if run_id else ""
-    confirm(f"shrink the worker group from {len(there)} to {wanted} nodes{victim} by ending {listed}{less}.", yes=yes)
-    leavers, run_now = chosen()  # A run may have begun while the question stood.
-    if run_now:
-        if run_now != run_id:
+    agreed: frozenset[str] = frozenset()
+    while not {leaver.instance_id for leaver in leavers} <= agreed:
+        there = shrinking.staying(found)
+        if agreed:
+            tell(f"the worker group has changed meanwhile: it has {len(there)} nodes")
+        kind = there[0].type
+        each = session.prices.per_hour([kind], wait_s=3.0)[kind]
+        less = f", {shown(None if each is None else each * len(leavers))} less"
+        victim = f", stopping run {run_id} first," if run_id else ""
+        listed = ", ".join(leaver.name for leaver in leavers)
+        confirm(
+            f"shrink the worker group from {len(there)} to {wanted} nodes{victim} by ending {listed}{less}.", yes=yes
+        )
+        agreed = frozenset(leaver.instance_id for leaver in leavers)
+        found, leavers, run_now = chosen()  # A run may have begun while the question stood.
+        if run_now not in ("", run_id):
             raise LiveRunError(run_now)
-        tell(f"stopping run {run_now}, with {FORCED_GRACE_S:g} s for its checkpoint")
-        supervisor.stop(run_now, FORCED_GRACE_S)
+        run_id = run_now
+    if not leavers:
+        tell(f"the worker group has come down to {len(shrinking.staying(found))} nodes meanwhile")
+        return (), ""
+    if run_id:
+        tell(f"stopping run {run_id}, with {FORCED_GRACE_S:g} s for its checkpoint")
+        supervisor.stop(run_id, FORCED_GRACE_S)
     tell(f"ending {', '.join(leaver.name for leaver in leavers)}")
-    shrinking.take_out(session.aws, session.stack, session.inventory, leavers)
-    return leavers, run_now
+    shrinking.take_out(session.aws, session.stack, found, leavers)
+    return leavers, run_id
 
 
 def starved(runs: Sequence[Mapping[str, Any]], workers_left: int) -> list[str]:

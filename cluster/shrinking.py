@@ -79,13 +79,20 @@ def choose(
 
 
 def take_out(aws: Aws, stack: Stack, found: Inventory, leavers: Sequence[Leaver]) -> None:
-    """End these workers, each with one less for the group to have, so that it starts no others in their place."""
+    """End these workers, each with one less for the group to have, so that it starts no others in their place.
+
+    `found` is what the leavers were chosen from. The group is read again: a size that another machine has set since
+    holds, and who has left since is not ended twice. Only what is set in the tenths of a second after that is lost.
+    """
     scaling = aws.client("autoscaling")
-    there = len(staying(found))
-    if found.desired_workers > there:
+    now = inventory.refresh(aws, stack)
+    there = {instance.id for instance in staying(now)}
+    if now.desired_workers == found.desired_workers > len(there):
         # What the group has not started yet it must not start now.
-        resize(aws, stack, there)
+        resize(aws, stack, len(there))
     for leaver in leavers:
+        if leaver.instance_id not in there:
+            continue
         with aws_errors(f"ending {leaver.name} ({leaver.instance_id})"):
             scaling.terminate_instance_in_auto_scaling_group(
                 InstanceId=leaver.instance_id, ShouldDecrementDesiredCapacity=True

@@ -64,17 +64,17 @@ def up(
     _provide_key_pair(session, tell, new=new)
     cdk.bootstrap_if_missing(session.aws, PROJECT, tell, aside=json)
     with deployment.planned(session.aws, PROJECT, stack, session.overrides) as planned:
+        agreed = planned
         if planned.unchanged:
             tell(f"stack {stack}: no changes")
         else:
-            report.print_table(effects.change_table(stack, planned.effects), tell if json else None)
-            _permit(session, planned, tell, new=new, force=force, yes=yes)
+            agreed = _permit(session, planned, tell, new=new, force=force, yes=yes, aside=json)
             cdk.execute(session.aws, PROJECT, stack, deployment.NAME, planned.assembly, tell, aside=json)
     found, config = inventory.find(session.aws, stack), session.config
     if json:
         prices = session.prices.per_hour([i.type for i in found.instances], 2.0)
         status = report.status_document(found, prices, datetime.datetime.now(datetime.UTC))
-        say(json_format.dumps({**planned.document(), "status": status}, indent=1))
+        say(json_format.dumps({**agreed.document(), "status": status}, indent=1))
     else:
         report.print_status(found, session.prices, wait_s=2.0)
     if config.least_workers and len(found.workers) < found.desired_workers:
@@ -124,18 +124,34 @@ def _provide_key_pair(session: Session, tell: Callable[[str], None], *, new: boo
 
 
 def _permit(
-    session: Session, plan: deployment.Plan, tell: Callable[[str], None], *, new: bool, force: bool, yes: bool
-) -> None:
-    """Ask before a change, and see to a live run that it would end."""
+    session: Session,
+    plan: deployment.Plan,
+    tell: Callable[[str], None],
+    *,
+    new: bool,
+    force: bool,
+    yes: bool,
+    aside: bool = False,
+) -> deployment.Plan:
+    """Show a change, ask, and see to a live run that it would end; return what was agreed to.
+
+    Where a group has got another size while the question stood, what the change does now is shown and asked anew.
+    """
+    report.print_table(effects.change_table(plan.stack, plan.effects), tell if aside else None)
     if new:
-        return  # It was asked for before anything was made, and there is nothing to lose.
+        return plan  # It was asked for before anything was made, and there is nothing to lose.
     doing, reasons = "the change", plan.ends_run
     run_id = liveness.allow(session, doing, reasons, force=force) if reasons else ""
     stopped = f" Run {run_id} is stopped first." if run_id else ""
     lost = " What the table says is lost cannot be brought back." if any(each.loses for each in plan.effects) else ""
     confirm(f"change stack {plan.stack}: {effects.summary(plan.effects)}.{lost}{stopped}", yes=yes)
+    now = deployment.read_sizes(session.aws, plan)
+    if now.effects != plan.effects:
+        tell("a group has got another size meanwhile; what the change does now:")
+        return _permit(session, now, tell, new=new, force=force, yes=yes, aside=aside)
     if reasons:
         liveness.end(session, liveness.allow(session, doing, reasons, force=force), tell)
+    return plan
 
 
 @task(iterable=["set_"], help={"json": JSON, "set": SET, "yes": YES, "force": FORCE, "key": KEY})

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from cluster import inventory
 from cluster.aws import Aws
-from cluster.capacity import Progress, parse_nodes_argument, read_nodes, resize, wait_ready
+from cluster.capacity import OverMaximumError, Progress, parse_nodes_argument, read_nodes, resize, wait_ready
 from cluster.connection import Completed, Master
-from cluster.errors import NotReadyError, UsageError
+from cluster.errors import AwsError, NotReadyError, UsageError
 from cluster.inventory import Stack
 
 STACK = Stack(
@@ -47,6 +48,34 @@ def workers(aws: Aws) -> list[str]:
 def test_the_group_grows_to_what_is_asked(aws: Aws, workers: list[str]) -> None:
     resize(aws, STACK, 4)
     assert len(inventory.refresh(aws, STACK).workers) == 4
+
+
+def refuse(aws: Aws, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+    """Have EC2 Auto Scaling refuse every size, as moto does not."""
+
+    def set_desired_capacity(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "ValidationError", "Message": message}}, "SetDesiredCapacity")
+
+    monkeypatch.setattr(aws.client("autoscaling"), "set_desired_capacity", set_desired_capacity)
+
+
+def test_more_than_the_groups_maximum_is_refused_with_both_numbers(
+    aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(aws, monkeypatch, "New SetDesiredCapacity value 9 is above max value 4 for the AutoScalingGroup.")
+    with pytest.raises(
+        OverMaximumError, match="9 workers are wanted, and the deployed cluster takes 4 at most"
+    ) as caught:
+        resize(aws, STACK, 9)
+    assert "max_workers to 9" in caught.value.remedy
+
+
+def test_any_other_refusal_of_a_size_is_told_in_awss_words(
+    aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(aws, monkeypatch, "AutoScalingGroup name not found - null")
+    with pytest.raises(AwsError, match="name not found"):
+        resize(aws, STACK, 3)
 
 
 def test_waiting_ends_as_soon_as_enough_nodes_are_listed(aws: Aws, workers: list[str]) -> None:

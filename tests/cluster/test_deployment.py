@@ -12,6 +12,7 @@ import pytest
 from cluster import cdk, deployment
 from cluster.aws import Aws
 from cluster.cdk import CdkError
+from cluster.changes import Change
 
 Propose = Callable[[dict[str, Any], str], None]
 PROJECT = Path("/project")
@@ -124,6 +125,31 @@ def test_no_change_is_no_failure_and_any_other_is_told(
             deployment.planned(aws, PROJECT, "deepcdk", {}),
         ):
             raise AssertionError("a plan that failed is none")
+
+
+GROUP = "AWS::AutoScaling::AutoScalingGroup"
+
+
+def test_a_group_that_has_grown_since_a_plan_was_made_is_told_with_its_size_of_now(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = Change(
+        action="changed", logical_id="Workers", type=GROUP, physical_id="workers", path="Workers",
+        properties=frozenset({"DesiredCapacity"}), recreating=(), follows=frozenset(), policies=(), differences=(),
+        kept=False,
+    )  # fmt: skip
+    template = {"Resources": {"Workers": {"Type": GROUP, "Properties": {"DesiredCapacity": "4", "MaxSize": "16"}}}}
+    plan = deployment.Plan(
+        stack="deepcdk", assembly=PROJECT, unchanged=False, effects=(), parsed=(change,), after=template
+    )
+    size = {"AutoScalingGroupName": "workers", "DesiredCapacity": 2}
+    monkeypatch.setattr(
+        aws.client("autoscaling"), "describe_auto_scaling_groups", lambda **_: {"AutoScalingGroups": [size]}
+    )
+    shown = deployment.read_sizes(aws, plan)
+    assert ("2 more nodes start" in shown.effects[0].details, shown.ends_run) == (True, ())
+    size["DesiredCapacity"] = 8
+    assert deployment.read_sizes(aws, shown).ends_run == ("group of nodes Workers: 4 of 8 nodes end",)
 
 
 def test_the_remains_of_a_failed_creation_count_as_nothing() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cluster import capacity, provision
+from cluster import bounds, capacity, inventory, provision
 from cluster.connection import Master
 from cluster.errors import DeepcdkError
 from cluster.inventory import Instance, Inventory, Stack
@@ -41,18 +41,24 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def stock_of(count: int) -> Inventory:
+    launched = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
+    instances = tuple(
+        Instance(id=f"i-{n}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge",
+                 private_ip=f"10.0.1.{n}", public_ip="", zone="us-east-1a", launched=launched)
+        for n in range(1, count + 1)
+    )  # fmt: skip
+    return Inventory(stack=STACK, desired_workers=count, instances=instances)
+
+
 @pytest.fixture
 def task(project: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     """Return a session whose cluster has two workers, of unknown price."""
     monkeypatch.setattr("pathlib.Path.home", lambda: project)
     made = Session(project, ["ready_timeout_min=1"])
-    launched = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
-    instances = tuple(
-        Instance(id=f"i-{n}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge",
-                 private_ip=f"10.0.1.{n}", public_ip="", zone="us-east-1a", launched=launched)
-        for n in (1, 2)
-    )  # fmt: skip
-    made.inventory = Inventory(stack=STACK, desired_workers=2, instances=instances)
+    made.inventory = stock_of(2)
+    monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(2))
+    monkeypatch.setattr(bounds, "await_release", lambda *_: None)
     monkeypatch.setattr(made.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
     return made
 
@@ -92,6 +98,73 @@ def test_growth_is_done_and_waited_for_after_consent(task: Session, monkeypatch:
     assert provide_nodes(task, NO_MASTER, 4, yes=True, tell=told.append) == nodes_of(4)
     assert grown == [4]
     assert sum("2 of 4" in line for line in told) == 1
+
+
+class Group:
+    """A worker group whose size others change while a question stands: each answer is followed by the next size."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, first: int, *after_answers: int) -> None:
+        self.size, self.sizes = first, list(after_answers)
+        self.asked: list[str] = []
+        self.set: list[int] = []
+        self.released = 0
+        monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(self.size))
+        monkeypatch.setattr(provision, "confirm", self._confirm)
+        monkeypatch.setattr(bounds, "await_release", self._await_release)
+        monkeypatch.setattr(capacity, "resize", lambda aws, stack, nodes: self.set.append(nodes))
+        monkeypatch.setattr(capacity, "read_nodes", lambda _: nodes_of(2))
+        monkeypatch.setattr(capacity, "wait_ready", lambda *_, **__: nodes_of(4))
+
+    def _confirm(self, question: str, *, yes: bool) -> None:
+        self.asked.append(question)
+
+    def _await_release(self, *_: object) -> None:
+        self.released += 1
+        self.size = self.sizes.pop(0) if self.sizes else self.size
+
+
+def test_a_group_that_another_laptop_grew_meanwhile_is_not_shrunk(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    group = Group(monkeypatch, 2, 8)
+    assert provide_nodes(task, NO_MASTER, 4, yes=False, tell=told.append) == nodes_of(4)
+    assert (len(group.asked), group.set) == (1, [])
+    assert "the worker group was grown to 8 nodes meanwhile; nothing is left to start" in told
+
+
+def test_a_group_that_another_laptop_grew_in_part_is_raised_by_the_rest(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    group = Group(monkeypatch, 2, 3)
+    provide_nodes(task, NO_MASTER, 4, yes=False, tell=told.append)
+    assert (len(group.asked), group.set) == (1, [4])
+    assert any(line.startswith("growing the worker group from 3 to 4 nodes") for line in told)
+
+
+def test_a_group_that_another_laptop_shrank_is_asked_for_again_with_its_price(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    group = Group(monkeypatch, 2, 1)
+    monkeypatch.setattr(task.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds, 1.0))
+    provide_nodes(task, NO_MASTER, 4, yes=False, tell=told.append)
+    assert [question.partition(":")[2] for question in group.asked] == [
+        " 2 more c5.2xlarge, price $2.000/h more.",
+        " 3 more c5.2xlarge, price $3.000/h more.",
+    ]
+    assert group.set == [4]
+    assert "the worker group was set to 1 nodes meanwhile: 3 more would start, and not 2" in told
+    assert group.released == 2
+
+
+def test_the_first_question_is_asked_of_the_group_as_it_is_and_not_as_it_was_before_the_push(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group(monkeypatch, 3)
+    provide_nodes(task, NO_MASTER, 4, yes=False, tell=lambda _: None)
+    assert "from 3 to 4 nodes: 1 more" in group.asked[0]
 
 
 def test_fewer_nodes_are_told_of_with_what_becomes_of_the_others(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cluster import capacity, inventory, shrinking
+from cluster import capacity, inventory, scaling, shrinking
 from cluster.connection import Master
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.inventory import Instance, Inventory, Stack
@@ -68,13 +69,24 @@ class Cluster:
         self.session = Session(project, [])
         self.session.inventory = stock_of(3)
         self.ended: list[str] = []
+        self.size = 3
+        self.asked: list[str] = []
         self.told: list[str] = []
         monkeypatch.setattr(self.session, "nodes", lambda master: NODES)
         monkeypatch.setattr(capacity, "read_nodes", lambda master: NODES)
         monkeypatch.setattr(self.session.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds, 1.5))
         monkeypatch.setattr(shrinking, "take_out", lambda aws, stack, found, leavers: self._end(leavers))
         monkeypatch.setattr(shrinking, "wait_gone", lambda *_, tell: NODES[: 3 - len(self.ended)])
-        monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(3 - len(self.ended)))
+        monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(self.size - len(self.ended)))
+
+    def become_while_asked(self, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+        """Have another laptop set this size while the first question stands."""
+
+        def confirm(question: str, *, yes: bool) -> None:
+            self.asked.append(question)
+            self.size = size
+
+        monkeypatch.setattr(scaling, "confirm", confirm)
 
     def _end(self, leavers: tuple[shrinking.Leaver, ...]) -> None:
         self.ended = [leaver.name for leaver in leavers]
@@ -109,6 +121,36 @@ def test_after_consent_the_newest_go_and_the_difference_is_told(cluster: Cluster
     scaled = cluster.scale(2, Live())
     assert cluster.ended == ["deeplearning-worker3"]
     assert str(scaled) == "workers: 3 -> 2 (-deeplearning-worker3), instances together $4.500/h -> $3.000/h"
+
+
+def test_nodes_that_another_laptop_started_meanwhile_are_asked_for_before_they_go(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.become_while_asked(monkeypatch, 5)
+    cluster.scale(2, Live(), yes=False)
+    assert ["from 3 to 2 nodes by ending deeplearning-worker3" in cluster.asked[0], len(cluster.asked)] == [True, 2]
+    assert "from 5 to 2 nodes by ending i-4, i-5, deeplearning-worker3" in cluster.asked[1]
+    assert "the worker group has changed meanwhile: it has 5 nodes" in cluster.told
+    assert cluster.ended == ["i-4", "i-5", "deeplearning-worker3"]
+
+
+def test_a_group_that_another_laptop_has_shrunk_so_far_already_loses_nothing_more(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.become_while_asked(monkeypatch, 2)
+    scaled = cluster.scale(2, Live(), yes=False)
+    assert (cluster.ended, scaled.removed, scaled.after) == ([], (), 2)
+    assert "the worker group has come down to 2 nodes meanwhile" in cluster.told
+
+
+def test_a_group_is_lowered_to_what_is_wanted_by_its_size_of_now(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lowered: list[int] = []
+    monkeypatch.setattr(capacity, "resize", lambda aws, stack, nodes: lowered.append(nodes))
+    cluster.session.inventory = dataclasses.replace(stock_of(3), desired_workers=6)  # so it was when the task began
+    cluster.scale(3, Live())
+    assert lowered == [], "the three that it has been set to since are there"
 
 
 def test_a_queued_run_that_would_find_too_few_nodes_is_named_before(cluster: Cluster) -> None:

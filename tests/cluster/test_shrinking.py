@@ -88,6 +88,24 @@ def test_the_chosen_instance_ends_and_none_takes_its_place(aws: Aws, group: list
     assert (found.desired_workers, {i.id for i in staying(found)}) == (2, {group[0], group[2]})
 
 
+def test_a_size_that_another_laptop_has_set_meanwhile_holds(aws: Aws, group: list[str]) -> None:
+    before = dataclasses.replace(inventory.refresh(aws, STACK), desired_workers=5)
+    aws.client("autoscaling").set_desired_capacity(AutoScalingGroupName="workers", DesiredCapacity=4)
+    take_out(aws, STACK, before, [Leaver(instance_id=group[2], name="deeplearning-worker3")])
+    found = inventory.refresh(aws, STACK)
+    assert (found.desired_workers, len(staying(found))) == (3, 3)
+    assert {group[0], group[1]} < {i.id for i in staying(found)}
+
+
+def test_a_worker_that_has_left_meanwhile_is_not_ended_again(aws: Aws, group: list[str]) -> None:
+    before = inventory.refresh(aws, STACK)
+    leavers = [Leaver(instance_id=i, name=i) for i in group[1:]]
+    take_out(aws, STACK, before, leavers[:1])
+    take_out(aws, STACK, before, leavers)
+    found = inventory.refresh(aws, STACK)
+    assert (found.desired_workers, {i.id for i in staying(found)}) == (1, {group[0]})
+
+
 class ListingMaster(Master):
     """List nodes as the next of these texts says, the last one again and again."""
 
