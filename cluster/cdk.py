@@ -9,9 +9,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cluster import inventory
 from cluster.aws import aws_errors
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from cluster.aws import Aws
 
 TOOLKIT: Final = "CDKToolkit"
+POLL_S: Final = 2.0
 LAST_LINES: Final = 30
 """Of what the CLI said, where it failed without having been heard."""
 
@@ -67,7 +69,10 @@ def prepare_command(cli: Path, stack: str, change_set: str, assembly: Path, over
 
 
 def execute_command(cli: Path, stack: str, change_set: str, assembly: Path) -> list[str]:
-    """Build the command that executes a change set and shows its progress. What it changes was shown before."""
+    """Build the command that executes a change set, by its ARN, and shows its progress.
+
+    The CLI describes and executes what it is given, an ARN or a name. What it changes was shown before.
+    """
     execute = ["--method", "execute-change-set", "--change-set-name", change_set, "--app", str(assembly)]
     return [str(cli), "deploy", stack, "--require-approval", "never", "--no-logs", *execute]
 
@@ -146,15 +151,35 @@ def is_bootstrapped(aws: Aws) -> bool:
     )
 
 
-def bootstrap_if_missing(aws: Aws, project: Path, tell: Callable[[str], None], *, aside: bool = False) -> None:
-    """Bootstrap the account and region unless the CDK's own stack is there."""
+def bootstrap_if_missing(
+    aws: Aws,
+    project: Path,
+    tell: Callable[[str], None],
+    *,
+    aside: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Bootstrap the account and region unless the CDK's own stack is there; others may do so at the same time."""
     if is_bootstrapped(aws):
         return
     with aws_errors("asking who I am"):
         account = aws.client("sts").get_caller_identity()["Account"]
     tell(f"bootstrapping account {account} in {aws.region} for the CDK (once)")
     with tempfile.TemporaryDirectory(prefix="deepcdk-") as empty:
-        run(bootstrap_command(find_cli(project), account, aws.region), Path(empty), "the bootstrap", aside=aside)
+        try:
+            run(bootstrap_command(find_cli(project), account, aws.region), Path(empty), "the bootstrap", aside=aside)
+        except CdkError:
+            # CloudFormation executes one change set of a stack: of two bootstraps at once the other one fails.
+            while _is_busy(inventory.describe_stack(aws, TOOLKIT)):
+                sleep(POLL_S)
+            if not is_bootstrapped(aws):
+                raise
+            tell("another machine has bootstrapped it at the same time, which serves as well")
+
+
+def _is_busy(stack: Mapping[str, Any] | None) -> bool:
+    status = str((stack or {}).get("StackStatus", ""))
+    return status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS"
 
 
 def execute(

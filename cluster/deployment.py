@@ -1,12 +1,18 @@
-"""A deployment in two steps: a change set that says what would happen, then its execution or its end."""
+"""A deployment in two steps: a change set that says what would happen, then its execution or its end.
+
+Each deployment has a change set of its own, which it executes, or deletes, by its ARN: several people may compare one
+stack at the same time. CloudFormation executes one; it deletes the others, which no longer fit the stack.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import json
+import secrets
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,12 +21,13 @@ from cluster.activity import doing
 from cluster.aws import aws_errors
 from cluster.cdk import CdkError
 from cluster.differences import changed_parameters
+from cluster.errors import DeepcdkError
 
 if TYPE_CHECKING:
     from cluster.aws import Aws
 
-NAME: Final = "deepcdk"
-"""Of the change set; there is one at a time."""
+PREFIX: Final = "deepcdk-"
+"""With which the name of each change set begins."""
 
 # What CloudFormation says of a change set that changes nothing (the same words as in the CDK CLI).
 _UNCHANGED: Final = ("didn't contain changes", "No updates are to be performed")
@@ -29,11 +36,28 @@ _NEW: Final = ("REVIEW_IN_PROGRESS", "DELETE_COMPLETE")
 FAILED_CREATION: Final = ("CREATE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED")
 
 
+class OvertakenError(DeepcdkError):
+    """Report that another deployment has changed the stack since this one was compared with it."""
+
+    def __init__(self, stack: str, status: str, said: str = "") -> None:
+        self.stack, self.status = stack, status
+        what = f"another deployment has changed stack {stack} meanwhile; CloudFormation no longer takes this one"
+        super().__init__(
+            f"{what}, and nothing of it was done" + (f"\n  {said}" if said else ""),
+            where=f"stack {stack} ({status or 'it is gone'})",
+            remedy="`fab status` shows the cluster; once the other deployment has ended, repeat `fab up`",
+        )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """What a deployment would do."""
 
     stack: str
+    change_set: str = ""
+    """ARN of the change set."""
+    new: bool = False
+    """Whether it creates the stack."""
     assembly: Path
     """Directory of the templates from which the change set was made."""
     unchanged: bool
@@ -62,47 +86,113 @@ def is_new(description: Mapping[str, Any] | None) -> bool:
     return description is None or description["StackStatus"] in (*_NEW, *FAILED_CREATION)
 
 
+def change_set_name(now: datetime.datetime) -> str:
+    """Return a name that no other change set has, by CloudFormation's rule: [a-zA-Z][-a-zA-Z0-9]*, 128 at most."""
+    return f"{PREFIX}{now:%Y%m%d-%H%M%S}-{secrets.token_hex(8)}"
+
+
 @contextlib.contextmanager
 def planned(aws: Aws, project: Path, stack: str, overrides: Mapping[str, str]) -> Iterator[Plan]:
-    """Make a change set and say what it would do; whatever was not executed inside is gone afterwards.
+    """Make a change set and say what it would do; what was not executed inside is gone afterwards.
 
-    Raises CdkError, with what the CDK CLI said.
+    Raises OvertakenError, or CdkError with what the CDK CLI said.
     """
     before = inventory.describe_stack(aws, stack)
+    name = change_set_name(datetime.datetime.now(datetime.UTC))
     with tempfile.TemporaryDirectory(prefix="deepcdk-") as assembly:
         try:
             comparing = "comparing the cluster with cdk.json"
             with doing(comparing):
-                cdk.run_quietly(
-                    cdk.prepare_command(cdk.find_cli(project), stack, NAME, Path(assembly), overrides),
-                    project,
-                    comparing,
-                )
-                found = _read(aws, stack, before, Path(assembly))
+                command = cdk.prepare_command(cdk.find_cli(project), stack, name, Path(assembly), overrides)
+                try:
+                    cdk.run_quietly(command, project, comparing)
+                except CdkError as error:
+                    _refuse_where_overtaken(aws, stack, before, error)
+                    raise
+                found = _read(aws, stack, name, Path(assembly))
             yield found
         finally:
-            _discard(aws, stack, before)
+            _discard(aws, stack, name, before)
 
 
-def _read(aws: Aws, stack: str, before: Mapping[str, Any] | None, assembly: Path) -> Plan:
+def execute(aws: Aws, project: Path, plan: Plan, tell: Callable[[str], None], *, aside: bool = False) -> None:
+    """Execute a plan's change set and no other one.
+
+    Raises OvertakenError where another deployment has changed the stack since the plan was made, or CdkError.
+    """
+    _refuse_unless_current(aws, plan)
+    try:
+        cdk.execute(aws, project, plan.stack, plan.change_set, plan.assembly, tell, aside=aside)
+    except CdkError:
+        _refuse_unless_current(aws, plan)
+        raise
+
+
+def _refuse_unless_current(aws: Aws, plan: Plan) -> None:
+    """Raise OvertakenError where a change set has gone or no longer fits, other than by its own execution."""
+    now = inventory.describe_stack(aws, plan.stack) or {}
+    if now.get("ChangeSetId") == plan.change_set:
+        return
+    told = _describe(aws, plan.stack, ChangeSetName=plan.change_set)
+    if told["ExecutionStatus"] == "OBSOLETE":
+        raise OvertakenError(plan.stack, str(now.get("StackStatus", "")))
+
+
+def _describe(aws: Aws, stack: str, **which: str) -> dict[str, Any]:
+    """Return a change set's description. Raises OvertakenError where the execution of another one has deleted it."""
+    from botocore.exceptions import ClientError
+
+    with aws_errors(f"reading the change set of {stack}"):
+        try:
+            told: dict[str, Any] = aws.client("cloudformation").describe_change_set(**which)
+        except ClientError as error:
+            if not error.response["Error"]["Code"].startswith("ChangeSetNotFound"):
+                raise
+            now = inventory.describe_stack(aws, stack) or {}
+            raise OvertakenError(stack, str(now.get("StackStatus", ""))) from None
+    return told
+
+
+def _refuse_where_overtaken(aws: Aws, stack: str, before: Mapping[str, Any] | None, error: CdkError) -> None:
+    """Raise OvertakenError where no change set could be made because the stack is being changed, or was created."""
+    now = inventory.describe_stack(aws, stack)
+    if now is None or is_new(now):
+        return
+    if is_new(before) or str(now["StackStatus"]).endswith("_IN_PROGRESS"):
+        raise OvertakenError(stack, now["StackStatus"], error.what.rpartition("\n")[2].strip()) from None
+
+
+def _read(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:
+    # Read now: others may have created the stack since the task began, and the change set is then an update.
+    before = inventory.describe_stack(aws, stack)
+    told = _describe(aws, stack, StackName=stack, ChangeSetName=name)
+    change_set, token = told["ChangeSetId"], told.get("NextToken")
+    while token:
+        page = _describe(aws, stack, ChangeSetName=change_set, NextToken=token)
+        told["Changes"] += page["Changes"]
+        token = page.get("NextToken")
     with aws_errors(f"reading the change set of {stack}"):
         client = aws.client("cloudformation")
-        told = client.describe_change_set(StackName=stack, ChangeSetName=NAME)
-        token = told.get("NextToken")
-        while token:
-            page = client.describe_change_set(StackName=stack, ChangeSetName=NAME, NextToken=token)
-            told["Changes"] += page["Changes"]
-            token = page.get("NextToken")
-        after = _template(client.get_template(StackName=stack, ChangeSetName=NAME)["TemplateBody"])
+        after = _template(client.get_template(StackName=stack, ChangeSetName=change_set)["TemplateBody"])
+    new = is_new(before)
     if told["Status"] == "FAILED":
         reason = str(told.get("StatusReason", ""))
         if any(words in reason for words in _UNCHANGED):
-            return Plan(stack=stack, assembly=assembly, unchanged=True, effects=())
-        raise CdkError(f"CloudFormation refuses the change: {reason}", where=f"change set {NAME} of stack {stack}")
-    former = {} if is_new(before) else inventory.read_template(aws, stack)
+            return Plan(stack=stack, change_set=change_set, new=new, assembly=assembly, unchanged=True, effects=())
+        raise CdkError(f"CloudFormation refuses the change: {reason}", where=f"change set {name} of stack {stack}")
+    former = {} if new else inventory.read_template(aws, stack)
     parameters = changed_parameters((before or {}).get("Parameters", ()), told.get("Parameters", ()))
     found = changes.parse(told, former, after, parameters)
-    plan = Plan(stack=stack, assembly=assembly, unchanged=False, effects=(), parsed=found, after=after)
+    plan = Plan(
+        stack=stack,
+        change_set=change_set,
+        new=new,
+        assembly=assembly,
+        unchanged=False,
+        effects=(),
+        parsed=found,
+        after=after,
+    )
     return read_sizes(aws, plan)
 
 
@@ -133,26 +223,44 @@ def _sizes(aws: Aws, found: Sequence[changes.Change]) -> dict[str, int]:
     return {group["AutoScalingGroupName"]: group["DesiredCapacity"] for group in groups["AutoScalingGroups"]}
 
 
-def _discard(aws: Aws, stack: str, before: Mapping[str, Any] | None) -> None:
-    """Remove a change set that was not executed, and what its making has left of a stack that never was.
+def _discard(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) -> None:
+    """Remove the change set of this name if it was not executed, and what its making has left of a stack.
 
-    The CDK CLI sets termination protection while it makes a change set: that is taken back too.
+    The CDK CLI sets termination protection while it makes a change set: that is taken back too, unless another
+    deployment has changed the stack since. A stack that was never created goes once no change set is left in it. It is
+    deleted by its ARN, and after a look at both; a change set that is made in the tenths of a second after that goes
+    with it, and its own `fab up` reports that.
     """
     now = inventory.describe_stack(aws, stack)
     if now is None:
         return
     with aws_errors(f"removing the change set of {stack}"):
-        client = aws.client("cloudformation")
-        listed = client.list_change_sets(StackName=stack)["Summaries"]
-        left = [each for each in listed if each["ChangeSetName"] == NAME]
-        if not left or left[0].get("ExecutionStatus", "").startswith("EXECUTE_"):
-            return  # It was executed, or never made.
-        client.delete_change_set(StackName=stack, ChangeSetName=NAME)
-        if now["StackStatus"] == "REVIEW_IN_PROGRESS" and len(listed) == 1:
-            if now.get("EnableTerminationProtection"):
-                client.update_termination_protection(StackName=stack, EnableTerminationProtection=False)
-            client.delete_stack(StackName=stack)
+        client, arn = aws.client("cloudformation"), now["StackId"]
+        own = next((each for each in _change_sets(client, arn) if each["ChangeSetName"] == name), None)
+        if own is None or own.get("ExecutionStatus", "").startswith("EXECUTE_"):
+            return  # It was executed, deleted with the execution of another one, or never made.
+        client.delete_change_set(StackName=arn, ChangeSetName=own["ChangeSetId"])
+        if own.get("ExecutionStatus") == "OBSOLETE":
+            return
+        left = _change_sets(client, arn)
+    now = inventory.describe_stack(aws, arn)
+    if now is None:
+        return
+    with aws_errors(f"removing what the change set has left of {stack}"):
+        if now["StackStatus"] == "REVIEW_IN_PROGRESS":
+            if not left:
+                if now.get("EnableTerminationProtection"):
+                    client.update_termination_protection(StackName=arn, EnableTerminationProtection=False)
+                client.delete_stack(StackName=arn)
         elif before is not None:
             was = bool(before.get("EnableTerminationProtection"))
             if bool(now.get("EnableTerminationProtection")) != was:
-                client.update_termination_protection(StackName=stack, EnableTerminationProtection=was)
+                client.update_termination_protection(StackName=arn, EnableTerminationProtection=was)
+
+
+def _change_sets(client: Any, stack: str) -> list[Mapping[str, Any]]:
+    """List a stack's change sets: 0 and more, in pages."""
+    found: list[Mapping[str, Any]] = []
+    for page in client.get_paginator("list_change_sets").paginate(StackName=stack):
+        found += page["Summaries"]
+    return found

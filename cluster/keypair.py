@@ -77,10 +77,18 @@ def describe(aws: Aws, name: str) -> Mapping[str, str] | None:
     return found[0] if found else None
 
 
-def import_public_key(aws: Aws, name: str, path: Path) -> None:
-    """Import a public key under that name. The private half stays where it is."""
+def import_public_key(aws: Aws, name: str, path: Path) -> bool:
+    """Import a public key under that name; return whether it was free. The private half stays where it is."""
+    from botocore.exceptions import ClientError
+
     with aws_errors(f"importing {path} as key pair {name}"):
-        aws.client("ec2").import_key_pair(KeyName=name, PublicKeyMaterial=path.read_bytes())
+        try:
+            aws.client("ec2").import_key_pair(KeyName=name, PublicKeyMaterial=path.read_bytes())
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "InvalidKeyPair.Duplicate":
+                raise
+            return False
+    return True
 
 
 def match(described: Mapping[str, str], yours: Mapping[str, str]) -> Match:

@@ -68,8 +68,8 @@ def up(
         if planned.unchanged:
             tell(f"stack {stack}: no changes")
         else:
-            agreed = _permit(session, planned, tell, new=new, force=force, yes=yes, aside=json)
-            cdk.execute(session.aws, PROJECT, stack, deployment.NAME, planned.assembly, tell, aside=json)
+            agreed = _permit(session, planned, tell, asked=new, force=force, yes=yes, aside=json)
+            deployment.execute(session.aws, PROJECT, agreed, tell, aside=json)
     found, config = inventory.find(session.aws, stack), session.config
     if json:
         prices = session.prices.per_hour([i.type for i in found.instances], 2.0)
@@ -113,8 +113,11 @@ def _provide_key_pair(session: Session, tell: Callable[[str], None], *, new: boo
     if described is None:
         public_key = keypair.find_public_key(home, session.key)
         tell(f"importing {public_key} as EC2 key pair {name}; the private half stays here")
-        keypair.import_public_key(session.aws, name, public_key)
-        return
+        if keypair.import_public_key(session.aws, name, public_key):
+            return
+        described = keypair.describe(session.aws, name)  # Another first deployment has imported one meanwhile.
+        if described is None:
+            raise DeepcdkError(f"key pair {name} was made and deleted meanwhile", remedy="repeat `fab up`")
     match = keypair.match(described, keypair.own_keys(home, session.key))
     if match.differs:
         error = keypair.OtherKeyError(match)
@@ -128,18 +131,21 @@ def _permit(
     plan: deployment.Plan,
     tell: Callable[[str], None],
     *,
-    new: bool,
+    asked: bool,
     force: bool,
     yes: bool,
     aside: bool = False,
 ) -> deployment.Plan:
     """Show a change, ask, and see to a live run that it would end; return what was agreed to.
 
+    `asked` says whether a first deployment was agreed to before. Others may have created the stack since.
     Where a group has got another size while the question stood, what the change does now is shown and asked anew.
     """
     report.print_table(effects.change_table(plan.stack, plan.effects), tell if aside else None)
-    if new:
-        return plan  # It was asked for before anything was made, and there is nothing to lose.
+    if plan.new:
+        if not asked:
+            confirm(describe_deployment(session), yes=yes)
+        return plan  # There is nothing to lose.
     doing, reasons = "the change", plan.ends_run
     run_id = liveness.allow(session, doing, reasons, force=force) if reasons else ""
     stopped = f" Run {run_id} is stopped first." if run_id else ""
@@ -148,7 +154,7 @@ def _permit(
     now = deployment.read_sizes(session.aws, plan)
     if now.effects != plan.effects:
         tell("a group has got another size meanwhile; what the change does now:")
-        return _permit(session, now, tell, new=new, force=force, yes=yes, aside=aside)
+        return _permit(session, now, tell, asked=asked, force=force, yes=yes, aside=aside)
     if reasons:
         liveness.end(session, liveness.allow(session, doing, reasons, force=force), tell)
     return plan

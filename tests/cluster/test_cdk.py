@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import cdk
+from cluster import cdk, inventory
 from cluster.aws import Aws
 
 
@@ -70,6 +70,25 @@ def test_an_account_is_bootstrapped_once(aws: Aws, project: Path) -> None:
     aws.client("cloudformation").create_stack(StackName="CDKToolkit", TemplateBody=template)
     cdk.bootstrap_if_missing(aws, project, lambda _: None)
     assert not (project / "calls").exists()
+
+
+def test_of_two_bootstraps_at_once_the_one_that_fails_waits_for_the_other_one(
+    aws: Aws, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    statuses = [None, "CREATE_IN_PROGRESS", "CREATE_COMPLETE", "CREATE_COMPLETE"]
+    monkeypatch.setattr(
+        inventory, "describe_stack", lambda *_: {"StackStatus": status} if (status := statuses.pop(0)) else None
+    )
+    (project / "status").write_text("1")
+    cdk.bootstrap_if_missing(aws, project, told.append, sleep=lambda _: None)
+    assert (statuses, told[-1]) == ([], "another machine has bootstrapped it at the same time, which serves as well")
+
+
+def test_a_bootstrap_that_failed_is_told_where_no_other_one_succeeds(aws: Aws, project: Path) -> None:
+    (project / "status").write_text("1")
+    with pytest.raises(cdk.CdkError, match="the bootstrap failed"):
+        cdk.bootstrap_if_missing(aws, project, print, sleep=lambda _: None)
 
 
 def test_an_execution_runs_in_the_project_on_the_templates_of_the_plan(aws: Aws, project: Path) -> None:

@@ -46,8 +46,11 @@ def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_key_is_imported_once(aws: Aws, home: Path) -> None:
     make_key(home / "key").unlink()
     assert not keypair.exists(aws, "deepcdk")
-    keypair.import_public_key(aws, "deepcdk", home / "key.pub")
+    assert keypair.import_public_key(aws, "deepcdk", home / "key.pub")
     assert keypair.exists(aws, "deepcdk")
+    described = keypair.describe(aws, "deepcdk")
+    assert not keypair.import_public_key(aws, "deepcdk", make_key(home / "other").with_suffix(".pub"))
+    assert keypair.describe(aws, "deepcdk") == described, "the one that was there stays"
 
 
 def compared(aws: Aws, home: Path, key: str = "") -> keypair.Match:

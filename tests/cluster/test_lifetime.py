@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster import deployment, liveness
+from cluster import deployment, keypair, liveness
 from cluster.deployment import Plan
 from cluster.effects import Effect
 from cluster.tasks import lifetime
@@ -38,9 +39,9 @@ class Change:
             raise liveness.EndsRunError(doing, self.live, "", reasons)
         return self.live
 
-    def permit(self, plan: Plan, *, force: bool = False) -> Plan:
+    def permit(self, plan: Plan, *, asked: bool = False) -> Plan:
         session: Any = type("Session", (), {"aws": None})()
-        return lifetime._permit(session, plan, self.told.append, new=False, force=force, yes=False, aside=True)
+        return lifetime._permit(session, plan, self.told.append, asked=asked, force=False, yes=False, aside=True)
 
 
 def test_a_change_is_asked_for_once_where_the_groups_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,3 +69,30 @@ def test_a_run_that_began_on_nodes_that_came_while_the_question_stood_is_not_end
     with pytest.raises(liveness.EndsRunError, match="run one is live"):
         change.permit(plan_that("2 more nodes start"))
     assert change.ended == []
+
+
+def test_a_first_deployment_is_asked_for_once_and_one_that_has_become_a_change_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan, change = dataclasses.replace(plan_that("2 more nodes start"), new=True), Change(monkeypatch)
+    change.permit(plan, asked=True)
+    assert change.asked == []
+    change.permit(dataclasses.replace(plan, new=False), asked=True)
+    assert [question.partition(":")[0] for question in change.asked] == ["change stack deepcdk"]
+
+
+@pytest.mark.parametrize("differs", [False, True])
+def test_a_key_pair_that_another_first_deployment_imports_meanwhile_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, *, differs: bool
+) -> None:
+    told: list[str] = []
+    found = [None, {"KeyName": "deepcdk", "PublicKey": "ssh-ed25519 A"}]
+    monkeypatch.setattr(keypair, "describe", lambda *_: found.pop(0))
+    monkeypatch.setattr(keypair, "find_public_key", lambda *_: Path("id_ed25519.pub"))
+    monkeypatch.setattr(keypair, "import_public_key", lambda *_: False)
+    monkeypatch.setattr(keypair, "own_keys", lambda *_: {"mine": f"ssh-ed25519 {'B' if differs else 'A'}"})
+    config = type("Config", (), {"key_name": "deepcdk"})()
+    session: Any = type("Session", (), {"aws": None, "config": config, "key": ""})()
+    with pytest.raises(keypair.OtherKeyError) if differs else contextlib.nullcontext():
+        lifetime._provide_key_pair(session, told.append, new=True)
+    assert found == []

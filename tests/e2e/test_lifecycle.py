@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import EmbeddedCloud, eventually, start_cloud
+from tests.e2e.conftest import PATIENCE_S, EmbeddedCloud, eventually, start_cloud
 from tools import demo
 
 
@@ -75,6 +75,40 @@ def test_a_changed_deployment_keeps_the_grown_group_and_its_nodes(own: EmbeddedC
     assert "VolumeSize 100 -> 120" in changed
     assert {i["InstanceId"] for i in own.instances("worker")} == set(before)
     assert registered(own) == before
+
+
+def test_of_two_deployments_at_once_one_is_done_and_the_other_is_told(own: EmbeddedCloud) -> None:
+    """The first one waits on a terminal for its answer while the second one is compared and executed."""
+    first = ("env", "CDK_VALIDATION=false", "fab", "up", "--set", "worker_volume_gib=110", *demo.settings(2))
+    keyboard, terminal = os.openpty()
+    waiting = subprocess.Popen(
+        demo.localcloud("run", "--name", own.name, "--", *first),
+        cwd=demo.ROOT, env=demo.environment(), stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
+    )  # fmt: skip
+    try:
+        assert eventually(lambda: bool(change_sets(own)) or waiting.poll() is not None)
+        (own_set,) = change_sets(own)
+        second = own.fab("up", "--yes", "--set", "worker_volume_gib=130").stdout
+        os.write(keyboard, b"y\n")
+        output, _ = waiting.communicate(timeout=PATIENCE_S)
+    finally:
+        waiting.kill()
+        os.close(keyboard)
+        os.close(terminal)
+    assert "VolumeSize 120 -> 130" in second
+    assert (waiting.returncode, "VolumeSize 120 -> 110" in output) == (1, True), output
+    assert "another deployment has changed stack deepcdk meanwhile" in output
+    assert "repeat `fab up`" in output
+    (stack,) = own.ask("cloudformation", "describe_stacks", StackName="deepcdk")["Stacks"]
+    assert (stack["StackStatus"], stack["ChangeSetId"] != own_set) == ("UPDATE_COMPLETE", True)
+    assert change_sets(own) == []
+
+
+def change_sets(cloud: EmbeddedCloud) -> list[str]:
+    """Return the ARNs of the cluster's change sets."""
+    listed = cloud.ask("cloudformation", "list_change_sets", StackName="deepcdk")["Summaries"]
+    return [each["ChangeSetId"] for each in listed]
 
 
 def test_a_dead_node_is_replaced_and_forgotten(own: EmbeddedCloud) -> None:

@@ -58,6 +58,10 @@ class Account:
         self.stacks[stack_id] = stack
         return stack
 
+    def change_sets_of(self, stack: Stack) -> list[ChangeSet]:
+        """Return a stack's change sets, oldest first, the executed one included."""
+        return [each for each in self.change_sets.values() if each.stack is stack]
+
     def exports(self) -> dict[str, tuple[str, str]]:
         """Return value and exporting stack's id of every export."""
         return {

@@ -11,7 +11,7 @@ from moto.core.responses import BaseResponse
 from localcloud.api.formation.account import Account
 from localcloud.api.formation.errors import ValidationError
 from localcloud.api.formation.operations import Operation
-from localcloud.api.formation.stacks import Stack, Target, now
+from localcloud.api.formation.stacks import ChangeSet, Stack, Target, now
 
 # How long a request is held while an operation of the stack is about to end. The CDK CLI looks again only every five
 # seconds, and most operations are over in one. Others are answered at once, as by AWS.
@@ -29,11 +29,14 @@ class Actions(BaseResponse):
         self.automated_parameter_parsing = True
         self._account = account
 
-    def _begin(self, stack: Stack, target: Target) -> None:
-        """Start to create or to update a stack."""
+    def _begin(self, stack: Stack, target: Target, executed: ChangeSet | None = None) -> None:
+        """Start to create or to update a stack; change sets other than the executed one no longer fit it."""
         account = self._account
         with account.condition:
             self._refuse_while_busy(stack)
+            for each in account.change_sets_of(stack):
+                if each.execution_status == "AVAILABLE":
+                    each.execution_status = "OBSOLETE"
             former = stack.target
             stack.target = target
             stack.token = self._text("ClientRequestToken")
@@ -42,7 +45,16 @@ class Actions(BaseResponse):
             stack.set_status("CREATE_IN_PROGRESS" if former is None else "UPDATE_IN_PROGRESS", "User Initiated")
         operation = Operation(account, stack)
         run: Callable[[], None] = operation.create if former is None else lambda: operation.update(former)
-        operation.start(run)
+
+        def run_and_note() -> None:
+            try:
+                run()
+            finally:
+                if executed is not None:
+                    done = stack.status in ("CREATE_COMPLETE", "UPDATE_COMPLETE")
+                    executed.execution_status = "EXECUTE_COMPLETE" if done else "EXECUTE_FAILED"
+
+        operation.start(run_and_note)
         self._hold(stack)
 
     def _text(self, key: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import uuid
+from typing import Final
 
 from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult, EmptyResult
@@ -13,6 +15,7 @@ from localcloud.api.formation.errors import FormationError, ValidationError
 from localcloud.api.formation.stacks import ChangeSet, Stack, Target, same
 from localcloud.api.formation.views import show_parameters, show_tags
 
+_NAME: Final = re.compile(r"[a-zA-Z][-a-zA-Z0-9]{0,127}")
 _UNCHANGED = "The submitted information didn't contain changes. Submit different information to create a change set."
 
 
@@ -23,32 +26,44 @@ class ChangeSetActions(Actions):
         """Describe a change, and make the stack's name known where it is to be created."""
         name, kind = self._text("ChangeSetName"), self._text("ChangeSetType") or "UPDATE"
         account = self._account
-        stack = account.find(self._text("StackName"))
-        fresh = stack is None
-        if stack is not None and stack.target is None and kind == "UPDATE":
-            raise ValidationError(f"Stack [{stack.name}] does not exist")
-        if kind == "CREATE" and stack is not None and stack.target is not None:
+        if not _NAME.fullmatch(name):
+            raise ValidationError(
+                f"1 validation error detected: Value '{name}' at 'changeSetName' failed to satisfy constraint: Member "
+                "must satisfy regular expression pattern: [a-zA-Z][-a-zA-Z0-9]*"
+            )
+        with account.condition:
+            stack = account.find(self._text("StackName"))
+            self._refuse_unless_fitting(stack, name, kind)
+            fresh = stack is None
+            stack = stack or account.new_stack(self._text("StackName"))
+        try:
+            target = self._read_target(stack)
+            with account.condition:
+                self._refuse_unless_fitting(stack, name, kind)  # Others may have come first while the target was read.
+                change_set = self._change_set(name, kind, stack, target)
+                account.change_sets[change_set.change_set_id] = change_set
+                if fresh:
+                    stack.set_status("REVIEW_IN_PROGRESS", "User Initiated")
+        except ServiceException:
+            with account.condition:
+                if fresh and stack.target is None and not account.change_sets_of(stack):
+                    account.stacks.pop(stack.stack_id, None)
+            raise
+        return ActionResult({"Id": change_set.change_set_id, "StackId": stack.stack_id})
+
+    def _refuse_unless_fitting(self, stack: Stack | None, name: str, kind: str) -> None:
+        """Refuse a change set whose kind does not fit the stack, or whose name another one of the stack has."""
+        if kind == "UPDATE" and (stack is None or stack.target is None):
+            raise ValidationError(f"Stack [{stack.name if stack else self._text('StackName')}] does not exist")
+        if stack is None:
+            return
+        if kind == "CREATE" and stack.target is not None:
             raise ValidationError(
                 f"Stack [{stack.name}] already exists and cannot be created again with the changeSet [{name}]."
             )
-        if stack is None:
-            if kind != "CREATE":
-                raise ValidationError(f"Stack [{self._text('StackName')}] does not exist")
-            stack = account.new_stack(self._text("StackName"))
-        else:
-            self._refuse_unless_updatable(stack)
-        try:
-            target = self._read_target(stack)
-        except ServiceException:
-            if fresh:
-                account.stacks.pop(stack.stack_id)
-            raise
-        with account.condition:
-            if fresh:
-                stack.set_status("REVIEW_IN_PROGRESS", "User Initiated")
-            change_set = self._change_set(name, kind, stack, target)
-            account.change_sets[change_set.change_set_id] = change_set
-        return ActionResult({"Id": change_set.change_set_id, "StackId": stack.stack_id})
+        self._refuse_unless_updatable(stack)
+        if any(each.name == name and not each.executed for each in self._account.change_sets_of(stack)):
+            raise FormationError("AlreadyExistsException", f"ChangeSet {name} already exists")
 
     def _change_set(self, name: str, kind: str, stack: Stack, target: Target) -> ChangeSet:
         account = self._account
@@ -93,9 +108,9 @@ class ChangeSetActions(Actions):
         )
 
     def list_change_sets(self) -> ActionResult:
-        """List the change sets of a stack."""
+        """List the change sets of a stack that have not been executed."""
         stack = self._account.get(self._text("StackName"))
-        found = [each for each in self._account.change_sets.values() if each.stack is stack]
+        found = [each for each in self._account.change_sets_of(stack) if not each.executed]
         return ActionResult(
             {
                 "Summaries": [
@@ -124,23 +139,25 @@ class ChangeSetActions(Actions):
         return EmptyResult()
 
     def execute_change_set(self) -> ActionResult:
-        """Start what a change set describes."""
-        each = self._find_change_set()
-        if each.execution_status != "AVAILABLE":
-            raise FormationError(
-                "InvalidChangeSetStatus",
-                f"ChangeSet [{each.change_set_id}] cannot be executed in its current status of [{each.status}]",
-            )
-        stack = each.stack
+        """Start what a change set describes, and delete all others of the stack, which no longer fit it."""
         with self._account.condition:
-            each.execution_status = "EXECUTE_COMPLETE"
-            stack.change_set_id = each.change_set_id
-            for other in [other for other in self._account.change_sets.values() if other.stack is stack]:
+            each = self._find_change_set()
+            stack = each.stack
+            if each.status != "CREATE_COMPLETE":
+                raise _unfit(each, f"status of [{each.status}]")
+            if each.execution_status != "AVAILABLE":
+                raise _unfit(each, f"execution status of [{each.execution_status}]")
+            if stack.busy:
+                raise _unfit(each, f"stack status of [{stack.status}]")
+            for other in self._account.change_sets_of(stack):
                 self._account.change_sets.pop(other.change_set_id)
+            self._account.change_sets[each.change_set_id] = each  # From now on it is found by its ARN alone.
+            each.execution_status = "EXECUTE_IN_PROGRESS"
+            stack.change_set_id = each.change_set_id
             stack.disable_rollback = each.disable_rollback or self._get_bool_param("DisableRollback", False)
             stack.role_arn = each.role_arn or stack.role_arn
             stack.capabilities = each.capabilities
-        self._begin(stack, each.target)
+            self._begin(stack, each.target, each)
         return EmptyResult()
 
     def _find_change_set(self) -> ChangeSet:
@@ -151,7 +168,13 @@ class ChangeSetActions(Actions):
         stack = self._account.find(stack_name) if stack_name else None
         if stack_name and stack is None:
             raise ValidationError(f"Stack [{stack_name}] does not exist")
-        for each in reversed(self._account.change_sets.values()):
-            if each.name == name and each.stack is stack:
+        for each in self._account.change_sets_of(stack) if stack else ():
+            if each.name == name and not each.executed:
                 return each
         raise FormationError("ChangeSetNotFound", f"ChangeSet [{name}] does not exist")
+
+
+def _unfit(change_set: ChangeSet, state: str) -> FormationError:
+    return FormationError(
+        "InvalidChangeSetStatus", f"ChangeSet [{change_set.change_set_id}] cannot be executed in its current {state}"
+    )

@@ -62,6 +62,8 @@ class StackActions(Actions):
         retained: list[str] = self._get_param("RetainResources", [])
         with account.condition:
             self._refuse_while_busy(stack)
+            for each in account.change_sets_of(stack):
+                account.change_sets.pop(each.change_set_id)
             stack.token = self._text("ClientRequestToken")
             stack.set_status("DELETE_IN_PROGRESS", "User Initiated")
         operation = Operation(account, stack)

@@ -143,6 +143,11 @@ class ChangeSet:
     disable_rollback: bool = False
     created: datetime.datetime = dataclasses.field(default_factory=now)
 
+    @property
+    def executed(self) -> bool:
+        """Tell whether its execution has begun: it is then listed no more, and described by its ARN alone."""
+        return self.execution_status.startswith("EXECUTE_")
+
 
 def same(old: Target, new: Target) -> bool:
     """Tell whether two targets are equal, parameters of the store by their present values."""

@@ -38,6 +38,87 @@ def test_a_change_set_creates_a_stack(client: Client, stacks: Stacks) -> None:
     cf.delete_change_set(StackName="made-by-change-set", ChangeSetName="never-was")
 
 
+def _named(client: Client, stack: str, name: str, resources: dict[str, Any], kind: str = "UPDATE") -> str:
+    """Make a change set of this name; return its ARN."""
+    made = client("cloudformation").create_change_set(
+        StackName=stack, ChangeSetName=name, ChangeSetType=kind, TemplateBody=json.dumps({"Resources": resources})
+    )
+    return str(made["Id"])
+
+
+def _code(caught: pytest.ExceptionInfo[ClientError]) -> str:
+    return str(caught.value.response["Error"]["Code"])
+
+
+def test_an_executed_change_set_is_found_by_its_arn_alone(client: Client, stacks: Stacks) -> None:
+    name, cf = stacks.create(nodes(0)), client("cloudformation")
+    resources = nodes(0)
+    resources["Group"]["Properties"]["GroupDescription"] = "other"
+    arn = _named(client, name, "first", resources)
+    cf.execute_change_set(ChangeSetName=arn)
+    stacks.settle(name)
+    assert cf.list_change_sets(StackName=name)["Summaries"] == []
+    with pytest.raises(ClientError) as caught:
+        cf.describe_change_set(StackName=name, ChangeSetName="first")
+    assert _code(caught) == "ChangeSetNotFound"
+    found = cf.describe_change_set(ChangeSetName=arn)
+    assert (found["Status"], found["ExecutionStatus"]) == ("CREATE_COMPLETE", "EXECUTE_COMPLETE")
+    assert stacks.describe(name)["ChangeSetId"] == arn
+    with pytest.raises(ClientError, match="current execution status") as caught:
+        cf.execute_change_set(ChangeSetName=arn)
+    assert _code(caught) == "InvalidChangeSetStatus"
+
+
+def test_an_execution_deletes_the_stacks_other_change_sets(client: Client, stacks: Stacks) -> None:
+    cf, name = client("cloudformation"), "made-by-one-of-two"
+    stacks.names.append(name)
+    first = _named(client, name, "first", nodes(0), "CREATE")
+    second = _named(client, name, "second", nodes(0), "CREATE")
+    assert [each["ChangeSetId"] for each in cf.list_change_sets(StackName=name)["Summaries"]] == [first, second]
+    cf.execute_change_set(ChangeSetName=second)
+    for operation in (cf.describe_change_set, cf.execute_change_set):
+        with pytest.raises(ClientError) as caught:
+            operation(ChangeSetName=first)
+        assert _code(caught) == "ChangeSetNotFound"
+    stacks.settle(name)
+    with pytest.raises(ClientError, match="already exists and cannot be created again"):
+        _named(client, name, "third", nodes(0), "CREATE")
+
+
+def test_a_direct_update_makes_change_sets_obsolete(client: Client, stacks: Stacks) -> None:
+    name, cf = stacks.create(nodes(0)), client("cloudformation")
+    resources = nodes(0)
+    resources["Group"]["Properties"]["GroupDescription"] = "other"
+    arn = _named(client, name, "first", resources)
+    resources["Group"]["Properties"]["GroupDescription"] = "yet another"
+    stacks.update(name, resources)
+    assert cf.describe_change_set(ChangeSetName=arn)["ExecutionStatus"] == "OBSOLETE"
+    with pytest.raises(ClientError, match=r"current execution status of \[OBSOLETE\]") as caught:
+        cf.execute_change_set(ChangeSetName=arn)
+    assert _code(caught) == "InvalidChangeSetStatus"
+
+
+def test_a_stacks_change_sets_go_with_it(client: Client, stacks: Stacks) -> None:
+    arn = _named(client, "never-made", "first", nodes(0), "CREATE")
+    client("cloudformation").delete_stack(StackName="never-made")
+    with pytest.raises(ClientError) as caught:
+        client("cloudformation").execute_change_set(ChangeSetName=arn)
+    assert _code(caught) == "ChangeSetNotFound"
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("first", "AlreadyExistsException"), ("1st", "ValidationError"), ("a_b", "ValidationError")]
+)
+def test_a_change_set_has_a_name_of_its_own_within_the_rule(
+    client: Client, stacks: Stacks, name: str, code: str
+) -> None:
+    stack = stacks.create(nodes(0))
+    _named(client, stack, "first", nodes(1))
+    with pytest.raises(ClientError) as caught:
+        _named(client, stack, name, nodes(1))
+    assert _code(caught) == code
+
+
 def test_changes_tell_what_is_replaced_and_what_follows(client: Client, stacks: Stacks) -> None:
     resources = nodes(1)
     name = stacks.create(resources)
