@@ -26,11 +26,15 @@ CONSOLE_LINES: Final = 8
 class OverMaximumError(DeepcdkError, ValueError):
     """Report more workers than the deployed cluster takes."""
 
-    def __init__(self, wanted: int, maximum: int) -> None:
-        self.wanted, self.maximum = wanted, maximum
+    def __init__(self, wanted: int, maximum: int, configured: int | None = None) -> None:
+        """Report it; `configured` is max_workers of cdk.json, None where it is not known."""
+        self.wanted, self.maximum, self.configured = wanted, maximum, configured
+        here = "" if configured is None else f"; cdk.json says max_workers = {configured}"
+        enough = configured is not None and configured >= wanted
+        deploy = "deploy that with `fab up`" if enough else f"set max_workers to {wanted} in cdk.json and run `fab up`"
         super().__init__(
-            f"{wanted} workers are wanted, and the deployed cluster takes {maximum} at most",
-            remedy=f"give {maximum} or fewer, or set max_workers to {wanted} in cdk.json and run `fab up`",
+            f"{wanted} workers are wanted, and the deployed cluster takes {maximum} at most{here}",
+            remedy=f"give {maximum} or fewer, or {deploy}",
         )
 
 
@@ -46,9 +50,18 @@ class Progress:
     waited_s: float
 
 
-def parse_nodes_argument(text: str, max_workers: int) -> int:
-    """Parse --nodes. Raises UsageError that names the rule."""
-    return parse_whole("--nodes", text, lowest=1, highest=max_workers, called="max_workers")
+def parse_nodes_argument(text: str) -> int:
+    """Parse --nodes, before the cluster is known. Raises UsageError that names the rule."""
+    return parse_whole("--nodes", text, lowest=1)
+
+
+def check_maximum(wanted: int, deployed: Inventory, configured: int) -> None:
+    """Check that the deployed cluster takes so many workers. Raises OverMaximumError, which names both bounds.
+
+    What is deployed decides; `configured`, which is max_workers of the local cdk.json, may be another one.
+    """
+    if wanted > deployed.max_workers:
+        raise OverMaximumError(wanted, deployed.max_workers, configured)
 
 
 def resize(aws: Aws, stack: Stack, nodes: int) -> None:

@@ -55,7 +55,7 @@ def status_table(inventory: Inventory, prices: Mapping[str, float | None], now: 
         columns=("role", "instance", "type", "state", "private", "public", "zone", "age", "price"),
         rows=rows,
         footer=(
-            f"workers: {workers} of {inventory.desired_workers} wanted, {inventory.stack.max_workers} at most",
+            f"workers: {workers} of {inventory.desired_workers} wanted, {inventory.max_workers} at most",
             f"instances together: {_at_most(total, spot=on_spot)}" + _spent(inventory, prices, now),
         ),
         expendable=("zone", "type", "private"),

@@ -51,9 +51,9 @@ class Scaled:
         return f"workers: {self.before} -> {self.after} ({', '.join(changes)}){price}"
 
 
-def parse_size(text: str, max_workers: int) -> int:
-    """Parse the size that `fab scale` is given. Raises UsageError that names the rule."""
-    return parse_whole("--nodes", text, lowest=0, highest=max_workers, called="max_workers")
+def parse_size(text: str) -> int:
+    """Parse the size that `fab scale` is given, before the cluster is known. Raises UsageError that names the rule."""
+    return parse_whole("--nodes", text, lowest=0)
 
 
 def scale(

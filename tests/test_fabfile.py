@@ -17,6 +17,9 @@ from botocore.client import BaseClient
 from botocore.exceptions import EndpointConnectionError
 from moto import mock_aws
 
+from cluster.errors import DeepcdkError
+from cluster.inventory import Inventory, Stack
+from cluster.session import Session
 from cluster.tasks.modules import MODULES
 from tests.words import LONG
 
@@ -83,11 +86,38 @@ def test_help_shows_an_example(fab: Fab, task: str) -> None:
     assert "--set" in text or task == "recipes", "which asks no cluster"
 
 
-@pytest.mark.parametrize("nodes", ["0", "-1", "17", "two"])
-def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(fab: Fab, nodes: str) -> None:
-    status, text = fab("train", f"--nodes={nodes}")
+@pytest.mark.parametrize("nodes", ["0", "-1", "1.5", "two"])
+def test_a_number_of_nodes_that_is_none_is_refused_before_anybody_is_asked(
+    fab: Fab, nodes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BaseClient, "_make_api_call", lambda *_: pytest.fail("AWS was asked"))
+    for words in (("train",), ("scale",), ("resume",), ("run", "--", "true")):
+        status, text = fab(words[0], f"--nodes={-1 if words[0] == 'scale' else nodes}", *words[1:])
+        assert (status, "must be a whole number from" in text) == (1, True), text
+
+
+@pytest.mark.parametrize("task", ["train", "scale", "resume"])
+def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
+    fab: Fab, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = Stack(
+        name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs",
+        bucket="b", login_user="ec2-user", max_workers=16,
+    )  # fmt: skip
+    deployed = Inventory(stack=stack, desired_workers=2, instances=(), group_maximum=64)
+    monkeypatch.setattr(Session, "inventory", deployed)
+
+    def connect(_: Session) -> None:
+        raise DeepcdkError("the master is asked")
+
+    monkeypatch.setattr(Session, "connect", connect)
+    assert "the master is asked" in fab(task, "--nodes", "64")[1]
+    status, text = fab(task, "--nodes", "65")
     assert status == 1
-    assert "must be a whole number from 1 to 16 (max_workers)" in text
+    assert "the master is asked" not in text
+    assert "the deployed cluster takes 64 at most" in text
+    assert "cdk.json says max_workers = 16" in text
+    assert "set max_workers to 65" in text
 
 
 @pytest.mark.parametrize(
@@ -135,18 +165,18 @@ def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(fab: Fab, nodes:
         (("train", "--payload", LONG, "--entry", "train.py"), "must be a directory"),
         (("train", "--payload", "~no-such-user/x", "--entry", "train.py"), "must be a directory"),
         (("train", "--secret", "NAME=@~no-such-user/x"), "cannot be read"),
-        (("train", "--nodes", "9" * 5000), "from 1 to 16 (max_workers)"),
+        (("train", "--nodes", "9" * 5000), "--nodes"),
         (("logs", "--rank", "first"), "--rank"),
         (("logs", "--rank", "9" * 5000), "--rank"),
         (("stop", "--grace", "soon"), "--grace"),
         (("stop", "--grace", "9" * 400), "--grace"),
-        (("scale", "--nodes", "17"), "from 0 to 16 (max_workers)"),
+        (("scale", "--nodes=-1"), "must be a whole number from 0"),
         (("scale",), "--nodes"),
         (("replace",), "must name the worker"),
         (("train", "--skip-preflight", "--full-preflight"), "give one of them"),
         (("rm",), "must be the id of the run to remove"),
         (("run",), "must follow after --"),
-        (("run", "--nodes", "0", "--", "true"), "must be a whole number from 1 to 16 (max_workers)"),
+        (("run", "--nodes", "0", "--", "true"), "must be a whole number from 1"),
         (("run", "--nodes", "2", "--master", "--", "true"), "--master"),
         (("run", "--env", "=secret", "--", "true"), "must be NAME=VALUE"),
         (("status", "--", "true"), "taken by `fab run` and `fab train` alone"),

@@ -56,7 +56,7 @@ def run(
         raise UsageError("--master", nodes, "is one node; leave --nodes out")
     request = Request(
         command=command,
-        nodes=parse_nodes_argument(nodes, session.config.max_workers) if nodes else 0,
+        nodes=parse_nodes_argument(nodes) if nodes else 0,
         master=master,
         environment=fanout.parse_environment(env),
     )

@@ -13,6 +13,7 @@ from invoke.tasks import task
 
 from cluster import replacing, scaling, sshconfig, tunnel
 from cluster.activity import doing
+from cluster.capacity import check_maximum
 from cluster.connection import Master, read_host_keys
 from cluster.errors import DeepcdkError, UsageError
 from cluster.inventory import console
@@ -51,8 +52,8 @@ def scale(
     Example: fab scale 4
     """
     session = Session(PROJECT, set_, key=key)
-    wanted = scaling.parse_size(nodes, session.config.max_workers)
-    wanted = scaling.parse_size(nodes, session.stack.max_workers)
+    wanted = scaling.parse_size(nodes)
+    check_maximum(wanted, session.inventory, session.config.max_workers)
     session.prices.begin(session.instance_types)
     with session.connect() as master:
         supervisor = session.supervisor(master)

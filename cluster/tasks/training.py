@@ -15,7 +15,7 @@ from invoke.tasks import task
 
 from cluster import fanout, origin
 from cluster.activity import doing, interruptible
-from cluster.capacity import parse_nodes_argument
+from cluster.capacity import check_maximum, parse_nodes_argument
 from cluster.errors import LiveRunError
 from cluster.fanout import words_after_dashes
 from cluster.launch import (
@@ -161,7 +161,7 @@ def train(
     Example: fab train --nodes 16 --payload ~/project --entry "train.py --batch-size 64"
     """
     session, inform = Session(PROJECT, set_, key=key), teller(json=json)
-    count = parse_nodes_argument(nodes, session.config.max_workers)
+    count = parse_nodes_argument(nodes)
     work = read_work(
         payload,
         entry,
@@ -196,7 +196,7 @@ def train(
         preflight=parse_preflight(skip=skip_preflight, full=full_preflight),
     )
     trees = pack_trees(PROJECT / "payload", work, inform)
-    count = parse_nodes_argument(nodes, session.stack.max_workers)
+    check_maximum(count, session.inventory, session.config.max_workers)
     session.prices.begin(session.instance_types)
     bounded, roots = ask_ahead(session, work.directory if isinstance(work, Program) else PROJECT)
 

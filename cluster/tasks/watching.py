@@ -17,7 +17,7 @@ from invoke.tasks import task
 from cluster import bounds, origin
 from cluster.activity import interruptible
 from cluster.ahead import Ahead
-from cluster.capacity import parse_nodes_argument
+from cluster.capacity import check_maximum, parse_nodes_argument
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.follow import Picture
 from cluster.launch import parse_preflight
@@ -109,7 +109,9 @@ def resume(
     preflight, tell = parse_preflight(skip=skip_preflight, full=full_preflight), teller(json=json)
     named(run)
     session = Session(PROJECT, set_, key=key)
+    wanted = parse_nodes_argument(nodes) if nodes else 0
     secrets = read_secrets(secret, os.environ)
+    check_maximum(wanted, session.inventory, session.config.max_workers)
     session.prices.begin(session.instance_types)
     bounded, roots = ask_ahead(session, PROJECT)
     with session.connect() as master:
@@ -117,12 +119,12 @@ def resume(
         if not queue and (live := supervisor.live()):
             raise LiveRunError(live)
         record = supervisor.show(run)
-        wanted = parse_nodes_argument(nodes, session.stack.max_workers) if nodes else 0
         run_id, count = str(record["run_id"]), wanted or len(record["state"]["hosts"])
         if record["state"]["state"] == "succeeded":
             raise DeepcdkError(f"run {run_id} has succeeded; there is nothing left to go on with")
         if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
             raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
+        check_maximum(count, session.inventory, session.config.max_workers)
         ready = provide_nodes(session, master, count, yes=yes, tell=tell)
         check_secrets(run_id, record["spec"].get("secrets", []), secrets)
         caution(bounded.result(), tell)

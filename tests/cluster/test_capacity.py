@@ -9,10 +9,18 @@ from botocore.exceptions import ClientError
 
 from cluster import inventory
 from cluster.aws import Aws
-from cluster.capacity import OverMaximumError, Progress, parse_nodes_argument, read_nodes, resize, wait_ready
+from cluster.capacity import (
+    OverMaximumError,
+    Progress,
+    check_maximum,
+    parse_nodes_argument,
+    read_nodes,
+    resize,
+    wait_ready,
+)
 from cluster.connection import Completed, Master
 from cluster.errors import AwsError, NotReadyError, UsageError
-from cluster.inventory import Stack
+from cluster.inventory import Inventory, Stack
 
 STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="masters", worker_group="workers", efs_mount="/mnt/efs",
@@ -119,11 +127,28 @@ def test_the_nodes_file_is_read_on_the_master() -> None:
     assert [node.name for node in read_nodes(ListingMaster(LINE.format(1, "i-0aa")))] == ["deeplearning-worker1"]
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "17", "two", "", "1.5"])
-def test_a_number_of_nodes_out_of_bounds_is_refused_by_the_rule(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--nodes.*from 1 to 16 \(max_workers\)"):
-        parse_nodes_argument(text, 16)
+@pytest.mark.parametrize("text", ["0", "-1", "two", "", "1.5"])
+def test_a_number_of_nodes_that_is_none_is_refused_by_the_rule(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--nodes.*must be a whole number from 1"):
+        parse_nodes_argument(text)
 
 
-def test_a_number_of_nodes_within_bounds_is_taken() -> None:
-    assert [parse_nodes_argument(text, 16) for text in ("1", "16")] == [1, 16]
+def test_whether_a_number_of_nodes_is_too_large_is_for_the_deployed_cluster_to_say() -> None:
+    assert [parse_nodes_argument(text) for text in ("1", "17", "064")] == [1, 17, 64]
+    deployed = Inventory(stack=STACK, desired_workers=2, instances=(), group_maximum=64)
+    check_maximum(64, deployed, 16)
+    with pytest.raises(OverMaximumError) as caught:
+        check_maximum(65, deployed, 16)
+    assert str(caught.value).splitlines() == [
+        "65 workers are wanted, and the deployed cluster takes 64 at most; cdk.json says max_workers = 16",
+        "  do: give 64 or fewer, or set max_workers to 65 in cdk.json and run `fab up`",
+    ]
+    with pytest.raises(OverMaximumError) as caught:
+        check_maximum(65, deployed, 128)
+    assert caught.value.remedy == "give 64 or fewer, or deploy that with `fab up`"
+
+
+def test_without_a_listed_group_what_the_stack_says_decides() -> None:
+    check_maximum(16, Inventory(stack=STACK, desired_workers=0, instances=()), 1)
+    with pytest.raises(OverMaximumError):
+        check_maximum(17, Inventory(stack=STACK, desired_workers=0, instances=()), 64)

@@ -20,6 +20,14 @@ def joined(cluster: EmbeddedCloud) -> None:
     assert eventually(lambda: "worker2 |" in run(cluster, "--", "echo", "here", check=False).stdout)
 
 
+@pytest.fixture(autouse=True)
+def two_workers(cluster: EmbeddedCloud) -> Iterator[None]:
+    """Leave the shared cluster with two workers, also where a test has failed."""
+    yield
+    if len(cluster.instances("worker")) != 2:
+        cluster.fab("scale", "--nodes", "2", "--force", "--yes", check=False)
+
+
 def ssh_config(cloud: EmbeddedCloud) -> str:
     """Have the ssh_config written; return its path."""
     written = json.loads(cloud.fab("ssh-config", "--json").stdout)
@@ -120,7 +128,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes(cluster: Embed
     before = json.loads(cluster.fab("show", "--run", stopped, "--json").stdout)
     assert (before["state"]["state"], len(before["checkpoints"]) > 0) == ("stopped", True)
     many = cluster.fab("resume", "--run", stopped, "--nodes", "99", "--detach", check=False)
-    assert (many.returncode, "--nodes = '99': must be a whole number from 1 to" in many.stderr) == (1, True)
+    assert (many.returncode, "the deployed cluster takes 16 at most" in many.stderr) == (1, True)
     resumed = cluster.fab("resume", "--run", stopped, "--nodes", "1", "--skip-preflight", "--detach", "--json")
     assert f"goes on from {before['checkpoints'][-1]}: 1 rank on deeplearning-worker1" in resumed.stderr
     document = json.loads(resumed.stdout)
@@ -147,8 +155,19 @@ def test_an_ended_run_is_removed_for_good(cluster: EmbeddedCloud, stopped: str) 
 
 def test_the_group_grows_and_shrinks_by_the_newest_and_keeps_the_others(cluster: EmbeddedCloud) -> None:
     before = {i["InstanceId"] for i in cluster.instances("worker")}
-    grown = json.loads(cluster.fab("scale", "--nodes", "3", "--yes", "--json").stdout)
+    fewer = ("--set", "max_workers=2")  # here, in cdk.json; 16 are deployed, and that decides
+    grown = json.loads(cluster.fab("scale", "--nodes", "3", "--yes", "--json", *fewer).stdout)
     assert (grown["before"], grown["after"], grown["added"]) == (2, 3, ["deeplearning-worker3"])
+    assert "deeplearning-worker3" in cluster.fab("train", "--nodes", "3", "--dry-run", *fewer).stdout
     shrunk = json.loads(cluster.fab("scale", "--nodes", "2", "--yes", "--json").stdout)
     assert (shrunk["after"], shrunk["removed"]) == (2, ["deeplearning-worker3"])
     assert {i["InstanceId"] for i in cluster.instances("worker")} == before
+
+
+@pytest.mark.parametrize("task", ["scale", "train"])
+def test_more_nodes_than_are_deployed_for_are_refused_with_both_bounds(cluster: EmbeddedCloud, task: str) -> None:
+    many = cluster.fab(task, "--nodes", "17", "--yes", "--set", "max_workers=64", check=False)
+    assert many.returncode == 1
+    assert "the deployed cluster takes 16 at most; cdk.json says max_workers = 64" in many.stderr
+    assert "deploy that with `fab up`" in many.stderr
+    assert len(cluster.instances("worker")) == 2
