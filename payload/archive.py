@@ -1,7 +1,8 @@
 """The copy of a run in the bucket, which outlives the cluster: made while it runs and once more when it has ended.
 
-By the AWS CLI of the master's image, with the role of the master, which may use `runs/` of the bucket and no more.
-Checkpoints stay on the shared file system, and so do the files that hold the values of the ranks' variables.
+By the AWS CLI of the master's image, with the role of the master, which may list `runs/` of the bucket and add to it,
+and neither read nor delete what is there. Checkpoints stay on the shared file system, and so do the files that hold the
+values of the ranks' variables.
 """
 
 from __future__ import annotations

@@ -89,10 +89,12 @@ class NodeRoles(Construct):
             self._share_key(props.key)
 
     def _share_runs(self, bucket: s3.IBucket) -> None:
+        """Let the master add the copies of runs: `aws s3 sync` lists the prefix and puts what is new or changed.
+
+        Nothing on the nodes reads or deletes a copy: `fab` does that with the rights of whoever calls it.
+        """
         objects = bucket.arn_for_objects(f"{RUNS_PREFIX}*")
-        self.master.add_to_policy(
-            iam.PolicyStatement(actions=["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], resources=[objects])
-        )
+        self.master.add_to_policy(iam.PolicyStatement(actions=["s3:PutObject"], resources=[objects]))
         self.master.add_to_policy(
             iam.PolicyStatement(
                 actions=["s3:ListBucket"],
@@ -108,7 +110,11 @@ class NodeRoles(Construct):
         )
 
     def _share_key(self, key: kms.IKey) -> None:
-        """Let the master read and write what the bucket encrypts, and use the key for nothing else."""
+        """Let the master write what the bucket encrypts, and use the key for nothing else.
+
+        An upload in parts, as the AWS CLI makes from 8 MB on, takes kms:Decrypt as well: S3 decrypts the parts to join
+        them (S3 User Guide, "Multipart upload API and permissions"). Without s3:GetObject nobody reads an object by it.
+        """
         self.master.add_to_policy(
             iam.PolicyStatement(
                 actions=["kms:Decrypt", "kms:GenerateDataKey"],

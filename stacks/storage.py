@@ -156,7 +156,7 @@ def _rules(config: ClusterConfig) -> list[s3.LifecycleRule]:
     if config.bucket_expire_runs_days:
         age = Duration.days(config.bucket_expire_runs_days)
         found.append(s3.LifecycleRule(id="Runs", prefix=RUNS_PREFIX, expiration=age))
-    if config.bucket_expire_versions_days:
+    if config.bucket_versioning and config.bucket_expire_versions_days:
         age = Duration.days(config.bucket_expire_versions_days)
         found.append(s3.LifecycleRule(id="OlderVersions", noncurrent_version_expiration=age))
     if config.bucket_versioning:

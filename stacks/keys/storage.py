@@ -36,10 +36,12 @@ class StorageKeys(LustreKeys):
     """The same for Archive, which needs `elastic` and an earlier Infrequent Access. 0: never."""
     efs_backup: bool = False
     """Have AWS Backup copy the shared file system every day, as its default plan says; it bills what it keeps."""
-    bucket_versioning: bool = False
-    """Keep what is overwritten or deleted in the run bucket as older versions."""
-    bucket_expire_versions_days: int = 0
-    """With `bucket_versioning`: days after which an older version is removed. 0: never."""
+    bucket_versioning: bool = True
+    """Keep what is overwritten or deleted in the run bucket as older versions: the master may write there, and whoever
+    takes it over could overwrite the copies of all runs."""
+    bucket_expire_versions_days: int = 30
+    """With `bucket_versioning`: days after which an older version is removed. 0: never; a run's log and metrics get a
+    new version each minute while it trains, so storage would grow without bound."""
     bucket_expire_runs_days: int = 0
     """Days after which a run's files leave the run bucket. 0: never."""
     data_buckets: tuple[str, ...] = ()

@@ -93,7 +93,9 @@ def _classes(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _versions(config: ClusterConfig) -> Iterator[Problem]:
-    if config.bucket_expire_versions_days and not config.bucket_versioning:
+    """Refuse to say how long older versions stay where there are none; the default says nothing."""
+    said = config.bucket_expire_versions_days not in (0, type(config).bucket_expire_versions_days)
+    if said and not config.bucket_versioning:
         yield Problem(
             key="bucket_expire_versions_days",
             value=config.bucket_expire_versions_days,

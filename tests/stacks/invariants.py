@@ -15,6 +15,8 @@ from tests.stacks.template import Template
 Invariant = Callable[[Template, ClusterConfig], Iterator[str]]
 
 NODES: Final = ("MasterGroup", "WorkerGroup")
+ADDING: Final = frozenset({"s3:ListBucket", "s3:PutObject"})
+"""What the copies of runs take. Versions make good what is overwritten."""
 
 
 def workers_have_no_way_in(template: Template, config: ClusterConfig) -> Iterator[str]:
@@ -159,6 +161,15 @@ def the_bucket_is_private(template: Template, config: ClusterConfig) -> Iterator
             yield f"{id} takes requests without TLS"
 
 
+def archived_runs_are_out_of_the_nodes_reach(template: Template, config: ClusterConfig) -> Iterator[str]:
+    """Nobody is allowed more of a bucket of the stack than to list it and add to it: no reading, no deleting."""
+    del config
+    for statement in policies.allowing(template.resources):
+        for id in template.of("AWS::S3::Bucket"):
+            if id in str(statement.get("Resource")) and (more := set(policies.listed(statement["Action"])) - ADDING):
+                yield f"{id}: {', '.join(sorted(more))} is allowed"
+
+
 def nothing_runs_but_the_nodes(template: Template, config: ClusterConfig) -> Iterator[str]:
     """No Lambda function and no custom resource: what a group or a service does itself is left to it."""
     del config
@@ -183,6 +194,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     metadata_wants_a_token,
     nothing_is_allowed_in_excess,
     the_bucket_is_private,
+    archived_runs_are_out_of_the_nodes_reach,
     nothing_runs_but_the_nodes,
     user_data_fits,
 )

@@ -108,6 +108,34 @@ def take_requests_in_the_clear(document: Document) -> None:
     first(document, "AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"] = []
 
 
+def _allow_of_the_runs(document: Document, action: str) -> None:
+    statement = next(
+        each
+        for policy in Template(document).of("AWS::IAM::Policy").values()
+        for each in policy["PolicyDocument"]["Statement"]
+        if each["Action"] == "s3:PutObject"
+    )
+    statement["Action"] = [action, "s3:PutObject"]
+
+
+def read_the_runs(document: Document) -> None:
+    _allow_of_the_runs(document, "s3:GetObject")
+
+
+def delete_the_runs(document: Document) -> None:
+    _allow_of_the_runs(document, "s3:DeleteObject")
+
+
+def delete_versions_of_the_runs(document: Document) -> None:
+    _allow_of_the_runs(document, "s3:DeleteObjectVersion")
+
+
+def admit_the_workers_to_the_runs_by_the_buckets_own_policy(document: Document) -> None:
+    allowed = {"Action": "s3:GetObject", "Effect": "Allow", "Principal": {"AWS": {"Fn::GetAtt": ["Workers", "Arn"]}}}
+    resource = {"Fn::Join": ["", [{"Fn::GetAtt": ["RunBucket", "Arn"]}, "/*"]]}
+    first(document, "AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"].append({**allowed, "Resource": resource})
+
+
 def run_a_function(document: Document) -> None:
     document["Resources"]["Odd"] = {"Type": "AWS::Lambda::Function", "Properties": {}}
 
@@ -134,6 +162,10 @@ SPOILT: list[tuple[str, Callable[[Document], None]]] = [
     ("nothing_is_allowed_in_excess", leave_the_boundary),
     ("the_bucket_is_private", publish_the_bucket),
     ("the_bucket_is_private", take_requests_in_the_clear),
+    ("archived_runs_are_out_of_the_nodes_reach", read_the_runs),
+    ("archived_runs_are_out_of_the_nodes_reach", delete_the_runs),
+    ("archived_runs_are_out_of_the_nodes_reach", delete_versions_of_the_runs),
+    ("archived_runs_are_out_of_the_nodes_reach", admit_the_workers_to_the_runs_by_the_buckets_own_policy),
     ("nothing_runs_but_the_nodes", run_a_function),
     ("user_data_fits", boot_at_length),
 ]

@@ -105,14 +105,30 @@ def rules(template: Template) -> dict[str, dict[str, object]]:
     return {rule["Id"]: rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
 
 
-def test_by_default_only_broken_uploads_leave_the_bucket_by_age(template: Template) -> None:
+BROKEN_UPLOADS = {
+    "Id": "BrokenUploads",
+    "Status": "Enabled",
+    "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7},
+}
+
+
+def test_by_default_what_is_overwritten_is_kept_for_a_month_and_no_run_leaves_by_age(template: Template) -> None:
     assert rules(template) == {
-        "BrokenUploads": {
-            "Id": "BrokenUploads",
+        "BrokenUploads": BROKEN_UPLOADS,
+        "OlderVersions": {
+            "Id": "OlderVersions",
             "Status": "Enabled",
-            "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7},
-        }
+            "NoncurrentVersionExpiration": {"NoncurrentDays": 30},
+        },
+        "DeleteMarkers": {"Id": "DeleteMarkers", "Status": "Enabled", "ExpiredObjectDeleteMarker": True},
     }
+    (bucket,) = template.of("AWS::S3::Bucket").values()
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+
+
+def test_without_versioning_nothing_is_said_of_versions(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(bucket_versioning=False)
+    assert rules(template) == {"BrokenUploads": BROKEN_UPLOADS}
     (bucket,) = template.of("AWS::S3::Bucket").values()
     assert "VersioningConfiguration" not in bucket
 

@@ -50,11 +50,15 @@ def test_a_value_against_its_rule_is_refused_by_name(key: str, value: Any) -> No
     assert caught.value.value == (value[0] if isinstance(value, tuple) else value)
 
 
-def test_by_default_nothing_is_moved_copied_or_removed_and_throughput_costs_nothing() -> None:
+def test_by_default_no_file_and_no_run_is_moved_copied_or_removed_and_throughput_costs_nothing() -> None:
     config = ClusterConfig(ssh_cidr=SSH_CIDR)
     assert (config.efs_throughput, config.efs_performance) == ("bursting", "generalPurpose")
     assert not config.efs_infrequent_after_days + config.efs_archive_after_days
     assert not config.efs_backup
-    assert not config.bucket_versioning
     assert not config.bucket_expire_runs_days
     assert config.retain_data
+
+
+def test_by_default_what_is_overwritten_in_the_run_bucket_stays_for_a_month() -> None:
+    config = ClusterConfig(ssh_cidr=SSH_CIDR)
+    assert (config.bucket_versioning, config.bucket_expire_versions_days) == (True, 30)

@@ -73,5 +73,9 @@ def test_an_existing_file_system_is_not_described_anew(key: str, value: Any) -> 
 
 
 def test_older_versions_expire_where_there_are_versions() -> None:
-    assert keys(bucket_expire_versions_days=30) == ["bucket_expire_versions_days"]
-    assert keys(bucket_expire_versions_days=30, bucket_versioning=True) == []
+    assert keys(bucket_expire_versions_days=14, bucket_versioning=False) == ["bucket_expire_versions_days"]
+    assert keys(bucket_expire_versions_days=14) == keys(bucket_expire_versions_days=0) == []
+
+
+def test_versioning_is_switched_off_by_its_own_key_alone() -> None:
+    assert keys(bucket_versioning=False) == keys(bucket_versioning=False, bucket_expire_versions_days=0) == []
