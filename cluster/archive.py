@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cluster import answers
 from cluster.activity import doing
 from cluster.aws import aws_errors
 from cluster.errors import DeepcdkError
+from cluster.farside import is_path_below
 from cluster.fetch import Fetched, settled
 from payload.dossier import RECORD_FILE
 from payload.runs import is_run_id
@@ -62,9 +63,9 @@ class Archive:
             s3 = self.aws.client("s3")
 
             def bring(name: str) -> None:
-                path = (partial / name).resolve()
-                if not path.is_relative_to(partial.resolve()):
-                    raise DeepcdkError(f"{bucket} holds the name {name!r}, which leads out of the run")
+                path = partial / name
+                if not is_path_below(name):
+                    raise DeepcdkError(f"{bucket} holds the name {name!a}, which leads out of the run")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 s3.download_file(bucket, prefix + name, str(path))
 
@@ -110,14 +111,15 @@ class Archive:
         with aws_errors(f"reading the record of {run_id} in {bucket}"):
             try:
                 answer = self.aws.client("s3").get_object(Bucket=bucket, Key=f"{PREFIX}{run_id}/{RECORD_FILE}")
-                record: dict[str, Any] = json.loads(answer["Body"].read())
+                record: dict[str, Any] = answers.parse(answer["Body"].read().decode("utf-8"))
             except ClientError as error:
                 if error.response["Error"]["Code"] != "NoSuchKey":
                     raise
                 return None
             except ValueError:
                 return None
-        return record
+        # The master wrote it: one that is not a record of this run is as good as none.
+        return None if answers.record(record) or record["run_id"] != run_id else record
 
 
 def find(aws: Aws, name: str) -> Archive | None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from cluster import inventory
 from cluster.activity import doing
+from cluster.answers import AnswerError
 from cluster.aws import aws_errors
 from cluster.errors import DeepcdkError, NotReadyError
 from cluster.inventory import Inventory, Stack
 from cluster.numbers import parse_whole
-from payload.launch import NODES_PATH, Node, parse_nodes, workers
+from payload.launch import NODES_PATH, LaunchError, Node, parse_nodes, workers
 
 if TYPE_CHECKING:
     from cluster.aws import Aws
@@ -88,7 +89,11 @@ def resize(aws: Aws, stack: Stack, nodes: int) -> None:
 
 def read_nodes(master: Master) -> tuple[Node, ...]:
     """Read the nodes that the master lists as live, itself included."""
-    return parse_nodes(master.check(["cat", NODES_PATH], doing="reading the nodes file").text)
+    listed = master.check(["cat", NODES_PATH], doing="reading the nodes file").text
+    try:
+        return parse_nodes(listed)
+    except LaunchError as error:
+        raise AnswerError("which nodes there are", listed, str(error), where=master.where) from None
 
 
 @doing("waiting for the nodes", plain=False)

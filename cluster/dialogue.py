@@ -49,7 +49,7 @@ class Dialogue:
         """Ask, and return the answer. Raises what the master says was wrong, SilenceError where it says no more."""
         self._sent.put((json.dumps(question).encode("ascii") + b"\n",))
         self._sent.put(brings)
-        reports = Reports(None)
+        reports = Reports(None, self._master.where)
         try:
             while not (reports.done or reports.errors):
                 line = self._answers.next(timeout_s=2 * SILENCE_S)

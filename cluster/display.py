@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cluster.activity import LINE
 from cluster.follow import Display, Picture
+from cluster.prose import printable
 
 PLAIN_STEP_S: Final = 5.0
 """Seconds between two step lines where there is no terminal."""
@@ -62,7 +63,7 @@ def outlook(picture: Picture, usd_per_hour: float | None) -> list[str]:
 def describe(picture: Picture, usd_per_hour: float | None) -> str:
     """Write what is known of a run's progress in one line."""
     parts = [*position(picture), *figures(picture), *outlook(picture, usd_per_hour)]
-    return ", ".join(parts) or picture.reason or picture.state
+    return ", ".join(parts) or printable(picture.reason or picture.state)
 
 
 def describe_epoch(picture: Picture) -> str:
@@ -79,7 +80,8 @@ def cost_so_far(picture: Picture, usd_per_hour: float | None) -> float | None:
 
 def inspection(message: dict[str, Any]) -> list[str]:
     """Return the lines of the pre-flight's table; none of any other message."""
-    return [str(line) for line in message.get("lines", ())] if message["type"] == "preflight" else []
+    lines = message.get("lines") if message["type"] == "preflight" else []
+    return [printable(str(line)) for line in lines] if isinstance(lines, list) else []
 
 
 class PlainDisplay:
@@ -101,7 +103,8 @@ class PlainDisplay:
             self._state = (picture.state, picture.reason)
             if picture.is_final:
                 return  # The task tells the end, and more of it.
-            self._write(f"{picture.run_id}: {picture.state}" + (f" ({picture.reason})" if picture.reason else ""))
+            why = f" ({picture.reason})" if picture.reason else ""
+            self._write(printable(f"{picture.run_id}: {picture.state}{why}"))
         if message["type"] == "log":
             self._write(str(message.get("text", "")))
         for line in inspection(message):
@@ -153,12 +156,12 @@ class LiveDisplay:
     def show(self, picture: Picture, message: dict[str, Any]) -> None:
         """Show the picture after this message."""
         where = [*position(picture), *outlook(picture, self._usd_per_hour)]
-        description = ", ".join(where) or picture.reason or picture.state
+        description = ", ".join(where) or printable(picture.reason or picture.state)
         self._progress.update(self._task, completed=picture.fraction, description=description)
         self._figures.plain = "  " + ", ".join(figures(picture))
         if message["type"] == "state" and picture.state != self._state:
             self._state = picture.state
-            self.note(f"{picture.run_id}: {picture.state}")
+            self.note(printable(f"{picture.run_id}: {picture.state}"))
         for line in inspection(message):
             self.note(line)
         if message["type"] == "metric" and message["record"].get("event") == "epoch":

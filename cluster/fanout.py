@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import json
 import queue
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from cluster import answers
+from cluster.answers import AnswerError
 from cluster.connection import Master, SilenceError
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.reader import Interruptible
@@ -167,22 +168,60 @@ def run(master: Master, directory: str, request: Request, shown: Listener | None
             if error.status != 1:
                 raise
 
-    return collect(lines(), shown)
+    return collect(lines(), shown, master.where)
 
 
-def collect(lines: Iterable[str], shown: Listener | None) -> tuple[HostResult, ...]:
-    """Fold the far side's messages into each node's result. Raises SilenceError where one of them never came."""
+_QUESTION: Final = "a command on the nodes"
+_HOSTS: Final = answers.fields(hosts=answers.each(answers.name))
+_OUTPUT: Final = answers.fields(host=answers.text, stream=answers.text, data=answers.text)
+_END: Final = answers.fields(
+    host=answers.text,
+    exit_code=answers.whole,
+    reached=answers.flag,
+    seconds=answers.number,
+    trouble=answers.maybe(answers.text),
+)
+
+
+def _parse(line: str, where: str) -> Mapping[str, Any]:
+    """Parse one message of the far side. Raises AnswerError for one that is none, or that tells of another node."""
+    try:
+        message = answers.parse(line)
+    except ValueError as error:
+        raise AnswerError(_QUESTION, line, f"it is no JSON: {error}", where=where) from None
+    shape = next((shape for key, shape in _SHAPES.items() if isinstance(message, dict) and key in message), None)
+    found: Mapping[str, Any] = answers.check(message, shape or answers.fields(), _QUESTION, where=where)
+    return found
+
+
+_SHAPES: Final = {"hosts": _HOSTS, "stream": _OUTPUT, "exit_code": _END}
+
+
+def _decoded(message: Mapping[str, Any], where: str) -> bytes:
+    try:
+        return base64.b64decode(message["data"], validate=True)
+    except ValueError as error:
+        raise AnswerError(_QUESTION, message["data"], f"data must be base64: {error}", where=where) from None
+
+
+def collect(lines: Iterable[str], shown: Listener | None, where: str = "") -> tuple[HostResult, ...]:
+    """Fold the far side's messages into each node's result; `where` names the master.
+
+    Raises SilenceError where one of them never came, AnswerError for what is no message or tells of an unknown node.
+    """
     order: list[str] = []
     output: dict[tuple[str, str], bytes] = {}
     results: dict[str, HostResult] = {}
     for line in lines:
-        message: Mapping[str, Any] = json.loads(line)
+        message = _parse(line, where)
+        if message.get("host", "") not in (*order, ""):
+            raise AnswerError(_QUESTION, message["host"], "it is none of the nodes that were named", where=where)
         if "hosts" in message:
             order = list(message["hosts"])
             if shown:
                 shown.expect(order)
         elif "stream" in message:
-            host, stream, data = message["host"], message["stream"], base64.b64decode(message["data"])
+            host, stream, data = message["host"], message["stream"], _decoded(message, where)
             kept = output.get((host, stream), b"") + data
             output[host, stream] = kept[-4096:] if shown else kept
             if shown:
@@ -198,7 +237,7 @@ def collect(lines: Iterable[str], shown: Listener | None) -> tuple[HostResult, .
                 seconds=message["seconds"],
                 stdout=output.get((host, "stdout"), b""),
                 stderr=output.get((host, "stderr"), b""),
-                trouble=message.get("trouble", ""),
+                trouble=message.get("trouble") or "",
             )
     if lost := [host for host in order if host not in results]:
         raise SilenceError(f"no result came from {', '.join(lost)}", remedy="repeat the command")

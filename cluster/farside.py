@@ -16,18 +16,35 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 
+class EntryError(tarfile.TarError):
+    """Report an entry of a tar that is no plain file below its directory; `name` is what it is called."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"{name!a} is not a plain file below its directory")
+
+
+def is_path_below(name: str) -> bool:
+    """Tell whether a file of this name lies below the directory that it is put in."""
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
+
+
 def unpack(archive: tarfile.TarFile, directory: Path) -> int:
-    """Unpack plain files and directories below `directory`; return how many files. Raises TarError for anything else.
+    """Unpack plain files and directories below `directory`; return how many files. Raises EntryError for anything else.
+
+    Where `directory` is new no link can lead out of it, for none is unpacked: neither symbolic nor hard, nor a file
+    with holes, of whose size a few bytes tell.
 
     The library's own `filter="data"` came with Python 3.11.4; nodes may have an older 3.11.
     """
     files = 0
     for entry in archive:
-        name = PurePosixPath(entry.name)
-        source = archive.extractfile(entry) if entry.isreg() else None
-        if name.is_absolute() or ".." in name.parts or not (source or entry.isdir()):
-            raise tarfile.TarError(f"{entry.name!r} is not a plain file below its directory")
-        target = directory / name
+        plain = entry.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not entry.issparse()
+        source = archive.extractfile(entry) if plain else None
+        if not is_path_below(entry.name) or not (source or entry.isdir()):
+            raise EntryError(entry.name)
+        target = directory / entry.name
         if source is None:
             target.mkdir(parents=True, exist_ok=True)
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import os
 import shutil
 import tarfile
 import tempfile
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from cluster import farside
 from cluster.activity import doing, now
+from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.gauge import amount
 from cluster.push import farside_command
+from payload.runs import RUN_ID_RULE, is_run_id
 
 if TYPE_CHECKING:
     from cluster.connection import Master
@@ -54,8 +57,11 @@ class BlockReader(io.RawIOBase):
 def settled(into: Path, run_id: str) -> Iterator[Path]:
     """Yield a directory to fill: what it holds at the block's end appears as `into/run_id`; other files there stay.
 
-    Raises DeepcdkError where there is no room or no right; nothing has appeared then.
+    Raises DeepcdkError where there is no room or no right, or where a link leads out of `into/run_id`; nothing has
+    appeared then.
     """
+    if not is_run_id(run_id):
+        raise DeepcdkError(f"no run is called {run_id!a}: must be {RUN_ID_RULE}", where=str(into))
     target = into / run_id
     try:
         into.mkdir(parents=True, exist_ok=True)
@@ -66,14 +72,16 @@ def settled(into: Path, run_id: str) -> Iterator[Path]:
         ) from None
     try:
         yield partial
-        if not target.exists():
+        if not os.path.lexists(target):
             partial.chmod(0o755)
             partial.rename(target)
         else:
-            for path in [path for path in partial.rglob("*") if path.is_file()]:
-                place = target / path.relative_to(partial)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                path.replace(place)
+            files = [path.relative_to(partial) for path in partial.rglob("*") if path.is_file()]
+            for file in files:
+                _check_free(target, file)
+            for file in files:
+                (target / file).parent.mkdir(parents=True, exist_ok=True)
+                (partial / file).replace(target / file)
     except OSError as error:
         if isinstance(error, DeepcdkError):
             raise
@@ -86,13 +94,33 @@ def settled(into: Path, run_id: str) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def _check_free(target: Path, file: Path) -> None:
+    """Raise DeepcdkError where a file below `target` would be written elsewhere, or in place of a directory."""
+    for place in (target, *(target / parent for parent in reversed(file.parents[:-1]))):
+        if place.is_symlink():
+            raise DeepcdkError(
+                f"{place} is a symbolic link to {place.readlink()}, and nothing is written through it",
+                where=str(target.parent),
+                remedy="put a directory in its place, or give another --into DIRECTORY",
+            )
+        if place.exists() and not place.is_dir():
+            raise DeepcdkError(f"{place} is no directory", where=str(target.parent), remedy="move it away")
+    if (target / file).is_dir() and not (target / file).is_symlink():
+        raise DeepcdkError(f"{target / file} is a directory", where=str(target.parent), remedy="move it away")
+
+
 def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
-    """Unpack a tar stream as `into/run_id`. Files appear only once all have come; others that lie there stay."""
+    """Unpack a tar stream as `into/run_id`. Files appear only once all have come; others that lie there stay.
+
+    Raises AnswerError for an entry that is no plain file below its directory.
+    """
     with settled(into, run_id) as partial:
         try:
             with tarfile.open(fileobj=io.BufferedReader(BlockReader(blocks), 1 << 20), mode="r|") as archive:
                 farside.unpack(archive, partial)
-        except tarfile.TarError as error:
+        except farside.EntryError as error:
+            raise AnswerError(f"`fetch {run_id}`", error.name, "it holds what is no plain file below the run") from None
+        except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
             raise DeepcdkError(
                 f"the results of {run_id} did not arrive whole: {error}", remedy="repeat `fab fetch`"
             ) from None
@@ -121,6 +149,9 @@ def fetch(master: Master, runs_root: str, run_id: str, into: Path, *, checkpoint
     try:
         with doing(bringing):
             return unpack(_counted(blocks, bringing), into, run_id)
+    except AnswerError as error:
+        error.where = master.where
+        raise
     except RemoteError as error:
         raise RemoteError(
             f"fetching run {run_id} failed", status=error.status, output=error.output, where=error.where

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import queue
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
+from cluster import answers
+from cluster.answers import AnswerError
 from cluster.connection import SilenceError
 from cluster.errors import ConnectionFailedError
 from cluster.reader import Interruptible
@@ -67,39 +68,52 @@ class Picture:
 def parse_message(line: str) -> dict[str, Any] | None:
     """Parse one line of the far side's `follow`; None for anything else, such as a login banner."""
     try:
-        message = json.loads(line)
+        message = answers.parse(line)
     except ValueError:
         return None
-    return message if isinstance(message, dict) and isinstance(message.get("type"), str) else None
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        return None
+    return message if message["type"] != "metric" or isinstance(message.get("record"), dict) else None
 
 
 def reduce(picture: Picture, message: dict[str, Any]) -> Picture:
-    """Fold one message into the picture. Unknown types and fields change nothing: the far side may be newer."""
+    """Fold one message into the picture. Unknown types and fields change nothing: the far side may be newer.
+
+    Raises AnswerError for the state of another run.
+    """
     match message["type"]:
         case "state":
             return dataclasses.replace(
                 picture,
-                run_id=str(message.get("run_id", picture.run_id)),
+                run_id=_same_run(message.get("run_id", picture.run_id), picture.run_id),
                 state=str(message.get("state", picture.state)),
                 reason=str(message.get("reason", "")),
-                started=_number(message, "started", picture.started),
-                updated=_number(message, "updated", picture.updated),
-                hosts=tuple(message.get("hosts", ())),
-                last_lines=tuple(message.get("last_lines", ())),
+                started=_moment(message, "started", picture.started),
+                updated=_moment(message, "updated", picture.updated),
+                hosts=_texts(message, "hosts"),
+                last_lines=_texts(message, "last_lines"),
             )
         case "heartbeat":
-            return dataclasses.replace(picture, updated=_number(message, "time", picture.updated))
+            return dataclasses.replace(picture, updated=_moment(message, "time", picture.updated))
         case "log":
-            return dataclasses.replace(picture, next_log_line=int(message.get("line", -1)) + 1)
+            return dataclasses.replace(picture, next_log_line=(_whole(message, "line", -1) or 0) + 1)
         case "metric" if isinstance(message.get("record"), dict):
             record = message["record"]
             seen = dataclasses.replace(
                 picture,
-                next_line=max(picture.next_line, int(message.get("line", picture.next_line)) + 1),
-                updated=_number(record, "time", picture.updated),
+                next_line=max(picture.next_line, (_whole(message, "line", picture.next_line) or 0) + 1),
+                updated=_moment(record, "time", picture.updated),
             )
             return _reduce_record(seen, record)
     return picture
+
+
+def _same_run(run_id: object, followed: str) -> str:
+    """Return the id of the run that a message is about. Raises AnswerError where that is not the one followed."""
+    wrong = answers.run_id(run_id) or ("" if followed in ("", run_id) else f"it is not about run {followed}")
+    if wrong:
+        raise AnswerError("`follow`", run_id, wrong)
+    return str(run_id)
 
 
 def _reduce_record(picture: Picture, record: dict[str, Any]) -> Picture:
@@ -121,7 +135,7 @@ def _reduce_record(picture: Picture, record: dict[str, Any]) -> Picture:
                 loss=_number(record, "loss", picture.loss),
                 accuracy=_number(record, "accuracy", picture.accuracy),
                 learning_rate=_number(record, "learning_rate", picture.learning_rate),
-                eta_s=_number(record, "eta_s", picture.eta_s),
+                eta_s=_moment(record, "eta_s", picture.eta_s),
             )
         case "epoch":
             agree = record.get("weights_agree")
@@ -149,6 +163,15 @@ def _number(message: dict[str, Any], key: str, otherwise: float | None) -> float
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else otherwise
 
 
+def _moment(message: dict[str, Any], key: str, otherwise: float | None) -> float | None:
+    return otherwise if answers.moment(message.get(key)) else float(message[key])
+
+
+def _texts(message: dict[str, Any], key: str) -> tuple[str, ...]:
+    found = message.get(key) or []
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
 def _whole(message: dict[str, Any], key: str, otherwise: int | None) -> int | None:
     value = message.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
@@ -168,6 +191,8 @@ def follow(
     open_stream: Callable[[Picture], Iterator[str]],
     display: Display,
     *,
+    run_id: str = "",
+    where: str = "",
     silence_s: float = SILENCE_S,
     pauses_s: tuple[float, ...] = RECONNECT_PAUSES_S,
     wait: Callable[[float], None],
@@ -175,9 +200,10 @@ def follow(
     """Follow a run until it has ended; return the last picture.
 
     `open_stream(picture)` yields the far side's lines from where the picture ends; it is called again after a silence
-    or a broken connection. Raises ConnectionFailedError when no attempt gets through; the run goes on without us.
+    or a broken connection. Raises ConnectionFailedError when no attempt gets through; the run goes on without us; and
+    AnswerError, naming the master (`where`), where it tells of another run than `run_id`.
     """
-    picture = Picture()
+    picture = Picture(run_id=run_id)
     failures = 0
     while True:
         try:
@@ -192,6 +218,9 @@ def follow(
                 if picture.is_final:
                     return picture
             raise SilenceError("the stream ended before the run did", remedy="`fab attach` takes it up again")
+        except AnswerError as error:
+            error.where = where
+            raise
         except (queue.Empty, ConnectionFailedError) as error:
             if failures >= len(pauses_s):
                 if isinstance(error, ConnectionFailedError):

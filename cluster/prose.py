@@ -9,6 +9,7 @@ from typing import Final, TextIO
 
 _SPAN: Final = re.compile(r"`[^`\n]*`")
 _GLUE: Final = "\0"
+_CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def fold(text: str, columns: int) -> str:
@@ -32,6 +33,16 @@ def _fold(line: str, columns: int) -> str:
     return "\n".join(folded).replace(_GLUE, " ")
 
 
+def printable(text: str) -> str:
+    """Return a text with its control characters written out, as `\\x1b`; ends of lines and tabs stay.
+
+    Some of what is told comes from the nodes, and could otherwise change what stands on the terminal. The characters
+    that turn the direction of text count as well.
+    """
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
+
+
 def fitted(text: str, stream: TextIO) -> str:
-    """Fold a text where the stream is a terminal; in a pipe a line stays a line."""
+    """Return a printable text, folded where the stream is a terminal; in a pipe a line stays a line."""
+    text = printable(text)
     return fold(text, shutil.get_terminal_size().columns) if stream.isatty() else text

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster import farside, gauge
 from cluster.activity import doing
+from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
 from payload.launch import NODE_PYTHON
 
@@ -220,7 +221,11 @@ def look(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset
     directories = [f"{payloads_root}/{tree.name}" for tree in trees]
     with doing("asking the master what it has"):
         asked = ["sh", "-c", _LOOK, "sh", *directories]
-        answers = master.check(asked, doing="looking for the payload").text.split()
+        said = master.check(asked, doing="looking for the payload").text
+    answers = said.split()
+    if len(answers) != len(trees) or not {*answers} <= {"yes", "no"}:
+        rule = f"must be yes or no, {len(trees)} times"
+        raise AnswerError("what it has of the payload", said, rule, where=master.where)
     return frozenset(tree.name for tree, answer in zip(trees, answers, strict=True) if answer == "yes")
 
 

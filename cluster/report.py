@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cluster import bounds, prose
+from cluster import answers, bounds, prose
 from cluster.bounds import Bound
 from cluster.display import duration
 from cluster.inventory import Inventory
@@ -120,7 +120,7 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
                 str(epoch.get("epoch", "-")),
                 f"{accuracy:.2%}" if isinstance(accuracy, int | float) else "-",
                 "-" if run.get("position") else duration(float(run["updated"]) - float(run["started"])),
-                _shortened(str(run.get("reason", ""))),
+                _shortened(str(run.get("reason") or "")),
             )
         )
     return Table(
@@ -133,7 +133,7 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
 
 def record_table(record: Mapping[str, Any]) -> Table:
     """Build the table of one run's record, from the supervisor's `show`."""
-    state, spec, result = record["state"], record["spec"] or {}, record["result"] or {}
+    state, spec, result = record["state"], record.get("spec") or {}, record.get("result") or {}
     took, found = float(state["updated"]) - float(state["started"]), record["checkpoints"]
     command = list(spec.get("launcher") or ["python", *spec.get("command", ())])
     rows: list[tuple[str, str]] = [
@@ -154,7 +154,7 @@ def record_table(record: Mapping[str, Any]) -> Table:
     if state.get("exit_code") is not None:
         rows.append(("exit code", str(state["exit_code"])))
     rows += [(key.replace("_", " "), _plain(key, value)) for key, value in result.items() if _is_plain(value)]
-    lines = tuple(f"  {line}" for line in state.get("last_lines", ())[-5:])
+    lines = tuple(f"  {line}" for line in (state.get("last_lines") or ())[-5:])
     return Table(title=f"run {record['run_id']}", columns=("", ""), rows=tuple(rows), footer=lines)
 
 
@@ -183,8 +183,10 @@ def result_table(directory: Path) -> Table:
     """Build the table of a fetched run's result.json: its plain values, in the order written."""
     path = directory / "result.json"
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = answers.parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
+        result = None
+    if not isinstance(result, dict):
         return Table(title=f"no result of {directory.name}", columns=("", ""), rows=_state_rows(directory))
     rows = [(key.replace("_", " "), _plain(key, value)) for key, value in result.items() if _is_plain(value)]
     return Table(title=f"result of {directory.name}", columns=("", ""), rows=tuple(rows))
@@ -193,7 +195,7 @@ def result_table(directory: Path) -> Table:
 def _state_rows(directory: Path) -> tuple[tuple[str, str], ...]:
     """Tell how a run without a result stood when it was fetched."""
     try:
-        state = json.loads((directory / "state.json").read_text(encoding="utf-8"))
+        state = answers.parse((directory / "state.json").read_text(encoding="utf-8"))
         return tuple((key, str(state[key])) for key in ("state", "reason") if state[key])
     except (OSError, ValueError, KeyError, TypeError):
         return (("state", "unknown"),)
@@ -208,7 +210,7 @@ def _is_plain(value: object) -> bool:
 def _plain(key: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if key == "finished" and isinstance(value, int | float):
+    if key == "finished" and not answers.moment(value) and isinstance(value, int | float):
         return f"{datetime.datetime.fromtimestamp(value, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
     if isinstance(value, int):
         return f"{value:,}" if key != "seed" else str(value)
@@ -261,8 +263,19 @@ def print_status(
         print_table(dataclasses.replace(table, footer=(*table.footer, *bounds.lines(bound, now))))
 
 
+def _printable(table: Table) -> Table:
+    """Return a table without control characters: much of what it holds comes from the nodes."""
+    return dataclasses.replace(
+        table,
+        title=prose.printable(table.title),
+        rows=tuple(tuple(prose.printable(cell) for cell in row) for row in table.rows),
+        footer=tuple(prose.printable(line) for line in table.footer),
+    )
+
+
 def print_table(table: Table, tell: Callable[[str], None] | None = None) -> None:
     """Print a table: in a box on a terminal that is wide enough, as plain lines elsewhere, and to `tell` if given."""
+    table = _printable(table)
     if tell:
         for line in plain_lines(table):
             tell(line)

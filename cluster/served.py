@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LAST_PORT: Final = 65535
 START_S: Final = 120.0
 """How long a server may take to say where it listens: its imports, from a cold disk."""
-ADDRESS: Final = re.compile(r"https?://(?:localhost|127\.0\.0\.1):([0-9]+)(/\S*)?")
+ADDRESS: Final = re.compile(r"https?://(?:localhost|127\.0\.0\.1):([0-9]{1,5})(/[!-~]*)?")
 
 
 def free_port(wanted: int) -> int:
@@ -44,7 +44,8 @@ def free_port(wanted: int) -> int:
 def find_address(line: str) -> tuple[int, str] | None:
     """Find the port and the path in the line with which a server says where it listens."""
     found = ADDRESS.search(line)
-    return (int(found[1]), found[2] or "/") if found else None
+    port = int(found[1]) if found else 0
+    return (port, found[2] or "/") if found and 0 < port <= LAST_PORT else None
 
 
 def has_display(environ: Mapping[str, str], platform: str) -> bool:

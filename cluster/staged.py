@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from cluster import answers
+from cluster.answers import AnswerError, Counts
 from cluster.errors import DeepcdkError
 from cluster.fanout import short
 from cluster.gauge import Gauge, amount
@@ -69,11 +70,37 @@ class Staged:
         return "\n".join([*lines, f"it lies in {self.directory}"])
 
 
+_MESSAGE: Final = answers.fields(
+    files=answers.maybe(answers.whole),
+    bytes=answers.maybe(answers.whole),
+    done=answers.maybe(answers.counts),
+    error=answers.maybe(answers.text),
+    kind=answers.maybe(answers.text),
+    **dict.fromkeys(("missing", "spoiled", "damaged"), answers.maybe(answers.each(answers.text))),
+)
+
+
+def _parse(line: bytes | str, where: str) -> dict[str, Any]:
+    """Parse what a node says. Raises AnswerError."""
+    text = line if isinstance(line, str) else line.decode("utf-8", errors="replace")
+    try:
+        parsed = answers.parse(text)
+    except ValueError as error:
+        raise AnswerError("the staging", text, f"it is no JSON: {error}", where=where) from None
+    answers.check(parsed, _MESSAGE, "the staging", where=where)
+    message = {key: value for key, value in parsed.items() if value is not None}
+    for key, other in (("files", "bytes"), ("error", "kind")):
+        if key in message and other not in message:
+            raise AnswerError("the staging", parsed, f"{other} is missing", where=where)
+    return message
+
+
 class Reports:
     """Gather what each node says in JSON lines, and show how far they are together."""
 
-    def __init__(self, gauge: Gauge | None) -> None:
-        self._gauge = gauge
+    def __init__(self, gauge: Gauge | None, where: str = "") -> None:
+        """`where` names the master, for errors."""
+        self._gauge, self._where = gauge, where
         self._rests: dict[str, bytes] = {}
         self._progress: dict[str, tuple[int, int]] = {}
         self.done: dict[str, dict[str, Any]] = {}
@@ -98,14 +125,14 @@ class Reports:
 
     def take(self, host: str, line: bytes | str) -> None:
         """Take one line."""
-        message: dict[str, Any] = json.loads(line)
+        message = _parse(line, self._where)
         if "files" in message:
             self._progress[host] = (message["files"], message["bytes"])
             if self._gauge:
                 done = self._progress.values()
                 self._gauge.at(sum(files for files, _ in done), sum(size for _, size in done))
         elif "done" in message:
-            self.done[host] = message["done"]
+            self.done[host] = Counts(message["done"], self._where)
         elif "error" in message:
             self.errors[host] = (message["error"], message["kind"])
         for kind, found in self.paths.items():

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from cluster import fanout
+from cluster.answers import AnswerError
 from cluster.connection import Master
 from cluster.dialogue import Dialogue
-from cluster.errors import DeepcdkError, RemoteError
+from cluster.errors import RemoteError
 from cluster.fanout import short
 from cluster.gauge import Gauge
 from cluster.source import NAMED
@@ -110,7 +111,10 @@ class Stager:
         entries = manifest.by_path()
         for path in sorted({path for _, path in reports.paths["spoiled"]}) if not turn else ():
             self._gauge.note(f"damaged on the shared file system, staged again: {path!a}")
-        return tuple(entries[path] for path in sorted({path for _, path in reports.paths["missing"]}))
+        missing = sorted({path for _, path in reports.paths["missing"]})
+        if unknown := [path for path in missing if path not in entries]:
+            raise AnswerError("what is missing", unknown[0], "no such file is staged", where=self._master.where)
+        return tuple(entries[path] for path in missing)
 
     def _copy(self, manifest: Manifest, disks: str, turn: int, *, sharded: bool) -> Reports:
         """Have each worker copy the data, or its shard, from the shared file system to its own disk."""
@@ -154,22 +158,25 @@ class Stager:
         done = self._master.run(self._command("list", address, region), directory=self._directory)
         if done.status:
             self._explain(done.status, done.text, done.stderr)
-        return Manifest.from_text(done.text)
+        return self._manifest(done.text)
 
     def _read_manifest(self) -> Manifest:
         """Read the manifest of what lies on the shared file system."""
         done = self._master.check(["cat", f"{self._root}/{self._name}.manifest"], doing="reading the manifest")
+        return self._manifest(done.text)
+
+    def _manifest(self, text: str) -> Manifest:
         try:
-            return Manifest.from_text(done.text)
+            return Manifest.from_text(text)
         except ManifestError as error:
-            raise DeepcdkError(str(error), where=self._root, remedy="repeat the command") from None
+            raise AnswerError("what is to be staged", text, str(error), where=self._master.where) from None
 
     def _command(self, *words: str) -> list[str]:
         return [NODE_PYTHON, "-X", "utf8", "-m", "payload.stage", *words]
 
     def _explain(self, status: int, text: str, stderr: str) -> None:
         """Raise what a failed command on the master means."""
-        reports = Reports(None)
+        reports = Reports(None, self._master.where)
         for line in text.splitlines():
             if line.startswith('{"error"'):
                 reports.take(MASTER_NAME, line)
@@ -189,7 +196,7 @@ class Stager:
             is_module=are_module,
             environment=(("PYTHONPATH", self._directory),),
         )
-        reports = Reports(self._gauge)
+        reports = Reports(self._gauge, self._master.where)
         results = fanout.run(self._master, self._directory, request, reports)
         for result in results:
             if result.failed and result.name not in reports.errors:

@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cluster import launch
+from cluster import answers, launch
 from cluster.activity import doing
+from cluster.answers import AnswerError
 from cluster.connection import Master
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError
 from cluster.inventory import Stack
@@ -35,11 +36,12 @@ class Supervisor:
     def __init__(self, master: Master, stack: Stack, directory: str) -> None:
         self.master, self.stack, self.directory = master, stack, directory
 
-    def _call(self, *arguments: str, stdin: bytes = b"") -> Any:
+    def _call(self, shape: answers.Shape, *arguments: str, run_id: str = "", stdin: bytes = b"") -> Any:
+        """Return the answer to a command, of this shape and about `run_id` where that is given. Raises AnswerError."""
         with doing(_DOING.get(arguments[0], "asking the master about its runs")):
             done = self.master.run(launch.supervisor(self.stack, *arguments), directory=self.directory, stdin=stdin)
         if done.status == _LIVE_RUN_STATUS:
-            answer = json.loads(done.text)
+            answer = self._read(arguments[0], done.text, answers.REFUSED)
             raise LiveRunError(answer["live"], queued=answer["state"] == QUEUED)
         if done.status == _NO_SUCH_RUN_STATUS:
             raise DeepcdkError(done.stderr.strip(), remedy="`fab runs` lists them")
@@ -52,15 +54,15 @@ class Supervisor:
                 output=done.stderr,
                 where=self.master.where,
             )
+        return self._read(arguments[0], done.text, shape, run_id)
+
+    def _read(self, verb: str, text: str, shape: answers.Shape, run_id: str = "") -> Any:
+        question = f"`{verb}`"
         try:
-            return json.loads(done.text)
-        except ValueError:
-            raise RemoteError(
-                f"the supervisor's `{arguments[0]}` did not answer in JSON",
-                status=0,
-                output=done.text,
-                where=self.master.where,
-            ) from None
+            answer = answers.parse(text)
+        except ValueError as error:
+            raise AnswerError(question, text, f"it is no JSON: {error}", where=self.master.where) from None
+        return answers.check(answer, shape, question, run_id=run_id, where=self.master.where)
 
     def start(self, order: Order, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> int | None:
         """Start a run that goes on without us; with `queue`, when its turn comes.
@@ -69,7 +71,12 @@ class Supervisor:
         queued, unless this one may wait.
         """
         with self._kept(order.launch.run_id, secrets or {}):
-            answer = self._call("start", *(["--queue"] if queue else []), stdin=order.to_json().encode())
+            answer = self._call(
+                answers.STARTED,
+                *("start", *(["--queue"] if queue else [])),
+                run_id=order.launch.run_id,
+                stdin=order.to_json().encode(),
+            )
         position: int | None = answer["position"]
         return position
 
@@ -89,27 +96,29 @@ class Supervisor:
 
     def live(self) -> str:
         """Return the id of the live run, "" without one. One that has ended, and still clears its nodes, is none."""
-        answer = self._call("status", "--live")
+        answer = self._call(answers.LIVE, "status", "--live")
         return str(answer["run_id"]) if answer and answer.get("state") not in FINAL_STATES else ""
 
     def status(self, run_id: str = "") -> dict[str, Any]:
         """Return a run's state; of the live or newest one by default."""
-        answer: dict[str, Any] = self._call("status", *named(run_id))
+        answer: dict[str, Any] = self._call(answers.SUMMARY, "status", *named(run_id), run_id=run_id)
         return answer
 
     def runs(self) -> list[dict[str, Any]]:
         """Return the state of all runs, oldest first."""
-        answer: list[dict[str, Any]] = self._call("status", "--list")
+        answer: list[dict[str, Any]] = self._call(answers.each(answers.SUMMARY), "status", "--list")
         return answer
 
     def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
         """Stop a run and return its final state."""
-        answer: dict[str, Any] = self._call("stop", *named(run_id), "--grace", f"{grace_s:g}")
+        answer: dict[str, Any] = self._call(
+            answers.STOPPED, "stop", *named(run_id), "--grace", f"{grace_s:g}", run_id=run_id
+        )
         return answer
 
     def show(self, run_id: str = "") -> dict[str, Any]:
         """Return a run's record: state, spec, result, checkpoints, sizes."""
-        answer: dict[str, Any] = self._call("show", *named(run_id))
+        answer: dict[str, Any] = self._call(answers.record, "show", *named(run_id), run_id=run_id)
         return answer
 
     def resume(self, order: Order, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> dict[str, Any]:
@@ -119,12 +128,14 @@ class Supervisor:
         """
         flags = ["--queue"] if queue else []
         with self._kept(order.launch.run_id, secrets or {}):
-            answer: dict[str, Any] = self._call("resume", *flags, stdin=order.to_json().encode())
+            answer: dict[str, Any] = self._call(
+                answers.RESUMED, "resume", *flags, run_id=order.launch.run_id, stdin=order.to_json().encode()
+            )
         return answer
 
     def remove(self, run_id: str) -> dict[str, Any]:
         """Remove a run that has ended. Raises LiveRunError for a live one."""
-        answer: dict[str, Any] = self._call("remove", *named(run_id))
+        answer: dict[str, Any] = self._call(answers.REMOVED, "remove", *named(run_id), run_id=run_id)
         return answer
 
     def log_lines(self, run_id: str, *, following: bool, rank: int | None) -> Iterator[str]:

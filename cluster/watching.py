@@ -38,7 +38,7 @@ def watch(session: Session, supervisor: Supervisor, run_id: str, *, log: bool = 
     )
     try:
         with shown_on:
-            return follow(open_stream, shown_on, wait=time.sleep)
+            return follow(open_stream, shown_on, run_id=run_id, where=supervisor.master.where, wait=time.sleep)
     finally:
         for master in opened[1:]:
             master.close()

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from payload.knobs import CONTROLLERS, GLOO, MPI, Knobs
+from payload.runs import RUN_ID_RULE, is_run_id
 
 NODES_PATH: Final = "/opt/deeplearning/nodes"
 NODE_PYTHON: Final = "/opt/deepcdk/bin/python3"
@@ -55,6 +56,11 @@ class Node:
         return int(found[1]) if found else None
 
 
+def is_word(text: str) -> bool:
+    """Tell whether a text can stand in the nodes file, and then on command lines and in ssh_config, as a plain word."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,99}", text) is not None
+
+
 def parse_nodes(text: str) -> tuple[Node, ...]:
     """Parse the nodes file: one line per live node, `NAME IP INSTANCE_ID SLOTS INTERFACE ZONE`.
 
@@ -65,9 +71,11 @@ def parse_nodes(text: str) -> tuple[Node, ...]:
         words = line.split()
         if not words:
             continue
-        if len(words) != 6 or not words[3].isdecimal() or not 1 <= int(words[3]) <= 1024:
+        if len(words) != 6 or not re.fullmatch("[0-9]{1,4}", words[3]) or not 1 <= int(words[3]) <= 1024:
             rule = "NAME IP INSTANCE_ID SLOTS INTERFACE ZONE with 1 to 1024 slots"
-            raise LaunchError(f"line {number} of {NODES_PATH} is {line!r}, not {rule}")
+            raise LaunchError(f"line {number} of {NODES_PATH} is {line!a}, not {rule}")
+        if bad := next((word for word in words if not is_word(word)), ""):
+            raise LaunchError(f"line {number} of {NODES_PATH} has {bad!a}: must be letters, digits, . _ : @ and -")
         name, address, instance_id, slots, interface, zone = words
         nodes.append(
             Node(name=name, address=address, instance_id=instance_id, slots=int(slots), interface=interface, zone=zone)
@@ -162,8 +170,8 @@ class Launch:
     time; skip: no check at all."""
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,127}", self.run_id):
-            raise LaunchError(f"run_id = {self.run_id!r}: must be 1 to 128 of a-z, 0-9, . and -")
+        if not is_run_id(self.run_id):
+            raise LaunchError(f"run_id = {self.run_id!r}: must be {RUN_ID_RULE}")
         for name, tree in (("payload", self.payload), ("program", self.program)):
             if not re.fullmatch(r"[0-9a-f]{16}", tree) and (tree or name == "payload"):
                 raise LaunchError(f"{name} = {tree!r}: must be 16 hexadecimal digits")

@@ -156,7 +156,7 @@ def fetch(
         run_id = fetched.directory.name
     else:
         with session.connect() as master:
-            run_id = str(session.supervisor(master).status(run)["run_id"])
+            run_id = session.supervisor(master).status(run)["run_id"]
             fetched = fetching.fetch(master, session.stack.runs_root, run_id, Path(into), checkpoints=checkpoints)
     if json:
         say(

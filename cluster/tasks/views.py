@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from invoke.context import Context
@@ -9,6 +10,7 @@ from invoke.tasks import task
 
 from cluster import served
 from cluster.activity import doing
+from cluster.answers import AnswerError
 from cluster.errors import UsageError
 from cluster.localpath import expanded, is_file, resolved
 from cluster.numbers import parse_whole
@@ -60,14 +62,16 @@ def tensorboard(
     session = Session(PROJECT, set_, key=key)
     local_port = served.free_port(parse_whole("--port", port, lowest=1, highest=served.LAST_PORT) if port else 0)
     with session.connect() as master:
-        chosen = "" if all else str(session.supervisor(master).status(run)["run_id"])
+        chosen = "" if all else session.supervisor(master).status(run)["run_id"]
         pushed = session.push(master, payload_tree(PROJECT / "payload"))
         wheelhouse = f"{session.stack.payloads_root}/.wheelhouse"
         ensure = [NODE_PYTHON, "-m", "payload.runtime", "ensure", "--wheelhouse", wheelhouse]
         making = "making the training environment on the master"
         with doing(making):
             made = master.check(ensure, directory=pushed.directory, doing=making)
-        python = made.text.strip().splitlines()[-1]
+        python = next(iter(made.text.strip().splitlines()[-1:]), "")
+        if not re.fullmatch(r"/[\w./-]+", python, flags=re.ASCII):
+            raise AnswerError("`payload.runtime ensure`", made.text, "its last line must be a path", where=master.where)
         logs = f"{session.stack.runs_root}/{chosen}".rstrip("/")
         command = (python, "-m", "tensorboard.main", "--logdir", logs, "--host", "127.0.0.1", "--port", "0")
         tell(f"TensorBoard of {chosen or 'all runs'} on the master")

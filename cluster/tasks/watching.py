@@ -61,7 +61,7 @@ def attach(c: Context, set_: list[str], run: str = "", json: bool = False, key: 
     with session.connect() as master:
         supervisor = session.supervisor(master)
         record = supervisor.show(run)
-        run_id, log = str(record["run_id"]), bool((record["spec"] or {}).get("program"))
+        run_id, log = str(record["run_id"]), bool((record.get("spec") or {}).get("program"))
         finish(session, run_id, lambda: watch(session, supervisor, run_id, log=log, aside=json), json=json)
 
 
@@ -120,13 +120,15 @@ def resume(
             raise LiveRunError(live)
         record = supervisor.show(run)
         run_id, count = str(record["run_id"]), wanted or len(record["state"]["hosts"])
+        if not record.get("spec"):
+            raise DeepcdkError(f"run {run_id} has no spec any more, and cannot go on", where=record["directory"])
         if record["state"]["state"] == "succeeded":
             raise DeepcdkError(f"run {run_id} has succeeded; there is nothing left to go on with")
         if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
             raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
         check_maximum(count, session.inventory, session.config.max_workers)
         ready = provide_nodes(session, master, count, yes=yes, tell=tell)
-        check_secrets(run_id, record["spec"].get("secrets", []), secrets)
+        check_secrets(run_id, record["spec"].get("secrets") or [], secrets)
         caution(bounded.result(), tell)
         before = Launch.from_json(json_format.dumps(record["spec"]))
         again = resumed(before, ready, choose_hosts(ready, count), other_ranks=wanted > 0)

@@ -22,9 +22,16 @@ def make_bucket(aws: Aws, name: str, cluster: str = "deepcdk") -> str:
     return name
 
 
+def record_of(run_id: str) -> dict[str, Any]:
+    """Return the least that is a record."""
+    state = {"run_id": run_id, "state": "succeeded", "started": 1.0, "updated": 2.0, "hosts": []}
+    sizes = {"checkpoints": [], "attempts": 1, "files": 0, "bytes": 0}
+    return {"run_id": run_id, "directory": f"/mnt/efs/runs/{run_id}", "state": state, "spec": None, **sizes}
+
+
 def put(aws: Aws, bucket: str, run_id: str, **files: str) -> None:
     """Put a run's copy: its record and these files, whose names have _ for a dot."""
-    record: dict[str, Any] = {"run_id": run_id, "state": {"run_id": run_id, "state": "succeeded"}}
+    record = record_of(run_id)
     for name, text in {"record_json": json.dumps(record), **files}.items():
         key = f"runs/{run_id}/{name.replace('_', '.')}"
         aws.client("s3").put_object(Bucket=bucket, Key=key, Body=text.encode())
@@ -73,6 +80,25 @@ def test_a_record_that_was_cut_short_is_told_and_its_files_can_be_fetched(
     assert (archive.fetch("", tmp_path).directory / "launcher.log").read_text() == "three"
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"run_id": "20261122-c"},
+        [],
+        {**record_of("20261122-c"), "run_id": "./.."},
+        record_of("20261120-a"),
+        {**record_of("20261122-c"), "state": {"run_id": "20261120-a"}},
+        {**record_of("20261122-c"), "spec": "none"},
+    ],
+    ids=["cut", "list", "path", "of another run", "state of another run", "text"],
+)
+def test_a_record_that_is_none_is_told_as_one_that_was_cut_short(aws: Aws, archive: Archive, bad: object) -> None:
+    put(aws, archive.buckets[0], "20261122-c", record_json=json.dumps(bad))
+    with pytest.raises(DeepcdkError, match="no whole record of run 20261122-c"):
+        archive.record()
+    assert [state["run_id"] for state in archive.runs()] == ["20261120-a", "20261121-b"]
+
+
 def test_a_run_is_fetched_whole_and_other_files_there_stay(archive: Archive, tmp_path: Path) -> None:
     (tmp_path / "20261121-b").mkdir()
     (tmp_path / "20261121-b" / "mine.txt").write_text("kept")
@@ -90,10 +116,20 @@ def test_what_no_run_is_called_is_passed_over(aws: Aws, archive: Archive) -> Non
         archive.record("-rf")
 
 
+@pytest.mark.parametrize("name", ["../../evil", "/tmp/evil", "a/../../evil"])
 def test_a_name_that_leads_out_of_the_run_is_refused_and_nothing_appears(
-    aws: Aws, archive: Archive, tmp_path: Path
+    aws: Aws, archive: Archive, tmp_path: Path, name: str
 ) -> None:
-    aws.client("s3").put_object(Bucket=archive.buckets[1], Key="runs/20261121-b/../../evil", Body=b"x")
+    aws.client("s3").put_object(Bucket=archive.buckets[1], Key=f"runs/20261121-b/{name}", Body=b"x")
     with pytest.raises(DeepcdkError, match="leads out of the run"):
         archive.fetch("20261121-b", tmp_path / "into")
     assert list((tmp_path / "into").iterdir()) == []
+
+
+def test_the_bucket_fills_no_directory_through_a_link(archive: Archive, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "into").mkdir()
+    (tmp_path / "into" / "20261121-b").symlink_to("../elsewhere")
+    with pytest.raises(DeepcdkError, match="is a symbolic link"):
+        archive.fetch("20261121-b", tmp_path / "into")
+    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cluster.answers import AnswerError
 from cluster.connection import Master, SilenceError
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.fanout import CommandFailedError, Prefixer, collect, parse_environment, run, words_after_dashes
@@ -126,3 +127,25 @@ def test_missing_nodes_are_told_with_a_remedy() -> None:
 def test_a_fan_out_that_breaks_is_told() -> None:
     with pytest.raises(RemoteError, match="Traceback"):
         run(StreamingMaster(error=RemoteError("failed", status=70, output="Traceback")), "/x", REQUEST, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Welcome\x1b[2J",
+        "[]",
+        '{"hosts": "a"}',
+        '{"hosts": ["a/../b"]}',
+        '{"hosts": ["a\\u001b[2J"]}',
+        said("deeplearning-worker7", b"x"),
+        ended("deeplearning-worker7"),
+        json.dumps({"host": ONE, "exit_code": "0", "reached": True, "seconds": 0.5}),
+        json.dumps({"host": ONE, "exit_code": 0}),
+        json.dumps({"host": ONE, "stream": "stdout"}),
+        json.dumps({"host": ONE, "stream": "stdout", "data": "%"}),
+    ],
+)
+def test_what_is_no_message_or_tells_of_no_node_is_refused_and_the_master_named(line: str) -> None:
+    with pytest.raises(AnswerError, match="a command on the nodes cannot be used") as caught:
+        run(StreamingMaster(HOSTS, line), "/x", REQUEST, None)
+    assert (caught.value.where, "\x1b" in str(caught.value)) == ("ec2-user@198.18.1.2", False)

@@ -47,6 +47,10 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, **fields: object) -> tarfile
         entry("hard", tarfile.LNKTYPE, linkname="/etc/passwd"),
         entry("device", tarfile.CHRTYPE),
         entry("pipe", tarfile.FIFOTYPE),
+        entry("sparse", tarfile.GNUTYPE_SPARSE),
+        entry("holes", pax_headers={"GNU.sparse.map": "0,1", "GNU.sparse.size": "9"}),
+        entry(".", size=1),
+        entry("nul", size=1, pax_headers={"path": "nul\0"}),
     ],
 )
 def test_an_entry_that_could_leave_the_directory_is_refused(tmp_path: Path, bad: tarfile.TarInfo) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import unicodedata
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.prose import fitted, fold
+from cluster.prose import fitted, fold, printable
 
 WORDS = st.lists(st.text(alphabet="abc-/.", min_size=1, max_size=30), min_size=1, max_size=30)
 
@@ -30,3 +31,16 @@ def test_what_follows_stands_further_in_and_a_command_stays_whole() -> None:
 
 def test_in_a_pipe_a_line_stays_a_line() -> None:
     assert fitted("word " * 50, io.StringIO()) == "word " * 50
+
+
+def test_control_characters_are_written_out_and_ends_of_lines_stay() -> None:
+    said = "a\x1b[2Jb\x07\r\n\tc\x9bd\u202ee\x7f"
+    assert fitted(said, io.StringIO()) == "a\\x1b[2Jb\\x07\n\tc\\x9bd\\u202ee\\x7f"
+
+
+@given(text=st.text())
+def test_what_is_printable_stays_as_it_is(text: str) -> None:
+    shown = printable(text)
+    assert printable(shown) == shown
+    assert not any(unicodedata.category(each) == "Cc" and each not in "\n\t" for each in shown)
+    assert shown == text or any(unicodedata.category(each) in ("Cc", "Cf", "Zl", "Zp") for each in text)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.answers import AnswerError
 from cluster.connection import Completed
 from cluster.errors import RemoteError
 from cluster.farside import unpack
@@ -205,3 +206,17 @@ def test_the_control_tree_runs_by_itself(tmp_path: Path) -> None:
 def test_packing_follows_the_list_it_is_given(payload: Path) -> None:
     assert pack(payload, [Path("run")]).files == 1
     assert len(CONTROL_FILES) == len(set(CONTROL_FILES))
+
+
+@pytest.mark.parametrize("said", ["", "yes", "yes no yes", "yes maybe", "yes \x1b[2J"])
+def test_an_answer_that_is_not_one_word_for_each_tree_is_refused(payload: Path, tmp_path: Path, said: str) -> None:
+    class Answering:
+        where = "ec2-user@198.18.1.2"
+
+        def check(self, *_: object, **__: object) -> Completed:
+            return Completed(status=0, stdout=said.encode(), stderr="")
+
+    trees = [payload_tree(payload), pack(payload, [Path("run")])]
+    with pytest.raises(AnswerError, match="must be yes or no, 2 times") as caught:
+        look(Answering(), str(tmp_path), trees)  # type: ignore[arg-type]  # stands in for the master
+    assert (caught.value.where, "\x1b" in str(caught.value)) == ("ec2-user@198.18.1.2", False)

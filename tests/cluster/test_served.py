@@ -53,6 +53,9 @@ class ServingMaster(Master):
     ("line", "address"),
     [
         (TENSORBOARD, (43123, "/")),
+        ("http://localhost:65536/", None),
+        ("http://localhost:0/", None),
+        ("http://localhost:8888/lab\x1b[2J", (8888, "/lab")),
         (JUPYTER, (8888, "/lab?token=0123abcd")),
         ("NOTE: Using experimental fast data loading logic.", None),
         ("http://10.0.0.5:8888/", None),

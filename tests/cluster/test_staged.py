@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from cluster.answers import AnswerError
 from cluster.staged import Reports, Staged, StagingError
 
 HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
@@ -40,3 +41,32 @@ def test_what_was_staged_is_said_in_words() -> None:
     )
     assert "worker2: 3 files, 3.0 kB; nothing new" in str(staged)
     assert str(staged).endswith("it lies in /mnt/scratch/data/set")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Welcome\x1b[2J",
+        b"[]",
+        b'{"files": 1}',
+        b'{"files": "1", "bytes": 1}',
+        b'{"error": "no room"}',
+        b'{"error": ["no room"], "kind": "full"}',
+        b'{"missing": "a"}',
+        b'{"done": ["a"]}',
+        b'{"done": {"foreign": "a"}}',
+        b'{"done": {"digest": 1}}',
+    ],
+)
+def test_what_a_node_does_not_say_so_is_refused_and_the_master_named(line: bytes) -> None:
+    with pytest.raises(AnswerError, match="the staging cannot be used") as caught:
+        Reports(None, "ec2-user@198.18.1.2").feed(HOSTS[0], "stdout", line + b"\n")
+    assert (caught.value.where, "\x1b" in str(caught.value)) == ("ec2-user@198.18.1.2", False)
+
+
+def test_a_number_that_a_node_leaves_out_is_named() -> None:
+    reports = Reports(None, "ec2-user@198.18.1.2")
+    reports.take(HOSTS[0], '{"done": {"files": 1}}')
+    with pytest.raises(AnswerError, match="foreign is missing") as caught:
+        reports.done[HOSTS[0]]["foreign"]
+    assert caught.value.where == "ec2-user@198.18.1.2"

@@ -14,6 +14,7 @@ from typing import IO, Any
 import pytest
 
 from cluster import source
+from cluster.answers import AnswerError
 from cluster.connection import Completed
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.fanout import HostResult
@@ -248,3 +249,11 @@ def test_a_failure_names_the_nodes_and_a_remedy(scene: Scene) -> None:
     with pytest.raises(StagingError, match="worker2: ") as caught:
         scene.copy(sharded=True)
     assert len(caught.value.failures) == 1
+
+
+def test_a_file_that_is_not_staged_cannot_be_missing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, manifest = scene.read()
+    reports = Reports(None)
+    reports.take("deeplearning-worker1", '{"missing": ["../../.ssh/id_ed25519"]}')
+    with pytest.raises(AnswerError, match=r"no such file is staged\n  it said: '\.\./"):
+        scene.stager._lacking(manifest, reports, 0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cluster.answers import AnswerError
 from cluster.connection import Completed, Master
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError
 from cluster.inventory import Stack
@@ -57,7 +58,7 @@ def test_a_run_waits_only_where_it_is_asked_for(queue: bool) -> None:
     spec = Launch(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=(), hosts=NODES)
     order = Order(launch=spec)
     for verb in ("start", "resume"):
-        master = AnsweringMaster(answer({"position": 2, "checkpoints": []}))
+        master = AnsweringMaster(answer({"run_id": "one", "position": 2, "checkpoints": []}))
         caller = Supervisor(master, STACK, "/x")
         told = caller.start(order, queue=queue) if verb == "start" else caller.resume(order, queue=queue)["position"]
         assert told == 2
@@ -75,7 +76,7 @@ def test_a_supervisor_that_fails_or_answers_nonsense_is_told() -> None:
     caller = Supervisor(AnsweringMaster(answer(None, 1, "disk full"), nonsense), STACK, "/x")
     with pytest.raises(RemoteError, match="disk full"):
         caller.runs()
-    with pytest.raises(RemoteError, match="did not answer in JSON"):
+    with pytest.raises(AnswerError, match="it is no JSON"):
         caller.runs()
 
 
@@ -109,6 +110,6 @@ def test_a_run_that_does_not_start_leaves_no_secrets_behind() -> None:
 
 
 def test_stopping_names_the_run_and_the_grace() -> None:
-    master = AnsweringMaster(answer({"state": "stopped"}))
+    master = AnsweringMaster(answer({"run_id": "one", "state": "stopped", "was_live": True}))
     Supervisor(master, STACK, "/x").stop("one", 60)
     assert master.commands[0][-4:] == ["stop", "one", "--grace", "60"]

@@ -69,11 +69,18 @@ def test_nodes_are_parsed_and_workers_are_ordered_by_index() -> None:
         "deeplearning-worker1 10.0.1.11 i-0dd four ens5 us-east-1a",
         "deeplearning-worker1 10.0.1.11 i-0dd 0 ens5 us-east-1a",
         "deeplearning-worker1 10.0.1.11 i-0dd 99999999999 ens5 us-east-1a",
+        f"deeplearning-worker1 10.0.1.11 i-0dd {'9' * 5000} ens5 us-east-1a",
+        "deeplearning-worker1 -oProxyCommand=x i-0dd 4 ens5 us-east-1a",
+        "deeplearning-worker1 %h i-0dd 4 ens5 us-east-1a",
+        "* 10.0.1.11 i-0dd 4 ens5 us-east-1a",
+        "a/../b 10.0.1.11 i-0dd 4 ens5 us-east-1a",
+        "deeplearning-worker1\x1b[2J 10.0.1.11 i-0dd 4 ens5 us-east-1a",
     ],
 )
 def test_a_malformed_nodes_line_is_refused_by_its_number(line: str) -> None:
-    with pytest.raises(LaunchError, match="line 2 of"):
+    with pytest.raises(LaunchError, match="line 2 of") as caught:
         parse_nodes("deeplearning-master 10.0.0.12 i-0aa 1 ens5 us-east-1a\n" + line)
+    assert "\x1b" not in str(caught.value)
 
 
 def test_too_few_workers_are_refused_with_both_numbers() -> None:

@@ -1,0 +1,217 @@
+"""Check what the master answers before anything is done with it: whoever took the master over answers as he likes.
+
+A shape takes a value that came as JSON and returns what is wrong with it, "" where nothing is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NoReturn
+
+from cluster.errors import SHOWN, DeepcdkError
+from payload.launch import is_word
+from payload.runs import FINAL_STATES, LIVE_STATES, QUEUED, RUN_ID_RULE, is_run_id
+
+Shape = Callable[[Any], str]
+
+REMEDY: Final = (
+    "nothing was done with the answer; repeat the command. If the master goes on like this, do not trust it: end its "
+    "instance in EC2, and its group starts another one"
+)
+STATES: Final = (QUEUED, *LIVE_STATES, *FINAL_STATES)
+LAST_MOMENT: Final = 253_402_300_799
+"""The end of the year 9999, in seconds since 1970: what a date can hold."""
+_DIGITS: Final = 18
+"""Of a whole number; a longer one counts nothing here, and would overflow where it is written for people."""
+
+
+class AnswerError(DeepcdkError, ValueError):
+    """Report an answer of the master's that cannot be used; `answer` is what it said, shown without control characters.
+
+    `where` names the master; who reads a stream may leave it to who opened that.
+    """
+
+    def __init__(self, question: str, answer: object, rule: str, *, where: str = "") -> None:
+        self.question, self.answer, self.rule = question, answer, rule
+        text = ascii(answer)
+        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text):,} characters)"
+        super().__init__(f"the master's answer to {question} cannot be used: {rule}\n  it said: {shown}", where=where)
+        self.remedy = REMEDY
+
+
+def parse(text: str) -> Any:
+    """Parse JSON. Raises ValueError for anything else, a whole number of more than 18 digits included."""
+    try:
+        return json.loads(text, parse_int=_whole)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _whole(digits: str) -> int:
+    if len(digits.lstrip("-")) > _DIGITS:
+        raise ValueError("it has a number of more than 18 digits")
+    return int(digits)
+
+
+def check(value: Any, shape: Shape, question: str, *, run_id: str = "", where: str = "") -> Any:
+    """Return an answer of this shape, which is about `run_id` where that is given. Raises AnswerError."""
+    if wrong := shape(value):
+        raise AnswerError(question, value, wrong, where=where)
+    if run_id and value["run_id"] != run_id:
+        raise AnswerError(question, value["run_id"], f"it is not about run {run_id}", where=where)
+    return value
+
+
+def text(value: Any) -> str:
+    """Take any text."""
+    return "" if isinstance(value, str) else "must be text"
+
+
+def flag(value: Any) -> str:
+    """Take true or false."""
+    return "" if isinstance(value, bool) else "must be true or false"
+
+
+def whole(value: Any) -> str:
+    """Take a whole number."""
+    return "" if isinstance(value, int) and not isinstance(value, bool) else "must be a whole number"
+
+
+def number(value: Any) -> str:
+    """Take a number that is finite."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return "" if good else "must be a number"
+
+
+def moment(value: Any) -> str:
+    """Take seconds since 1970."""
+    return number(value) or ("" if 0 <= value <= LAST_MOMENT else "must be seconds since 1970")
+
+
+def run_id(value: Any) -> str:
+    """Take what a run can be called."""
+    return "" if isinstance(value, str) and is_run_id(value) else f"must be a run's id, {RUN_ID_RULE}"
+
+
+def name(value: Any) -> str:
+    """Take the name of a node."""
+    return "" if isinstance(value, str) and is_word(value) else "must be the name of a node"
+
+
+def state(value: Any) -> str:
+    """Take the state of a run."""
+    return "" if value in STATES else f"must be one of {', '.join(STATES)}"
+
+
+def maybe(shape: Shape) -> Shape:
+    """Take null too, which stands for a field that is missing as well."""
+    return lambda value: "" if value is None else shape(value)
+
+
+def each(shape: Shape) -> Shape:
+    """Take a list of these."""
+
+    def wrong(value: Any) -> str:
+        if not isinstance(value, list):
+            return "must be a list"
+        return next((f"{number}: {found}" for number, each in enumerate(value) if (found := shape(each))), "")
+
+    return wrong
+
+
+def fields(**shapes: Shape) -> Shape:
+    """Take an object with these fields, and with further ones."""
+
+    def wrong(value: Any) -> str:
+        if not isinstance(value, dict):
+            return "must be an object"
+        for name, shape in shapes.items():
+            if found := shape(value.get(name)):
+                return f"{name} {found}" if name in value else f"{name} is missing"
+        return ""
+
+    return wrong
+
+
+NODE: Final = fields(name=name, address=text, instance_id=text, slots=whole)
+SUMMARY: Final = fields(
+    run_id=run_id,
+    state=state,
+    reason=maybe(text),
+    started=moment,
+    updated=moment,
+    hosts=each(text),
+    last_lines=maybe(each(text)),
+    position=maybe(whole),
+    epoch=maybe(fields()),
+    exit_code=maybe(whole),
+)
+SPEC: Final = fields(
+    run_id=run_id,
+    hosts=each(NODE),
+    command=each(text),
+    launcher=maybe(each(text)),
+    secrets=maybe(each(text)),
+    payload=text,
+    program=maybe(text),
+    git_commit=maybe(text),
+    efs_mount=text,
+    ranks_per_node=maybe(whole),
+    controller=maybe(text),
+    preflight=maybe(text),
+)
+_RECORD: Final = fields(
+    run_id=run_id,
+    directory=text,
+    state=SUMMARY,
+    spec=maybe(SPEC),
+    origin=maybe(fields(diff_bytes=maybe(whole))),
+    launch=maybe(fields(command=each(text))),
+    course=maybe(fields(archive=maybe(text))),
+    result=maybe(fields()),
+    usd=maybe(number),
+    checkpoints=each(text),
+    attempts=whole,
+    files=whole,
+    bytes=whole,
+)
+
+
+def record(value: Any) -> str:
+    """Take the record of one run: its state and its spec are about that run too."""
+    if wrong := _RECORD(value):
+        return wrong
+    parts = (("state", value["state"]), ("spec", value.get("spec") or value))
+    return next((f"{name} is of another run" for name, part in parts if part["run_id"] != value["run_id"]), "")
+
+
+STOPPED: Final = fields(run_id=run_id, state=state, was_live=flag)
+STARTED: Final = fields(run_id=run_id, position=maybe(whole))
+RESUMED: Final = fields(run_id=run_id, position=maybe(whole), checkpoints=each(text))
+REMOVED: Final = fields(run_id=run_id, files=whole, bytes=whole)
+LIVE: Final = maybe(fields(run_id=run_id, state=state))
+REFUSED: Final = fields(live=run_id, state=text)
+
+
+class Counts(dict[str, Any]):
+    """Hold what a node says when its part is done. Raises AnswerError for a field that it left out."""
+
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        super().__init__(values)
+        self._where = where
+
+    def __missing__(self, key: str) -> NoReturn:
+        raise AnswerError("the staging", dict(self), f"{key} is missing", where=self._where)
+
+
+_DIGESTS: Final = ("digest", "listing")
+
+
+def counts(value: Any) -> str:
+    """Take what a node says when its part is done: numbers, and hashes under their names."""
+    if not isinstance(value, Mapping):
+        return "must be an object"
+    shapes = ((name, text if name in _DIGESTS else whole) for name in value)
+    return next((f"{name!a} {wrong}" for name, shape in shapes if (wrong := shape(value[name]))), "")

@@ -1,0 +1,188 @@
+"""Facts about the master's answers: what is not as it must be ends in an error that names it, and in nothing else."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster import report
+from cluster.answers import REMEDY, AnswerError, parse
+from cluster.connection import Completed
+from cluster.errors import DeepcdkError
+from cluster.follow import Picture, parse_message, reduce
+from cluster.supervisor import Supervisor
+from cluster.watching import describe_end
+from tests.cluster.test_supervisor import STACK, AnsweringMaster, answer
+
+SUMMARY: dict[str, Any] = {
+    "run_id": "one", "state": "failed", "reason": "status 1", "started": 1.0, "updated": 2.5, "hosts": ["w1"],
+    "last_lines": ["a"], "position": None, "epoch": {"epoch": 2, "test_accuracy": 0.9}, "last": None, "exit_code": 1,
+}  # fmt: skip
+SPEC: dict[str, Any] = {
+    "run_id": "one", "efs_mount": "/mnt/efs", "payload": "0" * 16, "command": ["-m", "payload.train"],
+    "hosts": [{"name": "deeplearning-worker1", "address": "10.0.1.1", "instance_id": "i-1", "slots": 1}],
+    "launcher": [], "secrets": [], "git_commit": "0123", "program": "",
+}  # fmt: skip
+RECORD: dict[str, Any] = {
+    "run_id": "one", "directory": "/mnt/efs/runs/one", "state": SUMMARY, "spec": SPEC,
+    "origin": {"diff_bytes": 3, "template_sha256": "00"}, "launch": {"command": ["horovodrun"]},
+    "course": {"archive": "s3://b/runs/one", "trouble": ""}, "result": {"test_accuracy": 0.9, "finished": 3.0},
+    "usd": 0.5, "checkpoints": ["step-1"], "attempts": 2, "files": 3, "bytes": 4,
+}  # fmt: skip
+ANSWERS: dict[str, Any] = {
+    "status": SUMMARY,
+    "show": RECORD,
+    "stop": {"run_id": "one", "state": "stopped", "was_live": True},
+    "remove": {"run_id": "one", "files": 1, "bytes": 2},
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("./.."),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=5), below, max_size=3),
+    max_leaves=5,
+)
+
+
+def ask(said: Completed, verb: str, run_id: str) -> Any:
+    caller = Supervisor(AnsweringMaster(said), STACK, "/x")
+    if verb == "stop":
+        return caller.stop(run_id, 30)
+    return {"status": caller.status, "show": caller.show, "remove": caller.remove}[verb](run_id)
+
+
+def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of every value within a document."""
+    below = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    return [path, *(place for key, value in below for place in places(value, (*path, key)))]
+
+
+def put(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    spoilt = copy.deepcopy(document)
+    part = spoilt
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    return spoilt
+
+
+@pytest.mark.parametrize("verb", ANSWERS)
+@pytest.mark.parametrize("bad", ["./..", "../fabfile.py", "/etc", "", "-rf", "a\x1b[2J", "a/b", ".", 7, None, ["one"]])
+def test_an_id_that_no_run_has_is_refused_and_the_master_named(verb: str, bad: object) -> None:
+    with pytest.raises(AnswerError, match=f"the master's answer to `{verb}` cannot be used: run_id") as caught:
+        ask(answer({**ANSWERS[verb], "run_id": bad}), verb, "")
+    assert (caught.value.where, caught.value.remedy) == ("ec2-user@198.18.1.2", REMEDY)
+    assert ascii(bad) in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize("verb", ANSWERS)
+def test_an_answer_about_another_run_is_refused(verb: str) -> None:
+    with pytest.raises(AnswerError, match="it is not about run two\n  it said: 'one'"):
+        ask(answer(ANSWERS[verb]), verb, "two")
+    assert ask(answer(ANSWERS[verb]), verb, "one") == ANSWERS[verb]
+    assert ask(answer(ANSWERS[verb]), verb, "") == ANSWERS[verb] or verb == "remove"
+
+
+def test_a_record_is_of_one_run() -> None:
+    for part in ("state", "spec"):
+        spoilt = put(RECORD, (part, "run_id"), "two")
+        with pytest.raises(AnswerError, match=f"{part} is of another run"):
+            ask(answer(spoilt), "show", "one")
+
+
+@pytest.mark.parametrize(
+    ("verb", "path"), [(verb, path) for verb in ANSWERS for path in places(ANSWERS[verb])], ids=str
+)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_whatever_stands_in_an_answer_it_is_shown_or_refused(
+    verb: str, path: tuple[Any, ...], data: st.DataObject
+) -> None:
+    spoilt = put(ANSWERS[verb], path, data.draw(JSON))
+    try:
+        taken = ask(answer(spoilt), verb, "")
+    except DeepcdkError as error:
+        assert error.where == "ec2-user@198.18.1.2"
+        return
+    if verb == "show":
+        list(report.plain_lines(report.record_table(taken)))
+    if verb == "status":
+        list(report.plain_lines(report.runs_table([taken])))
+
+
+@given(value=JSON, verb=st.sampled_from(sorted(ANSWERS)))
+def test_what_is_no_answer_at_all_is_refused(value: Any, verb: str) -> None:
+    with pytest.raises(DeepcdkError):
+        ask(answer(value), verb, "")
+
+
+@given(value=JSON)
+def test_a_refusal_names_a_run_or_is_refused(value: Any) -> None:
+    with pytest.raises(DeepcdkError):
+        ask(answer(value, status=3), "status", "")
+    with pytest.raises(AnswerError, match="live must be a run's id"):
+        ask(answer({"live": "\x1b]0;x\x07", "state": "live"}, status=3), "status", "")
+
+
+@pytest.mark.parametrize("text", ["Welcome", "", "1" * 400, "[" * 100_000, '{"run_id": ' + "9" * 19 + "}"])
+def test_what_is_no_json_is_refused_in_short(text: str) -> None:
+    with pytest.raises(AnswerError, match="it is no JSON") as caught:
+        ask(Completed(status=0, stdout=text.encode(), stderr=""), "status", "")
+    assert len(str(caught.value)) < 1200
+
+
+@given(value=JSON)
+def test_numbers_texts_and_lists_are_parsed_as_json_has_them(value: Any) -> None:
+    text = json.dumps(value)
+    try:
+        assert json.dumps(parse(text)) == text
+    except ValueError as error:
+        assert "18 digits" in str(error)
+
+
+MESSAGES: list[dict[str, Any]] = [
+    {**SUMMARY, "type": "state"},
+    {"type": "heartbeat", "time": 3.0},
+    {"type": "log", "line": 1, "text": "x"},
+    {"type": "metric", "line": 1, "record": {"event": "start", "epochs": 2, "steps_per_epoch": 3, "ranks": 1}},
+    {"type": "metric", "line": 2, "record": {"event": "step", "epoch": 1, "step": 2, "loss": 0.5, "eta_s": 2.0}},
+    {"type": "metric", "line": 3, "record": {"event": "epoch", "epoch": 1, "train_loss": 0.5, "weights_agree": True}},
+    {"type": "preflight", "lines": ["well"]},
+]
+
+
+@pytest.mark.parametrize(("message", "path"), [(each, path) for each in MESSAGES for path in places(each)], ids=str)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_whatever_stands_in_a_message_of_a_followed_run_it_is_shown_or_refused(
+    message: dict[str, Any], path: tuple[Any, ...], data: st.DataObject
+) -> None:
+    from cluster.display import PlainDisplay
+
+    said = parse_message(json.dumps(put(message, path, data.draw(JSON))))
+    if said is None:
+        return
+    shown: list[str] = []
+    display = PlainDisplay(shown.append, usd_per_hour=1.0)
+    picture = Picture(run_id="one", epochs=2, steps_per_epoch=3)
+    try:
+        picture = reduce(picture, said)
+    except AnswerError:
+        return
+    display.show(picture, said)
+    text, _ = describe_end(picture, 1.0)
+    assert "run one" in text
+
+
+@pytest.mark.parametrize("bad", ["two", "./..", "one\x1b[2J", 1])
+def test_a_followed_run_stays_the_one_that_was_asked_for(bad: object) -> None:
+    with pytest.raises(AnswerError, match="`follow` cannot be used"):
+        reduce(Picture(run_id="one"), {**SUMMARY, "type": "state", "run_id": bad})

@@ -1,0 +1,63 @@
+"""A master that answers as somebody else wants it to: the laptop does nothing with such an answer, and says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cluster.push import control_tree
+from tests.e2e.conftest import ROOT, EmbeddedCloud
+
+SUMMARY: Final = {
+    "run_id": "./..", "state": "succeeded", "reason": "\x1b[2J", "started": 1.0, "updated": 2.0, "hosts": [],
+    "last_lines": [], "position": None, "epoch": None, "last": None,
+}  # fmt: skip
+
+
+@contextmanager
+def answering(cluster: EmbeddedCloud, document: object) -> Iterator[None]:
+    """Have the pushed supervisor on the master answer with this document, whatever it is asked."""
+    cluster.fab("runs")  # it is pushed
+    (master,) = cluster.instances("master")
+    supervisor = f"/mnt/efs/payloads/{control_tree(ROOT / 'payload').name}/payload/supervisor.py"
+    program = f"print({json.dumps(document)!r})\n"
+
+    def on_master(*words: str) -> None:
+        cluster.localcloud("exec", master["InstanceId"], "--", *words)
+
+    on_master("cp", "-p", supervisor, f"{supervisor}.kept")
+    try:
+        on_master("sh", "-c", 'printf %s "$1" >"$2"', "sh", program, supervisor)
+        yield
+    finally:
+        on_master("mv", f"{supervisor}.kept", supervisor)
+
+
+def tree(directory: Path) -> dict[str, str | None]:
+    """Return every file below a directory with its text, and every directory."""
+    found = sorted(directory.rglob("*"))
+    return {str(path.relative_to(directory)): path.read_text() if path.is_file() else None for path in found}
+
+
+@pytest.mark.parametrize("words", [(), ("--run", "20261120-121314-digits-ab12")], ids=["newest", "named"])
+def test_a_fetched_run_lies_below_into_whatever_the_master_calls_it(
+    cluster: EmbeddedCloud, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "fabfile.py").write_text("mine")
+    (tmp_path / "runs").mkdir()
+    before = tree(tmp_path)
+    with answering(cluster, SUMMARY):
+        done = cluster.fab("fetch", *words, "--into", str(tmp_path / "runs"), check=False)
+    assert done.returncode == 1
+    assert "the master's answer to `status` cannot be used: run_id must be a run's id" in done.stderr
+    assert "'run_id': './..'" in done.stderr
+    assert "where: ec2-user@" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stderr
+    assert tree(tmp_path) == before
+    assert isinstance(json.loads(cluster.fab("runs", "--json").stdout), list)
