@@ -181,12 +181,12 @@ class RunDirectory:
         """Return the last lines of launcher.log, of its last 16 KiB, without the launcher's own traceback."""
         return _LAUNCHERS_TRACEBACK.sub("", self.last_text()).splitlines()[-count:]
 
-    def last_text(self) -> str:
-        """Return the last 16 KiB of launcher.log, "" without one."""
+    def last_text(self, size: int = 16384) -> str:
+        """Return the last `size` bytes of launcher.log, "" without one."""
         try:
             with self.log.open("rb") as file:
                 file.seek(0, os.SEEK_END)
-                file.seek(max(0, file.tell() - 16384))
+                file.seek(max(0, file.tell() - size))
                 return file.read().decode("utf-8", errors="replace")
         except FileNotFoundError:
             return ""

@@ -174,7 +174,8 @@ class Supervisor:
         elif status == 0:
             self._update(state="succeeded", reason="", exit_code=0)
         else:
-            self._fail(ending.reason(self.launch, status, self.directory.last_text()), exit_code=status)
+            log = self.directory.last_text(ending.length(self.launch.ranks))
+            self._fail(ending.reason(self.launch, status, log), exit_code=status)
 
     def _end(self, launcher: subprocess.Popen[bytes]) -> None:
         """End the ranks gracefully, then hard.

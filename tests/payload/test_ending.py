@@ -1,13 +1,16 @@
-"""Facts about a run's end: a node that is taken away is the reason, else the rank that ended first."""
+"""Facts about a run's end: a node that is taken away is the reason, silent ranks, or the rank that ended first."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from payload.ending import LEAVING, reason
+from payload.ending import LEAVING, first_rank, length, listed, reason
 from payload.launch import choose_hosts, parse_nodes
 from tests.payload.test_launch import NODES, make_launch
 
@@ -75,3 +78,91 @@ def test_what_mpirun_says_of_a_rank_or_a_host_is_read_too(said: str, why: str) -
 
 def test_a_launcher_that_says_nothing_is_told_by_its_status() -> None:
     assert reason(make_launch(), -9, "killed") == "the launcher ended with signal 9"
+
+
+LOGS = Path(__file__).parent / "launcher_logs"
+"""What Horovod's launcher wrote of 4 ranks of which one was stopped by SIGSTOP, killed or left by an exception; without
+what TensorFlow says at its start and the lines of its tracebacks."""
+FOUR = tuple(dataclasses.replace(host, slots=2) for host in HOSTS)
+ONE, TWO = (host.name for host in HOSTS)
+
+
+def recorded(name: str) -> str:
+    return (LOGS / f"{name}.log").read_text(encoding="utf-8")
+
+
+def shortened(log: str, *ranks: int) -> str:
+    """Return a log without what these ranks wrote."""
+    begin = tuple(f"[{rank}]<" for rank in ranks)
+    return "".join(line for line in log.splitlines(keepends=True) if not line.startswith(begin))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("frozen-3", f"rank 3 on {TWO} had not reported when a collective timed out after 10 s; ranks 0-2 had"),
+        ("frozen-0", f"rank 0 on {ONE} had not reported when a collective timed out after 15 s; ranks 1-3 had"),
+        ("not-joined-3", f"rank 3 on {TWO} had not joined when the others gave up after 15 s; ranks 0-2 had"),
+        ("killed-1", f"rank 1 on {ONE} ended first, with status 137"),
+        ("raised-1", f"rank 1 on {ONE} ended first, with status 1"),
+    ],
+)
+def test_the_rank_that_is_at_fault_is_named_as_far_as_the_log_tells(name: str, why: str) -> None:
+    assert reason(make_launch(hosts=FOUR), 1, recorded(name)) == why
+
+
+def test_an_innocent_rank_ended_first_in_the_recorded_logs() -> None:
+    for name, frozen in (("frozen-3", 3), ("frozen-0", 0), ("not-joined-3", 3)):
+        found = first_rank(FOUR, recorded(name))
+        assert found
+        assert f"rank {frozen} " not in found
+
+
+def test_several_silent_ranks_are_all_named_and_none_is_blamed() -> None:
+    log = shortened(recorded("frozen-3"), 1)
+    assert reason(make_launch(hosts=FOUR), 1, log) == (
+        f"rank 1 on {ONE} and rank 3 on {TWO} had not reported when a collective timed out after 10 s; ranks 0, 2 had: "
+        "the log does not tell which rank caused it"
+    )
+    log = shortened(recorded("frozen-0"), 1, 2).replace("Process name: 1", "Process name: 3")
+    assert reason(make_launch(hosts=FOUR), 1, log).startswith(f"ranks 0-1 on {ONE} and rank 2 on {TWO} had not")
+
+
+def test_where_every_rank_reported_none_is_blamed() -> None:
+    log = recorded("frozen-3")
+    line = next(line for line in log.splitlines() if "Timed out waiting" in line)
+    everybody = log.replace(line, f"{line}\n{line.replace('[2]', '[3]')}")
+    assert reason(make_launch(hosts=FOUR), 1, everybody) == (
+        "every rank had reported when a collective timed out after 10 s: the log does not tell which rank caused it"
+    )
+
+
+def test_a_rank_that_ended_of_itself_is_named_though_others_had_timed_out() -> None:
+    log = recorded("frozen-3").replace("Process name: 0\nExit code: 1\n", "Process name: 3\nExit code: 137\n")
+    assert reason(make_launch(hosts=FOUR), 1, log) == f"rank 3 on {TWO} ended first, with status 137"
+
+
+def test_what_an_earlier_attempt_wrote_is_no_evidence() -> None:
+    earlier = recorded("frozen-0").replace("Process name: 1", "Process name: 2")
+    assert reason(make_launch(hosts=FOUR), 1, earlier + recorded("frozen-3")).startswith(f"rank 3 on {TWO} had not")
+    assert reason(make_launch(hosts=FOUR), 7, f"{earlier}[supervisor] $ horovodrun\n") == (
+        "the launcher ended with status 7"
+    )
+
+
+def test_a_programs_own_words_on_its_output_are_no_evidence() -> None:
+    said = "[0]<stdout>:Timed out waiting 5ms for recv operation to complete\nTimed out waiting 5ms for recv\n"
+    assert reason(make_launch(hosts=FOUR), 1, said + recorded("killed-1")) == reason(
+        make_launch(hosts=FOUR), 1, recorded("killed-1")
+    )
+
+
+@given(ranks=st.sets(st.integers(0, 300), min_size=1))
+def test_listed_ranks_can_be_read_back(ranks: set[int]) -> None:
+    spans = [span.split("-") for span in re.sub("^ranks? ", "", listed(sorted(ranks))).split(", ")]
+    assert [rank for span in spans for rank in range(int(span[0]), int(span[-1]) + 1)] == sorted(ranks)
+
+
+def test_the_end_of_the_log_that_is_read_holds_what_all_ranks_write() -> None:
+    assert length(4) > 4 * max(len(path.read_bytes()) for path in LOGS.iterdir())
+    assert length(1) < length(64) < length(100_000) == 1 << 25
