@@ -6,12 +6,15 @@ Nothing is told of what is over within a second.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TextIO
+
+from cluster.prose import fitted
 
 QUIET_S: Final = 1.0
 """After so long without a word a task says what it is doing."""
@@ -160,3 +163,10 @@ def interruptible(then: str, tell: Callable[[str], None]) -> Iterator[None]:
 LINE: Final = StatusLine(lambda: sys.stderr)
 """That of this process's task."""
 doing, now, aside = LINE.doing, LINE.now, LINE.aside
+
+
+@functools.lru_cache(maxsize=1000)
+def warn(text: str) -> None:
+    """Print a warning on stderr, each text once: what a task polls brings the same one in each round."""
+    with aside():
+        print(fitted(f"warning: {text}", sys.stderr), file=sys.stderr, flush=True)

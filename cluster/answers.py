@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 from cluster.errors import SHOWN, DeepcdkError
-from payload.launch import is_word
+from payload import node_rules
 from payload.runs import FINAL_STATES, LIVE_STATES, QUEUED, RUN_ID_RULE, is_run_id
 
 Shape = Callable[[Any], str]
@@ -97,7 +97,8 @@ def run_id(value: Any) -> str:
 
 def name(value: Any) -> str:
     """Take the name of a node."""
-    return "" if isinstance(value, str) and is_word(value) else "must be the name of a node"
+    rule = node_rules.RULES["name"]
+    return "" if isinstance(value, str) and rule.fits(value) else f"must be {rule.words}"
 
 
 def state(value: Any) -> str:

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from cluster import inventory
-from cluster.activity import doing
-from cluster.answers import AnswerError
+from cluster.activity import doing, warn
 from cluster.aws import aws_errors
 from cluster.errors import DeepcdkError, NotReadyError
 from cluster.inventory import Inventory, Stack
 from cluster.numbers import parse_whole
-from payload.launch import NODES_PATH, LaunchError, Node, parse_nodes, workers
+from payload.launch import NODES_PATH, Node, parse_nodes, workers
 
 if TYPE_CHECKING:
     from cluster.aws import Aws
@@ -87,13 +86,9 @@ def resize(aws: Aws, stack: Stack, nodes: int) -> None:
             raise OverMaximumError(nodes, maximum) from None
 
 
-def read_nodes(master: Master) -> tuple[Node, ...]:
-    """Read the nodes that the master lists as live, itself included."""
-    listed = master.check(["cat", NODES_PATH], doing="reading the nodes file").text
-    try:
-        return parse_nodes(listed)
-    except LaunchError as error:
-        raise AnswerError("which nodes there are", listed, str(error), where=master.where) from None
+def read_nodes(master: Master, tell: Callable[[str], None] = warn) -> tuple[Node, ...]:
+    """Read the nodes that the master lists as live, itself included; `tell` gets a sentence for each one left out."""
+    return parse_nodes(master.check(["cat", NODES_PATH], doing="reading the nodes file").text, tell)
 
 
 @doing("waiting for the nodes", plain=False)

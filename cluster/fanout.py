@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from cluster import answers
+from cluster.activity import warn
 from cluster.answers import AnswerError
 from cluster.connection import Master, SilenceError
 from cluster.errors import DeepcdkError, RemoteError, UsageError
@@ -172,6 +173,7 @@ def run(master: Master, directory: str, request: Request, shown: Listener | None
 
 
 _QUESTION: Final = "a command on the nodes"
+_WARNING: Final = answers.fields(warning=answers.text)
 _HOSTS: Final = answers.fields(hosts=answers.each(answers.name))
 _OUTPUT: Final = answers.fields(host=answers.text, stream=answers.text, data=answers.text)
 _END: Final = answers.fields(
@@ -194,7 +196,7 @@ def _parse(line: str, where: str) -> Mapping[str, Any]:
     return found
 
 
-_SHAPES: Final = {"hosts": _HOSTS, "stream": _OUTPUT, "exit_code": _END}
+_SHAPES: Final = {"warning": _WARNING, "hosts": _HOSTS, "stream": _OUTPUT, "exit_code": _END}
 
 
 def _decoded(message: Mapping[str, Any], where: str) -> bytes:
@@ -216,7 +218,9 @@ def collect(lines: Iterable[str], shown: Listener | None, where: str = "") -> tu
         message = _parse(line, where)
         if message.get("host", "") not in (*order, ""):
             raise AnswerError(_QUESTION, message["host"], "it is none of the nodes that were named", where=where)
-        if "hosts" in message:
+        if "warning" in message:
+            warn(message["warning"])
+        elif "hosts" in message:
             order = list(message["hosts"])
             if shown:
                 shown.expect(order)

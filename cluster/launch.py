@@ -16,6 +16,7 @@ from cluster.program import Program
 from payload.errors import PayloadError
 from payload.knobs import CONTROLLERS, MPI, KnobError, Knobs, best_controller
 from payload.launch import (
+    MASTER_NAME,
     NODE_PYTHON,
     WORKER_PREFIX,
     Launch,
@@ -27,6 +28,7 @@ from payload.launch import (
     workers,
 )
 from payload.launcher import horovodrun
+from payload.node_rules import MOST_SLOTS
 from payload.rank import words as rank_words
 from payload.training.config import TrainConfig
 from payload.training.settings import SettingError
@@ -35,6 +37,10 @@ RUNTIME_PYTHON = "RUNTIME/bin/python"
 CORES = "cores"
 AUTO = "auto"
 _ANY_RUN = "/run"
+_UNKNOWN = Node(
+    name=MASTER_NAME, address="0.0.0.0", instance_id="i-00000000", slots=1, interface="eth0", zone="us-east-1a"
+)
+"""What a dry run takes a node for before any has joined; only its one slot is shown."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,7 +176,7 @@ class Terms:
 
     def __post_init__(self) -> None:
         if self.ranks_per_node not in ("", CORES):
-            parse_whole("--ranks-per-node", self.ranks_per_node, lowest=1)
+            parse_whole("--ranks-per-node", self.ranks_per_node, lowest=1, highest=MOST_SLOTS)
         if both := {name for name, _ in self.environment} & set(self.secrets):
             raise UsageError("--secret", min(both), "is given with --env too; give it once")
         if self.controller not in (*CONTROLLERS, AUTO):
@@ -203,7 +209,7 @@ def build(
     hosts = registered = choose_hosts(nodes, count)
     if terms.ranks_per_node:
         given = terms.ranks_per_node
-        wanted = None if given == CORES else parse_whole("--ranks-per-node", given, lowest=1)
+        wanted = None if given == CORES else parse_whole("--ranks-per-node", given, lowest=1, highest=MOST_SLOTS)
         hosts = tuple(dataclasses.replace(host, slots=wanted or (cores or {}).get(host.name, 1)) for host in hosts)
     # A node registers a slot for each GPU, or one: where it takes more, they are the cores'.
     on_cores = any(host.slots > before.slots for host, before in zip(hosts, registered, strict=True))
@@ -241,12 +247,14 @@ def dry_run_lines(nodes: Sequence[Node], count: int, specify: Callable[[Sequence
     """
     there = workers(nodes)
     names = {node.name for node in there}
-    like = there[0] if there else Node(name="", address="", instance_id="", slots=1, interface="", zone="")
+    like = there[0] if there else _UNKNOWN
     absent = [f"{WORKER_PREFIX}{index}" for index in range(1, count + 1) if f"{WORKER_PREFIX}{index}" not in names]
     added = [dataclasses.replace(like, name=name) for name in absent[: max(0, count - len(there))]]
     if added:
         yield f"# {len(there)} nodes are ready; these would be added first: {', '.join(node.name for node in added)}"
     spec = specify([*nodes, *added])
+    if not there:
+        spec = dataclasses.replace(spec, network="")  # No address of theirs is known yet.
     yield f"# in {spec.payload_directory} on the master, once RUNTIME is the same on all nodes:"
     yield shlex.join(horovodrun(spec, RUNTIME_PYTHON))
     yield f"# and each rank then turns, in {spec.working_directory}, into:"

@@ -52,6 +52,7 @@ CONTROL_MODULES: Final = (
     "manifest",
     "meter",
     "node_facts",
+    "node_rules",
     "node_side",
     "objects",
     "origin",

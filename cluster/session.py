@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cluster import capacity
 from cluster import inventory as stock
-from cluster.activity import doing
+from cluster.activity import doing, warn
 from cluster.aws import Aws
 from cluster.connection import Master, connect
 from cluster.errors import DeepcdkError, UsageError
@@ -136,9 +136,9 @@ class Session:
         with doing(f"asking AWS for the stack {self.config.stack_name}"):
             return stock.find_stack(self.aws, self.config.stack_name)
 
-    def nodes(self, master: Master) -> tuple[Node, ...]:
-        """Return the nodes that the master lists as live."""
-        return capacity.read_nodes(master)
+    def nodes(self, master: Master, tell: Callable[[str], None] = warn) -> tuple[Node, ...]:
+        """Return the nodes that the master lists as live; `tell` gets a sentence for each one left out."""
+        return capacity.read_nodes(master, tell)
 
     @property
     def instance_types(self) -> list[str]:

@@ -13,6 +13,7 @@ from cluster.errors import DeepcdkError, UsageError
 from cluster.hostkeys import HostKey
 from cluster.localpath import expanded
 from payload.launch import MASTER_NAME, WORKER_PREFIX, Node
+from payload.node_rules import RULES, escaped
 
 FOLDER: Final = "deepcdk"
 """Within ~/.ssh."""
@@ -34,6 +35,14 @@ class Entry:
     """Public for the master (its instance id where there is none), private for a worker."""
     instance_id: str
     keys: tuple[HostKey, ...]
+
+    def __post_init__(self) -> None:
+        # OpenSSH hands it to a shell, which the ProxyJump through the master starts.
+        if not any(RULES[rule].fits(self.address) for rule in ("address", "instance_id")):
+            raise DeepcdkError(
+                f"{self.alias} has the address {escaped(self.address)}: must be {RULES['address'].words}",
+                remedy="`fab status` shows the addresses that EC2 knows",
+            )
 
     @property
     def is_master(self) -> bool:

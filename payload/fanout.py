@@ -77,11 +77,14 @@ class Request:
         except (ValueError, TypeError, KeyError) as error:
             raise LaunchError(f"not a request: {error}") from None
 
-    def hosts(self, nodes_text: str) -> tuple[str, ...]:
-        """Return the names of the nodes on which it is to run. Raises LaunchError where they are not there."""
+    def hosts(self, nodes_text: str, tell: Callable[[str], None]) -> tuple[str, ...]:
+        """Return the names of the nodes on which it is to run. Raises LaunchError where they are not there.
+
+        `tell` gets a sentence for each node that the text has against a rule.
+        """
         if self.master:
             return (MASTER_NAME,)
-        nodes = parse_nodes(nodes_text)
+        nodes = parse_nodes(nodes_text, tell)
         found = choose_hosts(nodes, self.nodes) if self.nodes else workers(nodes)
         if not found:
             raise LaunchError("no worker is ready")
@@ -119,6 +122,7 @@ def fan_out(
 
     Messages: `{"host", "stream": "stdout" or "stderr", "data": base64}`; `{"host", "exit_code", "reached", "seconds"}`
     once a host, with `"trouble"` where it was not reached; and `{"heartbeat": true}` after a silence.
+    Before these `main` sends `{"warning"}` for each node that it leaves out, and `{"hosts"}`.
     """
     sent = message(request.command, dict(request.environment))
     selector = selectors.DefaultSelector()
@@ -238,7 +242,8 @@ def main() -> int:
     stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115  # unbuffered: it is selected on
     try:
         request = Request.from_line(_read_line(stdin))
-        hosts = request.hosts("" if request.master else Path(NODES_PATH).read_text(encoding="utf-8"))
+        text = "" if request.master else Path(NODES_PATH).read_text(encoding="utf-8", errors="backslashreplace")
+        hosts = request.hosts(text, lambda warning: emit({"warning": warning}))
         emit({"hosts": list(hosts)})
         ssh = str(Path(__file__).with_name("bin") / "ssh")
         return 1 if fan_out(request, hosts, emit, stdin, ssh) else 0

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import os
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -72,6 +73,7 @@ def call(runs: Runs) -> None:
 def keep(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) -> None:
     """Start the waiting runs, one after the other; return when none waits, or at once where another keeper does it."""
     queue, since = Queue(runs=runs), time.monotonic()
+    tell = functools.lru_cache(maxsize=256)(_log)  # A line of the nodes file that is left out stays so for many rounds.
     with _alone(runs) as lock:
         if lock is None:
             return
@@ -86,7 +88,7 @@ def keep(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) ->
                     return
             if waiting[0] != first or runs.live():
                 first, since = waiting[0], time.monotonic()
-            _try(queue, first, nodes_path, patient=time.monotonic() - since < NODES_PATIENCE_S)
+            _try(queue, first, nodes_path, tell, patient=time.monotonic() - since < NODES_PATIENCE_S)
             time.sleep(poll_s)
 
 
@@ -103,13 +105,17 @@ def lay_to_rest(runs: Runs) -> None:
         Copier(runs[run_id]).finish()
 
 
-def _try(queue: Queue, run_id: str, nodes_path: str, *, patient: bool) -> None:
+def _log(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _try(queue: Queue, run_id: str, nodes_path: str, tell: Callable[[str], None], *, patient: bool) -> None:
     """Start the first run, if nothing else is live and its nodes are there."""
     runs = queue.runs
     if runs.live():
         return
     try:
-        launch = at_hand(Launch.from_json(runs[run_id].spec.read_text(encoding="utf-8")), nodes_path)
+        launch = at_hand(Launch.from_json(runs[run_id].spec.read_text(encoding="utf-8")), tell, nodes_path)
     except (LaunchError, OSError) as error:
         if patient:
             queue.remark(run_id, f"waiting: {error}")
@@ -132,14 +138,15 @@ def _try(queue: Queue, run_id: str, nodes_path: str, *, patient: bool) -> None:
         runs.release(run_id)
 
 
-def at_hand(launch: Launch, nodes_path: str = NODES_PATH) -> Launch:
+def at_hand(launch: Launch, tell: Callable[[str], None], nodes_path: str = NODES_PATH) -> Launch:
     """Return a run's spec on the nodes as they are now. Raises LaunchError for too few, OSError without their list.
 
     Its own nodes where they are still the same instances, else the first ones, with as many slots as asked for.
+    `tell` gets a sentence for each node that the list has against a rule.
     """
     if launch.launcher:
         return launch
-    nodes = parse_nodes(Path(nodes_path).read_text(encoding="utf-8"))
+    nodes = parse_nodes(Path(nodes_path).read_text(encoding="utf-8", errors="backslashreplace"), tell)
     if _all_there(launch.hosts, nodes):
         return launch
     chosen = choose_hosts(nodes, len(launch.hosts))

@@ -10,9 +10,11 @@ import datetime
 import ipaddress
 import json
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from payload import node_rules
 from payload.knobs import CONTROLLERS, GLOO, MPI, Knobs
 from payload.runs import RUN_ID_RULE, is_run_id
 
@@ -29,13 +31,16 @@ TF_KERAS: Final = "tf-keras==2.21.*"
 """Keras 2 for the runtime's TensorFlow; the two go together by their versions."""
 
 
+REMEDY: Final = "`fab status --load` shows the instance that has not joined, `fab replace INSTANCE_ID` replaces it"
+
+
 class LaunchError(ValueError):
-    """Report a launch that cannot be: a malformed nodes file or spec, or too few nodes."""
+    """Report a launch that cannot be: a malformed node or spec, or too few nodes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Node:
-    """Hold one live node, as the cluster's registry lists it."""
+    """Hold one live node, as the cluster's registry lists it. Each field follows its rule in `payload.node_rules`."""
 
     name: str
     """Name within the cluster, such as deeplearning-worker3; in /etc/hosts on every node."""
@@ -49,6 +54,11 @@ class Node:
     zone: str
     """Availability zone."""
 
+    def __post_init__(self) -> None:
+        for field in node_rules.RULES:
+            if wrong := node_rules.broken(field, getattr(self, field)):
+                raise LaunchError(wrong)
+
     @property
     def worker_index(self) -> int | None:
         """Return N of deeplearning-workerN, or None for a node that is no worker."""
@@ -56,31 +66,51 @@ class Node:
         return int(found[1]) if found else None
 
 
-def is_word(text: str) -> bool:
-    """Tell whether a text can stand in the nodes file, and then on command lines and in ssh_config, as a plain word."""
-    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,99}", text) is not None
-
-
-def parse_nodes(text: str) -> tuple[Node, ...]:
+def parse_nodes(text: str, tell: Callable[[str], None]) -> tuple[Node, ...]:
     """Parse the nodes file: one line per live node, `NAME IP INSTANCE_ID SLOTS INTERFACE ZONE`.
 
-    Raises LaunchError with the number and the text of a malformed line.
+    A line that breaks a rule leaves out its node, and so do lines that claim the same name, address or instance id:
+    nothing tells which of them is right. Only the master's own line stands against a worker's. `tell` gets a sentence
+    for each; so it does for each comment, in which the master's registry says what it left out itself.
     """
+    found: list[tuple[int, Node]] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.startswith("#"):
+            said = node_rules.escaped(line.lstrip("# "), 200)
+            tell(f"line {number} of {NODES_PATH} on the master says {said}; {REMEDY}")
+        elif line:
+            try:
+                found.append((number, _parse_node(line)))
+            except LaunchError as error:
+                tell(_left_out(number, error))
+    claims = Counter((field, value) for _, node in found for field, value in _claimed(node))
     nodes = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.split()
-        if not words:
-            continue
-        if len(words) != 6 or not re.fullmatch("[0-9]{1,4}", words[3]) or not 1 <= int(words[3]) <= 1024:
-            rule = "NAME IP INSTANCE_ID SLOTS INTERFACE ZONE with 1 to 1024 slots"
-            raise LaunchError(f"line {number} of {NODES_PATH} is {line!a}, not {rule}")
-        if bad := next((word for word in words if not is_word(word)), ""):
-            raise LaunchError(f"line {number} of {NODES_PATH} has {bad!a}: must be letters, digits, . _ : @ and -")
-        name, address, instance_id, slots, interface, zone = words
-        nodes.append(
-            Node(name=name, address=address, instance_id=instance_id, slots=int(slots), interface=interface, zone=zone)
-        )
+    for number, node in found:
+        shared = [field for field, value in _claimed(node) if claims[field, value] > 1]
+        if "name" in shared or (shared and node.name != MASTER_NAME):
+            tell(_left_out(number, f"another line has the same {shared[0]} = {getattr(node, shared[0])}"))
+        else:
+            nodes.append(node)
     return tuple(nodes)
+
+
+def _parse_node(line: str) -> Node:
+    words = line.split(" ")
+    if len(words) != 6:
+        raise LaunchError(f"{node_rules.escaped(line)}: must be NAME IP INSTANCE_ID SLOTS INTERFACE ZONE")
+    name, address, instance_id, slots, interface, zone = words
+    if not node_rules.RULES["slots"].fits(slots):  # int() would take more than the rule does
+        raise LaunchError(node_rules.broken("slots", slots))
+    return Node(name=name, address=address, instance_id=instance_id, slots=int(slots), interface=interface, zone=zone)
+
+
+def _claimed(node: Node) -> tuple[tuple[str, str], ...]:
+    """Return the fields that one live node alone can have, with their values."""
+    return ("name", node.name), ("address", node.address), ("instance_id", node.instance_id)
+
+
+def _left_out(number: int, why: object) -> str:
+    return f"line {number} of {NODES_PATH} on the master is left out, and its node takes no part: {why}; {REMEDY}"
 
 
 def workers(nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -112,11 +142,8 @@ def meeting_interface(nodes: Sequence[Node]) -> str:
 
 
 def common_network(nodes: Sequence[Node]) -> str:
-    """Return the smallest network that holds all nodes, as 10.0.0.0/20; "" where an address is not known."""
-    try:
-        numbers = [int(ipaddress.IPv4Address(node.address)) for node in nodes]
-    except ValueError:
-        return ""
+    """Return the smallest network that holds all nodes, as 10.0.0.0/20; "" of none."""
+    numbers = [int(ipaddress.IPv4Address(node.address)) for node in nodes]
     differing = (min(numbers) ^ max(numbers)).bit_length() if numbers else 0
     return str(ipaddress.IPv4Network((min(numbers), 32 - differing), strict=False)) if numbers else ""
 
@@ -178,6 +205,10 @@ class Launch:
         if not re.fullmatch(r"(?:/[A-Za-z0-9][\w.-]*)+", self.efs_mount, flags=re.ASCII):
             # Horovod puts its working directory on a shell's command line without quotes.
             raise LaunchError(f"efs_mount = {self.efs_mount!r}: must be an absolute path without spaces or quotes")
+        if self.interface and (wrong := node_rules.broken("interface", self.interface)):
+            raise LaunchError(wrong)
+        if self.network and not re.fullmatch(node_rules.RULES["address"].pattern + "/[0-9]{1,2}", self.network):
+            raise LaunchError(f"network = {node_rules.escaped(self.network)}: must be a network such as 10.0.0.0/20")
         if self.keras not in (2, 3) or (self.keras == 2 and not self.program):
             raise LaunchError(f"keras = {self.keras!r}: must be 3, or 2 for a program of your own")
         if self.program and not self.command:
@@ -261,7 +292,10 @@ class Launch:
 
 def _restore(key: str, value: Any) -> Any:
     if key == "hosts":
-        return tuple(Node(**host) for host in value)
+        try:
+            return tuple(Node(**host) for host in value)
+        except LaunchError as error:
+            raise LaunchError(f"hosts: {error}") from None
     if key == "knobs":
         return Knobs(**value)
     if key == "environment":

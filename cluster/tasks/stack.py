@@ -14,10 +14,10 @@ from invoke.tasks import task
 
 from cluster import bounds, inventory, report
 from cluster import load as loads
-from cluster.activity import doing
+from cluster.activity import doing, warn
 from cluster.connection import Master
 from cluster.session import Session
-from cluster.tasks.terms import JSON, KEY, PROJECT, SET, guarded, say
+from cluster.tasks.terms import JSON, KEY, PROJECT, SET, guarded, remark, say
 
 WATCH_S: Final = 2.0
 CLEAR: Final = "\x1b[H\x1b[2J"
@@ -62,7 +62,8 @@ def status(
 
 def _show_load(session: Session, master: Master, directory: str, *, clearing: bool, as_json: bool) -> None:
     """Print the nodes' state and load; `clearing` the terminal just before, so that nothing flickers."""
-    nodes = session.nodes(master)
+    warnings: list[str] = []  # Those that the cleared terminal would lose.
+    nodes = session.nodes(master, warnings.append if clearing else warn)
     with doing("measuring the nodes' load"):
         measured = loads.read(master, directory, nodes)
     found = inventory.refresh(session.aws, session.stack)
@@ -77,3 +78,5 @@ def _show_load(session: Session, master: Master, directory: str, *, clearing: bo
     report.print_status(found, session.prices, wait_s=0.3)
     say("")
     report.print_table(loads.table(rows))
+    for text in warnings:
+        remark(f"warning: {text}")

@@ -8,6 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cluster import inventory
+from cluster.activity import warn
 from cluster.aws import Aws
 from cluster.capacity import (
     OverMaximumError,
@@ -124,7 +125,22 @@ def test_instances_that_never_started_are_told_by_the_groups_last_activity(aws: 
 
 
 def test_the_nodes_file_is_read_on_the_master() -> None:
-    assert [node.name for node in read_nodes(ListingMaster(LINE.format(1, "i-0aa")))] == ["deeplearning-worker1"]
+    assert [node.name for node in read_nodes(ListingMaster(LINE.format(1, "i-000000aa")))] == ["deeplearning-worker1"]
+
+
+def test_a_line_against_a_rule_leaves_out_its_node_and_is_told_on_stderr_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    warn.cache_clear()
+    master = ListingMaster(
+        LINE.format(1, "i-000000aa") + "deeplearning-worker2 10.0.64.5\\'$(touch\x1b[2Jx)\\' i-000000bb 1\n"
+    )
+    for _ in range(3):
+        assert [node.name for node in read_nodes(master)] == ["deeplearning-worker1"]
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n"), "\x1b" in told.err) == ("", 1, False)
+    assert told.err.startswith("warning: line 2 of /opt/deeplearning/nodes on the master is left out, and its node ")
+    assert "`fab replace INSTANCE_ID` replaces it" in told.err
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "", "1.5"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cluster.activity import warn
 from cluster.answers import AnswerError
 from cluster.connection import Master, SilenceError
 from cluster.errors import DeepcdkError, RemoteError, UsageError
@@ -74,6 +75,13 @@ def test_lines_stand_whole_behind_aligned_names() -> None:
         ("stderr", "worker10 | bad"), ("stdout", "worker1  | rest\ufffd"),
     ]  # fmt: skip
     assert [result.name for result in results] == [ONE, TWO]
+
+
+def test_a_node_that_the_master_left_out_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    warn.cache_clear()
+    messages = [json.dumps({"warning": "line 2 is left out"}), HOSTS, ended(ONE), ended(TWO)]
+    assert [result.name for result in collect(messages, None)] == [ONE, TWO]
+    assert capsys.readouterr() == ("", "warning: line 2 is left out\n")
 
 
 def test_colours_mark_the_names_alone() -> None:

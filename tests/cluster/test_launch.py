@@ -38,9 +38,10 @@ STACK = Stack(
     login_user="ec2-user", max_workers=16,
 )  # fmt: skip
 NODES = parse_nodes(
-    "deeplearning-master 10.0.0.12 i-0aa 1 ens5 us-east-1a\n"
-    "deeplearning-worker1 10.0.1.11 i-0bb 4 ens5 us-east-1a\n"
-    "deeplearning-worker2 10.0.1.12 i-0cc 4 ens5 us-east-1a\n"
+    "deeplearning-master 10.0.0.12 i-000000aa 1 ens5 us-east-1a\n"
+    "deeplearning-worker1 10.0.1.11 i-000000bb 4 ens5 us-east-1a\n"
+    "deeplearning-worker2 10.0.1.12 i-000000cc 4 ens5 us-east-1a\n",
+    pytest.fail,
 )
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
@@ -114,6 +115,14 @@ def test_a_dry_run_names_the_nodes_that_would_be_added() -> None:
     assert len(list(dry_run_lines(NODES, 2, lambda nodes: make_launch(tuple(nodes), 2)))) == 4
 
 
+@pytest.mark.parametrize("nodes", [NODES[:1], ()])
+def test_a_dry_run_needs_no_node_and_names_no_network_before_there_is_one(nodes: tuple[Node, ...]) -> None:
+    lines = list(dry_run_lines(nodes, 2, lambda found: make_launch(tuple(found), 2, terms=Terms(controller="mpi"))))
+    assert "-H deeplearning-worker1:1,deeplearning-worker2:1" in lines[2]
+    assert "0.0.0.0" not in " ".join(lines)
+    assert "--network-interfaces" not in lines[2]
+
+
 def test_a_dry_run_shows_what_each_rank_becomes_and_where(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     program = Program(directory=tmp_path, entry=("train.py", "--name", "two words"))
@@ -132,7 +141,7 @@ def test_ranks_are_as_many_as_asked_and_else_as_registered() -> None:
         terms=Terms(ranks_per_node="cores"), cores={"deeplearning-worker1": 8, "deeplearning-worker2": 6}
     )
     assert [host.slots for host in by_cores.hosts] == [8, 6]
-    for text in ("0", "many", "-1"):
+    for text in ("0", "many", "-1", "1025"):
         with pytest.raises(UsageError, match="--ranks-per-node"):
             Terms(ranks_per_node=text)
 

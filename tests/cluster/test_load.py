@@ -22,6 +22,7 @@ STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
     login_user="ec2-user", max_workers=16,
 )  # fmt: skip
+A, B, C, M = "i-0000000a", "i-0000000b", "i-0000000c", "i-000000ff"
 
 
 def instance(instance_id: str, role: str) -> Instance:
@@ -38,23 +39,23 @@ def node(name: str, instance_id: str) -> Node:
 INVENTORY = Inventory(
     stack=STACK, desired_workers=3,
     instances=(
-        instance("i-a", "worker"), instance("i-m", "master"), instance("i-b", "worker"), instance("i-c", "worker"),
+        instance(A, "worker"), instance(M, "master"), instance(B, "worker"), instance(C, "worker"),
     ),
 )  # fmt: skip
 NODES = (
-    node("deeplearning-worker10", "i-a"),
-    node("deeplearning-master", "i-m"),
-    node("deeplearning-worker2", "i-b"),
+    node("deeplearning-worker10", A),
+    node("deeplearning-master", M),
+    node("deeplearning-worker2", B),
 )
 
 
 def test_every_instance_has_a_row_in_the_order_of_the_names() -> None:
     found = rows(INVENTORY, NODES, {"deeplearning-master": LOAD, "deeplearning-worker2": "not reached: no route"})
     assert [(row.instance_id, row.name) for row in found] == [
-        ("i-m", "deeplearning-master"),
-        ("i-b", "deeplearning-worker2"),
-        ("i-a", "deeplearning-worker10"),
-        ("i-c", ""),
+        (M, "deeplearning-master"),
+        (B, "deeplearning-worker2"),
+        (A, "deeplearning-worker10"),
+        (C, ""),
     ]
     assert [row.load for row in found[1:]] == [
         "not reached: no route",
@@ -67,33 +68,31 @@ def test_a_load_is_told_in_figures_and_trouble_below_the_table() -> None:
     gpus = dataclasses.replace(LOAD, gpus=(GPU, dataclasses.replace(GPU, utilization=1.0)))
     shown = table(
         [
-            Row(instance_id="i-m", name="deeplearning-master", load=LOAD),
-            Row(instance_id="i-b", name="deeplearning-worker2", load=gpus),
-            Row(instance_id="i-c", name="", load="pending, has not joined the cluster"),
+            Row(instance_id=M, name="deeplearning-master", load=LOAD),
+            Row(instance_id=B, name="deeplearning-worker2", load=gpus),
+            Row(instance_id=C, name="", load="pending, has not joined the cluster"),
         ]
     )
     assert shown.rows[0] == (
-        "master", "i-m", "37% of 8", "3.0 of 16.0 GiB", "-", "-", "12.5 MB/s", "950 B/s", "25% of 100 GiB",
+        "master", M, "37% of 8", "3.0 of 16.0 GiB", "-", "-", "12.5 MB/s", "950 B/s", "25% of 100 GiB",
     )  # fmt: skip
     assert shown.rows[1][4:6] == ("75% of 2", "16.0 of 32.0 GiB")
     assert shown.rows[2][2:] == ("-",) * 7
-    assert shown.footer == ("i-c: pending, has not joined the cluster",)
+    assert shown.footer == (f"{C}: pending, has not joined the cluster",)
 
 
 def test_gpus_that_tell_nothing_are_not_called_idle() -> None:
     silent = Gpu(name="MIG", utilization=None, memory_used=None, memory_total=None, temperature_c=None)
-    shown = table([Row(instance_id="i-b", name="", load=dataclasses.replace(LOAD, gpus=(silent,)))])
+    shown = table([Row(instance_id=B, name="", load=dataclasses.replace(LOAD, gpus=(silent,)))])
     assert shown.rows[0][4:6] == ("-", "-")
 
 
 def test_the_document_holds_load_or_trouble() -> None:
     found = json.loads(
-        json.dumps(
-            documents([Row(instance_id="i-m", name="x", load=LOAD), Row(instance_id="i-c", name="", load="gone")])
-        )
+        json.dumps(documents([Row(instance_id=M, name="x", load=LOAD), Row(instance_id=C, name="", load="gone")]))
     )
-    assert (found[0]["processor"], found[0]["instance"]) == (0.37, "i-m")
-    assert found[1] == {"instance": "i-c", "name": "", "trouble": "gone"}
+    assert (found[0]["processor"], found[0]["instance"]) == (0.37, M)
+    assert found[1] == {"instance": C, "name": "", "trouble": "gone"}
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ NO_MASTER = Master(None, "ec2-user@198.18.1.2")
 
 def nodes_of(count: int) -> tuple[Node, ...]:
     return parse_nodes(
-        "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n} 1 eth0 us-east-1a\n" for n in range(1, count + 1))
+        "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 eth0 us-east-1a\n" for n in range(1, count + 1)),
+        pytest.fail,
     )
 
 
@@ -44,7 +45,7 @@ def project(tmp_path: Path) -> Path:
 def stock_of(count: int) -> Inventory:
     launched = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
     instances = tuple(
-        Instance(id=f"i-{n}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge",
+        Instance(id=f"i-{n:08x}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge",
                  private_ip=f"10.0.1.{n}", public_ip="", zone="us-east-1a", launched=launched)
         for n in range(1, count + 1)
     )  # fmt: skip

@@ -25,6 +25,8 @@ STACK = Stack(
     login_user="ec2-user", max_workers=16,
 )  # fmt: skip
 
+A, B, C, N, M = "i-0000000a", "i-0000000b", "i-0000000c", "i-0000000d", "i-000000ff"
+
 
 def instance(id: str) -> Instance:
     return Instance(
@@ -34,25 +36,27 @@ def instance(id: str) -> Instance:
 
 
 def nodes(**names: str) -> tuple[Node, ...]:
-    """List the master and these workers: `worker2="i-b"`."""
-    lines = ["deeplearning-master 10.0.0.5 i-m 1 e us"]
-    lines += [f"deeplearning-{name} 10.0.1.{n} {id} 1 e us" for n, (name, id) in enumerate(names.items(), start=1)]
-    return parse_nodes("\n".join(lines))
+    """List the master and these workers."""
+    lines = [f"deeplearning-master 10.0.0.5 {M} 1 ens5 us-east-1a"]
+    lines += [
+        f"deeplearning-{name} 10.0.1.{n} {id} 1 ens5 us-east-1a" for n, (name, id) in enumerate(names.items(), start=1)
+    ]
+    return parse_nodes("\n".join(lines), pytest.fail)
 
 
-TWO = [instance("i-a"), instance("i-b"), instance("i-c")]
+TWO = [instance(A), instance(B), instance(C)]
 
 
-@pytest.mark.parametrize("text", ["worker2", "2", "deeplearning-worker2", " worker2 ", "i-b"])
+@pytest.mark.parametrize("text", ["worker2", "2", "deeplearning-worker2", " worker2 ", B])
 def test_a_worker_is_found_by_name_number_and_instance(text: str) -> None:
-    found, name = find(text, nodes(worker1="i-a", worker2="i-b"), TWO)
-    assert (found.id, name) == ("i-b", "deeplearning-worker2")
+    found, name = find(text, nodes(worker1=A, worker2=B), TWO)
+    assert (found.id, name) == (B, "deeplearning-worker2")
 
 
 @given(text=WORDS)
 def test_any_text_names_a_worker_by_its_own_name_or_is_refused(text: str) -> None:
     try:
-        found, name = find(text, nodes(worker1="i-a", worker2="i-b"), TWO)
+        found, name = find(text, nodes(worker1=A, worker2=B), TWO)
     except UsageError:
         return
     number = name.removeprefix("deeplearning-worker")
@@ -60,15 +64,15 @@ def test_any_text_names_a_worker_by_its_own_name_or_is_refused(text: str) -> Non
 
 
 def test_a_worker_that_never_joined_is_found_by_its_instance() -> None:
-    assert find("i-c", nodes(worker1="i-a"), TWO)[1] == "i-c"
+    assert find(C, nodes(worker1=A), TWO)[1] == C
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("worker9", "must be one of worker1, worker2, i-c"), ("master", "is the master")]
+    ("text", "says"), [("worker9", f"must be one of worker1, worker2, {C}"), ("master", "is the master")]
 )
 def test_another_name_is_refused(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        find(text, nodes(worker1="i-a", worker2="i-b"), TWO)
+        find(text, nodes(worker1=A, worker2=B), TWO)
 
 
 @pytest.fixture
@@ -76,9 +80,9 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     (tmp_path / "cdk.json").write_text('{"context": {"cluster": {"workers": 2}}}')
     made = Session(tmp_path, [])
-    made.inventory = Inventory(stack=STACK, desired_workers=2, instances=(instance("i-a"), instance("i-b")))
+    made.inventory = Inventory(stack=STACK, desired_workers=2, instances=(instance(A), instance(B)))
     made.aws = mock.Mock()
-    monkeypatch.setattr(made, "nodes", lambda _: nodes(worker1="i-a", worker2="i-b"))
+    monkeypatch.setattr(made, "nodes", lambda _: nodes(worker1=A, worker2=B))
     return made
 
 
@@ -102,26 +106,26 @@ def ended(task: Session) -> list[Any]:
 
 
 def test_a_node_of_a_live_run_is_spared_unless_forced(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replacing, "wait_joined", lambda *_, **__: nodes(worker2="i-n")[1])
+    monkeypatch.setattr(replacing, "wait_joined", lambda *_, **__: nodes(worker2=N)[1])
     supervisor = with_run("worker1", "worker2")
     with pytest.raises(DeepcdkError, match="run one is live on deeplearning-worker2") as caught:
         replace(task, supervisor)
     assert ("--force" in caught.value.remedy, ended(task)) == (True, [])
     done = replace(task, supervisor, force=True)
-    assert (done.stopped_run, done.new_instance) == ("one", "i-n")
+    assert (done.stopped_run, done.new_instance) == ("one", N)
     cast(mock.Mock, supervisor).stop.assert_called_once_with("one", 30.0)
 
 
 def test_the_group_keeps_its_size_so_that_it_starts_another_one(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replacing, "wait_joined", lambda *_, **__: nodes(worker3="i-n")[1])
+    monkeypatch.setattr(replacing, "wait_joined", lambda *_, **__: nodes(worker3=N)[1])
     done = replace(task, with_run("worker1"))
-    assert ended(task) == [{"InstanceId": "i-b", "ShouldDecrementDesiredCapacity": False}]
-    assert str(done).startswith("deeplearning-worker2 (i-b) is replaced by deeplearning-worker3 (i-n) after ")
+    assert ended(task) == [{"InstanceId": B, "ShouldDecrementDesiredCapacity": False}]
+    assert str(done).startswith(f"deeplearning-worker2 ({B}) is replaced by deeplearning-worker3 ({N}) after ")
 
 
 def test_without_an_answer_nothing_goes(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
-    with pytest.raises(DeepcdkError, match=r"replace deeplearning-worker2 \(i-b, c5\.2xlarge\): what is on its"):
+    with pytest.raises(DeepcdkError, match=rf"replace deeplearning-worker2 \({B}, c5\.2xlarge\): what is on its"):
         replace(task, with_run(), yes=False)
     assert ended(task) == []
 
@@ -143,9 +147,7 @@ def waited(
     monkeypatch.setattr(replacing, "read_nodes", read_nodes)
     monkeypatch.setattr(inventory, "refresh", refresh)
     monkeypatch.setattr(inventory, "console", lambda *_: "deepcdk: failed: mounting")
-    node = wait_joined(
-        task, mock.Mock(), "i-b", {"i-a", "i-b"}, timeout_s=timeout_s, tell=told.append, sleep=lambda _: None
-    )
+    node = wait_joined(task, mock.Mock(), B, {A, B}, timeout_s=timeout_s, tell=told.append, sleep=lambda _: None)
     return node, told
 
 
@@ -154,19 +156,19 @@ def test_the_new_one_is_there_once_it_is_listed_and_the_old_one_is_not(
 ) -> None:
     node, told = waited(
         task, monkeypatch,
-        (nodes(worker1="i-a", worker2="i-b"), ("i-a",)),
-        (nodes(worker1="i-a", worker2="i-b"), ("i-a", "i-n")),
-        (nodes(worker1="i-a", worker2="i-b", worker3="i-n"), ("i-a", "i-n")),
-        (nodes(worker1="i-a", worker3="i-n"), ("i-a", "i-n")),
+        (nodes(worker1=A, worker2=B), (A,)),
+        (nodes(worker1=A, worker2=B), (A, N)),
+        (nodes(worker1=A, worker2=B, worker3=N), (A, N)),
+        (nodes(worker1=A, worker3=N), (A, N)),
         timeout_s=60,
     )  # fmt: skip
-    assert (node.name, node.instance_id) == ("deeplearning-worker3", "i-n")
+    assert (node.name, node.instance_id) == ("deeplearning-worker3", N)
     assert told == [
-        "waiting for the group to start another one", "waiting for i-n to join", "waiting for i-b to leave",
+        "waiting for the group to start another one", f"waiting for {N} to join", f"waiting for {B} to leave",
     ]  # fmt: skip
 
 
 def test_a_new_one_that_never_joins_is_named_with_its_console(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NotReadyError, match="still waiting for i-n to join") as caught:
-        waited(task, monkeypatch, (nodes(worker1="i-a"), ("i-a", "i-n")), timeout_s=0)
+    with pytest.raises(NotReadyError, match=f"still waiting for {N} to join") as caught:
+        waited(task, monkeypatch, (nodes(worker1=A), (A, N)), timeout_s=0)
     assert "failed: mounting" in str(caught.value)

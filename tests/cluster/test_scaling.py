@@ -24,14 +24,16 @@ STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
     login_user="ec2-user", max_workers=16,
 )  # fmt: skip
-NODES = parse_nodes("".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n} 1 e us\n" for n in (1, 2, 3)))
+NODES = parse_nodes(
+    "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2, 3)), pytest.fail
+)
 
 
 def stock_of(count: int) -> Inventory:
     launched = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
     workers = tuple(
-        Instance(id=f"i-{n}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge", private_ip="",
-                 public_ip="", zone="us", launched=launched)
+        Instance(id=f"i-{n:08x}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge",
+                 private_ip="", public_ip="", zone="us-east-1a", launched=launched)
         for n in range(1, count + 1)
     )  # fmt: skip
     return Inventory(stack=STACK, desired_workers=count, instances=workers)
@@ -129,9 +131,9 @@ def test_nodes_that_another_laptop_started_meanwhile_are_asked_for_before_they_g
     cluster.become_while_asked(monkeypatch, 5)
     cluster.scale(2, Live(), yes=False)
     assert ["from 3 to 2 nodes by ending deeplearning-worker3" in cluster.asked[0], len(cluster.asked)] == [True, 2]
-    assert "from 5 to 2 nodes by ending i-4, i-5, deeplearning-worker3" in cluster.asked[1]
+    assert "from 5 to 2 nodes by ending i-00000004, i-00000005, deeplearning-worker3" in cluster.asked[1]
     assert "the worker group has changed meanwhile: it has 5 nodes" in cluster.told
-    assert cluster.ended == ["i-4", "i-5", "deeplearning-worker3"]
+    assert cluster.ended == ["i-00000004", "i-00000005", "deeplearning-worker3"]
 
 
 def test_a_group_that_another_laptop_has_shrunk_so_far_already_loses_nothing_more(

@@ -20,13 +20,13 @@ STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="masters", worker_group="workers", efs_mount="/mnt/efs",
     bucket="bucket", login_user="ec2-user", max_workers=16,
 )  # fmt: skip
-LINE = "deeplearning-worker{0} 10.0.1.{0} i-{0} 1 eth0 us-east-1a\n"
-NODES = parse_nodes("".join(LINE.format(n) for n in range(1, 13)))
+LINE = "deeplearning-worker{0} 10.0.1.{0} i-{0:08x} 1 eth0 us-east-1a\n"
+NODES = parse_nodes("".join(LINE.format(n) for n in range(1, 13)), pytest.fail)
 
 
 def instance(number: int, **changes: str) -> Instance:
     made = Instance(
-        id=f"i-{number}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge", private_ip="",
+        id=f"i-{number:08x}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge", private_ip="",
         public_ip="", zone="us-east-1a", launched=datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC),
     )  # fmt: skip
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]  # all fields given here are strings
@@ -44,7 +44,7 @@ def test_the_highest_numbers_go_first_as_numbers() -> None:
 
 
 def test_an_instance_that_never_joined_goes_before_any_node() -> None:
-    assert names(choose([*TWELVE, instance(99)], NODES, {}, 11, force=False)) == ["i-99", "worker12"]
+    assert names(choose([*TWELVE, instance(99)], NODES, {}, 11, force=False)) == [instance(99).id, "worker12"]
 
 
 def test_nodes_of_a_live_run_stay() -> None:
@@ -117,7 +117,7 @@ class ListingMaster(Master):
 
 
 def test_waiting_ends_once_the_registry_has_forgotten_the_node(aws: Aws, group: list[str]) -> None:
-    gone = [Leaver(instance_id="i-2", name="deeplearning-worker2")]
+    gone = [Leaver(instance_id="i-00000002", name="deeplearning-worker2")]
     told: list[int] = []
     master = ListingMaster(LINE.format(1) + LINE.format(2), LINE.format(1))
     nodes = wait_gone(aws, master, STACK, gone, tell=told.append, sleep=lambda _: None)

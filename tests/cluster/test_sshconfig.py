@@ -34,9 +34,10 @@ from payload.launch import parse_nodes
 from tests.words import FILE_NAMES, WORDS
 
 NODES = parse_nodes(
-    "deeplearning-master 10.0.0.5 i-0 1 eth0 us-east-1a\n"
-    "deeplearning-worker1 10.0.1.1 i-1 1 eth0 us-east-1a\n"
-    "deeplearning-worker12 10.0.1.12 i-12 1 eth0 us-east-1a\n"
+    "deeplearning-master 10.0.0.5 i-00000000 1 eth0 us-east-1a\n"
+    "deeplearning-worker1 10.0.1.1 i-00000001 1 eth0 us-east-1a\n"
+    "deeplearning-worker12 10.0.1.12 i-00000012 1 eth0 us-east-1a\n",
+    pytest.fail,
 )
 
 
@@ -83,7 +84,17 @@ def test_openssh_finds_each_nodes_key(tmp_path: Path) -> None:
     put(tmp_path / "known", known_hosts_text(FOUND))
     find = ["ssh-keygen", "-F", "deepcdk-worker1", "-f", str(tmp_path / "known")]
     found = subprocess.run(find, capture_output=True, text=True, check=True)
-    assert base64.b64encode(key_of("i-1")[0].blob).decode() in found.stdout
+    assert base64.b64encode(key_of("i-00000001")[0].blob).decode() in found.stdout
+
+
+@pytest.mark.parametrize("address", ["10.0.64.5\\'$(touch x)\\'", "10.0.0.1\n    ProxyCommand id", "%h", "", "-oX=y"])
+def test_no_entry_is_made_with_an_address_that_a_shell_could_read(address: str) -> None:
+    with pytest.raises(DeepcdkError, match=r"deepcdk-master has the address .*: must be an IPv4 address"):
+        entries("deepcdk", NODES, address, {}, key_of)
+
+
+def test_a_master_without_a_public_address_is_written_by_its_instance_id() -> None:
+    assert entries("deepcdk", NODES, "i-0123456789abcdef0", {}, key_of)[0].address == "i-0123456789abcdef0"
 
 
 def test_keys_that_are_known_are_not_asked_for_again() -> None:
@@ -95,9 +106,9 @@ def test_keys_that_are_known_are_not_asked_for_again() -> None:
         asked.append(instance_id)
         return key_of(instance_id)
 
-    del known["i-12"]
+    del known["i-00000012"]
     assert entries("deepcdk", NODES, "198.18.1.2", known, read) == FOUND
-    assert asked == ["i-12"]
+    assert asked == ["i-00000012"]
 
 
 @pytest.mark.parametrize("text", ["worker12", "12", "deepcdk-worker12", "deeplearning-worker12"])
@@ -144,8 +155,8 @@ def test_openssh_reads_a_key_of_any_name_as_that_file_or_it_is_refused(
 
 @given(region=WORDS)
 def test_the_shell_that_ssh_starts_reads_the_command_to_a_master_without_an_address_as_it_is(region: str) -> None:
-    line = proxy_command("i-0", region).replace("%%", "%")
-    assert shlex.split(line) == command("i-0", region)
+    line = proxy_command("i-00000000", region).replace("%%", "%")
+    assert shlex.split(line) == command("i-00000000", region)
 
 
 def test_a_path_that_ssh_config_cannot_hold_is_refused() -> None:

@@ -28,7 +28,7 @@ from payload.manifest import Entry, Manifest
 PROJECT = Path(__file__).resolve().parents[2]
 HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
 NODES = tuple(
-    Node(name=host, address=f"10.0.1.{n}", instance_id=f"i-{n}", slots=1, interface="eth0", zone="a")
+    Node(name=host, address=f"10.0.1.{n}", instance_id=f"i-{n:08x}", slots=1, interface="eth0", zone="us-east-1a")
     for n, host in enumerate(HOSTS)
 )
 

@@ -19,7 +19,7 @@ STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
     login_user="ec2-user", max_workers=16,
 )  # fmt: skip
-NODES = parse_nodes("deeplearning-worker1 10.0.1.1 i-1 1 eth0 us-east-1a")
+NODES = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 eth0 us-east-1a", pytest.fail)
 
 
 class AnsweringMaster(Master):

@@ -14,7 +14,14 @@ from cluster.variables import check_secrets, parse_environment, read_secrets
 from payload.launch import Launch, Node
 from tests.words import WORDS
 
-NODE = Node(name="deeplearning-worker1", address="10.0.1.1", instance_id="i-1", slots=1, interface="", zone="")
+NODE = Node(
+    name="deeplearning-worker1",
+    address="10.0.1.1",
+    instance_id="i-00000001",
+    slots=1,
+    interface="ens5",
+    zone="us-east-1a",
+)
 
 VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 

@@ -15,7 +15,9 @@ from payload.crew import Crew, tail
 from payload.errand import Completed
 from payload.launch import Launch, parse_nodes
 
-NODES = parse_nodes("".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n} 1 ens5 us\n" for n in (1, 2)))
+NODES = parse_nodes(
+    "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2)), pytest.fail
+)
 LAUNCH = Launch(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=("train.py",), hosts=NODES)
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 

@@ -14,14 +14,14 @@ from payload.origin import Order, Origin
 from payload.owner import Owner
 from payload.runs import RunDirectory, Runs, State
 
-HOSTS = parse_nodes("deeplearning-worker1 10.0.1.1 i-1 1 e us\n")
+HOSTS = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
 LAUNCH = Launch(
     run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=("train.py",), hosts=HOSTS,
     environment=(("API_KEY", "s3cret"),),
 )  # fmt: skip
 ORIGIN = Origin(
-    config={"workers": 2}, template_sha256="ab", instance_types={"i-1": "c5.2xlarge", "i-m": "t3.medium"},
-    master="i-m", usd_per_hour={"c5.2xlarge": 0.34, "t3.medium": 0.0416}, diff="+a\n",
+    config={"workers": 2}, template_sha256="ab", instance_types={"i-00000001": "c5.2xlarge", "i-000000ff": "t3.medium"},
+    master="i-000000ff", usd_per_hour={"c5.2xlarge": 0.34, "t3.medium": 0.0416}, diff="+a\n",
 )  # fmt: skip
 
 
@@ -70,10 +70,14 @@ def test_an_earlier_attempts_origin_stays_beside_the_new_one(directory: RunDirec
 
 def test_a_cost_needs_all_prices() -> None:
     spec = json.loads(LAUNCH.to_json())
-    origin = {"instance_types": {"i-1": "a", "i-m": "b"}, "master": "i-m", "usd_per_hour": {"a": 2.0, "b": 1.0}}
+    origin = {
+        "instance_types": {"i-00000001": "a", "i-000000ff": "b"},
+        "master": "i-000000ff",
+        "usd_per_hour": {"a": 2.0, "b": 1.0},
+    }
     assert cost(origin, spec, 1800) == 1.5
     assert cost({**origin, "usd_per_hour": {"a": 2.0, "b": None}}, spec, 1800) is None
-    assert cost({**origin, "instance_types": {"i-m": "b"}}, spec, 1800) is None
+    assert cost({**origin, "instance_types": {"i-000000ff": "b"}}, spec, 1800) is None
     assert cost(None, spec, 1800) is None
     assert cost({}, spec, 1800) is None
 

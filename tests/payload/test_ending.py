@@ -23,7 +23,7 @@ Exit code: {}
 
 Process 0 exit with status code 1.
 """
-HOSTS = choose_hosts(parse_nodes(NODES), 2)
+HOSTS = choose_hosts(parse_nodes(NODES, pytest.fail), 2)
 
 
 def test_a_node_that_is_taken_away_is_named_with_the_remedy(tmp_path: Path) -> None:

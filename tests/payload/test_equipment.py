@@ -17,14 +17,14 @@ OWN = {"program": "fedcba9876543210", "command": ("train.py",)}
 
 
 def test_without_gpus_a_node_takes_as_many_ranks_as_cores() -> None:
-    host = dataclasses.replace(parse_nodes(NODES)[2], slots=4)
+    host = dataclasses.replace(parse_nodes(NODES, pytest.fail)[2], slots=4)
     check_slots(host, gpus=0, cores=4)
     with pytest.raises(EquipmentError, match="4 ranks are asked of deeplearning-worker2, which has 2 cores"):
         check_slots(host, gpus=0, cores=2)
 
 
 def test_with_gpus_the_cores_do_not_count() -> None:
-    host = dataclasses.replace(parse_nodes(NODES)[2], slots=4)
+    host = dataclasses.replace(parse_nodes(NODES, pytest.fail)[2], slots=4)
     check_slots(host, gpus=8, cores=2)
     with pytest.raises(EquipmentError, match="which has 1 GPUs"):
         check_slots(host, gpus=1, cores=96)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import json
 import os
 import subprocess
 import sys
@@ -22,9 +23,9 @@ from payload.fanout import AbandonedError, Request, fan_out, node_command
 from payload.launch import LaunchError
 from tests.words import LONG, NASTIEST, WORDS
 
-NODES = """deeplearning-master 10.0.0.5 i-0 1 eth0 us-east-1a
-deeplearning-worker2 10.0.1.2 i-2 1 eth0 us-east-1a
-deeplearning-worker1 10.0.1.1 i-1 1 eth0 us-east-1a
+NODES = """deeplearning-master 10.0.0.5 i-00000000 1 eth0 us-east-1a
+deeplearning-worker2 10.0.1.2 i-00000002 1 eth0 us-east-1a
+deeplearning-worker1 10.0.1.1 i-00000001 1 eth0 us-east-1a
 """
 PRINT_WORDS = (sys.executable, "-I", "-X", "utf8", "-c", "import os,sys; os.write(1, repr(sys.argv[1:]).encode())")
 LISTS = st.lists(WORDS, max_size=5)
@@ -118,13 +119,36 @@ def test_a_request_without_a_command_or_with_a_bad_name_is_refused() -> None:
 
 def test_all_workers_are_meant_unless_some_or_the_master_are_named() -> None:
     command = ("true",)
-    assert Request(command=command).hosts(NODES) == ("deeplearning-worker1", "deeplearning-worker2")
-    assert Request(command=command, nodes=1).hosts(NODES) == ("deeplearning-worker1",)
-    assert Request(command=command, master=True).hosts("") == ("deeplearning-master",)
+    assert Request(command=command).hosts(NODES, pytest.fail) == ("deeplearning-worker1", "deeplearning-worker2")
+    assert Request(command=command, nodes=1).hosts(NODES, pytest.fail) == ("deeplearning-worker1",)
+    assert Request(command=command, master=True).hosts("", pytest.fail) == ("deeplearning-master",)
     with pytest.raises(LaunchError, match="3 nodes wanted, 2 ready"):
-        Request(command=command, nodes=3).hosts(NODES)
+        Request(command=command, nodes=3).hosts(NODES, pytest.fail)
     with pytest.raises(LaunchError, match="no worker is ready"):
-        Request(command=command).hosts("")
+        Request(command=command).hosts("", pytest.fail)
+
+
+def test_a_line_of_the_nodes_file_against_a_rule_leaves_out_its_node_and_is_told() -> None:
+    told: list[str] = []
+    text = NODES.replace("10.0.1.2", "10.0.1.2;id")
+    assert Request(command=("true",)).hosts(text, told.append) == ("deeplearning-worker1",)
+    assert ["address = '10.0.1.2;id': must be" in sentence for sentence in told] == [True]
+
+
+def test_a_bad_nodes_file_is_told_as_messages_before_the_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "nodes"
+    file.write_bytes(
+        b"deeplearning-worker1 \xff i-00000001 1 eth0 us-east-1a\n" + NODES.splitlines(keepends=True)[1].encode()
+    )
+    monkeypatch.setattr(fanout, "NODES_PATH", str(file))
+    monkeypatch.setattr(fanout, "fan_out", lambda *_: 0)
+    monkeypatch.setattr(fanout, "_read_line", lambda _: Request(command=("true",)).to_line())
+    assert fanout.main() == 0
+    warning, hosts = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert r"line 1 of /opt/deeplearning/nodes on the master is left out" in warning["warning"]
+    assert hosts == {"hosts": ["deeplearning-worker2"]}
 
 
 def test_variables_reach_the_command_and_no_command_line(ssh: str) -> None:

@@ -14,7 +14,9 @@ from payload.errand import Completed
 from payload.launch import Launch, parse_nodes
 from payload.node_facts import MARK, Gpu, NodeFacts
 
-NODES = parse_nodes("".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n} 1 ens5 us\n" for n in (1, 2, 3)))
+NODES = parse_nodes(
+    "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2, 3)), pytest.fail
+)
 LAUNCH = Launch(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=("train.py",), hosts=NODES)
 WELL = NodeFacts(
     time=100.5, boot_id="a", free_bytes=10 << 30, shared_free_bytes=1 << 40, spec_sha256="5pec", interface="ens5",
@@ -239,7 +241,7 @@ def test_a_proof_holds_for_the_same_instances_since_their_boot_with_the_same_run
     key = preflight.key(LAUNCH, "/runtime/bin/python", facts)
     assert key == preflight.key(dataclasses.replace(LAUNCH, run_id="two"), "/runtime/bin/python", facts)
     rebooted = {**facts, NAMES[0]: dataclasses.replace(WELL, boot_id="b")}
-    replaced = dataclasses.replace(LAUNCH, hosts=(dataclasses.replace(NODES[0], instance_id="i-9"), *NODES[1:]))
+    replaced = dataclasses.replace(LAUNCH, hosts=(dataclasses.replace(NODES[0], instance_id="i-00000009"), *NODES[1:]))
     others = {
         preflight.key(LAUNCH, "/runtime/bin/python", rebooted),
         preflight.key(replaced, "/runtime/bin/python", facts),

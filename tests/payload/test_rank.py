@@ -72,7 +72,7 @@ def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set(
 
 
 def test_a_node_finds_itself_among_the_hosts_by_its_address() -> None:
-    hosts = choose_hosts(parse_nodes(NODES), 2)
+    hosts = choose_hosts(parse_nodes(NODES, pytest.fail), 2)
     here = dataclasses.replace(hosts[1], address="127.0.0.1")
     assert this_host(make_launch(hosts=(hosts[0], here))) in (here, None)  # None where no loopback is up
     assert this_host(make_launch(hosts=hosts)) is None

@@ -376,15 +376,15 @@ def test_what_a_booting_master_runs_tells_what_became_of_the_run_and_keeps_the_q
 
 
 def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for(efs: Path) -> None:
-    nodes = parse_nodes("deeplearning-master 10.0.0.5 i-0 1 e us\n" + "".join(
-        f"deeplearning-worker{n} 10.0.1.{n} i-{n} 1 e us\n" for n in (1, 2, 3)
-    ))  # fmt: skip
+    nodes = parse_nodes("deeplearning-master 10.0.0.5 i-00000000 1 ens5 us-east-1a\n" + "".join(
+        f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2, 3)
+    ), pytest.fail)  # fmt: skip
     before = Launch(
         run_id="one", efs_mount="/mnt/efs", payload=PAYLOAD, command=("-m", "payload.train", "--recipe", "digits"),
         hosts=nodes[1:3],
     )  # fmt: skip
     again = resumed(before, nodes, nodes[2:4])
-    assert (again.command[-1], again.hosts, again.interface) == ("--resume", nodes[2:4], "e")
+    assert (again.command[-1], again.hosts, again.interface) == ("--resume", nodes[2:4], "ens5")
     assert resumed(again, nodes, nodes[1:3]).command == again.command
     with pytest.raises(LaunchError, match=r"had 2 ranks; these hosts take 3\. .*: --nodes 3"):
         resumed(before, nodes, nodes[1:4])
@@ -406,7 +406,7 @@ def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for
 def test_it_is_said_from_where_a_run_goes_on(
     flags: tuple[str, ...], program: str, checkpoints: list[str], said: str
 ) -> None:
-    (node,) = parse_nodes("deeplearning-worker1 10.0.1.1 i-1 1 e us\n")
+    (node,) = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
     launch = Launch(
         run_id="one", efs_mount="/mnt/efs", payload=PAYLOAD, program=program,
         command=("-m", "payload.train", *flags), hosts=(node,),
@@ -415,7 +415,9 @@ def test_it_is_said_from_where_a_run_goes_on(
 
 
 def test_a_resumed_program_runs_unchanged_with_the_ranks_that_were_asked(efs: Path) -> None:
-    nodes = parse_nodes("".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n} 1 e us\n" for n in (1, 2)))
+    nodes = parse_nodes(
+        "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2)), pytest.fail
+    )
     before = Launch(
         run_id="one", efs_mount="/mnt/efs", payload=PAYLOAD, program=PAYLOAD, command=("train.py", "--flag"),
         hosts=(dataclasses.replace(nodes[0], slots=4),), ranks_per_node=4,
