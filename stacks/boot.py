@@ -7,6 +7,7 @@ import dataclasses
 import gzip
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from stacks.instance_types import find
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 # EC2's limit on user data, bytes before base64.
 USER_DATA_LIMIT: Final = 16384
+_MARK: Final = "#: "
 # Families with NVIDIA GPUs. Elsewhere nobody looks for any, whatever device files the image shows.
 _GPU_FAMILY: Final = re.compile(r"(?:p|g|gr)[0-9]")
 
@@ -51,15 +53,17 @@ def user_data(settings: BootSettings) -> str:
 
     The settings stand in it as they are; the scripts, which know no CDK token, are packed, since EC2's limit is small.
     """
+    names = _scripts(settings)
     exports = [f"export {key}={shlex.quote(value)}" for key, value in _environment(settings).items()]
     install = [
         "set -eo pipefail",
         "bin=${DEEPCDK_ROOT:-}/opt/deepcdk/bin",
         'mkdir -p "$bin"',
-        'unpack() { base64 -d | gunzip >"$bin/$1.new"; chmod 755 "$bin/$1.new"; mv -f "$bin/$1.new" "$bin/$1"; }',
+        f"base64 -d <<<{packed(names)} | gunzip | while IFS= read -r line; do",
+        f"if [[ $line == '{_MARK}'* ]]; then exec 3>\"$bin/${{line#'{_MARK}'}}.new\"",
+        "else printf '%s\\n' \"$line\" >&3; fi; done",
+        f'for name in {" ".join(names)}; do chmod 755 "$bin/$name.new"; mv -f "$bin/$name.new" "$bin/$name"; done',
     ]
-    for name in _scripts(settings):
-        install.append(f"unpack {name} <<<{packed((SCRIPTS / f'{name}.sh').read_text(encoding='utf-8'))}")
     return "\n".join(["#!/bin/bash", *exports, *install, 'exec "$bin/node"', ""])
 
 
@@ -76,9 +80,13 @@ def _scripts(settings: BootSettings) -> tuple[str, ...]:
     return tuple(name for name, wanted in chosen.items() if wanted)
 
 
-def packed(script: str) -> str:
-    """Return a script without its comments, compressed, as base64: the same text for the same script."""
-    return base64.b64encode(gzip.compress(compact(script).encode(), mtime=0)).decode()
+def packed(names: Sequence[str]) -> str:
+    """Return scripts compressed together, as base64: the same text for the same scripts.
+
+    Each stands behind a line of its name, and without its comments, so that it has no such line itself.
+    """
+    scripts = [f"{_MARK}{name}\n" + compact((SCRIPTS / f"{name}.sh").read_text(encoding="utf-8")) for name in names]
+    return base64.b64encode(gzip.compress("".join(scripts).encode(), mtime=0)).decode()
 
 
 def may_have_gpus(instance_type: str) -> bool:

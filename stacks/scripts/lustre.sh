@@ -16,4 +16,4 @@ if [[ ${fstab:-} != *"$entry"* ]]; then printf '%s\n' "$entry" >>"$root/etc/fsta
 # Its top belongs to root when it is new.
 if [[ $DEEPCDK_ROLE == master ]]; then chown "$login_uid:$login_gid" "$lustre"; fi
 mkdir -p "$root/etc/profile.d"
-printf 'export FSX_MOUNT=%s\n' "$DEEPCDK_LUSTRE_MOUNT" >"$root/etc/profile.d/deeplearning-fsx.sh"
+printf 'export FSX_MOUNT=%q\n' "$DEEPCDK_LUSTRE_MOUNT" >"$root/etc/profile.d/deeplearning-fsx.sh"

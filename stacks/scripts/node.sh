@@ -175,19 +175,9 @@ while read -r device destination _; do
 done <"$root/proc/net/route"
 
 step='taking a name among the nodes'
-cat >"$root/opt/deepcdk/node.conf" <<SETTINGS
-role=$DEEPCDK_ROLE
-instance_id=$instance_id
-ip=$ip
-zone=$zone
-slots=$((gpus > 0 ? gpus : 1))
-gpus=$gpus
-interface=$interface
-login_uid=$login_uid
-login_gid=$login_gid
-login_home=$login_home
-efs_mount=$DEEPCDK_EFS_MOUNT
-SETTINGS
+printf '%s=%q\n' role "$DEEPCDK_ROLE" instance_id "$instance_id" ip "$ip" zone "$zone" \
+  slots "$((gpus > 0 ? gpus : 1))" gpus "$gpus" interface "$interface" login_uid "$login_uid" login_gid "$login_gid" \
+  login_home "$login_home" efs_mount "$DEEPCDK_EFS_MOUNT" >"$root/opt/deepcdk/node.conf"
 "$root/opt/deepcdk/bin/registry" keys
 "$root/opt/deepcdk/bin/registry" refresh
 

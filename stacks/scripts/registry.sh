@@ -9,8 +9,12 @@
 # lock, so any number of nodes may boot at once. A node whose heartbeat is older than `stale_s` is gone: it leaves the
 # files, and its name is free. Directories stay in place when a name changes hands, because an NFS client may still know
 # the old ones. Reading a file (close-to-open consistency) makes such a client ask the server again.
+#
+# Every node can write there, so what is read there is foreign: it is compared with a rule before it goes anywhere, and
+# before that it stands in no arithmetic and in no subscript, which bash would evaluate.
 set -euo pipefail
 umask 022
+LC_ALL=C # so that [a-z] means ASCII, and %q leaves nothing else as it is
 
 root=${DEEPCDK_ROOT:-}
 role='' instance_id='' ip='' zone='' slots='' gpus='' interface='' login_uid='' login_gid='' login_home='' efs_mount=''
@@ -19,18 +23,67 @@ role='' instance_id='' ip='' zone='' slots='' gpus='' interface='' login_uid='' 
 registry=$root$efs_mount/.cluster
 stale_s=${DEEPCDK_STALE_S:-60}
 begin='# deepcdk: begin' end='# deepcdk: end'
-name=
-declare -A age=()
+name='' words='' noted=''
+# The facts of a node, in the order in which they are written, and before them its name. As in payload/node_rules.py.
+facts=(ip zone slots gpus interface host_key instance-id)
+octet='(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])'
+declare -A age=() fact=() rule=(
+  [name]='deeplearning-(master|worker[1-9][0-9]{0,3})'
+  [ip]="($octet\.){3}$octet"
+  [zone]='[a-z]{2,8}(-[a-z]{2,12}){1,3}-[0-9]{1,2}([a-z]|(-[a-z0-9]{1,8}){1,4})'
+  [slots]='[1-9][0-9]{0,2}|10([01][0-9]|2[0-4])'
+  [gpus]='0|[1-9][0-9]{0,2}'
+  [interface]='[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}'
+  [host_key]='ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}'
+  [instance-id]='i-([0-9a-f]{8}|[0-9a-f]{17})'
+)
 
 log() { printf 'deepcdk: %s\n' "$*" >&2; }
 
+# Log $1 and the foreign text $2 once, not in each pass; and at some length nothing more.
+note() {
+  local line
+  printf -v line '%s: %q\n' "$1" "${2:0:80}"
+  if [[ $noted != *"$line"* && ${#noted} -lt 9999 ]]; then
+    noted+=$line
+    log "${line%?}"
+  fi
+}
+
+# Whether the text $2 follows the rule $1.
+fits() { [[ $2 =~ ^(${rule[$1]})$ ]]; }
+
+# Whether $1 is a file of its own: a link may lead anywhere, and a pipe would block.
+is_file() { [[ -f $1 && ! -L $1 ]]; }
+
+# Read the first two words of the file $1 into `words`, none from half a line.
+read_words() {
+  local first second
+  words=
+  if is_file "$1" && read -rn 999 first second _ 2>/dev/null <"$1"; then words=$first${second:+ $second}; fi
+}
+
+# Write the line $2 to the file $1.
+write() {
+  is_file "$1" || rm -rf "$1"
+  printf '%s\n' "$2" >"$1"
+}
+
 # Fill `age`: seconds since each node's heartbeat by the file server's clock, which wrote the file $1 just now.
 measure_ages() {
-  local now='' stamp path file stamps
+  local now='' stamp path stamps files=("$1")
   age=()
-  for file in "$registry"/nodes/*/heartbeat; do { : <"$file"; } 2>/dev/null || true; done
-  stamps=$(stat -c '%Y %n' -- "$1" "$registry"/nodes/*/heartbeat 2>/dev/null || true)
+  for path in "$registry"/nodes/*; do
+    if ! fits name "${path##*/}"; then
+      if [[ -e $path ]]; then note "no node's name in the registry" "${path##*/}"; fi
+      continue
+    fi
+    path+=/heartbeat
+    if is_file "$path" && { : <"$path"; } 2>/dev/null; then files+=("$path"); fi
+  done
+  stamps=$(stat -c '%Y %n' -- "${files[@]}" 2>/dev/null || true)
   while read -r stamp path; do
+    if [[ -z $path ]]; then continue; fi
     if [[ -z $now ]]; then now=$stamp; fi
     path=${path%/heartbeat}
     age[${path##*/}]=$((now - stamp))
@@ -39,14 +92,14 @@ measure_ages() {
 
 # Whether the name $1 may be taken: nobody's, ours, or that of a node that is gone.
 is_free() {
-  local owner=''
-  read -r owner 2>/dev/null <"$registry/nodes/$1/instance-id" || return 0
-  [[ $owner == "$instance_id" ]] || ((${age[$1]:-1000000} > stale_s))
+  local seconds=${age[$1]:-1000000}
+  read_words "$registry/nodes/$1/instance-id"
+  [[ -z $words || $words == "$instance_id" ]] || ((seconds > stale_s))
 }
 
 # Choose a name while the lock is held. Return 1 when the master's name still belongs to another live node.
 choose_name() {
-  local dir owner index=1
+  local dir index=1
   name=
   if [[ $role == master ]]; then
     if is_free deeplearning-master; then name=deeplearning-master; fi
@@ -54,9 +107,8 @@ choose_name() {
     return
   fi
   for dir in "$registry"/nodes/deeplearning-worker*; do
-    owner=
-    read -r owner 2>/dev/null <"$dir/instance-id" || true
-    if [[ $owner == "$instance_id" ]]; then name=${dir##*/}; fi
+    read_words "$dir/instance-id"
+    if [[ $words == "$instance_id" ]] && fits name "${dir##*/}"; then name=${dir##*/}; fi
   done
   while [[ -z $name ]]; do
     if is_free "deeplearning-worker$index"; then name=deeplearning-worker$index; fi
@@ -66,20 +118,17 @@ choose_name() {
 
 # Write this node's facts under its name; the heartbeat last, since it alone makes them valid.
 write_facts() {
-  local dir=$registry/nodes/$name key
-  read -r key <"$root/etc/ssh/ssh_host_ed25519_key.pub"
-  if [[ ! -d $dir ]]; then mkdir "$dir"; fi
-  printf '%s\n' "$ip" >"$dir/ip"
-  printf '%s\n' "$zone" >"$dir/zone"
-  printf '%s\n' "$slots" >"$dir/slots"
-  printf '%s\n' "$gpus" >"$dir/gpus"
-  printf '%s\n' "$interface" >"$dir/interface"
-  printf '%s\n' "$key" >"$dir/host_key"
-  printf '%s\n' "$instance_id" >"$dir/instance-id"
+  local dir=$registry/nodes/$name host_key each own
+  read -r host_key <"$root/etc/ssh/ssh_host_ed25519_key.pub"
+  if [[ -L $dir || ! -d $dir ]]; then rm -f "$dir" && mkdir "$dir"; fi
+  for each in "${facts[@]}"; do
+    own=${each/-/_}
+    write "$dir/$each" "${!own}"
+  done
   beat
 }
 
-beat() { printf '%s\n' "$EPOCHSECONDS" >"$registry/nodes/$name/heartbeat"; }
+beat() { write "$registry/nodes/$name/heartbeat" "$EPOCHSECONDS"; }
 
 claim() {
   local deadline=$((SECONDS + ${DEEPCDK_CLAIM_TIMEOUT_S:-180}))
@@ -127,51 +176,67 @@ put_block() {
   put "$1" "$before$begin"$'\n'"$2$end"$'\n'"$after" "${3:-644}"
 }
 
+# Read the facts of the node $1 into `fact`. Return 1, with `broken` which one, when one is missing or against its rule.
+read_facts() {
+  for broken in "${facts[@]}"; do
+    read_words "$registry/nodes/$1/$broken"
+    if ! fits "$broken" "$words"; then return 1; fi
+    fact[$broken]=$words
+  done
+}
+
 # One pass: see to the name, then write every file that names nodes.
 refresh() {
-  local owner='' dir node index id node_ip node_zone node_slots node_gpus node_interface key
-  local nodes='' workers='' hosts='' known='' worker_gpus=0 count=0
+  local node index seconds broken why profile
+  local nodes='' workers='' hosts='' known='' left_out='' worker_gpus=0 count=0
   local -a order=()
-  if [[ -n $name ]]; then read -r owner 2>/dev/null <"$registry/nodes/$name/instance-id" || true; fi
-  if [[ $owner == "$instance_id" ]]; then beat; else claim; fi
+  words=
+  if [[ -n $name ]]; then read_words "$registry/nodes/$name/instance-id"; fi
+  if [[ $words == "$instance_id" ]]; then beat; else claim; fi
   measure_ages "$registry/nodes/$name/heartbeat"
 
   for node in "${!age[@]}"; do
-    if ((age[$node] > stale_s)); then continue; fi
+    seconds=${age[$node]}
+    if ((seconds > stale_s)); then continue; fi
     case $node in
       deeplearning-master) order[0]=$node ;;
       deeplearning-worker*) order[${node#deeplearning-worker}]=$node ;;
     esac
   done
   for index in "${!order[@]}"; do
-    node=${order[index]} dir=$registry/nodes/${order[index]}
-    { read -r id <"$dir/instance-id" && read -r node_ip <"$dir/ip" && read -r node_zone <"$dir/zone" &&
-      read -r node_slots <"$dir/slots" && read -r node_gpus <"$dir/gpus" &&
-      read -r node_interface <"$dir/interface" && read -r key <"$dir/host_key"; } 2>/dev/null || continue
-    nodes+="$node $node_ip $id $node_slots $node_interface $node_zone"$'\n'
-    hosts+="$node_ip $node"$'\n'
-    known+="$node,$node_ip ${key% *@*}"$'\n'
+    node=${order[index]}
+    if ! read_facts "$node"; then
+      why="$node is left out: its $broken in the registry breaks the rule"
+      note "$why" "$words"
+      left_out+="# $why"$'\n'
+      continue
+    fi
+    nodes+="$node ${fact[ip]} ${fact[instance-id]} ${fact[slots]} ${fact[interface]} ${fact[zone]}"$'\n'
+    hosts+="${fact[ip]} $node"$'\n'
+    known+="$node,${fact[ip]} ${fact[host_key]}"$'\n'
     if ((index > 0)); then
-      workers+=$node$'\n' count=$((count + 1)) worker_gpus=$node_gpus
+      workers+=$node$'\n' count=$((count + 1)) worker_gpus=${fact[gpus]}
     fi
   done
 
   put_block "$root/etc/hosts" "$hosts"
   put "$root/opt/deeplearning/workers" "$workers"
+  printf -v profile 'export %s=%q\n' DEEPLEARNING_WORKERS_COUNT "$count" \
+    DEEPLEARNING_WORKERS_PATH /opt/deeplearning/workers DEEPLEARNING_WORKER_GPU_COUNT "$worker_gpus" \
+    DEEPLEARNING_NODES_PATH /opt/deeplearning/nodes EFS_MOUNT "$efs_mount"
   put "$root/etc/profile.d/deeplearning.sh" "# Written by deepcdk, which replaces it when nodes come and go.
-export DEEPLEARNING_WORKERS_COUNT=$count
-export DEEPLEARNING_WORKERS_PATH=/opt/deeplearning/workers
-export DEEPLEARNING_WORKER_GPU_COUNT=$worker_gpus
-export DEEPLEARNING_NODES_PATH=/opt/deeplearning/nodes
-export EFS_MOUNT=$efs_mount
-"
+$profile"
   if [[ $role == master ]]; then
     put_block "$root/etc/ssh/ssh_known_hosts" "$known"
   else
-    slurp "$registry/master.pub"
-    if [[ -n $content ]]; then put_block "$root$login_home/.ssh/authorized_keys" "$content" 600; fi
+    read_words "$registry/master.pub"
+    if fits host_key "$words"; then
+      put_block "$root$login_home/.ssh/authorized_keys" "$words deepcdk-master"$'\n' 600
+    elif [[ -e $registry/master.pub ]]; then
+      note "no key in the registry's master.pub" "$words"
+    fi
   fi
-  put "$root/opt/deeplearning/nodes" "$nodes"
+  put "$root/opt/deeplearning/nodes" "$nodes$left_out"
 }
 
 # Say at once that this node is gone, instead of letting its heartbeat run out.

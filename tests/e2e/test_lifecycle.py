@@ -27,7 +27,7 @@ def registered(cloud: EmbeddedCloud) -> dict[str, str]:
     (master,) = cloud.instances("master")
     nodes = cloud.localcloud("exec", master["InstanceId"], "--", "cat", "/opt/deeplearning/nodes").stdout
     rows = [line.split() for line in nodes.splitlines()]
-    return {row[2]: row[0] for row in rows if row[0] != "deeplearning-master"}
+    return {row[2]: row[0] for row in rows if row[0].startswith("deeplearning-worker")}
 
 
 def scale(cloud: EmbeddedCloud, count: int) -> None:

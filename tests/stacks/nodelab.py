@@ -36,12 +36,17 @@ rmdir "$6" && ln -s "$LAB_EFS" "$6\"""",
     "make": "exit 0",
     "ssh-keygen": """
 while [ $# -gt 0 ]; do [ "$1" = -f ] && key=$2; shift; done
-echo "private of $LAB_ID" >"$key"; chmod 600 "$key"; echo "ssh-ed25519 MASTER$LAB_ID deepcdk-master" >"$key.pub\"""",
+echo "private of $LAB_ID" >"$key"; chmod 600 "$key"; echo "$LAB_KEY deepcdk-master" >"$key.pub\"""",
     "setsid": 'echo "$*" >>"$DEEPCDK_ROOT/watchers"',
     "systemctl": 'echo "$*" >>"$DEEPCDK_ROOT/systemctl"',
     "aws": 'echo "$*" >>"$DEEPCDK_ROOT/signals"',
 }
 _SIGNAL = 'echo "$*" >>"$DEEPCDK_ROOT/signals"; [ -z "$LAB_DEAF" ] || { echo "$LAB_DEAF"; exit 1; }'
+
+
+def key_of(name: str) -> str:
+    """Return a public key of the form that OpenSSH gives one, with a name in it."""
+    return f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{name:A<43}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +71,7 @@ class Node:
             "DEEPCDK_CLAIM_TIMEOUT_S": "0",
             "LAB_ID": self.instance_id,
             "LAB_IP": self.ip,
+            "LAB_KEY": key_of(f"MASTER{self.instance_id.removeprefix('i-')}"),
             "LAB_EFS": str(self.shared or ""),
             "LAB_DEAF": "",
             "LAB_DISKS": "",
@@ -137,7 +143,7 @@ class Lab:
         passwd = f"root:x:0:0::/root:/bin/sh\nec2-user:x:{os.getuid()}:{os.getgid()}::/home/ec2-user:/bin/bash\n"
         (root / "etc/passwd").write_text(passwd)
         (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
-        (root / "etc/ssh/ssh_host_ed25519_key.pub").write_text(f"ssh-ed25519 HOST{number} root@{instance_id}\n")
+        (root / "etc/ssh/ssh_host_ed25519_key.pub").write_text(f"{key_of(f'HOST{number}')} root@{instance_id}\n")
         route = "Iface Destination Gateway\nlo 0000007F 0\nens5 00000000 0140000A\n"
         (root / "proc/net/route").write_text(route)
         _script(root / "opt/aws/bin/cfn-signal", _SIGNAL)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import os
 import shutil
 import signal
@@ -16,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stacks.boot import USER_DATA_LIMIT, compact, may_have_gpus, packed, user_data
-from tests.stacks.nodelab import Lab, Node
+from stacks.boot import SCRIPTS, USER_DATA_LIMIT, compact, may_have_gpus, user_data
+from tests.stacks.nodelab import Lab, Node, key_of
 
 
 @pytest.fixture
@@ -50,9 +48,20 @@ def test_user_data_is_the_same_each_time_and_shows_its_settings(lab: Lab) -> Non
     assert "\nexport DEEPCDK_LOGIN_USER=ec2-user\n" in user_data(settings)
 
 
-@given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")))
-def test_a_packed_script_comes_out_as_it_went_in(script: str) -> None:
-    assert gzip.decompress(base64.b64decode(packed(script))).decode() == compact(script)
+@pytest.mark.parametrize("settings", [{}, {"lustre": "x", "scratch": "/s", "agent": "/a", "heeds_notices": True}])
+def test_packed_scripts_come_out_as_they_went_in(lab: Lab, settings: dict[str, str | bool]) -> None:
+    node = lab.node("worker", 1, mounts=False, **settings)
+    assert node.boot()[0] != 0
+    unpacked = {path.name: path for path in (node.root / "opt/deepcdk/bin").iterdir()}
+    assert set(unpacked) == {"registry", "node", *({"lustre", "scratch", "agent", "notice"} if settings else ())}
+    for name, path in unpacked.items():
+        assert path.read_text() == compact((SCRIPTS / f"{name}.sh").read_text())
+        assert path.stat().st_mode & 0o777 == 0o755
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8")))
+def test_no_line_of_a_compact_script_looks_like_the_name_before_one(script: str) -> None:
+    assert not any(line.startswith("#: ") for line in compact(script).split("\n"))
 
 
 def test_user_data_quotes_what_a_shell_would_read(lab: Lab) -> None:
@@ -232,14 +241,14 @@ def test_workers_admit_the_current_masters_key_only(lab: Lab) -> None:
     keys.write_text("ssh-ed25519 USER me@laptop\n")
     first = booted(lab.node("master", 1))
     booted(worker)
-    assert f"ssh-ed25519 MASTER{first.instance_id} deepcdk-master\n" in keys.read_text()
+    assert f"{first.environment()['LAB_KEY']} deepcdk-master\n" in keys.read_text()
     assert keys.stat().st_mode & 0o777 == 0o600
 
     lab.silence("deeplearning-master")
     second = booted(lab.node("master", 3))
     assert worker.refresh()[0] == 0
-    assert f"MASTER{second.instance_id}" in keys.read_text()
-    assert f"MASTER{first.instance_id}" not in keys.read_text()
+    assert second.environment()["LAB_KEY"] in keys.read_text()
+    assert first.environment()["LAB_KEY"] not in keys.read_text()
     assert "ssh-ed25519 USER me@laptop\n" in keys.read_text()
 
 
@@ -247,8 +256,8 @@ def test_the_master_knows_every_nodes_host_key_by_name_and_address(lab: Lab) -> 
     worker = booted(lab.node("worker", 2))
     master = booted(lab.node("master", 1))
     known = master.text("etc/ssh/ssh_known_hosts")
-    assert f"deeplearning-worker1,{worker.ip} ssh-ed25519 HOST2\n" in known
-    assert f"deeplearning-master,{master.ip} ssh-ed25519 HOST1\n" in known
+    assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in known
+    assert f"deeplearning-master,{master.ip} {key_of('HOST1')}\n" in known
 
 
 def test_host_keys_are_printed_to_the_console_between_cloud_inits_marks(lab: Lab) -> None:
@@ -258,7 +267,7 @@ def test_host_keys_are_printed_to_the_console_between_cloud_inits_marks(lab: Lab
     assert node.text("dev/console") == (
         "booting\n"
         "-----BEGIN SSH HOST KEY KEYS-----\n"
-        f"ssh-ed25519 HOST5 root@{node.instance_id}\n"
+        f"{key_of('HOST5')} root@{node.instance_id}\n"
         "-----END SSH HOST KEY KEYS-----\n"
     )
 
@@ -320,7 +329,7 @@ def test_host_keys_are_printed_anew_at_each_boot_for_a_reboot_may_empty_the_cons
     (node.root / "dev/console").write_text("")
     watcher = node.registry("watch", DEEPCDK_PAUSE_S="0.05")
     try:
-        assert eventually(lambda: "ssh-ed25519 HOST5" in node.text("dev/console"))
+        assert eventually(lambda: key_of("HOST5") in node.text("dev/console"))
     finally:
         watcher.send_signal(signal.SIGTERM)
         watcher.wait(timeout=60)
@@ -387,8 +396,8 @@ def test_a_lustre_file_system_that_does_not_answer_fails_the_boot_by_name(lab: L
 def test_without_lustre_nothing_of_it_is_in_user_data(lab: Lab) -> None:
     text = user_data(lab.node("worker", 2).settings)
     assert "LUSTRE" not in text
-    assert "unpack lustre" not in text
-    assert "unpack lustre" in user_data(with_lustre(lab, "master").settings)
+    assert "for name in registry node; do" in text
+    assert "for name in registry lustre node; do" in user_data(with_lustre(lab, "master").settings)
 
 
 def scratched(lab: Lab, disks: str) -> Node:
