@@ -45,6 +45,7 @@ if [[ ! -e $mark ]]; then
   fi
   printf '%s\n' "$reason" >"$mark"
   mkdir -p "$root$efs_mount/.cluster/leaving"
+  rm -rf "$root$efs_mount/.cluster/leaving/$instance_id" # a link there, which any node can make, may lead anywhere
   printf '%s\n' "$reason" >"$root$efs_mount/.cluster/leaving/$instance_id"
   log "$reason"
   for pid in $(ranks); do

@@ -131,13 +131,15 @@ write_facts() {
 beat() { write "$registry/nodes/$name/heartbeat" "$EPOCHSECONDS"; }
 
 claim() {
-  local deadline=$((SECONDS + ${DEEPCDK_CLAIM_TIMEOUT_S:-180}))
+  local deadline=$((SECONDS + ${DEEPCDK_CLAIM_TIMEOUT_S:-180})) lock=$registry/lock
   mkdir -p "$registry/nodes"
-  exec 9>>"$registry/lock"
+  # Only where it is no file: others may hold it.
+  if [[ -L $lock || -e $lock && ! -f $lock ]]; then rm -rf "$lock"; fi
+  exec 9>>"$lock"
   while :; do
     flock -w 120 9
     printf '%s\n' "$instance_id" >&9
-    measure_ages "$registry/lock"
+    measure_ages "$lock"
     if choose_name; then break; fi
     flock -u 9
     if ((SECONDS >= deadline)); then

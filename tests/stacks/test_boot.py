@@ -466,6 +466,9 @@ def test_a_notice_asks_each_rank_once_to_stop_and_is_told_to_the_cluster(
 ) -> None:
     worker = booted(lab.node("worker", 1, heeds_notices=True))
     assert worker.notice() == (1, "")
+    told, secret = lab.shared / ".cluster/leaving" / worker.instance_id, lab.folder / "secret"
+    told.parent.mkdir()
+    told.symlink_to(secret)  # as the root of another node can
     sleeper = subprocess.Popen(["sleep", "60"])
     try:
         rank(worker, 1, 0, "PATH=/bin\0")
@@ -485,7 +488,8 @@ def test_a_notice_asks_each_rank_once_to_stop_and_is_told_to_the_cluster(
     for pid in (sleeper.pid, 99999998):
         shutil.rmtree(worker.root / "proc" / str(pid))
     assert worker.notice() == (0, "")
-    assert reason in (lab.shared / ".cluster/leaving" / worker.instance_id).read_text()
+    assert reason in told.read_text()
+    assert not secret.exists(), "it is written beside the link, not through it"
 
 
 def test_a_node_that_ends_soon_leaves_the_registry_once_it_is_idle(lab: Lab) -> None:

@@ -204,6 +204,20 @@ def test_a_pipe_or_a_link_neither_stops_a_pass_nor_is_read_or_written_through(
     assert master.text("opt/deeplearning/workers") == "deeplearning-worker1\ndeeplearning-worker2\n"
 
 
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_lock_that_is_no_file_is_replaced_and_not_written_through(lab: Lab, kind: str) -> None:
+    secret = lab.folder / "secret"
+    secret.write_text("kept\n")
+    lock = lab.shared / ".cluster/lock"
+    lock.parent.mkdir(parents=True)
+    if kind == "pipe":
+        os.mkfifo(lock)
+    else:
+        lock.symlink_to(secret)
+    booted(lab.node("master", 100))
+    assert (secret.read_text(), lock.is_file(), lock.is_symlink()) == ("kept\n", True, False)
+
+
 @pytest.mark.parametrize(
     "text",
     [
