@@ -1,4 +1,4 @@
-"""Check what the master answers before anything is done with it: whoever took the master over answers as he likes.
+"""Check what the master answers before anything is done with it: a master in the wrong hands may answer anything.
 
 A shape takes a value that came as JSON and returns what is wrong with it, "" where nothing is.
 """
@@ -197,7 +197,7 @@ REFUSED: Final = fields(live=run_id, state=text)
 
 
 class Counts(dict[str, Any]):
-    """Hold what a node says when its part is done. Raises AnswerError for a field that it left out."""
+    """What a node says when its part is done. Raises AnswerError for a field that it left out."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
         super().__init__(values)

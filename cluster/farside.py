@@ -25,7 +25,7 @@ class EntryError(tarfile.TarError):
 
 
 def is_path_below(name: str) -> bool:
-    """Tell whether a file of this name lies below the directory that it is put in."""
+    """Return whether a file of this name lies below the directory that it is put in."""
     path = PurePosixPath(name)
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 

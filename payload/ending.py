@@ -1,4 +1,4 @@
-"""Say why a launcher ended other than well: a node that was taken away, ranks that did not report, the rank that ended
+"""Find why a launcher ended other than well: a node that was taken away, ranks that did not report, the rank that ended
 first, or a bare status.
 """
 
@@ -73,7 +73,7 @@ def silent(log: str) -> str:
 
 
 def unreported(hosts: Sequence[Node], log: str) -> str:
-    """Say which ranks had not reported when others gave up waiting; "" where none did, or one ended of itself before.
+    """Return which ranks had not reported when others gave up; "" where none did, or one ended of itself before.
 
     A rank that is frozen, or whose host is cut off, writes nothing. All others notice: by Gloo's time-out, or by the
     connections that the first ones close when they end. Which of them ends first is chance.

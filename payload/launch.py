@@ -40,7 +40,7 @@ class LaunchError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Node:
-    """Hold one live node, as the cluster's registry lists it. Each field follows its rule in `payload.node_rules`."""
+    """One live node, as the cluster's registry lists it. Each field follows its rule in `payload.node_rules`."""
 
     name: str
     """Name within the cluster, such as deeplearning-worker3; in /etc/hosts on every node."""

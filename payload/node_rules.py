@@ -19,7 +19,7 @@ _OCTET: Final = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Hold one rule: the whole text must match the pattern, which POSIX's extended syntax reads alike."""
+    """One rule: the whole text must match the pattern, which POSIX's extended syntax reads alike."""
 
     pattern: str
     words: str

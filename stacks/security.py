@@ -91,7 +91,7 @@ class NodeRoles(Construct):
     def _share_runs(self, bucket: s3.IBucket) -> None:
         """Let the master add the copies of runs: `aws s3 sync` lists the prefix and puts what is new or changed.
 
-        Nothing on the nodes reads or deletes a copy: `fab` does that with the rights of whoever calls it.
+        Nothing on the nodes reads or deletes a copy: `fab` does that with its user's rights.
         """
         objects = bucket.arn_for_objects(f"{RUNS_PREFIX}*")
         self.master.add_to_policy(iam.PolicyStatement(actions=["s3:PutObject"], resources=[objects]))
@@ -105,7 +105,7 @@ class NodeRoles(Construct):
         Validations.of(self.master).acknowledge(
             Acknowledgment(
                 id=f"AwsSolutions-IAM5[Resource::<{RUN_BUCKET}.Arn>/{RUNS_PREFIX}*]",
-                reason="The wildcard stands for the objects of the runs, whose names nobody knows beforehand.",
+                reason="The wildcard stands for the objects of the runs, whose names are not known beforehand.",
             )
         )
 
@@ -113,7 +113,7 @@ class NodeRoles(Construct):
         """Let the master write what the bucket encrypts, and use the key for nothing else.
 
         An upload in parts, as the AWS CLI makes from 8 MB on, takes kms:Decrypt as well: S3 decrypts the parts to join
-        them (S3 User Guide, "Multipart upload API and permissions"). Without s3:GetObject nobody reads an object by it.
+        them (S3 User Guide, "Multipart upload API and permissions"). Without s3:GetObject no object can be read by it.
         """
         self.master.add_to_policy(
             iam.PolicyStatement(

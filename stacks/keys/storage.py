@@ -37,8 +37,8 @@ class StorageKeys(LustreKeys):
     efs_backup: bool = False
     """Have AWS Backup copy the shared file system every day, as its default plan says; it bills what it keeps."""
     bucket_versioning: bool = True
-    """Keep what is overwritten or deleted in the run bucket as older versions: the master may write there, and whoever
-    takes it over could overwrite the copies of all runs."""
+    """Keep what is overwritten or deleted in the run bucket as older versions: the master may write there, so a master
+    in the wrong hands could overwrite the copies of all runs."""
     bucket_expire_versions_days: int = 30
     """With `bucket_versioning`: days after which an older version is removed. 0: never; a run's log and metrics get a
     new version each minute while it trains, so storage would grow without bound."""

@@ -162,7 +162,7 @@ def the_bucket_is_private(template: Template, config: ClusterConfig) -> Iterator
 
 
 def archived_runs_are_out_of_the_nodes_reach(template: Template, config: ClusterConfig) -> Iterator[str]:
-    """Nobody is allowed more of a bucket of the stack than to list it and add to it: no reading, no deleting."""
+    """No role may do more with a bucket of the stack than list it and add to it: no reading, no deleting."""
     del config
     for statement in policies.allowing(template.resources):
         for id in template.of("AWS::S3::Bucket"):

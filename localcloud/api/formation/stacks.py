@@ -145,7 +145,7 @@ class ChangeSet:
 
     @property
     def executed(self) -> bool:
-        """Tell whether its execution has begun: it is then listed no more, and described by its ARN alone."""
+        """Return whether its execution has begun: it is then listed no more, and described by its ARN alone."""
         return self.execution_status.startswith("EXECUTE_")
 
 
