@@ -17,8 +17,8 @@ from payload.runs import FINAL_STATES, LIVE_STATES, QUEUED, RUN_ID_RULE, is_run_
 Shape = Callable[[Any], str]
 
 REMEDY: Final = (
-    "nothing was done with the answer; repeat the command. If the master goes on like this, do not trust it: end its "
-    "instance in EC2, and its group starts another one"
+    "the answer was not used; repeat the command. If the master goes on like this, do not trust it: end its instance "
+    "in EC2, and its group starts another one"
 )
 STATES: Final = (QUEUED, *LIVE_STATES, *FINAL_STATES)
 LAST_MOMENT: Final = 253_402_300_799
@@ -65,54 +65,54 @@ def check(value: Any, shape: Shape, question: str, *, run_id: str = "", where: s
 
 
 def text(value: Any) -> str:
-    """Take any text."""
+    """Check for text."""
     return "" if isinstance(value, str) else "must be text"
 
 
 def flag(value: Any) -> str:
-    """Take true or false."""
+    """Check for true or false."""
     return "" if isinstance(value, bool) else "must be true or false"
 
 
 def whole(value: Any) -> str:
-    """Take a whole number."""
+    """Check for a whole number."""
     return "" if isinstance(value, int) and not isinstance(value, bool) else "must be a whole number"
 
 
 def number(value: Any) -> str:
-    """Take a number that is finite."""
+    """Check for a finite number."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return "" if good else "must be a number"
 
 
 def moment(value: Any) -> str:
-    """Take seconds since 1970."""
+    """Check for seconds since 1970."""
     return number(value) or ("" if 0 <= value <= LAST_MOMENT else "must be seconds since 1970")
 
 
 def run_id(value: Any) -> str:
-    """Take what a run can be called."""
+    """Check for the id of a run."""
     return "" if isinstance(value, str) and is_run_id(value) else f"must be a run's id, {RUN_ID_RULE}"
 
 
 def name(value: Any) -> str:
-    """Take the name of a node."""
+    """Check for the name of a node."""
     rule = node_rules.RULES["name"]
     return "" if isinstance(value, str) and rule.fits(value) else f"must be {rule.words}"
 
 
 def state(value: Any) -> str:
-    """Take the state of a run."""
+    """Check for the state of a run."""
     return "" if value in STATES else f"must be one of {', '.join(STATES)}"
 
 
 def maybe(shape: Shape) -> Shape:
-    """Take null too, which stands for a field that is missing as well."""
+    """Allow null too, which stands for a field that is missing as well."""
     return lambda value: "" if value is None else shape(value)
 
 
 def each(shape: Shape) -> Shape:
-    """Take a list of these."""
+    """Check for a list of these."""
 
     def wrong(value: Any) -> str:
         if not isinstance(value, list):
@@ -123,7 +123,7 @@ def each(shape: Shape) -> Shape:
 
 
 def fields(**shapes: Shape) -> Shape:
-    """Take an object with these fields, and with further ones."""
+    """Check for an object with these fields; it may have further ones."""
 
     def wrong(value: Any) -> str:
         if not isinstance(value, dict):
@@ -181,7 +181,7 @@ _RECORD: Final = fields(
 
 
 def record(value: Any) -> str:
-    """Take the record of one run: its state and its spec are about that run too."""
+    """Check for the record of one run: its state and its spec are about that run too."""
     if wrong := _RECORD(value):
         return wrong
     parts = (("state", value["state"]), ("spec", value.get("spec") or value))
@@ -211,7 +211,7 @@ _DIGESTS: Final = ("digest", "listing")
 
 
 def counts(value: Any) -> str:
-    """Take what a node says when its part is done: numbers, and hashes under their names."""
+    """Check what a node says when its part is done: numbers, and hashes under their names."""
     if not isinstance(value, Mapping):
         return "must be an object"
     shapes = ((name, text if name in _DIGESTS else whole) for name in value)

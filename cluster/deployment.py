@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PREFIX: Final = "deepcdk-"
 """With which the name of each change set begins."""
 
+# What the CDK CLI ends with where a rule refuses a template; the assembly is written by then.
+_SYNTHESIS_FAILED: Final = "Synthesis finished with errors"
 # What CloudFormation says of a change set that changes nothing (the same words as in the CDK CLI).
 _UNCHANGED: Final = ("didn't contain changes", "No updates are to be performed")
 _NEW: Final = ("REVIEW_IN_PROGRESS", "DELETE_COMPLETE")
@@ -41,11 +43,11 @@ class OvertakenError(DeepcdkError):
 
     def __init__(self, stack: str, status: str, said: str = "") -> None:
         self.stack, self.status = stack, status
-        what = f"another deployment has changed stack {stack} meanwhile; CloudFormation no longer takes this one"
+        what = f"stack {stack} has been changed meanwhile, or is being changed; CloudFormation no longer takes this one"
         super().__init__(
             f"{what}, and nothing of it was done" + (f"\n  {said}" if said else ""),
             where=f"stack {stack} ({status or 'it is gone'})",
-            remedy="`fab status` shows the cluster; once the other deployment has ended, repeat `fab up`",
+            remedy="`fab status` shows the cluster; once the other change has ended, repeat `fab up`",
         )
 
 
@@ -107,7 +109,8 @@ def planned(aws: Aws, project: Path, stack: str, overrides: Mapping[str, str]) -
                 try:
                     cdk.run_quietly(command, project, comparing)
                 except CdkError as error:
-                    _refuse_where_overtaken(aws, stack, before, error)
+                    if _is_synthesised(Path(assembly), error):
+                        _refuse_where_overtaken(aws, stack, before, error)
                     raise
                 found = _read(aws, stack, name, Path(assembly))
             yield found
@@ -153,13 +156,18 @@ def _describe(aws: Aws, stack: str, **which: str) -> dict[str, Any]:
     return told
 
 
+def _is_synthesised(assembly: Path, error: CdkError) -> bool:
+    """Return whether the CDK CLI got past the synthesis before it failed: what is wrong with a template is its own."""
+    return (assembly / "manifest.json").exists() and _SYNTHESIS_FAILED not in error.what
+
+
 def _refuse_where_overtaken(aws: Aws, stack: str, before: Mapping[str, Any] | None, error: CdkError) -> None:
     """Raise OvertakenError where no change set could be made because the stack is being changed, or was created."""
     now = inventory.describe_stack(aws, stack)
     if now is None or is_new(now):
         return
     if is_new(before) or str(now["StackStatus"]).endswith("_IN_PROGRESS"):
-        raise OvertakenError(stack, now["StackStatus"], error.what.rpartition("\n")[2].strip()) from None
+        raise OvertakenError(stack, now["StackStatus"], error.what) from None
 
 
 def _read(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:

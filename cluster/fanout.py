@@ -216,7 +216,7 @@ def collect(lines: Iterable[str], shown: Listener | None, where: str = "") -> tu
     results: dict[str, HostResult] = {}
     for line in lines:
         message = _parse(line, where)
-        if message.get("host", "") not in (*order, ""):
+        if "host" in message and message["host"] not in order:
             raise AnswerError(_QUESTION, message["host"], "it is none of the nodes that were named", where=where)
         if "warning" in message:
             warn(message["warning"])

@@ -205,7 +205,10 @@ class Stager:
         return reports
 
     def _told(self, reports: Reports) -> Reports:
-        """Tell what the workers found on their disks."""
+        """Show what the workers found on their disks. Raises AnswerError where one ended well and reported nothing."""
+        if silent := [node.name for node in self._workers if node.name not in reports.done]:
+            what = f"{', '.join(silent)} reported nothing"
+            raise AnswerError("the staging", sorted(reports.done), what, where=self._master.where)
         for host, path in reports.paths["damaged"]:
             self._gauge.note(f"damaged on {short(host)}, staged again: {path!a}")
         for host, done in reports.done.items():

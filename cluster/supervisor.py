@@ -59,10 +59,15 @@ class Supervisor:
     def _read(self, verb: str, text: str, shape: answers.Shape, run_id: str = "") -> Any:
         question = f"`{verb}`"
         try:
-            answer = answers.parse(text)
-        except ValueError as error:
-            raise AnswerError(question, text, f"it is no JSON: {error}", where=self.master.where) from None
-        return answers.check(answer, shape, question, run_id=run_id, where=self.master.where)
+            try:
+                answer = answers.parse(text)
+            except ValueError as error:
+                raise AnswerError(question, text, f"it is no JSON: {error}", where=self.master.where) from None
+            return answers.check(answer, shape, question, run_id=run_id, where=self.master.where)
+        except AnswerError as error:
+            if verb in _DOING:
+                error.remedy = f"the master may have done it all the same: look with `fab runs` first; {error.remedy}"
+            raise
 
     def start(self, order: Order, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> int | None:
         """Start a run that goes on without us; with `queue`, when its turn comes.

@@ -19,7 +19,7 @@ _FIRST: Final = re.compile(
 """As horovodrun says it over Gloo, and mpirun."""
 _SIGNALLED: Final = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)")
 """mpirun's words alone, as the next one."""
-_SILENT: Final = re.compile(r"lost communication with a remote daemon.*?Remote daemon: \S+ on node (\S+)", re.DOTALL)
+_SILENT: Final = re.compile(r"lost communication with a remote daemon[\s\S]{0,2000}?Remote daemon: \S+ on node (\S+)")
 _LAUNCHED: Final = "\n[supervisor] $ "
 """Begins what the last attempt of a run wrote."""
 _GAVE_UP: Final = re.compile(

@@ -70,7 +70,7 @@ def parse_nodes(text: str, tell: Callable[[str], None]) -> tuple[Node, ...]:
     """Parse the nodes file: one line per live node, `NAME IP INSTANCE_ID SLOTS INTERFACE ZONE`.
 
     A line that breaks a rule leaves out its node, and so do lines that claim the same name, address or instance id:
-    nothing tells which of them is right. Only the master's own line stands against a worker's. `tell` gets a sentence
+    nothing tells which of them is right. Only the master's own line wins over a worker's. `tell` gets a sentence
     for each; so it does for each comment, in which the master's registry says what it left out itself.
     """
     found: list[tuple[int, Node]] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -69,6 +70,14 @@ class Load:
     disk_total: int
     gpus: tuple[Gpu, ...]
 
+    def __post_init__(self) -> None:
+        parts: tuple[Load | Gpu, ...] = (self, *self.gpus)
+        for part in parts:
+            for field in dataclasses.fields(part):
+                value, kind = getattr(part, field.name), str(field.type)
+                if kind in _NUMBERS and not _is_number(value) and (value is not None or "None" not in kind):
+                    raise ValueError(f"not a node's load: {field.name} = {value!a} must be a number")
+
     @classmethod
     def from_json(cls, text: str) -> Load:
         """Build the load from the line that a node printed. Raises ValueError for anything else."""
@@ -76,8 +85,15 @@ class Load:
             document = json.loads(text)
             gpus = tuple(Gpu(**gpu) for gpu in document.pop("gpus"))
             return cls(**document, gpus=gpus)
-        except (TypeError, AttributeError, KeyError) as error:
+        except (TypeError, AttributeError, KeyError, RecursionError) as error:
             raise ValueError(f"not a node's load: {error}") from None
+
+
+_NUMBERS: Final = ("int", "float", "int | None", "float | None")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def parse_counters(stat: str, net_dev: str) -> Counters:

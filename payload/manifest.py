@@ -140,7 +140,7 @@ class Manifest:
                     head = {"format": document["format"], "files": document["files"], "source": document["source"]}
                 else:
                     entries.append(Entry.from_document(document))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ManifestError(f"line {number} of a manifest: {error}") from None
         if head.get("format") != FORMAT or head.get("files") != len(entries):
             raise ManifestError(f"a manifest of {head.get('files')} files has {len(entries)}: it is not whole")

@@ -89,7 +89,7 @@ class NodeRoles(Construct):
             self._share_key(props.key)
 
     def _share_runs(self, bucket: s3.IBucket) -> None:
-        """Let the master add the copies of runs: `aws s3 sync` lists the prefix and puts what is new or changed.
+        """Allow the master to add the copies of runs: `aws s3 sync` lists the prefix and puts what is new or changed.
 
         Nothing on the nodes reads or deletes a copy: `fab` does that with its user's rights.
         """
@@ -110,7 +110,7 @@ class NodeRoles(Construct):
         )
 
     def _share_key(self, key: kms.IKey) -> None:
-        """Let the master write what the bucket encrypts, and use the key for nothing else.
+        """Allow the master to write what the bucket encrypts, and to use the key for nothing else.
 
         An upload in parts, as the AWS CLI makes from 8 MB on, takes kms:Decrypt as well: S3 decrypts the parts to join
         them (S3 User Guide, "Multipart upload API and permissions"). Without s3:GetObject no object can be read by it.

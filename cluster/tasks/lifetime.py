@@ -152,11 +152,12 @@ def _permit(
     lost = " What the table says is lost cannot be brought back." if any(each.loses for each in plan.effects) else ""
     confirm(f"change stack {plan.stack}: {effects.summary(plan.effects)}.{lost}{stopped}", yes=yes)
     now = deployment.read_sizes(session.aws, plan)
+    if now.effects == plan.effects and reasons:
+        liveness.end(session, liveness.allow(session, doing, reasons, force=force), tell)
+        now = deployment.read_sizes(session.aws, plan)  # To end a run takes up to half a minute.
     if now.effects != plan.effects:
         tell("a group has got another size meanwhile; what the change does now:")
         return _permit(session, now, tell, asked=asked, force=force, yes=yes, aside=aside)
-    if reasons:
-        liveness.end(session, liveness.allow(session, doing, reasons, force=force), tell)
     return plan
 
 

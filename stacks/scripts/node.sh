@@ -157,8 +157,10 @@ if [[ $DEEPCDK_ROLE == master ]]; then
   fi
   mkdir -p "$efs/.cluster"
   read -r line <"$key.pub"
-  printf '%s\n' "$line" >"$efs/.cluster/master.pub.$instance_id"
-  mv -f "$efs/.cluster/master.pub.$instance_id" "$efs/.cluster/master.pub"
+  shared=$efs/.cluster/master.pub
+  rm -rf "$shared" "$shared.$instance_id" # any node can put a link there, or a directory
+  printf '%s\n' "$line" >"$shared.$instance_id"
+  mv -fT "$shared.$instance_id" "$shared"
 fi
 
 step='counting what ranks can use'

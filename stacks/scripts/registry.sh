@@ -53,8 +53,8 @@ note() {
 # Whether the text $2 follows the rule $1.
 fits() { [[ $2 =~ ^(${rule[$1]})$ ]]; }
 
-# Whether $1 is a file of its own: a link may lead anywhere, and a pipe would block.
-is_file() { [[ -f $1 && ! -L $1 ]]; }
+# Whether $1 is a file of its own in a directory of its own: a link may lead anywhere, and a pipe would block.
+is_file() { [[ -f $1 && ! -L $1 && ! -L ${1%/*} ]]; }
 
 # Read the first two words of the file $1 into `words`, none from half a line.
 read_words() {
@@ -75,7 +75,8 @@ measure_ages() {
   age=()
   for path in "$registry"/nodes/*; do
     if ! fits name "${path##*/}"; then
-      if [[ -e $path ]]; then note "no node's name in the registry" "${path##*/}"; fi
+      # Not more than half of what is logged: nodes that are left out are to be heard of too.
+      if [[ -e $path && ${#noted} -lt 4999 ]]; then note "no node's name in the registry" "${path##*/}"; fi
       continue
     fi
     path+=/heartbeat
@@ -192,6 +193,10 @@ refresh() {
   local node index seconds broken why profile
   local nodes='' workers='' hosts='' known='' left_out='' worker_gpus=0 count=0
   local -a order=()
+  # Links in place of the registry's own directories; those of nodes are left out one by one.
+  for node in "$registry" "$registry/nodes"; do
+    if [[ -L $node ]]; then rm -f "$node"; fi
+  done
   words=
   if [[ -n $name ]]; then read_words "$registry/nodes/$name/instance-id"; fi
   if [[ $words == "$instance_id" ]]; then beat; else claim; fi
@@ -208,6 +213,7 @@ refresh() {
   for index in "${!order[@]}"; do
     node=${order[index]}
     if ! read_facts "$node"; then
+      if [[ -z $words ]]; then continue; fi # not written yet, or written anew just now
       why="$node is left out: its $broken in the registry breaks the rule"
       note "$why" "$words"
       left_out+="# $why"$'\n'

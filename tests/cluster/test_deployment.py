@@ -142,6 +142,11 @@ def test_no_change_is_no_failure_and_any_other_is_told(
             raise AssertionError("a plan that failed is none")
 
 
+def synthesised(command: list[str]) -> None:
+    """Leave what the CLI leaves once it has synthesised: an assembly."""
+    Path(command[command.index("--output") + 1], "manifest.json").touch()
+
+
 class Formation:
     """CloudFormation as the embedded cloud serves it, and a deployment's own way to it in place of the CDK CLI."""
 
@@ -154,6 +159,7 @@ class Formation:
         monkeypatch.setattr(cdk, "run", self._execute)
 
     def _prepare(self, command: list[str], project: Path, what: str) -> None:
+        synthesised(command)
         self.overtaken()
         name, size = command[command.index("--change-set-name") + 1], dict(pair.split("=") for pair in command[-1:])
         stack = self.stack()
@@ -302,12 +308,33 @@ def test_a_stack_that_is_being_changed_cannot_be_compared_and_that_is_told(
 
     def refused(command: list[str], project: Path, what: str) -> None:
         monkeypatch.setattr(inventory, "describe_stack", lambda *_: busy)
+        synthesised(command)
         raise CdkError(f"{what} failed\n  first\n  Stack:arn is in UPDATE_IN_PROGRESS state and can not be updated.")
 
     monkeypatch.setattr(cdk, "run_quietly", refused)
     with pytest.raises(OvertakenError, match="UPDATE_IN_PROGRESS state and can not be updated") as caught:
         formation.planned(17).__enter__()
     assert caught.value.status == "UPDATE_IN_PROGRESS"
+
+
+@pytest.mark.parametrize(
+    ("said", "written"), [("cluster.workers = 'x'", False), ("Synthesis finished with errors", True)]
+)
+def test_a_template_that_is_refused_is_told_as_that_though_the_stack_is_being_changed(
+    formation: Formation, monkeypatch: pytest.MonkeyPatch, said: str, written: bool
+) -> None:
+    formation.deploy(16)
+    busy = {**(formation.stack() or {}), "StackStatus": "UPDATE_IN_PROGRESS"}
+
+    def refused(command: list[str], project: Path, what: str) -> None:
+        monkeypatch.setattr(inventory, "describe_stack", lambda *_: busy)
+        if written:
+            synthesised(command)
+        raise CdkError(f"{what} failed\n  ERROR a rule\n  {said}")
+
+    monkeypatch.setattr(cdk, "run_quietly", refused)
+    with pytest.raises(CdkError, match="ERROR a rule"):
+        formation.planned(17).__enter__()
 
 
 def test_a_stack_that_others_create_while_it_is_compared_is_an_update_and_no_new_one(formation: Formation) -> None:

@@ -59,6 +59,12 @@ def test_a_variable_may_hold_anything_and_a_bad_one_is_refused_without_its_value
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("host", ["", "deeplearning-worker9"])
+def test_output_of_a_node_that_was_not_named_is_refused(host: str) -> None:
+    with pytest.raises(AnswerError, match="none of the nodes"):
+        collect([HOSTS, said(host, b"text")], None)
+
+
 def test_lines_stand_whole_behind_aligned_names() -> None:
     lines: list[tuple[str, str]] = []
     shown = Prefixer(lambda stream, line: lines.append((stream, line)), coloured=False)

@@ -61,6 +61,13 @@ def test_a_group_that_grew_while_the_question_stood_is_shown_and_asked_for_again
     assert any("4 of 8 nodes END" in line for line in change.told)
 
 
+def test_a_group_that_grew_while_a_run_was_ended_is_shown_and_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_that("2 of 4 nodes END", "2 of 4 nodes end")
+    change = Change(monkeypatch, plan, plan_that("4 of 8 nodes END", "4 of 8 nodes end"))
+    assert change.permit(plan).ends_run == ("4 of 8 nodes end",)
+    assert (len(change.asked), len(change.ended)) == (2, 2)
+
+
 def test_a_run_that_began_on_nodes_that_came_while_the_question_stood_is_not_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

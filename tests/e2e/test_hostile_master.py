@@ -1,4 +1,4 @@
-"""A master that answers as somebody else wants it to: the laptop does nothing with such an answer, and says so."""
+"""A master in the wrong hands: the laptop does nothing with an answer that it did not ask for, and says so."""
 
 from __future__ import annotations
 

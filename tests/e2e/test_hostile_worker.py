@@ -19,7 +19,7 @@ BAD_NAMES = (
     f"deeplearning-workerstale_s[$(touch {INJECTED})]".replace("/", "${PATH:0:1}"),  # a directory's name has no slash
     "deeplearning-worker1.bak",
     "deeplearning-worker08",
-    "deeplearning-worker3\n1 stale_s[$(touch INJECTED)]",
+    f"deeplearning-worker3\n1 stale_s[$(touch {INJECTED})]".replace("/", "${PATH:0:1}"),
 )
 
 

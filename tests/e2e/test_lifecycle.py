@@ -98,7 +98,7 @@ def test_of_two_deployments_at_once_one_is_done_and_the_other_is_told(own: Embed
         os.close(terminal)
     assert "VolumeSize 120 -> 130" in second
     assert (waiting.returncode, "VolumeSize 120 -> 110" in output) == (1, True), output
-    assert "another deployment has changed stack deepcdk meanwhile" in output
+    assert "stack deepcdk has been changed meanwhile" in output
     assert "repeat `fab up`" in output
     (stack,) = own.ask("cloudformation", "describe_stacks", StackName="deepcdk")["Stacks"]
     assert (stack["StackStatus"], stack["ChangeSetId"] != own_set) == ("UPDATE_COMPLETE", True)

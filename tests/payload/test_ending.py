@@ -76,6 +76,11 @@ def test_what_mpirun_says_of_a_rank_or_a_host_is_read_too(said: str, why: str) -
     assert reason(make_launch(hosts=HOSTS), 1, said) == why
 
 
+def test_the_reason_is_found_in_a_log_that_repeats_the_same_words() -> None:
+    log = "lost communication with a remote daemon\n" * 200_000  # Minutes, if each of them were read to the end.
+    assert reason(make_launch(), 1, log) == "the launcher ended with status 1"
+
+
 def test_a_launcher_that_says_nothing_is_told_by_its_status() -> None:
     assert reason(make_launch(), -9, "killed") == "the launcher ended with signal 9"
 

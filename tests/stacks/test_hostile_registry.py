@@ -113,7 +113,6 @@ def test_a_directory_of_any_other_name_is_passed_over_and_the_registry_lives_on(
 FACTS = (
     ("ip", "10.0.64.5\\'$(touch INJECTED)\\'"),
     ("ip", "10.0.64.1 evil.example"),
-    ("ip", ""),
     ("zone", "us-east-1a;touch INJECTED"),
     ("slots", "0"),
     ("slots", "a[$(touch INJECTED)]"),
@@ -153,6 +152,38 @@ def test_a_node_with_a_fact_against_its_rule_is_left_out_of_every_file_and_the_o
         outside = {path: content for path, content in changes(node).items() if "nodes" not in path}
         assert not any(word in content for content in outside.values() for word in ("touch", "evil", "EVIL", "worker2"))
     assert not list(lab.folder.rglob("INJECTED"))
+
+
+@pytest.mark.parametrize("text", ["", "\n", "10.0.1"])
+def test_a_fact_that_is_not_written_to_its_end_leaves_its_node_out_without_a_word(
+    lab: Lab, three: tuple[Node, Node, Node], text: str
+) -> None:
+    master, _, _ = three
+    (entry(lab, "deeplearning-worker2") / "ip").write_text(text)
+    assert "left out" not in refreshed(master)
+    assert "worker2" not in master.text("opt/deeplearning/nodes")
+
+
+@pytest.mark.parametrize("place", [".cluster", ".cluster/nodes", ".cluster/nodes/deeplearning-worker2"])
+def test_a_link_in_place_of_a_directory_is_neither_read_nor_written_through(
+    lab: Lab, three: tuple[Node, Node, Node], place: str
+) -> None:
+    master, _, victim = three
+    # Another directory of the node's that looks like an entry of its own, with something to lose.
+    local = lab.folder / "local"
+    for folder in (local, local / "deeplearning-worker2", local / "nodes/deeplearning-worker2"):
+        (folder / "heartbeat").mkdir(parents=True)
+        (folder / "heartbeat/kept").touch()
+        (folder / "instance-id").write_text(f"{victim.instance_id}\n")
+    before = sorted(str(path) for path in local.rglob("*"))
+    planted = lab.shared / place
+    planted.rename(lab.folder / "moved")
+    planted.symlink_to(local)
+    for node in (victim, master, victim):
+        refreshed(node)
+    assert sorted(str(path) for path in local.rglob("*")) == before
+    assert not planted.is_symlink()
+    assert victim.instance_id in victim.text("opt/deeplearning/nodes")
 
 
 def test_a_watcher_logs_what_it_leaves_out_once_and_goes_on_seeing_changes(
