@@ -46,9 +46,9 @@ def start(options: Options) -> dict[str, Any]:
             f"stop it with: python -m localcloud stop --name {options.name}"
         )
     cleanup.remove(layout)
-    layout.run.mkdir(parents=True)
+    make_directory(layout.run)
     layout.run.chmod(0o755)
-    layout.data.mkdir(parents=True)
+    make_directory(layout.data)
     (layout.laptop / ".ssh").mkdir(parents=True, mode=0o700)
     with layout.log.open("ab") as output:
         guardian = _spawn("guard", options, lock, output.fileno())
@@ -68,6 +68,16 @@ def start(options: Options) -> dict[str, Any]:
             guardian.wait()
         raise
     return read_state(layout)
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory, and the one that all clouds share, which the end of another cloud may remove in between."""
+    while True:
+        try:
+            directory.mkdir(parents=True)
+            return
+        except FileNotFoundError:
+            continue
 
 
 def stop(name: str) -> bool:
@@ -134,9 +144,12 @@ def die_with_parent() -> None:
 
 def acquire(layout: Layout) -> int:
     """Return a descriptor that holds the cloud's lock, or -1 while somebody else does."""
-    layout.run_root.mkdir(parents=True, exist_ok=True)
     while True:
-        fd = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        layout.run_root.mkdir(parents=True, exist_ok=True)
+        try:
+            fd = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:  # Another cloud has ended, and removed the directory in between.
+            continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from localcloud.cleanup import MARKER, end, namespace_inodes, remove, visitors
 from localcloud.layout import Layout
+from localcloud.lifecycle import acquire, make_directory
 
 
 def layout(root: Path, name: str = "lc0") -> Layout:
@@ -23,6 +25,27 @@ def process(proc: Path, pid: int, environ: bytes) -> int:
     (entry / "ns/net").touch()
     (entry / "environ").write_bytes(environ)
     return (entry / "ns/net").stat().st_ino
+
+
+def test_a_cloud_starts_while_the_end_of_another_removes_the_directory_of_all(tmp_path: Path) -> None:
+    mine, over = layout(tmp_path), threading.Event()
+
+    def others_end() -> None:
+        while not over.is_set():
+            remove(layout(tmp_path, "lc1"))
+
+    other = threading.Thread(target=others_end)
+    other.start()
+    try:
+        for _ in range(300):
+            os.close(acquire(mine))
+            for directory in (mine.run, mine.data):
+                make_directory(directory)
+                assert directory.is_dir()
+            remove(mine)
+    finally:
+        over.set()
+        other.join()
 
 
 def test_directories_are_removed_and_other_clouds_stay(tmp_path: Path) -> None:
