@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from stacks.boot import BootSettings, user_data
@@ -176,6 +178,23 @@ class Lab:
         heartbeat = self.shared / ".cluster/nodes" / name / "heartbeat"
         then = heartbeat.stat().st_mtime - seconds
         os.utime(heartbeat, (then, then))
+
+
+def booted(node: Node) -> Node:
+    """Boot a node that must come up; return it."""
+    status, said = node.boot()
+    assert status == 0, said
+    return node
+
+
+def eventually(fact: Callable[[], bool], seconds: float = 120.0) -> bool:
+    """Return whether a fact comes to hold in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if fact():
+            return True
+        time.sleep(0.02)
+    return fact()
 
 
 def _script(path: Path, body: str) -> None:

@@ -6,8 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,27 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stacks.boot import SCRIPTS, USER_DATA_LIMIT, compact, may_have_gpus, user_data
-from tests.stacks.nodelab import Lab, Node, key_of
+from tests.stacks.nodelab import Lab, Node, booted, eventually, key_of
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
     return Lab(tmp_path)
-
-
-def booted(node: Node) -> Node:
-    status, said = node.boot()
-    assert status == 0, said
-    return node
-
-
-def eventually(fact: Callable[[], bool], seconds: float = 120.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if fact():
-            return True
-        time.sleep(0.02)
-    return fact()
 
 
 def test_user_data_stays_well_under_the_limit(lab: Lab) -> None:

@@ -6,8 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from hypothesis import strategies as st
 
 from payload.node_rules import RULES
 from stacks.boot import SCRIPTS
-from tests.stacks.nodelab import Lab, Node, key_of
+from tests.stacks.nodelab import Lab, Node, booted, eventually, key_of
 from tests.words import WORDS
 
 SCRIPT = (SCRIPTS / "registry.sh").read_text(encoding="utf-8")
@@ -30,25 +28,10 @@ def lab(tmp_path: Path) -> Lab:
     return Lab(tmp_path)
 
 
-def booted(node: Node) -> Node:
-    status, said = node.boot()
-    assert status == 0, said
-    return node
-
-
 @pytest.fixture
 def three(lab: Lab) -> tuple[Node, Node, Node]:
     """Boot a master and two workers."""
     return booted(lab.node("master", 100)), booted(lab.node("worker", 1)), booted(lab.node("worker", 2))
-
-
-def eventually(fact: Callable[[], bool], seconds: float = 120.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if fact():
-            return True
-        time.sleep(0.02)
-    return fact()
 
 
 def entry(lab: Lab, name: str) -> Path:
@@ -56,7 +39,7 @@ def entry(lab: Lab, name: str) -> Path:
 
 
 def refreshed(*nodes: Node) -> str:
-    """Let each node pass once; return what they said."""
+    """Run one pass on each node; return what they said."""
     said = ""
     for node in nodes:
         status, words = node.refresh()
