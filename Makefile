@@ -42,7 +42,7 @@ lock: setup ## resolve the lock files anew from pyproject.toml
 	$(python) -m tools.lock
 
 snapshots: setup ## write the committed templates anew (tests/stacks/snapshots), after a change of stacks/ that is meant
-	$(python) -m tests.stacks.snapshots
+	$(python) -m tests.stacks.clusters.snapshots
 
 clean: ## remove what set-up and tests made in this clone; what is kept for all clones stays in ~/.cache/deepcdk
 	rm -rf .venv .setup node_modules cdk.out* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -9,8 +9,8 @@ import tempfile
 import time
 
 from benchmarks.measure import Measure, seconds
-from tests.stacks.clusters import CLUSTERS, Cluster
-from tests.stacks.synthesis import synthesise
+from tests.stacks.clusters.eight import CLUSTERS, Cluster
+from tests.stacks.clusters.synthesis import synthesise
 
 
 def measures() -> list[Measure]:

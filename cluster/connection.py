@@ -18,7 +18,7 @@ from cluster.inventory import Instance, console
 from cluster.localpath import expanded
 from cluster.tunnel import Tunnel
 from stacks.config import SSH_PORT
-from stacks.keys.network import SESSION_MANAGER, SSH_PORT_OPEN
+from stacks.config_keys.network import SESSION_MANAGER, SSH_PORT_OPEN
 
 if TYPE_CHECKING:
     from cluster.aws import Aws

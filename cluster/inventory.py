@@ -12,7 +12,7 @@ from typing import Any, Final
 from cluster.aws import Aws, aws_errors
 from cluster.errors import AwsError, NoStackError
 from stacks.config import CLUSTER_TAG, MASTER, ROLE_TAG, WORKER, Output
-from stacks.keys.network import SESSION_MANAGER, SSH_PORT_OPEN
+from stacks.config_keys.network import SESSION_MANAGER, SSH_PORT_OPEN
 
 BOOT_WORD: Final = "deepcdk: "
 """With which the boot script begins what it says."""

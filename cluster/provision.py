@@ -14,7 +14,7 @@ from cluster.program import Program
 from cluster.session import Session, confirm
 from payload.launch import Launch, LaunchError, Node, workers
 from stacks.config import ClusterConfig
-from stacks.keys.network import ONE_NAT_GATEWAY
+from stacks.config_keys.network import ONE_NAT_GATEWAY
 
 
 def describe_deployment(session: Session) -> str:

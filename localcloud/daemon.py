@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from localcloud import image, kernel
+from localcloud import image, namespaces
 from localcloud.errors import LocalCloudError, UnknownInstanceError
 from localcloud.host import hostname
 from localcloud.internet import Internet
@@ -147,13 +147,13 @@ class Daemon:
         self._error = text
 
     def _mount_layers(self, binds: tuple[image.Bind, ...], environment: dict[str, str]) -> None:
-        kernel.leave_mount_namespace()
+        namespaces.leave_mount_namespace()
         layout = self.layout
         layout.layers.mkdir(parents=True)
         layout.efs.mkdir(parents=True)
-        kernel.mount_tmpfs(layout.layers, "mode=755")
+        namespaces.mount_tmpfs(layout.layers, "mode=755")
         if self.options.efs_size:
-            kernel.mount_tmpfs(layout.efs, f"mode=755,size={self.options.efs_size}")
+            namespaces.mount_tmpfs(layout.efs, f"mode=755,size={self.options.efs_size}")
         layer = layout.layers / "image"
         layer.mkdir()
         image.build(layer, binds, environment)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from localcloud.image import GUEST, LOGIN_USERS, Bind
-from localcloud.kernel import NetworkNamespace
+from localcloud.namespaces import NetworkNamespace
 from localcloud.network import RESOLVER_ADDRESS, guest_commands
 from localcloud.snapshot import Instance, Subnet
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Final
 
-from localcloud.kernel import ROUTER_SYSCTLS, NetworkNamespace
+from localcloud.namespaces import ROUTER_SYSCTLS, NetworkNamespace
 from localcloud.network import API_ADDRESS, LAPTOP_ADDRESS, LAPTOP_GATEWAY, OUTSIDE_ADDRESS, UPLINK, uplink_addresses
 
 API_PORT: Final = 80

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from localcloud.cleanup import MARKER
-from localcloud.kernel import set_namespace
 from localcloud.layout import Layout
+from localcloud.namespaces import set_namespace
 
 ACCESS_KEY_ID: Final = "LOCALCLOUD0000000000"
 """Of the cloud alone: the CDK remembers accounts by access key."""

@@ -11,13 +11,13 @@ from typing import Any, Final, Protocol
 from localcloud import network
 from localcloud.console import Consoles
 from localcloud.errors import CommandError, UnknownInstanceError
+from localcloud.fd_poller import Switchboard
 from localcloud.host import Host
 from localcloud.image import Bind
 from localcloud.internet import Internet
 from localcloud.layout import Layout
 from localcloud.router import Router
 from localcloud.snapshot import Instance, Snapshot
-from localcloud.switchboard import Switchboard
 
 log = logging.getLogger("localcloud.reconciler")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from localcloud.errors import CommandError, MissingRequirementsError
-from localcloud.kernel import ROUTER_SYSCTLS, NetworkNamespace
+from localcloud.namespaces import ROUTER_SYSCTLS, NetworkNamespace
 from localcloud.network import ruleset
 from localcloud.snapshot import Snapshot
 

@@ -6,10 +6,10 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 
 from localcloud import network, resolver
+from localcloud.fd_poller import Switchboard
 from localcloud.internet import new_router
 from localcloud.metadata import Credentials, MetadataServer
 from localcloud.snapshot import Instance, Snapshot
-from localcloud.switchboard import Switchboard
 
 
 class Router:

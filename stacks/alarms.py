@@ -14,7 +14,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from stacks.config import MASTER, ClusterConfig
-from stacks.watched import ROLES, Metric, Watched
+from stacks.metrics import ROLES, Metric, Watched
 
 # A file system that bursts moves 100 MiB/s, or more where it is large: an hour of that, in bytes.
 HOUR_OF_BURSTING: Final = 3600 * 100 * 2**20

@@ -8,9 +8,8 @@ from aws_cdk import Annotations, Aws, CfnOutput, Duration, Stack
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from stacks import images, market
-from stacks.boot import BootSettings, user_data
-from stacks.buckets import admit_reading, admit_writing
+from stacks import images, purchasing
+from stacks.bucket_access import admit_reading, admit_writing
 from stacks.compute import NodeGroup, NodeGroupProps, Volume
 from stacks.config import MASTER, WORKER, ClusterConfig, Output
 from stacks.encryption import Encryption, EncryptionProps
@@ -18,13 +17,14 @@ from stacks.endpoints import Endpoints, EndpointsProps
 from stacks.flowlogs import FlowLogs, FlowLogsProps
 from stacks.guard import Guard, GuardProps
 from stacks.lustre import Lustre, LustreProps
-from stacks.market import Market
-from stacks.marks import mark
 from stacks.network import Network, NetworkProps
 from stacks.observability import Observability, ObservabilityProps, Telemetry, TelemetryProps
+from stacks.purchasing import Market
 from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
 from stacks.sessions import admit_sessions
 from stacks.storage import Storage, StorageProps
+from stacks.tags import mark
+from stacks.user_data import BootSettings, user_data
 from stacks.validation import cautions
 
 # Logical ids of the groups, to which the nodes' user data addresses its signals.
@@ -192,7 +192,7 @@ class ClusterStack(Stack):
                 notice=Duration.seconds(config.termination_notice_s) if config.termination_notice_s else None,
                 replaced_at_once=config.update_batch if config.update_policy == "rolling" else 0,
                 clustered=config.clustered,
-                market=market.of(config),
+                market=purchasing.of(config),
                 efa=config.efa,
                 user_data=self._boot(WORKER, WORKER_GROUP, config.worker_instance_type),
                 logical_id=WORKER_GROUP,

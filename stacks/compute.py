@@ -14,10 +14,10 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct, IDependable
 
 from stacks.config import ROLE_TAG, ConfigError
+from stacks.config_keys.compute import BASE_IOPS, BASE_MIB_S
 from stacks.images import Image
 from stacks.instance_types import find
-from stacks.keys.compute import BASE_IOPS, BASE_MIB_S
-from stacks.market import Market, mixed_policy, reserve
+from stacks.purchasing import Market, mixed_policy, reserve
 
 # Up to here cfn-lint, which the CDK runs at synth, has gp3's limits right.
 _LINTED_IOPS: Final = 16000

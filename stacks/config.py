@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from stacks.keys.compute import ComputeKeys
-from stacks.keys.guard import GuardKeys
-from stacks.keys.network import NetworkKeys
-from stacks.keys.observability import ObservabilityKeys
-from stacks.keys.rules import ConfigError, coerce, matches
-from stacks.keys.storage import StorageKeys
+from stacks.config_keys.compute import ComputeKeys
+from stacks.config_keys.guard import GuardKeys
+from stacks.config_keys.network import NetworkKeys
+from stacks.config_keys.observability import ObservabilityKeys
+from stacks.config_keys.rules import ConfigError, coerce, matches
+from stacks.config_keys.storage import StorageKeys
 
 __all__ = ["ClusterConfig", "ConfigError", "Output"]
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Final
 
 from stacks.config import WORKER
-from stacks.watched import ROLES, Metric, Watched
+from stacks.metrics import ROLES, Metric, Watched
 
 # CloudWatch's grid is 24 columns wide.
 COLUMNS: Final = 24

@@ -10,7 +10,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from stacks.config import ClusterConfig
-from stacks.keys.network import S3_ENDPOINT
+from stacks.config_keys.network import S3_ENDPOINT
 from stacks.network import Network
 from stacks.security import Firewall
 

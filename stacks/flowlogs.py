@@ -13,7 +13,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from stacks.config import ClusterConfig
-from stacks.keys.network import FLOW_LOGS_TO_GROUP, NO_FLOW_LOGS
+from stacks.config_keys.network import FLOW_LOGS_TO_GROUP, NO_FLOW_LOGS
 from stacks.network import Network
 from stacks.observability import admit_logs
 

@@ -17,8 +17,8 @@ from constructs import Construct
 
 from stacks.budget import Budget, BudgetProps
 from stacks.config import ClusterConfig, GuardId
+from stacks.config_keys.guard import DAY_H
 from stacks.instance_types import find
-from stacks.keys.guard import DAY_H
 from stacks.observability import collect_group_metrics
 
 IDLE_PERIOD_S: Final = 300

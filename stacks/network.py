@@ -10,7 +10,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, IDependable
 
 from stacks.config import ClusterConfig
-from stacks.keys.network import NO_FLOW_LOGS, ONE_NAT_GATEWAY
+from stacks.config_keys.network import NO_FLOW_LOGS, ONE_NAT_GATEWAY
 
 # A zone of an existing VPC: the constructs ask for a name, and put it nowhere in the template.
 UNKNOWN: Final = "unknown"

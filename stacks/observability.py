@@ -17,11 +17,11 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from stacks import dashboard
-from stacks.agent import AgentSettings, configuration
 from stacks.alarms import Alarms, AlarmsProps
-from stacks.boot import may_have_gpus
+from stacks.cloudwatch_agent import AgentSettings, configuration
 from stacks.config import MASTER, WORKER, ClusterConfig
-from stacks.watched import GROUP_METRICS, Watched
+from stacks.metrics import GROUP_METRICS, Watched
+from stacks.user_data import may_have_gpus
 
 # Logical ids, by which people find the log groups: CloudFormation makes the names of them.
 NODE_LOGS: Final = "NodeLogs"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.aws import aws_errors
 from cluster.checkups.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject
 from stacks.config import CLUSTER_TAG, ClusterConfig
+from stacks.config_keys.network import ONE_NAT_GATEWAY
 from stacks.instance_types import find
-from stacks.keys.network import ONE_NAT_GATEWAY
 
 if TYPE_CHECKING:
     from cluster.aws import Aws

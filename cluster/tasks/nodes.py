@@ -20,7 +20,7 @@ from cluster.inventory import console
 from cluster.session import Session, confirm
 from cluster.tasks.terms import JSON, KEY, PROJECT, SET, YES, guarded, say, teller
 from payload.launch import Node
-from stacks.keys.network import SESSION_MANAGER
+from stacks.config_keys.network import SESSION_MANAGER
 
 
 @task(

@@ -15,7 +15,7 @@ from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.responses import ActionResult
 from moto.core.utils import utcnow
 
-from localcloud.api.replacing import replace
+from localcloud.api.monkeypatch import replace
 
 # AWS keeps six weeks; this many are more than anybody reads.
 _KEPT = 200

@@ -14,7 +14,7 @@ from moto.ec2 import models as ec2_models
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import elastic_ip_addresses, elastic_network_interfaces, instances, nat_gateways, subnets
 
-from localcloud.api.replacing import replace
+from localcloud.api.monkeypatch import replace
 
 # 198.18.0.0/24 holds the API; 198.18.255.0/24 is left to hosts outside the cloud.
 _FIRST_PUBLIC = ipaddress.IPv4Address("198.18.1.1")

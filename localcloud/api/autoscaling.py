@@ -16,8 +16,8 @@ from moto.autoscaling import models
 from moto.autoscaling.exceptions import AutoscalingClientError
 from moto.core.exceptions import ServiceException
 
-from localcloud.api import activities, bounds, farewell, instances, purchase
-from localcloud.api.replacing import replace
+from localcloud.api import activities, bounds, instance_choice, instances, termination
+from localcloud.api.monkeypatch import replace
 
 log = logging.getLogger("localcloud.api")
 
@@ -50,7 +50,7 @@ def apply() -> None:
 
     replace(group, "launch_template", property(template_of_group))
     bounds.apply()
-    farewell.apply()
+    termination.apply()
 
 
 def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> None:
@@ -80,7 +80,7 @@ def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> No
         emptiest = min(subnets, key=lambda subnet: load[subnet])
         load[emptiest] += 1
         try:
-            instance = _launch_one(ec2, what, emptiest, list(purchase.choices(policy, on_spot)))
+            instance = _launch_one(ec2, what, emptiest, list(instance_choice.choices(policy, on_spot)))
         except ServiceException as error:
             _report_failed_launch(self, launched, error)
             return
@@ -94,14 +94,14 @@ def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> No
         activities.record(self, f"Launching a new EC2 instance: {instance.id}")
 
 
-def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[purchase.Purchase]) -> Any:
+def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[instance_choice.Purchase]) -> Any:
     """Launch the first of the choices for which there is room. Raises the error of the last one where there is none."""
     for number, choice in enumerate(choices, start=1):
         try:
             (instance,) = instances.launch(ec2, dataclasses.replace(what, purchase=choice), subnet, 1)
             return instance
         except ServiceException as error:
-            if error.code != purchase.NO_CAPACITY or number == len(choices):
+            if error.code != instance_choice.NO_CAPACITY or number == len(choices):
                 raise
     raise AutoscalingClientError("ValidationError", "the group names no instance type")
 
@@ -111,7 +111,7 @@ def _report_failed_launch(group: Any, launched: list[str], error: ServiceExcepti
     backend = group.autoscaling_backend
     group._retry_at = time.monotonic() + _RETRY_S
     # Whether there is room AWS finds out only after it has taken the group.
-    if group.name not in backend.autoscaling_groups and error.code != purchase.NO_CAPACITY:
+    if group.name not in backend.autoscaling_groups and error.code != instance_choice.NO_CAPACITY:
         if launched:
             backend.ec2_backend.terminate_instances(launched)
         raise AutoscalingClientError("ValidationError", error.message) from None
@@ -133,7 +133,7 @@ def settle(group: Any) -> None:
     if wanted > len(active) and "Launch" not in group._suspended_processes:
         group.replace_autoscaling_group_instances(wanted - len(active), group.get_propagated_tags())
     elif wanted < len(active):
-        farewell.end(group, _surplus(active, len(active) - wanted))
+        termination.end(group, _surplus(active, len(active) - wanted))
 
 
 def _surplus(active: list[Any], count: int) -> list[Any]:
@@ -174,7 +174,7 @@ def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> 
                             "shouldDecrementDesiredCapacity flag to false or lower group's min size.",
                         )
                     group.desired_capacity = original_size - 1
-                farewell.end(group, [state])
+                termination.end(group, [state])
                 settle(group)
                 return models.TerminateInstanceActivity(state.instance, original_size)
     raise AutoscalingClientError(
@@ -189,12 +189,12 @@ def keep(backend: Any) -> bool:
     """
     changed = False
     for group in list(backend.autoscaling_groups.values()):
-        changed = farewell.end_due(group) or changed
+        changed = termination.end_due(group) or changed
         if {"HealthCheck", "ReplaceUnhealthy"} & set(group._suspended_processes):
             continue
         before = [state.instance.id for state in group.instance_states]
         failures = getattr(group, "_hosts_failed", 0)
-        farewell.end(group, [state for state in group.instance_states if state.health_status.lower() == "unhealthy"])
+        termination.end(group, [state for state in group.instance_states if state.health_status.lower() == "unhealthy"])
         if failures < _FAILURES_ALLOWED and time.monotonic() >= getattr(group, "_retry_at", 0.0):
             settle(group)
         changed = changed or before != [state.instance.id for state in group.instance_states]

@@ -7,7 +7,7 @@ from typing import Any
 from moto.autoscaling import models, responses
 from moto.autoscaling.exceptions import AutoscalingClientError
 
-from localcloud.api.replacing import replace
+from localcloud.api.monkeypatch import replace
 
 
 def apply() -> None:

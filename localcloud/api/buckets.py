@@ -14,7 +14,7 @@ from typing import Any
 from moto.iam.access_control import IAMPolicy, PermissionResult
 from moto.s3 import models
 
-from localcloud.api.replacing import replace
+from localcloud.api.monkeypatch import replace
 
 # What holds for every request: the API is reached within one machine, as if over TLS 1.3.
 _FACTS: dict[str, str] = {"aws:securetransport": "true", "s3:tlsversion": "1.3"}

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from werkzeug.serving import make_server
 
-from localcloud.api import autoscaling, corrections, interruption, observation, permissions, purchase
+from localcloud.api import autoscaling, instance_choice, interruption, moto_patches, permissions, snapshot_reader
 from localcloud.api.instances import Console
 from localcloud.sessions.gate import Gate
 from localcloud.snapshot import HostLoad, Snapshot
@@ -29,10 +29,10 @@ class Cloud:
 
     def __init__(self, metrics_speed: float = 1.0) -> None:
         self._metrics_speed = metrics_speed
-        self.console = cast(Console, corrections.apply())
+        self.console = cast(Console, moto_patches.apply())
         # moto and its WSGI application are imported here: importing this module costs nothing.
-        from localcloud.api.formation.account import Account
-        from localcloud.api.formation.application import Application as Formation
+        from localcloud.api.cloudformation.account import Account
+        from localcloud.api.cloudformation.application import Application as Formation
         from localcloud.api.loopback import Loopback
         from localcloud.api.server import Application
 
@@ -123,7 +123,7 @@ class Cloud:
     def limit(self, instance_type: str, count: int | None) -> None:
         """Leave room for so many instances of a type, those that run included; None: for any number."""
         with self.lock:
-            limits = purchase.limits(self._backend("ec2"))
+            limits = instance_choice.limits(self._backend("ec2"))
             if count is None:
                 limits.pop(instance_type, None)
             else:
@@ -133,7 +133,7 @@ class Cloud:
     def snapshot(self) -> Snapshot:
         """Return all that should exist at this moment."""
         with self.lock:
-            return observation.observe(
+            return snapshot_reader.observe(
                 ec2=self._backend("ec2"),
                 efs=self._backend("efs"),
                 fsx=self._backend("fsx"),
@@ -181,8 +181,8 @@ class Cloud:
         Call it once a minute, or as many times as often as `metrics_speed` says: so much shorter are the alarms'
         periods then.
         """
-        from localcloud.api.monitoring.metrics import Recorder
-        from localcloud.api.monitoring.watching import Watcher
+        from localcloud.api.cloudwatch.metrics import Recorder
+        from localcloud.api.cloudwatch.watching import Watcher
 
         with self.lock:
             recorder = Recorder(self._backend("cloudwatch"))

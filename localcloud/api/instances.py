@@ -20,8 +20,8 @@ from moto.ec2.responses.general import General
 from moto.ec2.responses.instances import InstanceResponse
 
 from localcloud.api import placement
-from localcloud.api.purchase import AS_THE_TEMPLATE_SAYS, Purchase, check_room
-from localcloud.api.replacing import replace
+from localcloud.api.instance_choice import AS_THE_TEMPLATE_SAYS, Purchase, check_room
+from localcloud.api.monkeypatch import replace
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from moto.ec2.exceptions import InvalidSubnetIdError
 from moto.ec2.models import ec2_backends
 from moto.fsx import models
 
-from localcloud.api.replacing import replace
+from localcloud.api.monkeypatch import replace
 
 _PORT: Final = 988
 _THROUGHPUTS: Final = {

@@ -13,7 +13,7 @@ from typing import Any
 from moto.iam import models
 from moto.iam.aws_managed_policies import aws_managed_policies_data
 
-from localcloud.api.replacing import replace
+from localcloud.api.monkeypatch import replace
 
 _PREFIX = "arn:aws:iam::aws:policy/"
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.responses.security_groups import SecurityGroups
 
-from localcloud.api.replacing import replace
+from localcloud.api.monkeypatch import replace
 
 # AWS's rule, in the words of its own message; DescribeSecurityGroups' documentation has the same set.
 _VALID: Final = re.compile(r"[a-zA-Z0-9. _\-:/()#,@\[\]+=&;{}!$*]{0,255}")

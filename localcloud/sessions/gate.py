@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from localcloud.errors import LocalCloudError
-from localcloud.kernel import NetworkNamespace
+from localcloud.namespaces import NetworkNamespace
 from localcloud.network import API_ADDRESS
 from localcloud.sessions import agent, messages
 from localcloud.sessions.broker import PATH, Broker, Session

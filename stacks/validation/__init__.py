@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stacks.config import ClusterConfig
-from stacks.validation import compute, guard, images, market, network, observability, runtime, storage
+from stacks.validation import compute, guard, images, network, observability, purchasing, runtime, storage
 from stacks.validation.problem import InvalidClusterError, Problem
 
 __all__ = ["InvalidClusterError", "Problem", "cautions", "check", "validate"]
@@ -24,7 +24,7 @@ def validate(config: ClusterConfig) -> None:
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
     """Yield every rule that the configuration breaks."""
-    for area in (compute, market, images, runtime, network, storage, guard, observability):
+    for area in (compute, purchasing, images, runtime, network, storage, guard, observability):
         yield from area.check(config)
 
 

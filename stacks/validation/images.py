@@ -8,11 +8,12 @@ from typing import Final
 
 from stacks import images
 from stacks.config import ClusterConfig
+from stacks.config_keys.compute import BASE_IOPS
 from stacks.instance_types import InstanceType, find
-from stacks.keys.compute import BASE_IOPS
 from stacks.validation.problem import Problem
 
-# What gp3 volumes are bound to (EBS user guide, "General Purpose SSD volumes"), beside the ends in stacks.keys.compute.
+# What gp3 volumes are bound to (EBS user guide, "General Purpose SSD volumes"), beside the bounds in
+# stacks.config_keys.compute.
 IOPS_PER_GIB: Final = 500
 MIB_S_PER_IOPS: Final = 0.25
 

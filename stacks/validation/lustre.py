@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from stacks import images
 from stacks.config import ClusterConfig
-from stacks.keys.lustre import FSX_THROUGHPUTS, LustreKeys
+from stacks.config_keys.lustre import FSX_THROUGHPUTS, LustreKeys
 from stacks.validation.problem import Problem
 
 

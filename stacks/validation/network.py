@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 
 from stacks.config import RESERVED_ADDRESSES, ClusterConfig
-from stacks.keys.network import ONE_NAT_GATEWAY, SESSION_MANAGER
+from stacks.config_keys.network import ONE_NAT_GATEWAY, SESSION_MANAGER
 from stacks.validation.problem import Problem
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from stacks.keys.rules import ConfigError
+from stacks.config_keys.rules import ConfigError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from localcloud.network import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
 from tests.e2e.conftest import PATIENCE_S, EmbeddedCloud
-from tests.stacks.reachability import Packet, Place, groups_of_nodes, groups_of_targets, packets
-from tests.stacks.template import Template
+from tests.stacks.clusters.reachability import Packet, Place, groups_of_nodes, groups_of_targets, packets
+from tests.stacks.clusters.template import Template
 from tools import demo
 
 IMAGE: Final = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"

@@ -18,10 +18,10 @@ import pytest
 from localcloud.network import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
 from tests.e2e import field
 from tests.e2e.conftest import EmbeddedCloud, eventually, start_cloud
-from tests.stacks.clusters import CLUSTERS
-from tests.stacks.reachability import Packet, Place, passes
-from tests.stacks.synthesis import synthesise
-from tests.stacks.template import Template
+from tests.stacks.clusters.eight import CLUSTERS
+from tests.stacks.clusters.reachability import Packet, Place, passes
+from tests.stacks.clusters.synthesis import synthesise
+from tests.stacks.clusters.template import Template
 
 Document = dict[str, Any]
 

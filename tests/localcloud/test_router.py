@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from localcloud.fd_poller import Switchboard
 from localcloud.network import METADATA_ADDRESS, RESOLVER_ADDRESS
 from localcloud.router import Router
-from localcloud.switchboard import Switchboard
 from tests.localcloud.test_resolver import EFS, question
 from tests.localcloud.world import VPC, WORKER, FakeCloud, reachable, snapshot
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from localcloud import image, kernel
+from localcloud import image, namespaces
 from localcloud.daemon import guest_environment
 from localcloud.internet import Internet
-from localcloud.kernel import NetworkNamespace
 from localcloud.layout import Layout
+from localcloud.namespaces import NetworkNamespace
 from localcloud.network import LAPTOP_ADDRESS, interface
 from localcloud.reconciler import Reconciler
 from localcloud.snapshot import (
@@ -197,7 +197,7 @@ def running(directory: Path) -> Iterator[World]:
     """Hold a world, on a memory file system as overlays need it, and take everything away at the end."""
     layers = directory / "layers"
     layers.mkdir()
-    kernel.mount_tmpfs(layers, "mode=755")
+    namespaces.mount_tmpfs(layers, "mode=755")
     try:
         world = World(directory, layers)
         try:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stacks.config import ClusterConfig
-from tests.stacks import synthesis
-from tests.stacks.clusters import CLUSTERS, SSH_CIDR
-from tests.stacks.synthesis import PROJECT
+from tests.stacks.clusters import synthesis
+from tests.stacks.clusters.eight import CLUSTERS, SSH_CIDR
+from tests.stacks.clusters.synthesis import PROJECT
 
 if TYPE_CHECKING:
-    from tests.stacks.template import Template
+    from tests.stacks.clusters.template import Template
 
 __all__ = ["PROJECT", "SSH_CIDR", "Synthesise"]
 

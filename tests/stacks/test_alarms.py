@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from stacks.alarms import HOUR_OF_BURSTING, Alarm, alarms
 from stacks.config import ClusterConfig
+from tests.stacks.clusters.template import Template
 from tests.stacks.conftest import Synthesise
-from tests.stacks.template import Template
 from tests.stacks.test_dashboard import PLAIN
 
 TOPIC = "arn:aws:sns:us-east-1:123456789012:ops"

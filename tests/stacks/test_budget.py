@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.stacks.clusters.template import Template
 from tests.stacks.conftest import Synthesise
-from tests.stacks.template import Template
 
 
 def budget(template: Template) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stacks.config import CLUSTER_TAG, Output
-from tests.stacks.template import Template
+from tests.stacks.clusters.template import Template
 
 
 def test_the_outputs_are_exactly_those_of_the_contract(template: Template, synthesise: Callable[..., Template]) -> None:

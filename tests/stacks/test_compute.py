@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stacks.compute import efa_interfaces, least_percent
 from stacks.config import CLUSTER_TAG, ROLE_TAG, ConfigError
 from stacks.instance_types import find, names
-from tests.stacks.template import Template
+from tests.stacks.clusters.template import Template
 
 GROUPS = ("MasterGroup", "WorkerGroup")
 

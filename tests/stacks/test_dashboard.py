@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stacks.dashboard import COLUMNS, body
-from stacks.watched import Watched
+from stacks.metrics import Watched
 
 ALARM = "arn:aws:cloudwatch:us-east-1:123456789012:alarm:one"
 PLAIN = Watched(

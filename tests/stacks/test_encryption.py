@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.stacks.template import Template
-from tests.stacks.test_template import inspect_with_nag
+from tests.stacks.clusters.template import Template
+from tests.stacks.clusters.test_template import inspect_with_nag
 
 EXISTING = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 NEW = {"Fn::GetAtt": ["StorageKey", "Arn"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.stacks.template import Template
+from tests.stacks.clusters.template import Template
 
 ALL: dict[str, Any] = {"vpc_endpoints": ("s3", "ssm", "ecr", "logs"), "availability_zones": 2}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.stacks.template import Template
-from tests.stacks.test_template import EXISTING
+from tests.stacks.clusters.template import Template
+from tests.stacks.clusters.test_template import EXISTING
 
 BUCKET = "arn:aws:s3:::my-flow-logs/cluster"
 

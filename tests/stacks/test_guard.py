@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localcloud.api.monitoring.expressions import Series, evaluate, parse
+from localcloud.api.cloudwatch.expressions import Series, evaluate, parse
 from stacks.config import ClusterConfig
 from stacks.guard import BUSY_BYTES, idle_cpu_percent
+from tests.stacks.clusters.template import Template
 from tests.stacks.conftest import SSH_CIDR, Synthesise
-from tests.stacks.template import Template
 
 ALL: dict[str, Any] = {"idle_minutes": 30, "max_hours": 12.0, "budget_usd": 500.0}
 VALUES = st.lists(st.none() | st.floats(0, 1e9), min_size=6, max_size=6)

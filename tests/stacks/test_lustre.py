@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.stacks.template import Template
-from tests.stacks.test_template import inspect_with_nag
+from tests.stacks.clusters.template import Template
+from tests.stacks.clusters.test_template import inspect_with_nag
 
 SYSTEM = "AWS::FSx::FileSystem"
 NO_TRAFFIC = ("255.255.255.255/32", "icmp", 252, 86)

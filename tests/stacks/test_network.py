@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.stacks.template import Template
+from tests.stacks.clusters.template import Template
 
 
 @pytest.fixture(params=[{}, {"availability_zones": 2, "vpc_cidr": "10.9.0.0/24"}], ids=["one-zone", "two-zones"])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.stacks.clusters.template import Template
 from tests.stacks.conftest import Synthesise
-from tests.stacks.template import Template
 from tests.stacks.test_dashboard import check_widget
 
 ALL: dict[str, Any] = {
@@ -149,7 +149,7 @@ def test_logs_alone_take_no_permission_for_metrics(synthesise: Synthesise) -> No
 
 
 def test_the_embedded_cloud_takes_all_of_it(synthesise: Synthesise) -> None:
-    from localcloud.api.formation.supported import check
+    from localcloud.api.cloudformation.types.allowlist import check
 
     template = synthesise(**ALL)
     check(template.document, holds=lambda name: False)

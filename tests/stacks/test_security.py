@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from stacks.config import NFS_PORT, RENDEZVOUS_PORTS, SSH_PORT
+from tests.stacks.clusters.template import Template
 from tests.stacks.conftest import SSH_CIDR
-from tests.stacks.template import Template
 
 
 @pytest.fixture

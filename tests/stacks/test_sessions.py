@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stacks.sessions import AGENT_ACTIONS
-from tests.stacks.template import Template
+from tests.stacks.clusters.template import Template
 
 NO_SSH = {"ssh_access": "session-manager", "ssh_cidr": ()}
 

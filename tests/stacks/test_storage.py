@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.stacks.template import Template
+from tests.stacks.clusters.template import Template
 
 KEEPS_DATA = ("AWS::EFS::FileSystem", "AWS::S3::Bucket")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from localcloud.api import corrections
+from localcloud.api import moto_patches
 from localcloud.api.cloud import Cloud
 from localcloud.api.failures import WrongMotoError
 from localcloud.snapshot import Snapshot
@@ -163,8 +163,8 @@ def test_a_fault_of_the_server_is_no_5xx(
 
 def test_another_version_of_moto_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: "9.9.9")
-    with pytest.raises(WrongMotoError, match=rf"moto 9\.9\.9 is installed.*{corrections.MOTO_VERSION}"):
-        corrections.apply()
+    with pytest.raises(WrongMotoError, match=rf"moto 9\.9\.9 is installed.*{moto_patches.MOTO_VERSION}"):
+        moto_patches.apply()
 
 
 def test_the_image_parameters_of_aws_are_known(client: Client) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stacks.keys.lustre import FSX_THROUGHPUTS
+from stacks.config_keys.lustre import FSX_THROUGHPUTS
 from tests.stacks.validation.test_storage import keys, problems
 
 UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"

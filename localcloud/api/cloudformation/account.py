@@ -1,0 +1,164 @@
+"""The CloudFormation of one account and region: its stacks, change sets and exports."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from localcloud.api.cloudformation import parameters
+from localcloud.api.cloudformation.dependency_graph import dependencies, order
+from localcloud.api.cloudformation.errors import FormationError, ValidationError
+from localcloud.api.cloudformation.intrinsics import Scope
+from localcloud.api.cloudformation.parameters import Parameter
+from localcloud.api.cloudformation.stacks import ChangeSet, Stack, Target
+from localcloud.api.cloudformation.template import parse
+from localcloud.api.cloudformation.types import allowlist
+from localcloud.api.cloudformation.types.resource_type import Clients, Place
+
+
+class Account:
+    """Hold the stacks; every read or change of one happens under `condition`."""
+
+    def __init__(self, aws: Clients, account: str, region: str) -> None:
+        self.aws = aws
+        self.account = account
+        self.region = region
+        self.condition = threading.Condition()
+        """Notified whenever a stack changes or a signal comes."""
+        self.stacks: dict[str, Stack] = {}
+        """By id; deleted ones included, for they can be described by their id."""
+        self.change_sets: dict[str, ChangeSet] = {}
+
+    def live(self) -> list[Stack]:
+        """Return the stacks that are not deleted."""
+        return [stack for stack in self.stacks.values() if stack.status != "DELETE_COMPLETE"]
+
+    def find(self, name_or_id: str) -> Stack | None:
+        """Return a stack by name, or by id, deleted or not."""
+        if name_or_id in self.stacks:
+            return self.stacks[name_or_id]
+        return next((stack for stack in self.live() if stack.name == name_or_id), None)
+
+    def get(self, name_or_id: str) -> Stack:
+        """Return a stack.
+
+        Raises ValidationError in AWS's words, by which the CDK CLI recognizes that there is none.
+        """
+        stack = self.find(name_or_id)
+        if stack is None:
+            raise ValidationError(f"Stack with id {name_or_id} does not exist")
+        return stack
+
+    def new_stack(self, name: str) -> Stack:
+        """Register a stack."""
+        unique = str(uuid.uuid4())
+        stack_id = f"arn:aws:cloudformation:{self.region}:{self.account}:stack/{name}/{unique}"
+        stack = Stack(stack_id=stack_id, name=name, suffix=unique.replace("-", "")[:12])
+        self.stacks[stack_id] = stack
+        return stack
+
+    def change_sets_of(self, stack: Stack) -> list[ChangeSet]:
+        """Return a stack's change sets, oldest first, the executed one included."""
+        return [each for each in self.change_sets.values() if each.stack is stack]
+
+    def exports(self) -> dict[str, tuple[str, str]]:
+        """Return value and exporting stack's id of every export."""
+        return {
+            output["ExportName"]: (output["OutputValue"], stack.stack_id)
+            for stack in self.live()
+            for output in stack.outputs
+            if "ExportName" in output
+        }
+
+    def place(self, stack: Stack, logical_id: str, tags: Mapping[str, str]) -> Place:
+        """Return what a resource's handler must know of where it stands."""
+        return Place(
+            aws=self.aws,
+            stack_name=stack.name,
+            stack_id=stack.stack_id,
+            logical_id=logical_id,
+            account=self.account,
+            region=self.region,
+            suffix=uuid.uuid4().hex[:12],
+            stack_tags=tags,
+        )
+
+    def scope(self, stack: Stack, target: Target) -> Scope:
+        """Return a resolver for a template whose references go to the stack's resources as they are now."""
+        zones = [f"{self.region}{letter}" for letter in "abcdef"]
+
+        def reference(name: str) -> str:
+            resource = stack.resources.get(name)
+            if resource is None or resource.made is None:
+                raise ValidationError(
+                    f"Template format error: Unresolved resource dependencies [{name}] "
+                    "in the Resources block of the template"
+                )
+            return resource.made.physical_id
+
+        def attribute(name: str, key: str) -> Any:
+            resource = stack.resources.get(name)
+            if resource is None or resource.made is None or key not in resource.made.attributes:
+                raise ValidationError(
+                    f"Template error: resource {name} does not support attribute type {key} in Fn::GetAtt"
+                )
+            return resource.made.attributes[key]
+
+        return Scope(
+            target.template,
+            parameters={key: parameter.value for key, parameter in target.parameters.items()},
+            pseudo={
+                "AWS::AccountId": self.account,
+                "AWS::NotificationARNs": [],
+                "AWS::Partition": "aws",
+                "AWS::Region": self.region,
+                "AWS::StackId": stack.stack_id,
+                "AWS::StackName": stack.name,
+                "AWS::URLSuffix": "amazonaws.com",
+            },
+            zones=zones,
+            exports={name: value for name, (value, _) in self.exports().items()},
+            reference=reference,
+            attribute=attribute,
+        )
+
+    def target(
+        self,
+        stack: Stack,
+        body: str,
+        given: list[Mapping[str, Any]],
+        tags: Mapping[str, str] | None,
+        capabilities: list[str],
+    ) -> Target:
+        """Check a template and its parameters whole; return what the stack would become.
+
+        Raises ValidationError or FormationError, before anything is made.
+        """
+        template = parse(body)
+        previous: Mapping[str, Parameter] = stack.target.parameters if stack.target else {}
+        chosen = parameters.choose(template.get("Parameters", {}), given, previous)
+        target = Target(
+            body=body,
+            template=template,
+            parameters=parameters.resolve(template, chosen, self.aws),
+            tags=dict(tags if tags is not None else stack.target.tags if stack.target else {}),
+        )
+        scope = self.scope(stack, target)
+        allowlist.check(template, holds=scope.condition)
+        needed = allowlist.needed_capabilities(template)
+        if needed and not {*needed, "CAPABILITY_NAMED_IAM"} & set(capabilities):
+            raise FormationError("InsufficientCapabilitiesException", f"Requires capabilities : [{', '.join(needed)}]")
+        parameters.check_rules(template, scope)
+        order(dependencies(self.made_of(stack, target)))
+        return target
+
+    def made_of(self, stack: Stack, target: Target) -> dict[str, Mapping[str, Any]]:
+        """Return the resources of a target whose conditions hold."""
+        scope = self.scope(stack, target)
+        return {
+            name: resource
+            for name, resource in target.template["Resources"].items()
+            if "Condition" not in resource or scope.condition(resource["Condition"])
+        }

@@ -1,0 +1,112 @@
+"""What the actions of CloudFormation's API share: the account, parameters, templates, patience."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import unquote, urlparse
+
+from botocore.exceptions import ClientError
+from moto.core.responses import BaseResponse
+
+from localcloud.api.cloudformation.account import Account
+from localcloud.api.cloudformation.errors import ValidationError
+from localcloud.api.cloudformation.operations import Operation
+from localcloud.api.cloudformation.stacks import ChangeSet, Stack, Target, now
+
+# How long a request is held while an operation of the stack is about to end. The CDK CLI looks again only every five
+# seconds, and most operations are over in one. Others are answered at once, as by AWS.
+_HOLD_S = 5.0
+_CLI = "aws-cdk"
+
+_UPDATABLE = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "CREATE_FAILED", "UPDATE_FAILED")
+
+
+class Actions(BaseResponse):
+    """Answer requests with the stacks of one account."""
+
+    def __init__(self, account: Account) -> None:
+        super().__init__(service_name="cloudformation")
+        self.automated_parameter_parsing = True
+        self._account = account
+
+    def _begin(self, stack: Stack, target: Target, executed: ChangeSet | None = None) -> None:
+        """Start to create or to update a stack; change sets other than the executed one no longer fit it."""
+        account = self._account
+        with account.condition:
+            self._refuse_while_busy(stack)
+            for each in account.change_sets_of(stack):
+                if each.execution_status == "AVAILABLE":
+                    each.execution_status = "OBSOLETE"
+            former = stack.target
+            stack.target = target
+            stack.token = self._text("ClientRequestToken")
+            if former is not None:
+                stack.updated = now()
+            stack.set_status("CREATE_IN_PROGRESS" if former is None else "UPDATE_IN_PROGRESS", "User Initiated")
+        operation = Operation(account, stack)
+        run: Callable[[], None] = operation.create if former is None else lambda: operation.update(former)
+
+        def run_and_note() -> None:
+            try:
+                run()
+            finally:
+                if executed is not None:
+                    done = stack.status in ("CREATE_COMPLETE", "UPDATE_COMPLETE")
+                    executed.execution_status = "EXECUTE_COMPLETE" if done else "EXECUTE_FAILED"
+
+        operation.start(run_and_note)
+        self._hold(stack)
+
+    def _text(self, key: str) -> str:
+        return str(self._get_param(key) or "")
+
+    def _read_target(self, stack: Stack) -> Target:
+        tags = self._get_param("Tags")
+        return self._account.target(
+            stack,
+            self._body(stack),
+            self._get_param("Parameters", []),
+            {tag["Key"]: tag["Value"] for tag in tags} if tags else None,
+            self._get_param("Capabilities", []),
+        )
+
+    def _body(self, stack: Stack | None) -> str:
+        """Return the template's text, from the request, from S3, or the stack's own."""
+        if self._get_bool_param("UsePreviousTemplate", False) and stack is not None and stack.target is not None:
+            return stack.target.body
+        body, url = self._text("TemplateBody"), self._text("TemplateURL")
+        if body:
+            return body
+        if not url:
+            raise ValidationError("Either Template URL or Template Body must be specified.")
+        bucket, key = bucket_and_key(url)
+        try:
+            answer = self._account.aws.client("s3").get_object(Bucket=bucket, Key=key)
+        except ClientError as error:
+            raise ValidationError(f"S3 error: {error.response['Error'].get('Message')} ({url})") from None
+        text: str = answer["Body"].read().decode()
+        return text
+
+    def _hold(self, stack: Stack) -> None:
+        """Let the CLI wait a little for the end of a stack's operation."""
+        if _CLI in str(self.headers.get("User-Agent", "")):
+            with self._account.condition:
+                self._account.condition.wait_for(lambda: not stack.busy, timeout=_HOLD_S)
+
+    def _refuse_while_busy(self, stack: Stack) -> None:
+        if stack.busy:
+            raise ValidationError(f"Stack:{stack.stack_id} is in {stack.status} state and can not be updated.")
+
+    def _refuse_unless_updatable(self, stack: Stack) -> None:
+        if stack.target is not None and stack.status not in _UPDATABLE:
+            raise ValidationError(f"Stack:{stack.stack_id} is in {stack.status} state and can not be updated.")
+
+
+def bucket_and_key(url: str) -> tuple[str, str]:
+    """Split the address of an object: path style on any host, or the bucket's name before `.s3.`."""
+    parts = urlparse(url)
+    host, path = parts.hostname or "", unquote(parts.path.lstrip("/"))
+    if host.endswith(".amazonaws.com") and not host.startswith("s3"):
+        return host.split(".s3", 1)[0], path
+    bucket, _, key = path.partition("/")
+    return bucket, key

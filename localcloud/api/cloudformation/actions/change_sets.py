@@ -1,0 +1,180 @@
+"""The actions on change sets."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import Final
+
+from moto.core.exceptions import ServiceException
+from moto.core.responses import ActionResult, EmptyResult
+
+from localcloud.api.cloudformation import changes
+from localcloud.api.cloudformation.actions.base import Actions
+from localcloud.api.cloudformation.actions.views import show_parameters, show_tags
+from localcloud.api.cloudformation.errors import FormationError, ValidationError
+from localcloud.api.cloudformation.stacks import ChangeSet, Stack, Target, same
+
+_NAME: Final = re.compile(r"[a-zA-Z][-a-zA-Z0-9]{0,127}")
+_UNCHANGED = "The submitted information didn't contain changes. Submit different information to create a change set."
+
+
+class ChangeSetActions(Actions):
+    """Describe changes and carry them out."""
+
+    def create_change_set(self) -> ActionResult:
+        """Describe a change, and make the stack's name known where it is to be created."""
+        name, kind = self._text("ChangeSetName"), self._text("ChangeSetType") or "UPDATE"
+        account = self._account
+        if not _NAME.fullmatch(name):
+            raise ValidationError(
+                f"1 validation error detected: Value '{name}' at 'changeSetName' failed to satisfy constraint: Member "
+                "must satisfy regular expression pattern: [a-zA-Z][-a-zA-Z0-9]*"
+            )
+        with account.condition:
+            stack = account.find(self._text("StackName"))
+            self._refuse_unless_fitting(stack, name, kind)
+            fresh = stack is None
+            stack = stack or account.new_stack(self._text("StackName"))
+        try:
+            target = self._read_target(stack)
+            with account.condition:
+                self._refuse_unless_fitting(stack, name, kind)  # Others may have come first while the target was read.
+                change_set = self._change_set(name, kind, stack, target)
+                account.change_sets[change_set.change_set_id] = change_set
+                if fresh:
+                    stack.set_status("REVIEW_IN_PROGRESS", "User Initiated")
+        except ServiceException:
+            with account.condition:
+                if fresh and stack.target is None and not account.change_sets_of(stack):
+                    account.stacks.pop(stack.stack_id, None)
+            raise
+        return ActionResult({"Id": change_set.change_set_id, "StackId": stack.stack_id})
+
+    def _refuse_unless_fitting(self, stack: Stack | None, name: str, kind: str) -> None:
+        """Refuse a change set whose kind does not fit the stack, or whose name another one of the stack has."""
+        if kind == "UPDATE" and (stack is None or stack.target is None):
+            raise ValidationError(f"Stack [{stack.name if stack else self._text('StackName')}] does not exist")
+        if stack is None:
+            return
+        if kind == "CREATE" and stack.target is not None:
+            raise ValidationError(
+                f"Stack [{stack.name}] already exists and cannot be created again with the changeSet [{name}]."
+            )
+        self._refuse_unless_updatable(stack)
+        if any(each.name == name and not each.executed for each in self._account.change_sets_of(stack)):
+            raise FormationError("AlreadyExistsException", f"ChangeSet {name} already exists")
+
+    def _change_set(self, name: str, kind: str, stack: Stack, target: Target) -> ChangeSet:
+        account = self._account
+        arn = f"arn:aws:cloudformation:{account.region}:{account.account}:changeSet/{name}/{uuid.uuid4()}"
+        found = changes.describe(stack, target, account.made_of(stack, target))
+        change_set = ChangeSet(
+            change_set_id=arn,
+            name=name,
+            stack=stack,
+            kind=kind,
+            target=target,
+            changes=found,
+            description=self._text("Description"),
+            capabilities=self._get_param("Capabilities", []),
+            role_arn=self._text("RoleARN"),
+            disable_rollback=self._text("OnStackFailure") == "DO_NOTHING",
+        )
+        unchanged = stack.target is not None and same(stack.target, target)
+        if unchanged and stack.status not in ("CREATE_FAILED", "UPDATE_FAILED"):
+            change_set.status, change_set.execution_status, change_set.reason = "FAILED", "UNAVAILABLE", _UNCHANGED
+        return change_set
+
+    def describe_change_set(self) -> ActionResult:
+        """Show a change set."""
+        each = self._find_change_set()
+        return ActionResult(
+            {
+                "ChangeSetName": each.name,
+                "ChangeSetId": each.change_set_id,
+                "StackId": each.stack.stack_id,
+                "StackName": each.stack.name,
+                "Description": each.description or None,
+                "Parameters": show_parameters(each.target),
+                "CreationTime": each.created,
+                "ExecutionStatus": each.execution_status,
+                "Status": each.status,
+                "StatusReason": each.reason or None,
+                "Capabilities": each.capabilities,
+                "Tags": show_tags(each.target),
+                "Changes": each.changes,
+            }
+        )
+
+    def list_change_sets(self) -> ActionResult:
+        """List the change sets of a stack that have not been executed."""
+        stack = self._account.get(self._text("StackName"))
+        found = [each for each in self._account.change_sets_of(stack) if not each.executed]
+        return ActionResult(
+            {
+                "Summaries": [
+                    {
+                        "ChangeSetId": each.change_set_id,
+                        "ChangeSetName": each.name,
+                        "StackId": stack.stack_id,
+                        "StackName": stack.name,
+                        "Status": each.status,
+                        "ExecutionStatus": each.execution_status,
+                        "CreationTime": each.created,
+                    }
+                    for each in found
+                ]
+            }
+        )
+
+    def delete_change_set(self) -> ActionResult:
+        """Forget a change set; that there is none is no error on AWS, where its stack exists."""
+        try:
+            each = self._find_change_set()
+        except FormationError:
+            return EmptyResult()
+        with self._account.condition:
+            self._account.change_sets.pop(each.change_set_id, None)
+        return EmptyResult()
+
+    def execute_change_set(self) -> ActionResult:
+        """Start what a change set describes, and delete all others of the stack, which no longer fit it."""
+        with self._account.condition:
+            each = self._find_change_set()
+            stack = each.stack
+            if each.status != "CREATE_COMPLETE":
+                raise _unfit(each, f"status of [{each.status}]")
+            if each.execution_status != "AVAILABLE":
+                raise _unfit(each, f"execution status of [{each.execution_status}]")
+            if stack.busy:
+                raise _unfit(each, f"stack status of [{stack.status}]")
+            for other in self._account.change_sets_of(stack):
+                self._account.change_sets.pop(other.change_set_id)
+            self._account.change_sets[each.change_set_id] = each  # From now on it is found by its ARN alone.
+            each.execution_status = "EXECUTE_IN_PROGRESS"
+            stack.change_set_id = each.change_set_id
+            stack.disable_rollback = each.disable_rollback or self._get_bool_param("DisableRollback", False)
+            stack.role_arn = each.role_arn or stack.role_arn
+            stack.capabilities = each.capabilities
+            self._begin(stack, each.target, each)
+        return EmptyResult()
+
+    def _find_change_set(self) -> ChangeSet:
+        name = self._text("ChangeSetName")
+        if name in self._account.change_sets:
+            return self._account.change_sets[name]
+        stack_name = self._text("StackName")
+        stack = self._account.find(stack_name) if stack_name else None
+        if stack_name and stack is None:
+            raise ValidationError(f"Stack [{stack_name}] does not exist")
+        for each in self._account.change_sets_of(stack) if stack else ():
+            if each.name == name and not each.executed:
+                return each
+        raise FormationError("ChangeSetNotFound", f"ChangeSet [{name}] does not exist")
+
+
+def _unfit(change_set: ChangeSet, state: str) -> FormationError:
+    return FormationError(
+        "InvalidChangeSetStatus", f"ChangeSet [{change_set.change_set_id}] cannot be executed in its current {state}"
+    )

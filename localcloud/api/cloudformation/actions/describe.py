@@ -1,0 +1,151 @@
+"""The actions that show stacks, their history, resources, templates and exports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from moto.core.responses import ActionResult
+
+from localcloud.api.cloudformation import template
+from localcloud.api.cloudformation.actions.change_sets import ChangeSetActions
+from localcloud.api.cloudformation.actions.views import show_declared, show_resource, show_stack, sorted_resources
+from localcloud.api.cloudformation.errors import ValidationError
+from localcloud.api.cloudformation.stacks import Stack
+from localcloud.api.cloudformation.types.allowlist import needed_capabilities
+
+
+class ReadingActions(ChangeSetActions):
+    """Show what there is."""
+
+    def describe_stacks(self) -> ActionResult:
+        """Show one stack, or all that are not deleted."""
+        account, name = self._account, self._text("StackName")
+        if not name:
+            return ActionResult({"Stacks": [show_stack(stack) for stack in account.live()]})
+        stack = account.get(name)
+        self._hold(stack)
+        with account.condition:
+            return ActionResult({"Stacks": [show_stack(stack)]})
+
+    def list_stacks(self) -> ActionResult:
+        """List the stacks, deleted ones included."""
+        wanted = self._get_param("StackStatusFilter", [])
+        found = [stack for stack in self._account.stacks.values() if not wanted or stack.status in wanted]
+        return ActionResult(
+            {
+                "StackSummaries": [
+                    {
+                        "StackId": stack.stack_id,
+                        "StackName": stack.name,
+                        "TemplateDescription": stack.target.template.get("Description") if stack.target else None,
+                        "CreationTime": stack.created,
+                        "LastUpdatedTime": stack.updated,
+                        "DeletionTime": stack.deleted,
+                        "StackStatus": stack.status,
+                        "StackStatusReason": stack.reason or None,
+                    }
+                    for stack in found
+                ]
+            }
+        )
+
+    def describe_stack_events(self) -> ActionResult:
+        """Show a stack's history, latest first."""
+        stack = self._account.get(self._text("StackName"))
+        with self._account.condition:
+            events = [
+                {
+                    "StackId": stack.stack_id,
+                    "StackName": stack.name,
+                    "EventId": event.event_id,
+                    "LogicalResourceId": event.logical_id,
+                    "PhysicalResourceId": event.physical_id,
+                    "ResourceType": event.type,
+                    "Timestamp": event.timestamp,
+                    "ResourceStatus": event.status,
+                    "ResourceStatusReason": event.reason or None,
+                    "ClientRequestToken": event.token or None,
+                }
+                for event in reversed(stack.events)
+            ]
+        return ActionResult({"StackEvents": events})
+
+    def describe_stack_resources(self) -> ActionResult:
+        """Show the resources of a stack, or one of them."""
+        if self._text("PhysicalResourceId") and not self._text("StackName"):
+            stack = self._holder_of(self._text("PhysicalResourceId"))
+        else:
+            stack = self._account.get(self._text("StackName"))
+        name = self._text("LogicalResourceId")
+        found = [each for each in sorted_resources(stack) if not name or each.logical_id == name]
+        return ActionResult({"StackResources": [show_resource(stack, each, "Timestamp") for each in found]})
+
+    def _holder_of(self, physical_id: str) -> Stack:
+        for stack in self._account.live():
+            if any(each.physical_id == physical_id for each in stack.resources.values()):
+                return stack
+        raise ValidationError(f"Stack for {physical_id} does not exist")
+
+    def describe_stack_resource(self) -> ActionResult:
+        """Show one resource of a stack."""
+        stack = self._account.get(self._text("StackName"))
+        name = self._text("LogicalResourceId")
+        for each in sorted_resources(stack):
+            if each.logical_id == name:
+                return ActionResult({"StackResourceDetail": show_resource(stack, each, "LastUpdatedTimestamp")})
+        raise ValidationError(f"Resource {name} does not exist for stack {stack.name}")
+
+    def list_stack_resources(self) -> ActionResult:
+        """List the resources of a stack."""
+        stack = self._account.get(self._text("StackName"))
+        found = [show_resource(stack, each, "LastUpdatedTimestamp") for each in sorted_resources(stack)]
+        return ActionResult({"StackResourceSummaries": found})
+
+    def get_template(self) -> ActionResult:
+        """Return the template that a stack was made from, as it was sent."""
+        name = self._text("StackName")
+        target = self._find_change_set().target if self._text("ChangeSetName") else self._account.get(name).target
+        # A stack that only has a change set has no template yet, which is no error.
+        body = target.body if target is not None else ""
+        return ActionResult({"TemplateBody": body, "StagesAvailable": ["Original", "Processed"]})
+
+    def get_template_summary(self) -> ActionResult:
+        """Return a template's parameters, types and capabilities."""
+        name = self._text("StackName")
+        if name:
+            target = self._account.get(name).target
+            if target is None:
+                raise ValidationError("GetTemplateSummary cannot be called on REVIEW_IN_PROGRESS stacks.")
+            document: Mapping[str, Any] = target.template
+        else:
+            document = template.parse(self._body(None))
+        needed = needed_capabilities(document)
+        return ActionResult(
+            {
+                "Parameters": show_declared(document),
+                "Description": document.get("Description"),
+                "ResourceTypes": sorted({each["Type"] for each in document["Resources"].values()}),
+                "Capabilities": needed,
+                "CapabilitiesReason": f"The following resource(s) require capabilities: {needed}" if needed else None,
+                "Version": document.get("AWSTemplateFormatVersion"),
+            }
+        )
+
+    def validate_template(self) -> ActionResult:
+        """Check that a template can be read."""
+        document = template.parse(self._body(None))
+        shown = [
+            {key: each[key] for key in ("ParameterKey", "DefaultValue", "NoEcho", "Description")}
+            for each in show_declared(document)
+        ]
+        needed = needed_capabilities(document)
+        return ActionResult({"Parameters": shown, "Description": document.get("Description"), "Capabilities": needed})
+
+    def list_exports(self) -> ActionResult:
+        """List the exports of all stacks."""
+        found = [
+            {"ExportingStackId": stack_id, "Name": name, "Value": value}
+            for name, (value, stack_id) in self._account.exports().items()
+        ]
+        return ActionResult({"Exports": found})

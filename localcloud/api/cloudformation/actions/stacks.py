@@ -1,0 +1,116 @@
+"""The actions that make, change and delete stacks, and the signals of their resources."""
+
+from __future__ import annotations
+
+from moto.core.exceptions import ServiceException
+from moto.core.responses import ActionResult, EmptyResult
+
+from localcloud.api.cloudformation import template
+from localcloud.api.cloudformation.actions.base import Actions
+from localcloud.api.cloudformation.errors import FormationError, ValidationError
+from localcloud.api.cloudformation.operations import Operation
+from localcloud.api.cloudformation.stacks import Stack, same
+
+
+class StackActions(Actions):
+    """Make, change and delete stacks."""
+
+    def create_stack(self) -> ActionResult:
+        """Start the creation of a stack."""
+        account, name = self._account, self._text("StackName")
+        if account.find(name) is not None:
+            raise FormationError("AlreadyExistsException", f"Stack [{name}] already exists")
+        stack = account.new_stack(name)
+        try:
+            target = self._read_target(stack)
+        except ServiceException:
+            account.stacks.pop(stack.stack_id)
+            raise
+        stack.termination_protection = self._get_bool_param("EnableTerminationProtection", False)
+        stack.disable_rollback = (
+            self._get_bool_param("DisableRollback", False) or self._text("OnFailure") == "DO_NOTHING"
+        )
+        stack.capabilities = self._get_param("Capabilities", [])
+        self._begin(stack, target)
+        return ActionResult({"StackId": stack.stack_id})
+
+    def update_stack(self) -> ActionResult:
+        """Start the update of a stack."""
+        stack = self._account.get(self._text("StackName"))
+        if stack.target is None:
+            raise ValidationError(f"Stack [{stack.name}] does not exist")
+        self._refuse_unless_updatable(stack)
+        target = self._read_target(stack)
+        if same(stack.target, target):
+            raise ValidationError("No updates are to be performed.")
+        stack.disable_rollback = self._get_bool_param("DisableRollback", False)
+        stack.capabilities = self._get_param("Capabilities", []) or stack.capabilities
+        self._begin(stack, target)
+        return ActionResult({"StackId": stack.stack_id})
+
+    def delete_stack(self) -> ActionResult:
+        """Start the deletion of a stack; that there is none is no error."""
+        account = self._account
+        stack = account.find(self._text("StackName"))
+        if stack is None or stack.status == "DELETE_COMPLETE":
+            return EmptyResult()
+        if stack.termination_protection:
+            raise ValidationError(f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled")
+        importers = self._importers(stack)
+        if importers:
+            raise ValidationError(f"Cannot delete stack {stack.name}: its exports are in use by {', '.join(importers)}")
+        retained: list[str] = self._get_param("RetainResources", [])
+        with account.condition:
+            self._refuse_while_busy(stack)
+            for each in account.change_sets_of(stack):
+                account.change_sets.pop(each.change_set_id)
+            stack.token = self._text("ClientRequestToken")
+            stack.set_status("DELETE_IN_PROGRESS", "User Initiated")
+        operation = Operation(account, stack)
+        operation.start(lambda: operation.delete(retained))
+        self._hold(stack)
+        return EmptyResult()
+
+    def _importers(self, stack: Stack) -> list[str]:
+        names = {output["ExportName"] for output in stack.outputs if "ExportName" in output}
+        return [
+            other.name
+            for other in self._account.live()
+            if other is not stack and other.target is not None
+            if any(each.get("Fn::ImportValue") in names for each in template.walk(dict(other.target.template)))
+        ]
+
+    def rollback_stack(self) -> ActionResult:
+        """Refuse: a stack that failed without roll-back is to be updated or deleted here."""
+        raise ValidationError("the embedded cloud does not roll a failed stack back later; deploy again, or destroy it")
+
+    def continue_update_rollback(self) -> ActionResult:
+        """Refuse: see rollback_stack."""
+        return self.rollback_stack()
+
+    def update_termination_protection(self) -> ActionResult:
+        """Set or lift the protection against deletion."""
+        stack = self._account.get(self._text("StackName"))
+        stack.termination_protection = self._get_bool_param("EnableTerminationProtection", False)
+        return ActionResult({"StackId": stack.stack_id})
+
+    def signal_resource(self) -> ActionResult:
+        """Take a signal that one instance of a resource is ready, or that it failed."""
+        account = self._account
+        name, unique_id, status = self._text("LogicalResourceId"), self._text("UniqueId"), self._text("Status")
+        stack = account.get(self._text("StackName"))
+        with account.condition:
+            resource = stack.resources.get(name)
+            if resource is None:
+                raise ValidationError(f"Resource {name} does not exist for stack {stack.name}")
+            if not resource.status.endswith("_IN_PROGRESS") or resource.status.startswith("DELETE"):
+                raise ValidationError(f"Resource {name} is in {resource.status} state and cannot be signaled")
+            if unique_id in resource.signals and status != "FAILURE":
+                raise ValidationError(
+                    f"Signal with ID {unique_id} for resource {name} already exists. "
+                    "Signals may only be updated with a FAILURE status."
+                )
+            resource.signals[unique_id] = status
+            stack.note(resource, resource.status, f"Received {status} signal with UniqueId {unique_id}")
+            account.condition.notify_all()
+        return EmptyResult()

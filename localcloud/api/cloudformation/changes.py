@@ -1,0 +1,174 @@
+"""What a change set would do, as DescribeChangeSet and `cdk diff` show it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from localcloud.api.cloudformation.dependency_graph import dependencies, order
+from localcloud.api.cloudformation.intrinsics import references
+from localcloud.api.cloudformation.stacks import Resource, Stack, Target
+from localcloud.api.cloudformation.template import walk
+from localcloud.api.cloudformation.types.allowlist import KINDS
+from localcloud.api.cloudformation.types.resource_type import Kind
+
+# What a template says of a resource beside its properties, as the API names it; no change of these makes it anew.
+_ATTRIBUTES = ("Metadata", "CreationPolicy", "UpdatePolicy", "DeletionPolicy", "UpdateReplacePolicy")
+_TAGS = "Tags"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Detail:
+    """One reason for which a resource changes."""
+
+    attribute: str
+    """`Properties`, `Tags`, or one of the attributes beside them."""
+    name: str = ""
+    """The property."""
+    source: str = "DirectModification"
+    cause: str = ""
+    """What the value comes from, where it is not the template itself: a parameter, a resource, or `Resource.Attr`."""
+
+
+def describe(stack: Stack, target: Target, wanted: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the changes from a stack's resources to a target, in the shape of the API.
+
+    A change that only follows from another one (a reference to a resource that will be replaced) is found where the
+    resource refers to it.
+    """
+    parameters = _changed_parameters(stack, target)
+    found: dict[str, dict[str, Any]] = {}
+    touched: set[str] = set()
+    # In the order in which they are carried out: what a resource refers to may stand further down in the template.
+    for name in order(dependencies(wanted)):
+        declaration, resource = wanted[name], stack.resources.get(name)
+        if resource is None or resource.made is None:
+            found[name] = _change("Add", name, declaration["Type"])
+            continue
+        details = list(_details(resource.declaration, declaration, parameters, touched))
+        if details or resource.type != declaration["Type"]:
+            change = _modification(resource, declaration["Type"], details)
+            found[name] = change
+            # Only a replacement, or a new version of a launch template, changes what others see of the resource. Of
+            # what may be replaced, AWS does not know it either.
+            if change["ResourceChange"]["Replacement"] != "False" or declaration["Type"] == "AWS::EC2::LaunchTemplate":
+                touched.add(name)
+    for name, resource in stack.resources.items():
+        if name not in wanted:
+            change = _change("Remove", name, resource.type)
+            kept = str(resource.declaration.get("DeletionPolicy", "Delete")).startswith("Retain")
+            change["ResourceChange"].update(
+                PhysicalResourceId=resource.physical_id, PolicyAction="Retain" if kept else "Delete"
+            )
+            found[name] = change
+    return [found[name] for name in dict.fromkeys((*wanted, *stack.resources)) if name in found]
+
+
+def _changed_parameters(stack: Stack, target: Target) -> set[str]:
+    before = stack.target.parameters if stack.target else {}
+    return {
+        key for key, parameter in target.parameters.items() if key not in before or before[key].value != parameter.value
+    }
+
+
+def _change(action: str, name: str, type_name: str) -> dict[str, Any]:
+    return {
+        "Type": "Resource",
+        "ResourceChange": {
+            "Action": action,
+            "LogicalResourceId": name,
+            "ResourceType": type_name,
+            "Scope": [],
+            "Details": [],
+        },
+    }
+
+
+def _details(
+    old: Mapping[str, Any], new: Mapping[str, Any], parameters: set[str], touched: set[str]
+) -> Iterator[_Detail]:
+    """Yield what changes of a resource, and why; a property may have several reasons."""
+    before, after = old.get("Properties") or {}, new.get("Properties") or {}
+    for key in sorted({*before, *after}):
+        attribute, name = ("Tags", "") if key == _TAGS else ("Properties", key)
+        if before.get(key) != after.get(key):
+            yield _Detail(attribute=attribute, name=name)
+        for cause in sorted(references(after.get(key)) & parameters):
+            yield _Detail(attribute=attribute, name=name, source="ParameterReference", cause=cause)
+        for source, cause in sorted(_sources(after.get(key), touched)):
+            yield _Detail(attribute=attribute, name=name, source=source, cause=cause)
+    for key in _ATTRIBUTES:
+        if old.get(key) != new.get(key):
+            yield _Detail(attribute=key)
+
+
+def _sources(value: Any, touched: set[str]) -> set[tuple[str, str]]:
+    """Return how a value refers to resources that change: by their id, or by an attribute of theirs."""
+    attributes = set()
+    for each in walk(value):
+        getatt = each.get("Fn::GetAtt")
+        if getatt:
+            name, key = getatt.split(".", 1) if isinstance(getatt, str) else (getatt[0], getatt[1])
+            if name in touched:
+                attributes.add(("ResourceAttribute", f"{name}.{key}"))
+    named = {cause.split(".", 1)[0] for _, cause in attributes}
+    plain = {each["Ref"] for each in walk(value) if isinstance(each.get("Ref"), str)} & touched
+    # Fn::Sub may name either; where it is the only one, it counts as a reference to the resource.
+    others = (references(value) & touched) - named
+    return attributes | {("ResourceReference", cause) for cause in plain | others}
+
+
+def _modification(resource: Resource, type_name: str, details: list[_Detail]) -> dict[str, Any]:
+    kind = KINDS[type_name]
+    replacing = {each.name or each.attribute for each in details if _recreates(kind, each)}
+    direct = {each.name or each.attribute for each in details if each.source == "DirectModification"}
+    # Whether a referenced value really changes is known only when it has been made.
+    certain = "True" if replacing & direct else "Conditional"
+    perhaps = any(_may_recreate(kind, each) for each in details)
+    replacement = certain if replacing else "Conditional" if perhaps else "False"
+    if resource.type != type_name:
+        replacement = "True"
+    change = _change("Modify", resource.logical_id, type_name)
+    change["ResourceChange"].update(
+        PhysicalResourceId=resource.physical_id,
+        Replacement=replacement,
+        Scope=sorted({each.attribute for each in details}),
+        Details=[_shown(kind, each) for each in details],
+    )
+    if replacement != "False":
+        # Carried out so: what the declaration of the resource that goes says, not that of the one that comes.
+        kept = resource.declaration.get("UpdateReplacePolicy") == "Retain"
+        change["ResourceChange"]["PolicyAction"] = "ReplaceAndRetain" if kept else "ReplaceAndDelete"
+    return change
+
+
+def _recreates(kind: Kind, detail: _Detail) -> bool:
+    """Tell whether this change makes the resource anew, as ResourceMaker does it."""
+    if detail.attribute not in ("Properties", "Tags"):
+        return False
+    return kind.update is None or (detail.name or _TAGS) in kind.replaced_by
+
+
+def _may_recreate(kind: Kind, detail: _Detail) -> bool:
+    return detail.attribute == "Properties" and detail.name in kind.perhaps_replaced_by
+
+
+def _shown(kind: Kind, detail: _Detail) -> dict[str, Any]:
+    target = {
+        "Attribute": detail.attribute,
+        "RequiresRecreation": "Always"
+        if _recreates(kind, detail)
+        else "Conditionally"
+        if _may_recreate(kind, detail)
+        else "Never",
+    }
+    shown: dict[str, Any] = {
+        "Target": {**target, "Name": detail.name} if detail.name else target,
+        # The value of a parameter is known beforehand, that of a resource only once it has been made.
+        "Evaluation": "Dynamic" if detail.source.startswith("Resource") else "Static",
+        "ChangeSource": detail.source,
+    }
+    if detail.cause:
+        shown["CausingEntity"] = detail.cause
+    return shown

@@ -1,0 +1,239 @@
+"""What happens to a stack: created, updated, undone, deleted, each in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable
+
+from moto.core.exceptions import ServiceException
+
+from localcloud.api.cloudformation.account import Account
+from localcloud.api.cloudformation.dependency_graph import dependencies, order
+from localcloud.api.cloudformation.errors import ResourceError
+from localcloud.api.cloudformation.resources import ResourceMaker
+from localcloud.api.cloudformation.signals import Wait
+from localcloud.api.cloudformation.stacks import Resource, Stack, Target, now
+
+log = logging.getLogger("localcloud.api")
+
+
+class Operation:
+    """Change one stack; at most one operation of a stack runs at a time."""
+
+    def __init__(self, account: Account, stack: Stack) -> None:
+        self.account = account
+        self.stack = stack
+        self._maker = ResourceMaker(account, stack)
+        self._failed: list[str] = []
+
+    def start(self, run: Callable[[], None]) -> threading.Thread:
+        """Run in the background; a failure of this code itself fails the stack instead of leaving it in progress."""
+
+        def guarded() -> None:
+            try:
+                run()
+            except Exception as error:
+                log.error("operation on stack %s failed\n%s", self.stack.name, traceback.format_exc())
+                self._status(_stuck(self.stack.status), f"InternalFailure: {type(error).__name__}: {error}")
+
+        thread = threading.Thread(target=guarded, name=f"stack-{self.stack.name}", daemon=True)
+        thread.start()
+        return thread
+
+    def create(self) -> None:
+        """Make all resources of the stack's target; undo it all where one fails."""
+        target = self._target()
+        self._advance(target, "CREATE")
+        if not self._failed:
+            self._set_outputs(target)
+        if not self._failed:
+            self._status("CREATE_COMPLETE")
+            return
+        failed = f"The following resource(s) failed to create: [{', '.join(self._failed)}]. "
+        if self.stack.disable_rollback:
+            self._status("CREATE_FAILED", failed)
+            return
+        self._status("ROLLBACK_IN_PROGRESS", f"{failed}Rollback requested by user.")
+        left = self._delete_all(on_create=True)
+        reason = f"The following resource(s) failed to delete: [{', '.join(left)}]. "
+        self._status("ROLLBACK_FAILED" if left else "ROLLBACK_COMPLETE", reason if left else "")
+
+    def update(self, former: Target) -> None:
+        """Bring the stack to its target; go back to the former one where a resource fails."""
+        target = self._target()
+        self._advance(target, "UPDATE")
+        if not self._failed:
+            self._set_outputs(target)
+        if self._failed:
+            self._roll_back(former)
+            return
+        wanted = self.account.made_of(self.stack, target)
+        removed = [resource for name, resource in self.stack.resources.items() if name not in wanted]
+        self._status("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS")
+        self._remove(removed, replaced=self._maker.replaced)
+        self._status("UPDATE_COMPLETE")
+
+    def delete(self, retained: list[str]) -> None:
+        """Delete all resources but those to retain."""
+        left = self._delete_all(retained=retained)
+        if left:
+            self._status("DELETE_FAILED", f"The following resource(s) failed to delete: [{', '.join(left)}]. ")
+            return
+        with self.account.condition:
+            self.stack.deleted = now()
+        self._status("DELETE_COMPLETE")
+
+    def _roll_back(self, former: Target) -> None:
+        failed = f"The following resource(s) failed to update: [{', '.join(self._failed)}]. "
+        if self.stack.disable_rollback:
+            self._status("UPDATE_FAILED", failed)
+            return
+        self._status("UPDATE_ROLLBACK_IN_PROGRESS", failed)
+        with self.account.condition:
+            self.stack.target = former
+        stuck = []
+        for undo in reversed(self._maker.undo):
+            try:
+                undo()
+            except ResourceError as error:
+                stuck.append(str(error))
+        if stuck:
+            self._status("UPDATE_ROLLBACK_FAILED", "; ".join(stuck))
+            return
+        self._set_outputs(former)
+        self._status("UPDATE_ROLLBACK_COMPLETE_CLEANUP_IN_PROGRESS")
+        self._status("UPDATE_ROLLBACK_COMPLETE")
+
+    def _target(self) -> Target:
+        if self.stack.target is None:
+            raise ResourceError("the stack has no template")
+        return self.stack.target
+
+    def _status(self, status: str, reason: str = "") -> None:
+        with self.account.condition:
+            self.stack.set_status(status, reason)
+            self.account.condition.notify_all()
+
+    def _advance(self, target: Target, verb: str) -> None:
+        """Bring every resource to its target, each after those that it needs; those that wait for signals together."""
+        wanted = self.account.made_of(self.stack, target)
+        needs = dependencies(wanted)
+        pending = order(needs)
+        done: set[str] = set()
+        waiting: dict[str, Wait] = {}
+        while (pending or waiting) and not self._failed:
+            for name in [name for name in pending if needs[name] <= done]:
+                pending.remove(name)
+                try:
+                    wait = self._maker.bring(name, wanted[name], target)
+                except ResourceError as error:
+                    self._fail(name, str(error))
+                    break
+                if wait is None:
+                    done.add(name)
+                else:
+                    waiting[name] = wait
+            if not self._failed and not any(needs[name] <= done for name in pending):
+                self._await(waiting, done)
+        for name in waiting:
+            if name not in self._failed:
+                self._maker.note(self.stack.resources[name], f"{verb}_FAILED", f"Resource {_noun(verb)} cancelled")
+
+    def _fail(self, name: str, reason: str) -> None:
+        self._failed.append(name)
+        resource = self.stack.resources.get(name)
+        if resource is not None:
+            verb = "CREATE" if resource.status.startswith("CREATE") else "UPDATE"
+            self._maker.note(resource, f"{verb}_FAILED", reason)
+
+    def _await(self, waiting: dict[str, Wait], done: set[str]) -> None:
+        """Wait until a resource has its signals or cannot get them any more."""
+        with self.account.condition:
+            while waiting:
+                for name, wait in list(waiting.items()):
+                    verdict = wait.verdict(self.stack.resources[name].signals)
+                    if verdict is None:
+                        continue
+                    del waiting[name]
+                    if verdict:
+                        self._fail(name, verdict)
+                        return
+                    self._maker.note(self.stack.resources[name], "CREATE_COMPLETE")
+                    done.add(name)
+                    return
+                if waiting:
+                    self.account.condition.wait(min(wait.left_s() for wait in waiting.values()))
+
+    def _set_outputs(self, target: Target) -> None:
+        try:
+            outputs = self._outputs(target)
+        except ServiceException as error:
+            self._failed.append(f"Outputs ({error.message})")
+            return
+        with self.account.condition:
+            self.stack.outputs = outputs
+
+    def _outputs(self, target: Target) -> list[dict[str, str]]:
+        scope = self.account.scope(self.stack, target)
+        found = []
+        for key, declared in target.template.get("Outputs", {}).items():
+            if "Condition" in declared and not scope.condition(declared["Condition"]):
+                continue
+            output = {"OutputKey": key, "OutputValue": str(scope.resolve(declared["Value"]))}
+            if "Description" in declared:
+                output["Description"] = declared["Description"]
+            if "Export" in declared:
+                output["ExportName"] = str(scope.resolve(declared["Export"]["Name"]))
+            found.append(output)
+        return found
+
+    def _delete_all(self, *, on_create: bool = False, retained: list[str] | None = None) -> list[str]:
+        """Delete the stack's resources; return the names of those that could not be."""
+        left = []
+        kept: set[str] = set()
+        needs = dependencies({name: resource.declaration for name, resource in self.stack.resources.items()})
+        for name in reversed(order(needs)):
+            resource = self.stack.resources[name]
+            if name in kept:
+                # Something that stands on it is still there.
+                kept |= needs[name]
+                continue
+            if name in (retained or ()):
+                self._maker.note(resource, "DELETE_SKIPPED")
+                continue
+            try:
+                self._maker.drop(resource, on_create=on_create)
+            except ResourceError:
+                left.append(name)
+                kept |= needs[name]
+        return left
+
+    def _remove(self, removed: list[Resource], replaced: list[Resource]) -> None:
+        """Delete what an update left behind; on AWS too this never fails the update."""
+        by_name = {resource.logical_id: resource for resource in removed}
+        needs = dependencies({name: resource.declaration for name, resource in by_name.items()})
+        ordered = [by_name[name] for name in reversed(order(needs))]
+        for resource in [*reversed(replaced), *ordered]:
+            policy = resource.declaration.get("UpdateReplacePolicy" if resource in replaced else "DeletionPolicy")
+            try:
+                if policy == "Retain" and resource in replaced:
+                    self._maker.note(resource, "DELETE_SKIPPED")
+                else:
+                    self._maker.drop(resource, ignore_policy=resource in replaced)
+            except ResourceError as error:
+                log.warning("stack %s: %s was left behind: %s", self.stack.name, resource.logical_id, error)
+            if resource not in replaced:
+                with self.account.condition:
+                    self.stack.resources.pop(resource.logical_id, None)
+
+
+def _stuck(status: str) -> str:
+    """Return the status of a stack whose operation broke off."""
+    first = status.split("_", 1)[0]
+    return f"{first}_FAILED" if first in ("CREATE", "DELETE", "ROLLBACK") else "UPDATE_ROLLBACK_FAILED"
+
+
+def _noun(verb: str) -> str:
+    return {"CREATE": "creation", "UPDATE": "update"}[verb]

@@ -1,0 +1,125 @@
+"""Parameters of a template: defaults, previous values, types, the parameter store, rules."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from localcloud.api.cloudformation.errors import ValidationError
+from localcloud.api.cloudformation.intrinsics import Scope
+from localcloud.api.cloudformation.template import Template
+from localcloud.api.cloudformation.types.resource_type import Clients
+
+_STORED = "AWS::SSM::Parameter::Value<"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One parameter of a stack."""
+
+    key: str
+    given: str
+    """As given or by default; for a parameter of the store its name."""
+    value: Any
+    """What Ref returns."""
+    secret: bool
+    stored: bool
+
+
+def choose(
+    declared: Mapping[str, Any], given: Iterable[Mapping[str, Any]], previous: Mapping[str, Parameter]
+) -> dict[str, str]:
+    """Return the values that a request gives, those of the stack where it says UsePreviousValue, and no defaults.
+
+    A previous value of a parameter that the stack does not have yet is its default, as on AWS.
+    """
+    chosen: dict[str, str] = {}
+    for each in given:
+        key = str(each["ParameterKey"])
+        if key not in declared:
+            raise ValidationError(f"Parameters: [{key}] do not exist in the template")
+        if each.get("UsePreviousValue"):
+            if key in previous:
+                chosen[key] = previous[key].given
+        elif "ParameterValue" in each:
+            chosen[key] = str(each["ParameterValue"])
+    return chosen
+
+
+def resolve(template: Template, chosen: Mapping[str, str], aws: Clients) -> dict[str, Parameter]:
+    """Return all parameters of a template.
+
+    Raises ValidationError for one without a value, with a value that its declaration forbids, or one that the parameter
+    store does not hold.
+    """
+    found = {}
+    missing = []
+    for key, declaration in template.get("Parameters", {}).items():
+        if key in chosen:
+            given = chosen[key]
+        elif "Default" in declaration:
+            given = str(declaration["Default"])
+        else:
+            missing.append(key)
+            continue
+        _check(key, given, declaration)
+        found[key] = _parameter(key, given, declaration, aws)
+    if missing:
+        raise ValidationError(f"Parameters: [{', '.join(missing)}] must have values")
+    return found
+
+
+def _parameter(key: str, given: str, declaration: Mapping[str, Any], aws: Clients) -> Parameter:
+    kind = str(declaration.get("Type", "String"))
+    value: Any = given
+    stored = kind.startswith(_STORED)
+    if stored:
+        try:
+            value = aws.client("ssm").get_parameter(Name=given)["Parameter"]["Value"]
+        except ClientError:
+            raise ValidationError(
+                f"Unable to fetch parameters [{given}] from parameter store for this account."
+            ) from None
+        kind = kind[len(_STORED) : -1]
+    if kind == "CommaDelimitedList" or kind.startswith("List<"):
+        value = [each.strip() for each in str(value).split(",")] if value else []
+    secret = str(declaration.get("NoEcho", False)).lower() == "true"
+    return Parameter(key=key, given=given, value=value, secret=secret, stored=stored)
+
+
+def _check(key: str, given: str, declaration: Mapping[str, Any]) -> None:
+    allowed = declaration.get("AllowedValues")
+    if allowed is not None and given not in [str(each) for each in allowed]:
+        raise ValidationError(f"Parameter '{key}' must be one of AllowedValues")
+    pattern = declaration.get("AllowedPattern")
+    if pattern is not None and re.fullmatch(pattern, given) is None:
+        hint = declaration.get("ConstraintDescription")
+        raise ValidationError(
+            f"Parameter '{key}' must match pattern {pattern}"
+            if not hint
+            else f"Parameter {key} failed to satisfy constraint: {hint}"
+        )
+    if declaration.get("Type") == "Number":
+        try:
+            number = float(given)
+        except ValueError:
+            raise ValidationError(f"Parameter '{key}' must be a number.") from None
+        if number < float(declaration.get("MinValue", "-inf")) or number > float(declaration.get("MaxValue", "inf")):
+            raise ValidationError(f"Parameter '{key}' must be a number within its MinValue and MaxValue")
+    elif len(given) < int(declaration.get("MinLength", 0)) or len(given) > int(declaration.get("MaxLength", 4096)):
+        raise ValidationError(f"Parameter '{key}' must contain as many characters as its MinLength and MaxLength say")
+
+
+def check_rules(template: Template, scope: Scope) -> None:
+    """Refuse parameters that break a rule of the template (the CDK's rule asks for a recent bootstrap stack)."""
+    for name, rule in template.get("Rules", {}).items():
+        if "RuleCondition" in rule and not scope.truth(rule["RuleCondition"]):
+            continue
+        for assertion in rule.get("Assertions", ()):
+            if not scope.truth(assertion["Assert"]):
+                hint = assertion.get("AssertDescription", "its assertion does not hold")
+                raise ValidationError(f"Template error: Rule {name} failed: {hint}")

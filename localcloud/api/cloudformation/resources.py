@@ -1,0 +1,190 @@
+"""One resource at a time: made, changed, replaced or deleted through its kind, with a record of how to undo it."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError, ParamValidationError
+from moto.core.exceptions import ServiceException
+
+from localcloud.api.cloudformation.account import Account
+from localcloud.api.cloudformation.errors import ResourceError
+from localcloud.api.cloudformation.intrinsics import NO_VALUE
+from localcloud.api.cloudformation.rolling import replaces_instances, roll
+from localcloud.api.cloudformation.signals import Wait, creation_wait
+from localcloud.api.cloudformation.stacks import Resource, Stack, Target
+from localcloud.api.cloudformation.types.allowlist import KINDS
+from localcloud.api.cloudformation.types.resource_type import Kind, Made
+
+log = logging.getLogger("localcloud.api")
+
+_SIZES = ("MinSize", "MaxSize", "DesiredCapacity")
+
+
+class ResourceMaker:
+    """Bring the resources of one stack to what a target says."""
+
+    def __init__(self, account: Account, stack: Stack) -> None:
+        self.account = account
+        self.stack = stack
+        self.undo: list[Callable[[], None]] = []
+        """How to take back what was done, oldest first; each may raise ResourceError."""
+        self.replaced: list[Resource] = []
+        """Resources that others took the place of, to be deleted once all is well."""
+
+    def note(self, resource: Resource, status: str, reason: str = "") -> None:
+        with self.account.condition:
+            self.stack.note(resource, status, reason)
+            self.account.condition.notify_all()
+
+    def bring(self, name: str, declaration: Mapping[str, Any], target: Target) -> Wait | None:
+        """Create, update or replace one resource, or leave it; return what to wait for."""
+        kind = KINDS[declaration["Type"]]
+        properties = self._resolve(declaration, target)
+        existing = self.stack.resources.get(name)
+        if existing is None or existing.made is None:
+            return self._make(name, kind, declaration, properties, target)
+        old = existing.properties
+        changed = {key for key in {*old, *properties} if old.get(key) != properties.get(key)}
+        if not changed and existing.type == kind.type:
+            existing.declaration = declaration
+            return None
+        if existing.type != kind.type or kind.update is None or changed & kind.replaced_by:
+            self.note(
+                existing,
+                "UPDATE_IN_PROGRESS",
+                "Requested update requires the creation of a new physical resource; hence creating one.",
+            )
+            return self._make(name, kind, declaration, properties, target, replaces=existing)
+        self._change(existing, kind, declaration, properties, target)
+        return None
+
+    def _resolve(self, declaration: Mapping[str, Any], target: Target) -> dict[str, Any]:
+        try:
+            resolved = self.account.scope(self.stack, target).resolve(dict(declaration.get("Properties") or {}))
+        except ServiceException as error:
+            raise ResourceError(error.message) from None
+        return {} if resolved is NO_VALUE else dict(resolved)
+
+    def _make(
+        self,
+        name: str,
+        kind: Kind,
+        declaration: Mapping[str, Any],
+        properties: Mapping[str, Any],
+        target: Target,
+        replaces: Resource | None = None,
+    ) -> Wait | None:
+        resource = Resource(logical_id=name, type=kind.type, declaration=declaration, properties=properties)
+        with self.account.condition:
+            self.stack.resources[name] = resource
+        self.undo.append(lambda: self._unmake(resource, replaces))
+        verb = "UPDATE" if replaces else "CREATE"
+        self.note(resource, f"{verb}_IN_PROGRESS")
+        place = self.account.place(self.stack, name, target.tags)
+        resource.made = self._call(resource, lambda: kind.create(place, properties))
+        if replaces is not None:
+            self.replaced.append(replaces)
+        wait = creation_wait(declaration)
+        self.note(resource, f"{verb}_IN_PROGRESS", "Resource creation Initiated")
+        if wait is None:
+            self.note(resource, f"{verb}_COMPLETE")
+        return wait
+
+    def _unmake(self, resource: Resource, replaces: Resource | None) -> None:
+        with self.account.condition:
+            if replaces is not None:
+                self.stack.resources[resource.logical_id] = replaces
+            else:
+                self.stack.resources.pop(resource.logical_id, None)
+        self.drop(resource, on_create=True)
+
+    def _change(
+        self,
+        resource: Resource,
+        kind: Kind,
+        declaration: Mapping[str, Any],
+        properties: Mapping[str, Any],
+        target: Target,
+        *,
+        undoing: bool = False,
+    ) -> None:
+        """Update a resource in place."""
+        old, old_declaration, old_made = resource.properties, resource.declaration, resource.made
+        if not undoing:
+            self.undo.append(lambda: self._change(resource, kind, old_declaration, old, target, undoing=True))
+        with self.account.condition:
+            resource.signals.clear()
+        self.note(resource, "UPDATE_IN_PROGRESS")
+        place = self.account.place(self.stack, resource.logical_id, target.tags)
+        given = _without_unmodified_sizes(declaration, old, properties)
+        update = kind.update
+
+        def change() -> Made:
+            if update is None or old_made is None:
+                raise ResourceError(f"{kind.type} cannot be updated")
+            return update(place, old_made, old, given)
+
+        resource.made = self._call(resource, change)
+        resource.properties, resource.declaration = properties, declaration
+        if replaces_instances(declaration, old, properties):
+            roll(self.account, self.stack, resource, wait=not undoing)
+        self.note(resource, "UPDATE_COMPLETE")
+
+    def _call(self, resource: Resource, handler: Callable[[], Any]) -> Any:
+        """Call a handler; its failure becomes a reason that a person can read."""
+        try:
+            return handler()
+        except ClientError as error:
+            found = error.response["Error"]
+            raise ResourceError(
+                f'Resource handler returned message: "{found.get("Message", found["Code"])}" '
+                f"(HandlerErrorCode: {found['Code']})"
+            ) from None
+        except ParamValidationError as error:
+            raise ResourceError(f"Properties validation failed for resource {resource.logical_id}: {error}") from None
+        except KeyError as error:
+            raise ResourceError(
+                f"Properties validation failed for resource {resource.logical_id} with message: "
+                f"required key [{error.args[0]}] not found"
+            ) from None
+        except ResourceError:
+            raise
+        except Exception as error:
+            # Anything else is a fault of a handler; the stack is rolled back as for any other failure.
+            log.error("handler of %s failed\n%s", resource.type, traceback.format_exc())
+            raise ResourceError(f"InternalFailure: {type(error).__name__}: {error}") from None
+
+    def drop(self, resource: Resource, *, on_create: bool = False, ignore_policy: bool = False) -> None:
+        """Delete one resource as its DeletionPolicy says.
+
+        Raises ResourceError.
+        """
+        if resource.made is None or resource.status in ("DELETE_COMPLETE", "DELETE_SKIPPED"):
+            return
+        policy = resource.declaration.get("DeletionPolicy", "Delete")
+        if not ignore_policy and (policy == "Retain" or (policy == "RetainExceptOnCreate" and not on_create)):
+            self.note(resource, "DELETE_SKIPPED")
+            return
+        self.note(resource, "DELETE_IN_PROGRESS")
+        made = resource.made
+        place = self.account.place(self.stack, resource.logical_id, {})
+        try:
+            self._call(resource, lambda: KINDS[resource.type].delete(place, made, resource.properties))
+        except ResourceError as error:
+            self.note(resource, "DELETE_FAILED", str(error))
+            raise
+        self.note(resource, "DELETE_COMPLETE")
+
+
+def _without_unmodified_sizes(
+    declaration: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Leave a group's sizes alone where its UpdatePolicy says so and the template did not change them."""
+    policy = (declaration.get("UpdatePolicy") or {}).get("AutoScalingScheduledAction") or {}
+    if str(policy.get("IgnoreUnmodifiedGroupSizeProperties", "")).lower() != "true":
+        return new
+    return {key: value for key, value in new.items() if key not in _SIZES or old.get(key) != value}

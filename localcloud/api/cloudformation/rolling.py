@@ -1,0 +1,112 @@
+"""Rolling updates: an Auto Scaling group's instances replaced in batches, as its UpdatePolicy says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from localcloud.api.cloudformation.account import Account
+from localcloud.api.cloudformation.durations import parse_duration
+from localcloud.api.cloudformation.errors import ResourceError
+from localcloud.api.cloudformation.signals import wait_for
+from localcloud.api.cloudformation.stacks import Resource, Stack
+
+log = logging.getLogger("localcloud.api")
+
+_GROUP = "AWS::AutoScaling::AutoScalingGroup"
+_REPLACING = ("LaunchTemplate", "MixedInstancesPolicy", "VPCZoneIdentifier")
+
+
+def replaces_instances(declaration: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Tell whether an update makes the group's instances obsolete and its policy replaces them."""
+    if declaration["Type"] != _GROUP or "AutoScalingRollingUpdate" not in (declaration.get("UpdatePolicy") or {}):
+        return False
+    return any(old.get(key) != new.get(key) for key in _REPLACING)
+
+
+def roll(account: Account, stack: Stack, resource: Resource, *, wait: bool) -> None:
+    """Replace the obsolete instances batch by batch, waiting for the signals of each where the policy says so.
+
+    Raises ResourceError for a batch whose signals do not come or say FAILURE.
+    """
+    policy = resource.declaration["UpdatePolicy"]["AutoScalingRollingUpdate"]
+    signalled = wait and str(policy.get("WaitOnResourceSignals", False)).lower() == "true"
+    pause = str(policy.get("PauseTime", "PT5M" if signalled else "PT0S"))
+    group = _describe(account, resource.physical_id)
+    obsolete = _obsolete(account, group)
+    batch_size = max(
+        1,
+        min(int(policy.get("MaxBatchSize", 1)), group["DesiredCapacity"] - int(policy.get("MinInstancesInService", 0))),
+    )
+    if not obsolete:
+        return
+    _note(
+        account,
+        stack,
+        resource,
+        f"Rolling update initiated. Terminating {len(obsolete)} obsolete instance(s) in batches of {batch_size}.",
+    )
+    for start in range(0, len(obsolete), batch_size):
+        batch = obsolete[start : start + batch_size]
+        with account.condition:
+            resource.signals.clear()
+        _note(
+            account,
+            stack,
+            resource,
+            f"Terminating instance(s) [{','.join(batch)}]; replacing with {len(batch)} new instance(s).",
+        )
+        for instance_id in batch:
+            account.aws.client("autoscaling").terminate_instance_in_auto_scaling_group(
+                InstanceId=instance_id, ShouldDecrementDesiredCapacity=False
+            )
+        if signalled:
+            _await(account, resource, len(batch), pause, int(policy.get("MinSuccessfulInstancesPercent", 100)))
+        elif wait:
+            with account.condition:
+                seconds = parse_duration(pause) or 0.0
+                if seconds:
+                    account.condition.wait_for(lambda: False, timeout=seconds)
+
+
+def _await(account: Account, resource: Resource, count: int, pause: str, percent: int) -> None:
+    demand = wait_for(count, pause, percent)
+    with account.condition:
+        while (verdict := demand.verdict(resource.signals)) is None:
+            account.condition.wait(demand.left_s())
+    if verdict:
+        raise ResourceError(verdict)
+
+
+def _note(account: Account, stack: Stack, resource: Resource, reason: str) -> None:
+    with account.condition:
+        stack.note(resource, "UPDATE_IN_PROGRESS", reason)
+        account.condition.notify_all()
+
+
+def _describe(account: Account, name: str) -> dict[str, Any]:
+    groups = account.aws.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[name])
+    found: dict[str, Any] = groups["AutoScalingGroups"][0]
+    return found
+
+
+def _obsolete(account: Account, group: Mapping[str, Any]) -> list[str]:
+    """Return the instances that were not launched from the group's template version or not into its subnets."""
+    if not group["Instances"]:
+        return []
+    ec2 = account.aws.client("ec2")
+    mixed = group.get("MixedInstancesPolicy")
+    template = mixed["LaunchTemplate"]["LaunchTemplateSpecification"] if mixed else group["LaunchTemplate"]
+    versions = ec2.describe_launch_template_versions(
+        LaunchTemplateId=template["LaunchTemplateId"], Versions=[template.get("Version", "$Default")]
+    )
+    current = str(versions["LaunchTemplateVersions"][0]["VersionNumber"])
+    subnets = group["VPCZoneIdentifier"].split(",")
+    described = ec2.describe_instances(InstanceIds=[each["InstanceId"] for each in group["Instances"]])
+    where = {i["InstanceId"]: i["SubnetId"] for r in described["Reservations"] for i in r["Instances"]}
+    return [
+        each["InstanceId"]
+        for each in group["Instances"]
+        if str(each["LaunchTemplate"]["Version"]) != current or where.get(each["InstanceId"]) not in subnets
+    ]

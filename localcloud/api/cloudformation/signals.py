@@ -1,0 +1,68 @@
+"""Creation signals: how many a resource waits for, and when it has enough or cannot get them any more."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from localcloud.api.cloudformation.durations import parse_duration
+
+_DEFAULT_TIMEOUT = "PT5M"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wait:
+    """What a resource waits for."""
+
+    count: int
+    needed: int
+    """Successes that are enough; `count` unless MinSuccessfulInstancesPercent is lower than 100."""
+    percent: int
+    deadline: float
+    """Monotonic time, seconds."""
+
+    def left_s(self) -> float:
+        """Return the seconds until the deadline, at least 0."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    def verdict(self, signals: Mapping[str, str]) -> str | None:
+        """Return an empty text for success, a reason for failure, None while it is open."""
+        successes = sum(status == "SUCCESS" for status in signals.values())
+        failures = sum(status == "FAILURE" for status in signals.values())
+        if successes >= self.needed:
+            return ""
+        rule = f"Unable to satisfy {self.percent}% MinSuccessfulInstancesPercent requirement"
+        if failures > self.count - self.needed:
+            return f"Received {failures} FAILURE signal(s) out of {self.count}.  {rule}"
+        if self.left_s() == 0:
+            if not signals:
+                return f"Failed to receive {self.count} resource signal(s) within the specified duration"
+            return f"Received {successes} SUCCESS signal(s) out of {self.count}.  {rule}"
+        return None
+
+
+def creation_wait(declaration: Mapping[str, Any]) -> Wait | None:
+    """Return what a new resource's CreationPolicy demands; None without one, or when it asks for no signal."""
+    policy = declaration.get("CreationPolicy") or {}
+    signal = policy.get("ResourceSignal")
+    if signal is None:
+        return None
+    count = int(signal.get("Count", 1))
+    if count == 0:
+        return None
+    percent = int((policy.get("AutoScalingCreationPolicy") or {}).get("MinSuccessfulInstancesPercent", 100))
+    return wait_for(count, str(signal.get("Timeout", _DEFAULT_TIMEOUT)), percent)
+
+
+def wait_for(count: int, timeout: str, percent: int = 100) -> Wait:
+    """Return a wait that begins now; `timeout` is an ISO 8601 duration."""
+    seconds = parse_duration(timeout)
+    return Wait(
+        count=count,
+        needed=math.ceil(count * percent / 100),
+        percent=percent,
+        deadline=time.monotonic() + (seconds if seconds is not None else 300.0),
+    )

@@ -1,0 +1,78 @@
+"""Read a template, JSON or YAML, into plain values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from localcloud.api.cloudformation.errors import ValidationError
+
+Template = Mapping[str, Any]
+
+# Sections that are carried out, and those that mean nothing to the resources.
+_SECTIONS = frozenset({"Resources", "Parameters", "Mappings", "Conditions", "Outputs", "Rules"})
+_INERT_SECTIONS = frozenset({"AWSTemplateFormatVersion", "Description", "Metadata"})
+
+
+class _Loader(yaml.SafeLoader):
+    """Know the short forms of the intrinsic functions."""
+
+
+def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]:
+    value: Any
+    if isinstance(node, yaml.ScalarNode):
+        value = loader.construct_scalar(node)
+        if suffix == "GetAtt":
+            value = str(value).split(".", 1)
+    elif isinstance(node, yaml.SequenceNode):
+        value = loader.construct_sequence(node, deep=True)
+    else:
+        raise ValidationError(f"Template format error: !{suffix} takes a text or a list")
+    return {suffix if suffix in ("Ref", "Condition") else f"Fn::{suffix}": value}
+
+
+_Loader.add_multi_constructor("!", _short_form)
+# `2010-09-09` stays text.
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def parse(body: str) -> dict[str, Any]:
+    """Return the template's sections.
+
+    Raises ValidationError where it is neither JSON nor YAML, has no resources, or a section that is not carried out.
+    """
+    try:
+        template = json.loads(body) if body.lstrip().startswith("{") else yaml.load(body, Loader=_Loader)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValidationError(f"Template format error: neither JSON nor YAML. ({error})") from None
+    if not isinstance(template, dict):
+        raise ValidationError("Template format error: unsupported structure.")
+    for section in template:
+        if section not in _SECTIONS | _INERT_SECTIONS:
+            raise ValidationError(f"the embedded cloud does not support the section {section} of a template")
+    resources = template.get("Resources")
+    if not isinstance(resources, dict) or not resources:
+        raise ValidationError("Template format error: At least one Resources member must be defined.")
+    for name, resource in resources.items():
+        if not isinstance(resource, dict) or not isinstance(resource.get("Type"), str):
+            raise ValidationError(
+                f"Template format error: [/Resources/{name}] Every Resources object must contain a Type member."
+            )
+    return template
+
+
+def walk(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object within a value, outermost first."""
+    if isinstance(value, dict):
+        yield value
+        for each in value.values():
+            yield from walk(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from walk(each)

@@ -1,0 +1,242 @@
+"""The allowlist: which types, properties, attributes and functions of a template are honoured; all else is refused.
+
+A template is checked whole before anything is made of it, so that nothing is ever silently left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Final
+
+from localcloud.api.cloudformation.durations import parse_duration
+from localcloud.api.cloudformation.errors import ValidationError
+from localcloud.api.cloudformation.intrinsics import FUNCTIONS, PSEUDO, references
+from localcloud.api.cloudformation.template import Template, walk
+from localcloud.api.cloudformation.types import (
+    alarms,
+    budgets,
+    compute,
+    efs,
+    fsx,
+    iam,
+    kms,
+    lifecycle_hooks,
+    registries,
+    routing,
+    s3,
+    security_groups,
+    sns,
+    sqs,
+    telemetry,
+    vpc,
+)
+from localcloud.api.cloudformation.types.resource_type import Kind, Made, Place, Properties
+
+
+def _nothing_made(place: Place, properties: Properties) -> Made:
+    del properties
+    return Made(physical_id=place.name())
+
+
+def _nothing_deleted(place: Place, made: Made, properties: Properties) -> None:
+    del place, made, properties
+
+
+_ANALYTICS = Kind(
+    type="AWS::CDK::Metadata",
+    carried_out=frozenset(),
+    inert={"Analytics": "it tells AWS which constructs were used, and nobody listens here"},
+    create=_nothing_made,
+    delete=_nothing_deleted,
+)
+
+_MODULES = (
+    vpc,
+    routing,
+    security_groups,
+    compute,
+    lifecycle_hooks,
+    efs,
+    s3,
+    fsx,
+    kms,
+    registries,
+    iam,
+    telemetry,
+    alarms,
+    sns,
+    sqs,
+    budgets,
+)
+
+KINDS: Final[Mapping[str, Kind]] = {
+    kind.type: kind for kind in (*chain(*(module.KINDS for module in _MODULES)), _ANALYTICS)
+}
+"""All resource types, by name."""
+
+# Beside Type and Properties. Metadata is for tools and people.
+_ATTRIBUTES = frozenset(
+    {"CreationPolicy", "UpdatePolicy", "DeletionPolicy", "UpdateReplacePolicy", "DependsOn", "Condition", "Metadata"}
+)
+_DELETION_POLICIES = ("Delete", "Retain", "RetainExceptOnCreate")
+_REPLACE_POLICIES = ("Delete", "Retain")
+_CREATION = {"ResourceSignal": ("Count", "Timeout"), "AutoScalingCreationPolicy": ("MinSuccessfulInstancesPercent",)}
+_UPDATE = {
+    "AutoScalingRollingUpdate": (
+        "MaxBatchSize",
+        "MinInstancesInService",
+        "MinSuccessfulInstancesPercent",
+        "PauseTime",
+        "SuspendProcesses",
+        "WaitOnResourceSignals",
+    ),
+    "AutoScalingScheduledAction": ("IgnoreUnmodifiedGroupSizeProperties",),
+}
+
+
+def check(template: Template, *, holds: Callable[[str], bool]) -> None:
+    """Refuse a template that holds anything that would not be honoured.
+
+    `holds` tells whether a named condition is true: a resource whose condition is not is never made, so it may hold
+    anything. Raises ValidationError that names logical id, type and property of every finding.
+    """
+    made = {
+        name: resource
+        for name, resource in template["Resources"].items()
+        if "Condition" not in resource or holds(resource["Condition"])
+    }
+    problems = [problem for name, resource in made.items() for problem in _problems(name, resource)]
+    for name, output in template.get("Outputs", {}).items():
+        problems += _unknown_functions(f"output {name}", output)
+    if problems:
+        raise ValidationError("Template validation error: " + "; ".join(problems))
+    _check_references(template, made)
+
+
+def _problems(name: str, resource: Mapping[str, Any]) -> Iterator[str]:
+    type_name = resource["Type"]
+    kind = KINDS.get(type_name)
+    if kind is None:
+        yield f"the embedded cloud does not support {type_name} (resource {name})"
+        return
+    for attribute in resource:
+        if attribute not in _ATTRIBUTES | {"Type", "Properties"}:
+            yield f"the embedded cloud does not support the attribute {attribute} of a resource ({name}, {type_name})"
+    for path in unknown_paths(resource.get("Properties") or {}, kind.paths()):
+        reason = f": {kind.refused[path]}" if path in kind.refused else ""
+        yield f"the embedded cloud does not support the property {path} of {type_name} (resource {name}){reason}"
+    yield from _policy_problems(name, resource, kind)
+    yield from _unknown_functions(f"resource {name}", resource)
+
+
+def unknown_paths(properties: Mapping[str, Any], known: frozenset[str], prefix: str = "") -> list[str]:
+    """Return the paths of properties that are not within `known`; a list counts as each of its items."""
+    found: list[str] = []
+    for key, value in properties.items():
+        path = f"{prefix}{key}"
+        if path in known:
+            continue
+        if any(each.startswith(f"{path}.") for each in known):
+            for item in _objects(value):
+                found += [each for each in unknown_paths(item, known, f"{path}.") if each not in found]
+        else:
+            found.append(path)
+    return found
+
+
+def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects that a property may come out as: list items, and both branches of Fn::If."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _objects(each)
+    elif isinstance(value, dict):
+        if set(value) == {"Fn::If"}:
+            yield from _objects(value["Fn::If"][1:])
+        elif set(value) != {"Ref"}:
+            yield value
+
+
+def _policy_problems(name: str, resource: Mapping[str, Any], kind: Kind) -> Iterator[str]:
+    where = f"(resource {name}, {kind.type})"
+    for attribute, allowed in (("DeletionPolicy", _DELETION_POLICIES), ("UpdateReplacePolicy", _REPLACE_POLICIES)):
+        if attribute in resource and resource[attribute] not in allowed:
+            yield f"the embedded cloud does not support {attribute} {resource[attribute]} {where}"
+    for attribute, table in (("CreationPolicy", _CREATION), ("UpdatePolicy", _UPDATE)):
+        if attribute not in resource:
+            continue
+        if attribute not in kind.policies:
+            yield f"the embedded cloud does not support {attribute} {where}"
+            continue
+        for policy, values in resource[attribute].items():
+            if policy not in table:
+                yield f"the embedded cloud does not support {attribute} {policy} {where}"
+                continue
+            for key, value in values.items():
+                if key not in table[policy]:
+                    yield f"the embedded cloud does not support {attribute} {policy}.{key} {where}"
+                elif key in ("Timeout", "PauseTime") and isinstance(value, str) and parse_duration(value) is None:
+                    yield f"{attribute} {policy}.{key} {value} is not an ISO 8601 duration such as PT15M {where}"
+
+
+def _unknown_functions(where: str, value: Any) -> Iterator[str]:
+    for each in walk(value):
+        for key in each:
+            if isinstance(key, str) and key.startswith("Fn::") and key not in FUNCTIONS:
+                yield f"the embedded cloud does not support the function {key} ({where})"
+        for text in each.values():
+            if isinstance(text, str) and "{{resolve:" in text:
+                yield f"the embedded cloud does not support dynamic references such as {text} ({where})"
+
+
+def _check_references(template: Template, made: Mapping[str, Any]) -> None:
+    known = set(made) | set(template.get("Parameters", {})) | PSEUDO
+    declared = known | set(template["Resources"])
+    for section, holders in (("Resources", made), ("Outputs", template.get("Outputs", {}))):
+        for holder in holders.values():
+            unresolved = sorted(references(holder) - declared)
+            if unresolved:
+                raise ValidationError(
+                    f"Template format error: Unresolved resource dependencies [{', '.join(unresolved)}] "
+                    f"in the {section} block of the template"
+                )
+            for each in walk(holder):
+                _check_attribute(each.get("Fn::GetAtt"), template)
+    for name, resource in made.items():
+        for dependency in depends_on(resource):
+            if dependency not in template["Resources"]:
+                raise ValidationError(
+                    f"Template format error: Unresolved resource dependencies [{dependency}] in the Resources block "
+                    f"of the template (DependsOn of {name})"
+                )
+
+
+def _check_attribute(getatt: Any, template: Template) -> None:
+    if not getatt:
+        return
+    name, attribute = getatt.split(".", 1) if isinstance(getatt, str) else getatt
+    resource = template["Resources"].get(name)
+    kind = KINDS.get(resource["Type"]) if resource else None
+    if kind is not None and isinstance(attribute, str) and attribute not in kind.attributes:
+        raise ValidationError(
+            f"Template error: resource {name} does not support attribute type {attribute} in Fn::GetAtt"
+        )
+
+
+def depends_on(resource: Mapping[str, Any]) -> list[str]:
+    """Return the names under DependsOn, which may be one or a list."""
+    given = resource.get("DependsOn", [])
+    return [given] if isinstance(given, str) else list(given)
+
+
+def needed_capabilities(template: Template) -> list[str]:
+    """Return the capabilities that a template's IAM resources demand of its sender."""
+    named = {
+        "AWS::IAM::Role": "RoleName",
+        "AWS::IAM::ManagedPolicy": "ManagedPolicyName",
+        "AWS::IAM::InstanceProfile": "InstanceProfileName",
+    }
+    resources = [each for each in template["Resources"].values() if each["Type"].startswith("AWS::IAM::")]
+    if any(named.get(each["Type"], "-") in (each.get("Properties") or {}) for each in resources):
+        return ["CAPABILITY_NAMED_IAM"]
+    return ["CAPABILITY_IAM"] if resources else []

@@ -1,0 +1,187 @@
+"""Resource types of the firewall: security groups and their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from localcloud.api.cloudformation.errors import ResourceError
+from localcloud.api.cloudformation.types.resource_type import (
+    DESCRIPTION,
+    Kind,
+    Made,
+    Place,
+    Properties,
+    retag,
+    unless_gone,
+)
+
+_GONE = ("InvalidGroup.NotFound", "InvalidGroupId.NotFound", "InvalidSecurityGroupRuleId.NotFound")
+_RULE = frozenset({"IpProtocol", "FromPort", "ToPort", "CidrIp"})
+
+
+def permission(rule: Properties) -> dict[str, Any]:
+    """Return a rule of a template as EC2's API takes it."""
+    found: dict[str, Any] = {"IpProtocol": str(rule["IpProtocol"])}
+    for key in ("FromPort", "ToPort"):
+        if key in rule:
+            found[key] = int(rule[key])
+    described = {"Description": rule["Description"]} if "Description" in rule else {}
+    if "CidrIp" in rule:
+        found["IpRanges"] = [{"CidrIp": rule["CidrIp"], **described}]
+    for key in ("SourcePrefixListId", "DestinationPrefixListId"):
+        if key in rule:
+            found["PrefixListIds"] = [{"PrefixListId": rule[key], **described}]
+    for key in ("SourceSecurityGroupId", "DestinationSecurityGroupId"):
+        if key in rule:
+            found["UserIdGroupPairs"] = [{"GroupId": rule[key], **described}]
+    return found
+
+
+def _create_group(place: Place, properties: Properties) -> Made:
+    ec2 = place.aws.client("ec2")
+    group_id = ec2.create_security_group(
+        GroupName=properties.get("GroupName") or place.name(),
+        Description=properties["GroupDescription"],
+        VpcId=properties["VpcId"],
+        TagSpecifications=[{"ResourceType": "security-group", "Tags": place.tags(properties.get("Tags"))}],
+    )["GroupId"]
+    egress = properties.get("SecurityGroupEgress") or []
+    if egress:
+        # A group is born open to the outside; rules of its own take the place of that one.
+        everything = permission({"IpProtocol": "-1", "CidrIp": "0.0.0.0/0"})
+        ec2.revoke_security_group_egress(GroupId=group_id, IpPermissions=[everything])
+    try:
+        _authorize(ec2, group_id, properties.get("SecurityGroupIngress") or [], egress)
+    except (ClientError, ResourceError):
+        ec2.delete_security_group(GroupId=group_id)  # no resource owns it yet, so no roll-back would find it
+        raise
+    return Made(physical_id=group_id, attributes={"GroupId": group_id, "VpcId": properties["VpcId"]})
+
+
+def _authorize(ec2: Any, group_id: str, ingress: Iterable[Properties], egress: Iterable[Properties]) -> None:
+    ingress, egress = list(ingress), list(egress)
+    _check_prefix_lists(ec2, (*ingress, *egress))
+    for rule in ingress:
+        ec2.authorize_security_group_ingress(GroupId=group_id, IpPermissions=[permission(rule)])
+    for rule in egress:
+        ec2.authorize_security_group_egress(GroupId=group_id, IpPermissions=[permission(rule)])
+
+
+def _check_prefix_lists(ec2: Any, rules: Iterable[Properties]) -> None:
+    """Raise ResourceError, as AWS does, for a prefix list that does not exist; moto takes any."""
+    for rule in rules:
+        id = rule.get("SourcePrefixListId") or rule.get("DestinationPrefixListId")
+        if id and not ec2.describe_managed_prefix_lists(PrefixListIds=[id])["PrefixLists"]:
+            raise ResourceError(f"The prefix list ID '{id}' does not exist")
+
+
+def _update_group(place: Place, made: Made, old: Properties, new: Properties) -> Made:
+    ec2 = place.aws.client("ec2")
+    group_id = made.physical_id
+    everything = [{"IpProtocol": "-1", "CidrIp": "0.0.0.0/0"}]
+    before_in, after_in = old.get("SecurityGroupIngress") or [], new.get("SecurityGroupIngress") or []
+    before_out = old.get("SecurityGroupEgress") or everything
+    after_out = new.get("SecurityGroupEgress") or everything
+    for rule in before_in:
+        if rule not in after_in:
+            ec2.revoke_security_group_ingress(GroupId=group_id, IpPermissions=[permission(rule)])
+    for rule in before_out:
+        if rule not in after_out:
+            ec2.revoke_security_group_egress(GroupId=group_id, IpPermissions=[permission(rule)])
+    _authorize(
+        ec2,
+        group_id,
+        [rule for rule in after_in if rule not in before_in],
+        [rule for rule in after_out if rule not in before_out],
+    )
+    retag(ec2, group_id, place, old, new)
+    return made
+
+
+def _delete_group(place: Place, made: Made, properties: Properties) -> None:
+    del properties
+    unless_gone(_GONE, place.aws.client("ec2").delete_security_group, GroupId=made.physical_id)
+
+
+def _create_ingress(place: Place, properties: Properties) -> Made:
+    _check_prefix_lists(place.aws.client("ec2"), [properties])
+    return _made(
+        place.aws.client("ec2").authorize_security_group_ingress(
+            GroupId=properties["GroupId"], IpPermissions=[permission(properties)]
+        )
+    )
+
+
+def _create_egress(place: Place, properties: Properties) -> Made:
+    _check_prefix_lists(place.aws.client("ec2"), [properties])
+    return _made(
+        place.aws.client("ec2").authorize_security_group_egress(
+            GroupId=properties["GroupId"], IpPermissions=[permission(properties)]
+        )
+    )
+
+
+def _made(answer: dict[str, Any]) -> Made:
+    rule_id = answer["SecurityGroupRules"][0]["SecurityGroupRuleId"]
+    return Made(physical_id=rule_id, attributes={"Id": rule_id})
+
+
+def _delete_ingress(place: Place, made: Made, properties: Properties) -> None:
+    unless_gone(
+        _GONE,
+        place.aws.client("ec2").revoke_security_group_ingress,
+        GroupId=properties["GroupId"],
+        SecurityGroupRuleIds=[made.physical_id],
+    )
+
+
+def _delete_egress(place: Place, made: Made, properties: Properties) -> None:
+    unless_gone(
+        _GONE,
+        place.aws.client("ec2").revoke_security_group_egress,
+        GroupId=properties["GroupId"],
+        SecurityGroupRuleIds=[made.physical_id],
+    )
+
+
+def _beneath(parent: str, names: Iterable[str]) -> frozenset[str]:
+    return frozenset(f"{parent}.{name}" for name in names)
+
+
+KINDS = (
+    Kind(
+        type="AWS::EC2::SecurityGroup",
+        carried_out=frozenset({"GroupName", "VpcId", "Tags"})
+        | _beneath("SecurityGroupIngress", _RULE | {"SourceSecurityGroupId", "SourcePrefixListId"})
+        | _beneath("SecurityGroupEgress", _RULE | {"DestinationSecurityGroupId", "DestinationPrefixListId"}),
+        inert={
+            "GroupDescription": DESCRIPTION,
+            "SecurityGroupIngress.Description": DESCRIPTION,
+            "SecurityGroupEgress.Description": DESCRIPTION,
+        },
+        replaced_by=frozenset({"GroupName", "GroupDescription", "VpcId"}),
+        attributes=frozenset({"GroupId", "VpcId"}),
+        create=_create_group,
+        update=_update_group,
+        delete=_delete_group,
+    ),
+    Kind(
+        type="AWS::EC2::SecurityGroupIngress",
+        carried_out=_RULE | {"GroupId", "SourceSecurityGroupId", "SourcePrefixListId"},
+        inert={"Description": DESCRIPTION},
+        attributes=frozenset({"Id"}),
+        create=_create_ingress,
+        delete=_delete_ingress,
+    ),
+    Kind(
+        type="AWS::EC2::SecurityGroupEgress",
+        carried_out=_RULE | {"GroupId", "DestinationSecurityGroupId", "DestinationPrefixListId"},
+        inert={"Description": DESCRIPTION},
+        attributes=frozenset({"Id"}),
+        create=_create_egress,
+        delete=_delete_egress,
+    ),
+)

@@ -1,0 +1,253 @@
+"""Alarms that are evaluated, and their actions: moto keeps alarms and never looks at a metric.
+
+An alarm of moto is read into values when it is put, and refused by name where it asks for what is not carried out here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from moto.cloudwatch.exceptions import InvalidParameterValue
+from moto.cloudwatch.models import CloudWatchBackend
+from moto.core.utils import utcnow
+
+from localcloud.api.cloudwatch import states
+from localcloud.api.cloudwatch.expressions import ExpressionError, Node, Series, evaluate, parse
+from localcloud.api.cloudwatch.metrics import STATISTICS, Key, Reader, epoch
+from localcloud.api.monkeypatch import replace
+
+log = logging.getLogger("localcloud.api")
+
+HOUR_S: Final = 3600
+DAY_S: Final = 86400
+LONGEST_S: Final = 7 * DAY_S
+_ACTION: Final = re.compile(r"arn:[\w-]+:(autoscaling:[\w-]+:\d+:scalingPolicy:.+|sns:[\w-]+:\d+:.+)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """A metric with a statistic, or an expression over others; by the id that expressions call it."""
+
+    id: str
+    key: Key | None = None
+    statistic: str = ""
+    expression: Node | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Watch:
+    """What an alarm looks at, and when it is in the state ALARM."""
+
+    rule: states.Rule
+    period_s: int
+    sources: tuple[Source, ...]
+    """In an order in which each needs only those before it."""
+    shown: str
+    """Id of the source whose value is compared."""
+
+    @property
+    def is_multi_day(self) -> bool:
+        """Tell whether it looks at more than a day: CloudWatch evaluates it hourly, with data up to the full hour."""
+        return self.period_s * self.rule.periods > DAY_S
+
+
+def read(alarm: Any) -> Watch:
+    """Return what one of moto's alarms watches. Raises InvalidParameterValue for what is not carried out here."""
+    if alarm.rule:
+        raise _refused("composite alarms")
+    if alarm.extended_statistic:
+        raise _refused(f"the statistic {alarm.extended_statistic}")
+    if alarm.threshold_metric_id or alarm.comparison_operator not in states.COMPARISONS:
+        raise _refused(f"the comparison {alarm.comparison_operator}")
+    for action in (*alarm.alarm_actions, *alarm.ok_actions, *alarm.insufficient_data_actions):
+        if not _ACTION.fullmatch(action):
+            raise _refused(f"the action {action}; only scaling policies and SNS topics")
+    missing = alarm.treat_missing_data or "missing"
+    if missing not in states.MISSING:
+        raise InvalidParameterValue(f"TreatMissingData {missing}: must be one of {', '.join(states.MISSING)}")
+    periods = int(alarm.evaluation_periods)
+    rule = states.Rule(
+        comparison=alarm.comparison_operator,
+        threshold=float(alarm.threshold),
+        periods=periods,
+        to_alarm=int(alarm.datapoints_to_alarm or periods),
+        missing=missing,
+    )
+    sources, period_s, shown = _sources(alarm)
+    longest = LONGEST_S if period_s >= HOUR_S else DAY_S
+    if period_s * periods > longest:
+        raise InvalidParameterValue(
+            f"EvaluationPeriods {periods} of {period_s} s: Metrics cannot be checked across more than "
+            f"{'a week' if longest == LONGEST_S else 'a day'} (EvaluationPeriods * Period must be <= {longest})."
+        )
+    return Watch(rule=rule, period_s=period_s, sources=sources, shown=shown)
+
+
+def _refused(what: str) -> InvalidParameterValue:
+    return InvalidParameterValue(f"The embedded cloud does not support {what} for alarms.")
+
+
+def _sources(alarm: Any) -> tuple[tuple[Source, ...], int, str]:
+    """Return the sources in order, their one period, and the id of the one that is compared."""
+    if not alarm.metric_data_queries:
+        source = _metric("m", alarm.namespace, alarm.metric_name, alarm.dimensions, alarm.statistic)
+        return (source,), int(alarm.period), "m"
+    found: dict[str, Source] = {}
+    periods, shown = set(), []
+    for query in alarm.metric_data_queries:
+        if query.return_data in (True, "true", None):
+            shown.append(query.id)
+        if query.metric_stat is not None:
+            stat = query.metric_stat
+            metric = stat.metric
+            found[query.id] = _metric(query.id, metric.namespace, metric.metric_name, metric.dimensions, stat.stat)
+            periods.add(int(stat.period))
+        else:
+            found[query.id] = Source(id=query.id, expression=_parsed(query.expression))
+    if len(shown) != 1:
+        raise InvalidParameterValue("Exactly one element of the metrics list should return data.")
+    if len(periods) != 1:
+        raise _refused("metrics of several periods")
+    return tuple(_ordered(found)), periods.pop(), shown[0]
+
+
+def _metric(id: str, namespace: str, name: str, dimensions: Any, statistic: str) -> Source:
+    if statistic not in STATISTICS:
+        raise _refused(f"the statistic {statistic}")
+    return Source(id=id, key=(namespace, name, frozenset((d.name, d.value) for d in dimensions)), statistic=statistic)
+
+
+def _parsed(expression: str | None) -> Node:
+    try:
+        return parse(expression or "")
+    except ExpressionError as error:
+        raise InvalidParameterValue(str(error)) from None
+
+
+def _ordered(sources: dict[str, Source]) -> Iterator[Source]:
+    """Yield each source after those that its expression names."""
+    done: set[str] = set()
+    while len(done) < len(sources):
+        ready = [
+            source
+            for id, source in sources.items()
+            if id not in done and (source.expression is None or source.expression.names() <= done)
+        ]
+        if not ready:
+            raise InvalidParameterValue("An expression names an id that is not among the metrics.")
+        for source in ready:
+            done.add(source.id)
+            yield source
+
+
+def points(watch: Watch, reader: Reader, now: float, speed: float) -> Series:
+    """Return what the alarm compares, for each period of its evaluation range, oldest first."""
+    period_s = watch.period_s / speed
+    end = now - now % (HOUR_S / speed) if watch.is_multi_day else now
+    found: dict[str, Series] = {}
+    for source in watch.sources:
+        if source.key is not None:
+            found[source.id] = reader.series(
+                source.key, source.statistic, period_s=period_s, periods=watch.rule.range, end=end
+            )
+        elif source.expression is not None:
+            found[source.id] = evaluate(source.expression, found, watch.rule.range)
+    return found[watch.shown]
+
+
+Act = Callable[[str, Any, float | None], None]
+"""Takes an action's ARN, the alarm, and the latest value; None without any."""
+
+
+class Evaluator:
+    """Evaluate all alarms of an account and region, as CloudWatch does once a minute."""
+
+    def __init__(self, backend: Any, act: Act, speed: float) -> None:
+        self._backend, self._act, self._speed = backend, act, speed
+
+    def evaluate(self) -> None:
+        """Evaluate once. An action towards Auto Scaling is repeated while the state lasts, any other is not."""
+        alarms = list(self._backend.alarms.values())
+        if not alarms:
+            return
+        reader = Reader(self._backend.metric_data)
+        now = epoch(utcnow())
+        for alarm in alarms:
+            try:
+                watch = read(alarm)
+            except InvalidParameterValue:
+                continue  # a composite alarm, which put_metric_alarm does not see
+            values = points(watch, reader, now, self._speed)
+            self._settle(alarm, watch, values)
+
+    def _settle(self, alarm: Any, watch: Watch, values: Series) -> None:
+        state = states.decide(watch.rule, values, alarm.state_value)
+        is_new = state != alarm.state_value
+        latest = next((value for value in reversed(values) if value is not None), None)
+        if is_new:
+            reason = _reason(watch, values, state)
+            log.info("alarm %s: %s -> %s: %s", alarm.name, alarm.state_value, state, reason)
+            alarm.update_state(reason, json.dumps({"version": "1.0", "recentDatapoints": values[-10:]}), state)
+        if not alarm.actions_enabled:
+            return
+        actions = {states.ALARM: alarm.alarm_actions, states.OK: alarm.ok_actions}.get(
+            state, alarm.insufficient_data_actions
+        )
+        for action in actions:
+            if is_new or ":scalingPolicy:" in action:
+                self._act(action, alarm, latest)
+
+
+def _reason(watch: Watch, values: Series, state: str) -> str:
+    recent = [f"{value:g}" if value is not None else "-" for value in values[-watch.rule.periods :]][-5:]
+    outcome = {states.ALARM: "beyond", states.OK: "not all beyond"}.get(state, "too few to compare with")
+    return (
+        f"Threshold Crossed: {watch.rule.to_alarm} of the last {watch.rule.periods} datapoints are needed; the latest, "
+        f"[{', '.join(recent)}], are {outcome} the threshold ({watch.rule.comparison} {watch.rule.threshold:g})."
+    )
+
+
+def apply() -> None:
+    """Correct moto: an alarm that cannot be carried out is refused; a new one knows nothing; a changed one goes on."""
+    original = CloudWatchBackend.put_metric_alarm
+
+    @functools.wraps(original)
+    def put_metric_alarm(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        before = self.alarms.get(name)
+        alarm = original(self, name, *args, **kwargs)
+        try:
+            read(alarm)
+        except InvalidParameterValue:
+            self.alarms.pop(name)
+            if before is not None:
+                self.alarms[name] = before
+            raise
+        alarm.state_value = states.INSUFFICIENT
+        if before is not None:
+            for field in ("state_value", "state_reason", "state_reason_data", "state_updated_timestamp", "history"):
+                setattr(alarm, field, getattr(before, field))
+        return alarm
+
+    replace(CloudWatchBackend, "put_metric_alarm", put_metric_alarm)
+
+
+def notification(alarm: Any, account: str, region: str) -> str:
+    """Return what CloudWatch sends to a topic."""
+    return json.dumps(
+        {
+            "AlarmName": alarm.name,
+            "AlarmDescription": alarm.description,
+            "AWSAccountId": account,
+            "Region": region,
+            "NewStateValue": alarm.state_value,
+            "NewStateReason": alarm.state_reason,
+            "StateChangeTime": f"{utcnow():%Y-%m-%dT%H:%M:%S.000+0000}",
+            "AlarmArn": alarm.alarm_arn,
+        }
+    )

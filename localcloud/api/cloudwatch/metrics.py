@@ -1,0 +1,123 @@
+"""What is measured: the metrics that EC2, Auto Scaling and SQS bring by themselves, in moto's store of metric data.
+
+Values that come through PutMetricData lie in the same store. moto keeps what it is given and measures nothing itself.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from moto.cloudwatch.models import MetricDatum
+from moto.core.utils import utcnow
+
+from localcloud.api.cloudwatch.expressions import Series
+from localcloud.snapshot import HostLoad
+
+STATISTICS: Final = ("SampleCount", "Average", "Sum", "Minimum", "Maximum")
+_KEPT: Final = 200_000
+"""Values in the store; the oldest go first. AWS keeps values of a minute for 15 days."""
+
+Dimensions = Mapping[str, str]
+
+
+class Recorder:
+    """Write what is measured at one moment into moto's store."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self._now = utcnow()
+
+    def hosts(self, loads: Iterable[HostLoad]) -> None:
+        """Record EC2's metrics: of each instance, and of the group that it belongs to."""
+        for load in loads:
+            owners = [{"InstanceId": load.instance_id}]
+            if load.group:
+                owners.append({"AutoScalingGroupName": load.group})
+            for owner in owners:
+                self._add("AWS/EC2", "CPUUtilization", owner, load.cpu_percent, "Percent")
+                self._add("AWS/EC2", "NetworkIn", owner, load.received_bytes, "Bytes")
+                self._add("AWS/EC2", "NetworkOut", owner, load.sent_bytes, "Bytes")
+                for check in ("StatusCheckFailed", "StatusCheckFailed_Instance", "StatusCheckFailed_System"):
+                    self._add("AWS/EC2", check, owner, 0.0, "Count")
+
+    def groups(self, autoscaling: Any) -> None:
+        """Record the metrics that Auto Scaling groups are told to collect."""
+        for group in autoscaling.autoscaling_groups.values():
+            values = _sizes(group)
+            for name in group.metrics:
+                self._add("AWS/AutoScaling", name, {"AutoScalingGroupName": group.name}, values[name], "None")
+
+    def queues(self, sqs: Any) -> None:
+        """Record how many messages wait in each queue."""
+        for queue in sqs.queues.values():
+            owner = {"QueueName": queue.name}
+            self._add("AWS/SQS", "ApproximateNumberOfMessagesVisible", owner, len(queue.messages), "Count")
+
+    def _add(self, namespace: str, name: str, dimensions: Dimensions, value: float, unit: str) -> None:
+        listed = [{"Name": key, "Value": text} for key, text in dimensions.items()]
+        data: list[Any] = self._backend.metric_data
+        data.append(MetricDatum(namespace, name, float(value), listed, self._now, unit))
+        del data[:-_KEPT]
+
+
+def _sizes(group: Any) -> dict[str, float]:
+    states = [state for state in group.instance_states if state.instance._state.name != "terminated"]
+    in_service = [state for state in states if state.lifecycle_state == "InService"]
+    return {
+        "GroupMinSize": float(group.min_size or 0),
+        "GroupMaxSize": float(group.max_size or 0),
+        "GroupDesiredCapacity": float(group.desired_capacity or 0),
+        "GroupInServiceInstances": float(len(in_service)),
+        "GroupPendingInstances": float(sum(state.lifecycle_state.startswith("Pending") for state in states)),
+        "GroupStandbyInstances": float(sum(state.lifecycle_state == "Standby" for state in states)),
+        "GroupTerminatingInstances": float(sum(state.lifecycle_state.startswith("Terminating") for state in states)),
+        "GroupTotalInstances": float(len(states)),
+    }
+
+
+Key = tuple[str, str, frozenset[tuple[str, str]]]
+
+
+class Reader:
+    """Read series out of moto's store, which is put in order once."""
+
+    def __init__(self, data: Iterable[Any]) -> None:
+        self._data: dict[Key, list[Any]] = {}
+        for datum in data:
+            dimensions = frozenset((each.name, each.value) for each in datum.dimensions)
+            self._data.setdefault((datum.namespace, datum.name, dimensions), []).append(datum)
+
+    def series(self, key: Key, statistic: str, *, period_s: float, periods: int, end: float) -> Series:
+        """Return a statistic of a metric over the last periods before `end`, oldest first."""
+        slots: list[list[Any]] = [[] for _ in range(periods)]
+        for datum in self._data.get(key, ()):
+            slot = math.floor((end - epoch(datum.timestamp)) / period_s)
+            if 0 <= slot < periods:
+                slots[slot].append(datum)
+        return [summary(each, statistic) for each in reversed(slots)]
+
+
+def epoch(moment: datetime.datetime) -> float:
+    """Return seconds since 1970; moto's moments without a zone are UTC."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+def summary(data: list[Any], statistic: str) -> float | None:
+    """Return a statistic of values, and of sets of values as PutMetricData takes them; None without any."""
+    if not data:
+        return None
+    single = [datum.value for datum in data if isinstance(datum, MetricDatum)]
+    sets = [datum for datum in data if not isinstance(datum, MetricDatum)]
+    count = len(single) + sum(each.sample_count for each in sets)
+    total = sum(single) + sum(each.sum for each in sets)
+    if statistic == "SampleCount":
+        return float(count)
+    if statistic == "Sum":
+        return float(total)
+    if statistic == "Average":
+        return total / count if count else None
+    choose = min if statistic == "Minimum" else max
+    return float(choose([*single, *((each.min if choose is min else each.max) for each in sets)]))

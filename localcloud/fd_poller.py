@@ -1,0 +1,58 @@
+"""One thread that waits on many descriptors: consoles, mount targets, name service, control socket."""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import threading
+from collections.abc import Callable
+
+log = logging.getLogger("localcloud.fd_poller")
+
+
+class Switchboard:
+    """Call back when a descriptor is readable. Callbacks run in one thread and must not block."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._lock = threading.RLock()
+        self._wake_out, self._wake_in = os.pipe()
+        os.set_blocking(self._wake_out, False)
+        self._stopping = False
+        self.watch(self._wake_out, lambda: None)
+        self._thread = threading.Thread(target=self._run, name="switchboard", daemon=True)
+        self._thread.start()
+
+    def watch(self, fd: int, ready: Callable[[], None]) -> None:
+        """Call `ready` whenever `fd` can be read."""
+        with self._lock:
+            self._selector.register(fd, selectors.EVENT_READ, ready)
+        os.write(self._wake_in, b"x")
+
+    def forget(self, fd: int) -> None:
+        """Stop watching `fd`; no callback of it runs when this returns. Call it before closing the descriptor."""
+        with self._lock:
+            self._selector.unregister(fd)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stopping = True
+        os.write(self._wake_in, b"x")
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            for key, _ in self._selector.select():
+                if key.fd == self._wake_out:
+                    os.read(self._wake_out, 4096)
+                    continue
+                with self._lock:
+                    if key.fd not in self._selector.get_map():
+                        continue
+                    try:
+                        key.data()
+                    except BlockingIOError:
+                        continue  # another read was faster
+                    except OSError as error:
+                        log.warning("descriptor %d: %s", key.fd, error)

@@ -1,0 +1,159 @@
+"""Keys of the nodes: how many, of which type, from which image, and how they start."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from stacks.config_keys.rules import is_mount, matches, one_of, within
+
+# The strategies of an Auto Scaling group that take its instance types by name.
+SPOT_ALLOCATIONS: Final = (
+    "capacity-optimized",
+    "capacity-optimized-prioritized",
+    "price-capacity-optimized",
+    "lowest-price",
+)
+ON_DEMAND_ALLOCATIONS: Final = ("prioritized", "lowest-price")
+
+# What every gp3 volume has without being asked, and costs nothing more.
+BASE_IOPS: Final = 3000
+BASE_MIB_S: Final = 125
+# gp3's upper ends, as the EC2 API of 2026 documents them (CreateVolume): size, IOPS, throughput.
+LARGEST_GIB: Final = 65536
+MOST_IOPS: Final = 80000
+MOST_MIB_S: Final = 2000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComputeKeys:
+    """Describe master and workers."""
+
+    key_name: str = "deepcdk"
+    """EC2 key pair that may log in; `fab up` imports the public half of the user's key under it when it is missing."""
+    workers: int = 2
+    """Worker instances at deployment; `fab train --nodes` grows the group later."""
+    max_workers: int = 16
+    """Worker instances at most; the bound of every later growth."""
+    worker_instance_type: str = "c5.2xlarge"
+    """EC2 instance type of the workers."""
+    worker_alternatives: tuple[str, ...] = ()
+    """Further types that a worker may be of where there is no room for the first, most wanted first."""
+    master_instance_type: str = "t3.medium"
+    """EC2 instance type of the master, which drives runs and does not train."""
+    allow_unknown_instance_types: bool = False
+    """Take types that are not in the table of instance types; what needs the table is then not checked."""
+    placement_group: bool = False
+    """Place the workers near each other, in one cluster placement group: faster between them, harder to get many."""
+    spot: bool = False
+    """Launch the workers as spot instances, from the pools with most room. AWS may take one back any time."""
+    on_demand_workers: int = 0
+    """With `spot`: how many workers are on-demand instances nevertheless, the first ones."""
+    spot_allocation: str = "capacity-optimized"
+    """How AWS chooses spot pools: the one that is least likely to be interrupted, whatever it costs, by default."""
+    on_demand_allocation: str = "prioritized"
+    """How AWS chooses among the types of on-demand workers: in the order given, or `lowest-price`."""
+    capacity_reservation: str = ""
+    """Launch workers in this reservation alone: `cr-...`, or the ARN of a resource group of reservations."""
+    capacity_block: bool = False
+    """Say that `capacity_reservation` is a capacity block for machine learning, which is sold beforehand by the day."""
+    efa: bool = False
+    """Give the workers all EFA devices of their type, and one cluster placement group. Not run on AWS yet."""
+    worker_image_parameter: str = ""
+    """SSM parameter that names the workers' AMI: ids in templates go stale (deepcfn's most frequent complaint).
+    Empty: Amazon Linux 2023 for the type's processor, with NVIDIA's driver where the type has GPUs."""
+    master_image_parameter: str = ""
+    """SSM parameter that names the master's AMI; empty as above."""
+    worker_image_id: str = ""
+    """The workers' AMI by id (`ami-...`), in place of a parameter; root device and login user must then be given."""
+    master_image_id: str = ""
+    """The master's AMI by id, in place of a parameter."""
+    worker_root_device: str = ""
+    """Device of the root volume in the workers' AMI, such as /dev/xvda; empty: the one of the AMI's publisher."""
+    master_root_device: str = ""
+    """Device of the root volume in the master's AMI; empty as above."""
+    login_user: str = ""
+    """User of the AMIs who logs in and owns the runs; empty: the one that the AMIs' publisher made."""
+    worker_volume_gib: int = 100
+    """Root volume of a worker, GiB, gp3."""
+    master_volume_gib: int = 50
+    """Root volume of the master, GiB, gp3."""
+    worker_volume_iops: int = BASE_IOPS
+    """IOPS of a worker's root volume; what is above 3,000 costs."""
+    worker_volume_mib_s: int = BASE_MIB_S
+    """Throughput of a worker's root volume, MiB/s; what is above 125 costs."""
+    master_volume_iops: int = BASE_IOPS
+    """IOPS of the master's root volume."""
+    master_volume_mib_s: int = BASE_MIB_S
+    """Throughput of the master's root volume, MiB/s."""
+    scratch_mount: str = ""
+    """Directory at which a worker finds its instance store's NVMe disks, striped; empty: as the AMI leaves them."""
+    termination_notice_s: int = 0
+    """Seconds that a worker which its group ends may still run, for a last checkpoint (30 to 7,200); 0: none."""
+    ready_timeout_min: int = 15
+    """Minutes that CloudFormation waits for the nodes to report success."""
+    capacity_policy: str = "all"
+    """What a deployment, and the growth before a run, make of workers that do not come: `all` fails, `at-least N` goes
+    on with N or more (deepcfn's degraded mode)."""
+    update_policy: str = "keep"
+    """What a deployment that changes the nodes' description does with nodes that run: `keep` leaves them, only new ones
+    are made after it; `rolling` replaces them, `update_batch` at a time."""
+    update_batch: int = 4
+    """With `rolling`: workers that are replaced at the same time; each batch must report success before the next."""
+
+    def check_compute(self) -> None:
+        """Raise ConfigError for the first value that is wrong by itself."""
+        matches(self, "key_name", r"[ -~]{1,255}", "1 to 255 printable ASCII characters")
+        for key in ("worker_instance_type", "master_instance_type", "worker_alternatives"):
+            matches(self, key, r"[a-z][a-z0-9-]*\.[a-z0-9-]+", "an EC2 instance type such as c5.2xlarge")
+        for key in ("worker_image_parameter", "master_image_parameter"):
+            matches(self, key, r"(?:/[\w./-]+)?", "the name of an SSM parameter, which starts with /, or empty")
+            matches(
+                self,
+                key.replace("parameter", "id"),
+                r"(?:ami-[0-9a-f]{8,17})?",
+                "ami- and hexadecimal digits, or empty",
+            )
+        for role in ("worker", "master"):
+            matches(self, f"{role}_root_device", r"(?:/dev/[a-z0-9]{2,16})?", "a device such as /dev/xvda, or empty")
+            within(self, f"{role}_volume_gib", 8, LARGEST_GIB)
+            within(self, f"{role}_volume_iops", BASE_IOPS, MOST_IOPS)
+            within(self, f"{role}_volume_mib_s", BASE_MIB_S, MOST_MIB_S)
+        matches(self, "login_user", r"(?:[a-z_][a-z0-9_-]{0,31})?", "a Linux user name, or empty")
+        within(self, "max_workers", 1, 1000)
+        within(self, "workers", 0, self.max_workers)
+        within(self, "on_demand_workers", 0, self.max_workers)
+        one_of(self, "spot_allocation", *SPOT_ALLOCATIONS)
+        one_of(self, "on_demand_allocation", *ON_DEMAND_ALLOCATIONS)
+        matches(
+            self,
+            "capacity_reservation",
+            r"(?:cr-[0-9a-f]{8,17}|arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:[0-9]{12}:group/[\w.-]+)?",
+            "cr- and hexadecimal digits, the ARN of a resource group, or empty",
+        )
+        if self.scratch_mount:
+            is_mount(self, "scratch_mount")
+        if self.termination_notice_s:
+            within(self, "termination_notice_s", 30, 7200)
+        within(self, "ready_timeout_min", 1, 720)
+        matches(self, "capacity_policy", r"all|at-least [1-9][0-9]{0,3}", "all, or at-least and a number: at-least 12")
+        one_of(self, "update_policy", "keep", "rolling")
+        within(self, "update_batch", 1, 100)
+
+    @property
+    def clustered(self) -> bool:
+        """Say whether the workers are in one cluster placement group, which EFA implies.
+
+        Not with a capacity block, whose instances lie near each other anyway, and not by a group of ours.
+        """
+        return (self.placement_group or self.efa) and not self.capacity_block
+
+    @property
+    def least_workers(self) -> int:
+        """Return how many workers suffice by `capacity_policy`; 0 where all must come."""
+        return 0 if self.capacity_policy == "all" else int(self.capacity_policy.split()[1])
+
+    @property
+    def worker_types(self) -> tuple[str, ...]:
+        """Return all types that a worker may be of, most wanted first."""
+        return (self.worker_instance_type, *self.worker_alternatives)

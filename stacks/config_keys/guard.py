@@ -1,0 +1,100 @@
+"""Keys of what bounds a cluster's permissions, time and cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Final
+
+from stacks.config_keys.rules import ConfigError, matches, one_of, within
+
+# EC2 brings its metrics every five minutes unless one pays for more.
+IDLE_PERIOD_MIN: Final = 5
+# CloudWatch evaluates a day of such periods, and seven days of periods of an hour.
+LONGEST_IDLE_MIN: Final = 1430
+DAY_H: Final = 24
+WEEK_H: Final = 168
+# AWS takes 50 tags a resource; the stack, the Auto Scaling group and this project need some themselves.
+MOST_TAGS: Final = 40
+_TAG_TEXT: Final = r"[A-Za-z0-9 _.:/=+@-]"
+_RESERVED: Final = ("aws:", "deepcdk:")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GuardKeys:
+    """Describe the cluster's bounds."""
+
+    permissions_boundary: str = ""
+    """ARN of the IAM policy that bounds every role of the stack, for accounts that demand one; empty: none."""
+    termination_protection: bool = False
+    """Refuse to destroy the stack until this is false again and deployed."""
+    protect_instances: bool = False
+    """Refuse to terminate single nodes through EC2; Auto Scaling, and so the tasks, still can."""
+    tags: tuple[str, ...] = ()
+    """Tags of everything, as KEY=VALUE, such as those by which your organisation allocates cost."""
+    idle_minutes: int = 0
+    """End all workers when none of them has done anything for so many minutes, a multiple of 5; 0: never."""
+    idle_cpu_percent: float = 0.0
+    """With `idle_minutes`: processor use, percent of all vCPUs, below which a worker is idle; 0: half of one vCPU."""
+    max_hours: float = 0.0
+    """End all workers when there have been some for so many hours without a break, whatever they do; 0: never."""
+    budget_usd: float = 0.0
+    """Budget for a month, US dollars; 0: none."""
+    budget_scope: str = "account"
+    """What counts against the budget: `account`, or `cluster`, for which the tag deepcdk:cluster must have been
+    activated for cost allocation: AWS counts nothing before."""
+    budget_emails: tuple[str, ...] = ()
+    """Addresses that are told of 80% spent, 100% spent, and 100% forecast."""
+    budget_stops_workers: bool = True
+    """End all workers when the budget is spent, and any that come after, until somebody releases them."""
+
+    def check_guard(self) -> None:
+        """Raise ConfigError for the first value that is wrong by itself."""
+        policy = r"(?:arn:aws[a-z-]*:iam::(?:[0-9]{12}|aws):policy/[A-Za-z0-9+=,.@_/-]+)?"
+        matches(self, "permissions_boundary", policy, "the ARN of an IAM policy, or empty")
+        self._check_tags()
+        self._check_times()
+        within(self, "budget_usd", 0, 1e9)
+        one_of(self, "budget_scope", "account", "cluster")
+        address = r"[^@\s,]{1,64}@[A-Za-z0-9.-]{1,190}\.[A-Za-z]{2,}"
+        matches(self, "budget_emails", address, "e-mail addresses")
+        if len(self.budget_emails) > 10:
+            raise ConfigError("budget_emails", self.budget_emails, "must be 10 at most, as AWS Budgets has it")
+
+    def _check_tags(self) -> None:
+        matches(self, "tags", rf"[^=]+={_TAG_TEXT}+", "KEY=VALUE of letters, digits, spaces and _ . : / = + @ -")
+        matches(self, "tags", rf"{_TAG_TEXT}+", "KEY=VALUE of letters, digits, spaces and _ . : / = + @ -")
+        for text in self.tags:
+            key, _, value = text.partition("=")
+            if key.lower().startswith(_RESERVED) or key == "Name":
+                raise ConfigError("tags", text, "the key must not be Name, nor begin with aws: or deepcdk:")
+            if not 1 <= len(key) <= 128 or not 1 <= len(value) <= 256:  # EC2 takes an empty value, CloudWatch does not
+                raise ConfigError("tags", text, "a key has 1 to 128 characters, a value 1 to 256")
+        if len(self.tag_values) != len(self.tags):
+            raise ConfigError("tags", self.tags, "a key must not come twice")
+        if len(self.tags) > MOST_TAGS:
+            raise ConfigError("tags", f"{len(self.tags)} tags", f"must be {MOST_TAGS} at most")
+
+    def _check_times(self) -> None:
+        if self.idle_minutes and (
+            self.idle_minutes % IDLE_PERIOD_MIN or not 10 <= self.idle_minutes <= LONGEST_IDLE_MIN
+        ):
+            rule = (
+                f"must be 0, or 10 to {LONGEST_IDLE_MIN} and a multiple of 5: EC2 brings its metrics every five minutes"
+            )
+            raise ConfigError("idle_minutes", self.idle_minutes, rule)
+        within(self, "idle_cpu_percent", 0, 100)
+        hours = self.max_hours
+        if hours and not 0.5 <= hours <= WEEK_H:
+            raise ConfigError(
+                "max_hours", hours, f"must be 0, or 0.5 to {WEEK_H}: CloudWatch looks back a week at most"
+            )
+        if hours > DAY_H and hours != math.floor(hours):
+            raise ConfigError("max_hours", hours, f"must be a whole number beyond {DAY_H}")
+        if hours * 12 != math.floor(hours * 12):
+            raise ConfigError("max_hours", hours, "must be a multiple of five minutes, such as 0.5, 0.75 or 1.25")
+
+    @property
+    def tag_values(self) -> dict[str, str]:
+        """Return the tags by key."""
+        return {key: value for key, _, value in (text.partition("=") for text in self.tags)}

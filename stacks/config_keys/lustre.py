@@ -1,0 +1,53 @@
+"""Keys of the fast shared file system: FSx for Lustre."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from stacks.config_keys.rules import ConfigError, is_mount, matches, one_of, within
+
+# MB/s per TiB that can be provisioned on SSDs (CreateFileSystem, PerUnitStorageThroughput); 0: a rate of its own.
+FSX_THROUGHPUTS: Final = {
+    "SCRATCH_2": (0,),
+    "PERSISTENT_1": (50, 100, 200),
+    "PERSISTENT_2": (125, 250, 500, 1000),
+}
+_SMALLEST_GIB, _STEP_GIB = 1200, 2400
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LustreKeys:
+    """Describe a Lustre file system that lives as long as the cluster."""
+
+    fsx_capacity_gib: int = 0
+    """Size of the Lustre file system: 1200, 2400, 4800, ... GiB, billed as long as it exists. 0: none."""
+    fsx_deployment: str = "SCRATCH_2"
+    """`SCRATCH_2`: nothing is replicated, the cheapest; `PERSISTENT_1` and `PERSISTENT_2` (newer, in fewer regions):
+    replicated within the zone."""
+    fsx_throughput: int = 0
+    """MB/s per TiB of a persistent type: 50, 100, 200 or 125, 250, 500, 1000."""
+    fsx_compression: bool = False
+    """Compress what is written (LZ4)."""
+    fsx_mount: str = "/mnt/fsx"
+    """Directory at which every node mounts it."""
+    fsx_s3: str = ""
+    """`s3://BUCKET/PREFIX` in the cluster's region that shows up below `fsx_mount`/data. Empty: none."""
+    fsx_export: bool = False
+    """Write what is new or changed below `fsx_mount`/data back to `fsx_s3`; nothing there is deleted."""
+
+    def check_lustre(self) -> None:
+        """Raise ConfigError for the first value that is wrong by itself."""
+        within(self, "fsx_capacity_gib", 0, 1_000_000)
+        size = self.fsx_capacity_gib
+        if size and size != _SMALLEST_GIB and size % _STEP_GIB:
+            raise ConfigError("fsx_capacity_gib", size, f"must be 0, {_SMALLEST_GIB} or a multiple of {_STEP_GIB}")
+        one_of(self, "fsx_deployment", *FSX_THROUGHPUTS)
+        one_of(self, "fsx_throughput", *sorted({each for some in FSX_THROUGHPUTS.values() for each in some}))
+        is_mount(self, "fsx_mount")
+        matches(
+            self,
+            "fsx_s3",
+            r"(?:s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[\w.=-]+)*/?)?",
+            "s3://BUCKET or s3://BUCKET/PREFIX, or empty",
+        )

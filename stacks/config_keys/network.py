@@ -1,0 +1,129 @@
+"""Keys of the network: its addresses, its zones, its ways out, and who may reach the master."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from typing import Final
+
+from stacks.config_keys.rules import ConfigError, matches, network, one_of, within
+
+# A wider ssh_cidr is a typing error or must be said twice: no organisation has more than a /8.
+WIDEST_SSH_PREFIX: Final = 8
+# Zones that a stack without an account of its own sees, and those that any region has at most.
+ZONES_OF_A_NEW_VPC: Final = 2
+ZONES_AT_MOST: Final = 6
+
+SSH_PORT_OPEN: Final = "port"
+SESSION_MANAGER: Final = "session-manager"
+ONE_NAT_GATEWAY: Final = "one"
+ONE_NAT_GATEWAY_PER_ZONE: Final = "one-per-zone"
+
+S3_ENDPOINT: Final = "s3"
+ENDPOINTS: Final = (S3_ENDPOINT, "ssm", "ecr", "logs")
+NO_FLOW_LOGS: Final = "off"
+FLOW_LOGS_TO_GROUP: Final = "log-group"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NetworkKeys:
+    """Describe the VPC, the ways out of it and the way into it."""
+
+    ssh_access: str = SSH_PORT_OPEN
+    """The way in: `port`, SSH to the master's public address; or `session-manager`, where nothing is open at all."""
+    ssh_cidr: tuple[str, ...] = ()
+    """IPv4 networks from which SSH to the master is allowed. Empty by default, because every guess is too wide: the
+    port is then open to no network, and `fab up` asks for one."""
+    ssh_prefix_lists: tuple[str, ...] = ()
+    """Managed prefix lists (pl-...) from which SSH to the master is allowed, beside `ssh_cidr` or in its place."""
+    ssh_from_anywhere: bool = False
+    """Say yes a second time to an `ssh_cidr` of 0.0.0.0/0, or of any other network wider than a /8."""
+    vpc_cidr: str = "10.0.0.0/16"
+    """Network of the VPC, /16 to /24 (deepcfn's default); with `vpc_id` the network that this VPC has."""
+    availability_zones: int = 1
+    """Zones that the subnets span: one, because gradients that cross zones cost time and money."""
+    nat_gateways: str = ONE_NAT_GATEWAY
+    """`one` for all zones, because each costs as much as a small instance; or `one-per-zone`, which outlives a zone."""
+    vpc_endpoints: tuple[str, ...] = ()
+    """Ways to AWS that pass no NAT gateway: `s3` is free; `ssm`, `ecr` and `logs` are billed by zone and hour."""
+    flow_logs: str = NO_FLOW_LOGS
+    """`off`; `log-group`, kept for `log_retention_days`; or the ARN of a bucket. AWS bills each gigabyte of them."""
+    vpc_id: str = ""
+    """An existing VPC for the cluster; empty: one of its own."""
+    public_subnet_ids: tuple[str, ...] = ()
+    """Subnets of `vpc_id` for the master, with a route to an internet gateway; none with `session-manager`."""
+    private_subnet_ids: tuple[str, ...] = ()
+    """Subnets of `vpc_id` for the workers, one for each zone, with a way out of their own."""
+
+    def check_network(self) -> None:
+        """Raise ConfigError for the first value that is wrong by itself."""
+        one_of(self, "ssh_access", SSH_PORT_OPEN, SESSION_MANAGER)
+        one_of(self, "nat_gateways", ONE_NAT_GATEWAY, ONE_NAT_GATEWAY_PER_ZONE)
+        for name in self.vpc_endpoints:
+            if name not in ENDPOINTS:
+                raise ConfigError("vpc_endpoints", name, f"must be one of {', '.join(ENDPOINTS)}")
+        matches(
+            self,
+            "flow_logs",
+            rf"{NO_FLOW_LOGS}|{FLOW_LOGS_TO_GROUP}|arn:aws[a-z-]*:s3:::[a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9](?:/[\w./=-]*)?",
+            f"{NO_FLOW_LOGS}, {FLOW_LOGS_TO_GROUP}, or the ARN of a bucket such as arn:aws:s3:::my-flow-logs",
+        )
+        matches(self, "ssh_prefix_lists", r"pl-[0-9a-f]{8,17}", "a prefix list such as pl-0123456789abcdef0")
+        matches(self, "vpc_id", r"(?:vpc-[0-9a-f]{8,17})?", "a VPC such as vpc-0123456789abcdef0, or empty")
+        for key in ("public_subnet_ids", "private_subnet_ids"):
+            matches(self, key, r"subnet-[0-9a-f]{8,17}", "a subnet such as subnet-0123456789abcdef0")
+        within(self, "availability_zones", 1, ZONES_AT_MOST if self.vpc_id else ZONES_OF_A_NEW_VPC)
+        self._check_vpc_cidr()
+        for source in self.ssh_cidr:
+            self._check_source(network("ssh_cidr", source))
+        for key in ("ssh_cidr", "ssh_prefix_lists", "vpc_endpoints", "public_subnet_ids", "private_subnet_ids"):
+            _check_once(key, getattr(self, key))
+
+    def _check_vpc_cidr(self) -> None:
+        vpc = network("vpc_cidr", self.vpc_cidr)
+        if self.vpc_id:
+            if not 16 <= vpc.prefixlen <= 28:
+                raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a /16 to /28, as every network of a VPC")
+            return
+        if not 16 <= vpc.prefixlen <= 24:
+            raise ConfigError(
+                "vpc_cidr", self.vpc_cidr, "must be a /16 to /24: a VPC's own limit, and room for the subnets"
+            )
+        if not vpc.is_private:
+            raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a private network, such as 10.0.0.0/16")
+
+    def _check_source(self, source: ipaddress.IPv4Network) -> None:
+        if source.prefixlen < WIDEST_SSH_PREFIX and not self.ssh_from_anywhere:
+            share = "the whole internet" if source.prefixlen == 0 else f"{source.num_addresses:,} addresses"
+            raise ConfigError(
+                "ssh_cidr",
+                str(source),
+                f"opens the master to {share}; give your own address as a /32, "
+                "or say it twice with ssh_from_anywhere = true",
+            )
+
+    @property
+    def opens_ssh_port(self) -> bool:
+        """Tell whether the master is reached at a port; otherwise Session Manager alone leads to it."""
+        return self.ssh_access == SSH_PORT_OPEN
+
+    @property
+    def is_reachable(self) -> bool:
+        """Return whether there is a way to the master: Session Manager, or SSH from at least one network."""
+        return not self.opens_ssh_port or bool(self.ssh_cidr or self.ssh_prefix_lists)
+
+    @property
+    def public_prefix(self) -> int:
+        """Return the prefix length of a public subnet, for master and NAT gateway (/24 in a /16, as in deepcfn)."""
+        return min(28, network("vpc_cidr", self.vpc_cidr).prefixlen + 8)
+
+    @property
+    def private_prefix(self) -> int:
+        """Return the prefix length of a private subnet: a quarter of the VPC, so that two zones fit."""
+        return network("vpc_cidr", self.vpc_cidr).prefixlen + 2
+
+
+def _check_once(key: str, values: tuple[str, ...]) -> None:
+    for value in values:
+        if values.count(value) > 1:
+            raise ConfigError(key, value, "is listed twice")

@@ -1,0 +1,55 @@
+"""Keys of logs, metrics, dashboard and alarms."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from stacks.config_keys.rules import ConfigError, matches, within
+
+# Days that CloudWatch Logs keeps events (PutRetentionPolicy, retentionInDays); it knows no others.
+RETENTIONS: Final = (
+    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),
+    *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObservabilityKeys:
+    """Describe what is told of the cluster. All of it is off by default: AWS bills most of it."""
+
+    node_logs: bool = False
+    """Ship the nodes' boot logs and the runs' logs to CloudWatch Logs, through the CloudWatch agent."""
+    log_retention_days: int = 30
+    """Days that the log groups keep what they got."""
+    node_metrics: bool = False
+    """Collect CPU, GPU, memory, disk, network and EFA metrics on the nodes, through the CloudWatch agent."""
+    metrics_interval_s: int = 60
+    """Seconds between two samples; below 60 AWS stores them as high-resolution metrics."""
+    dashboard: bool = False
+    """Make a CloudWatch dashboard of the cluster."""
+    alarms: bool = False
+    """Make CloudWatch alarms: missing or unhealthy nodes, full disks, the shared file system's limits, NAT ports."""
+    alarm_emails: tuple[str, ...] = ()
+    """With `alarms`: addresses that are told, once they have confirmed the mail that SNS sends them."""
+    alarm_topic: str = ""
+    """With `alarms`: ARN of an existing SNS topic that is told."""
+
+    def check_observability(self) -> None:
+        """Raise ConfigError for the first value that is wrong by itself."""
+        if self.log_retention_days not in RETENTIONS:
+            days = ", ".join(map(str, RETENTIONS))
+            raise ConfigError("log_retention_days", self.log_retention_days, f"must be one of {days}")
+        within(self, "metrics_interval_s", 1, 3600)
+        matches(self, "alarm_emails", r"[^@\s,]{1,64}@[A-Za-z0-9.-]{1,190}\.[A-Za-z]{2,}", "e-mail addresses")
+        matches(
+            self,
+            "alarm_topic",
+            r"(?:arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256})?",
+            "the ARN of a standard SNS topic, or empty",
+        )
+
+    @property
+    def has_agent(self) -> bool:
+        """Say whether the nodes run the CloudWatch agent."""
+        return self.node_logs or self.node_metrics

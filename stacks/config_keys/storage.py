@@ -1,0 +1,77 @@
+"""Keys of the shared file system and the run bucket."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from stacks.config_keys.lustre import LustreKeys
+from stacks.config_keys.rules import is_mount, matches, one_of, within
+
+# Days without access after which EFS can move a file; 0: never.
+EFS_DAYS: Final = (0, 1, 7, 14, 30, 60, 90, 180, 270, 365)
+
+_KEY_ARN: Final = r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/(?:mrk-)?[0-9a-f-]{32,36}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StorageKeys(LustreKeys):
+    """Describe where data outlives the nodes."""
+
+    efs_mount: str = "/mnt/efs"
+    """Directory at which every node mounts the shared file system."""
+    file_system_id: str = ""
+    """An existing EFS file system to mount; empty: one is created."""
+    efs_throughput: str = "bursting"
+    """`bursting`: as the stored data allows, at no extra cost; `elastic`: as needed, every byte billed, which an epoch
+    over the data multiplies; `provisioned`: `efs_throughput_mibps`, billed by the hour."""
+    efs_throughput_mibps: int = 0
+    """With `provisioned`: MiB/s, 1 to 3414."""
+    efs_performance: str = "generalPurpose"
+    """`generalPurpose` or `maxIO`, which AWS itself advises against: more operations at once, each one slower."""
+    efs_infrequent_after_days: int = 0
+    """Days without access after which a file moves to Infrequent Access, where it costs less to keep and something to
+    read; the first access brings it back. 0: never."""
+    efs_archive_after_days: int = 0
+    """The same for Archive, which needs `elastic` and an earlier Infrequent Access. 0: never."""
+    efs_backup: bool = False
+    """Have AWS Backup copy the shared file system every day, as its default plan says; it bills what it keeps."""
+    bucket_versioning: bool = True
+    """Keep what is overwritten or deleted in the run bucket as older versions: the master may write there, so a master
+    in the wrong hands could overwrite the copies of all runs."""
+    bucket_expire_versions_days: int = 30
+    """With `bucket_versioning`: days after which an older version is removed. 0: never; a run's log and metrics get a
+    new version each minute while it trains, so storage would grow without bound."""
+    bucket_expire_runs_days: int = 0
+    """Days after which a run's files leave the run bucket. 0: never."""
+    data_buckets: tuple[str, ...] = ()
+    """Buckets of yours that the nodes may list and read, for `fab stage-data s3://...`; none by default."""
+    checkpoint_buckets: tuple[str, ...] = ()
+    """Buckets of yours that the workers may list, and read, write and delete objects of, for training with
+    `--checkpoint-dir s3://...`; none by default."""
+    retain_data: bool = True
+    """Keep the shared file system and the run bucket when the stack is destroyed."""
+    kms_key: str = ""
+    """Key that encrypts volumes, file systems, bucket and logs. Empty: AWS's own keys, which cost nothing; `create`: a
+    new one of the cluster's own; or the ARN of one that exists."""
+
+    def check_storage(self) -> None:
+        """Raise ConfigError for the first value that is wrong by itself."""
+        self.check_lustre()
+        is_mount(self, "efs_mount")
+        matches(self, "file_system_id", r"(?:fs-[0-9a-f]{8,40})?", "fs- and hexadecimal digits, or empty")
+        one_of(self, "efs_throughput", "bursting", "elastic", "provisioned")
+        within(self, "efs_throughput_mibps", 0, 3414)
+        one_of(self, "efs_performance", "generalPurpose", "maxIO")
+        one_of(self, "efs_infrequent_after_days", *EFS_DAYS)
+        one_of(self, "efs_archive_after_days", *EFS_DAYS)
+        within(self, "bucket_expire_versions_days", 0, 3650)
+        within(self, "bucket_expire_runs_days", 0, 3650)
+        for name in ("data_buckets", "checkpoint_buckets"):
+            matches(
+                self,
+                name,
+                r"(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
+                "the name of a bucket, without s3:// and without a prefix",
+            )
+        matches(self, "kms_key", rf"(?:create|{_KEY_ARN})?", "create, the ARN of a key (not of an alias), or empty")

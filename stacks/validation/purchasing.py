@@ -1,0 +1,141 @@
+"""Rules of how the workers are bought: alternatives, spot, reservations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from stacks.config import ClusterConfig
+from stacks.config_keys.compute import ComputeKeys
+from stacks.instance_types import InstanceType, find
+from stacks.validation.problem import Problem
+
+# Overrides of a mixed instances policy at most (Auto Scaling's API reference, LaunchTemplate).
+MOST_TYPES: Final = 40
+
+
+def check(config: ClusterConfig) -> Iterator[Problem]:
+    """Yield every rule of buying that the configuration breaks."""
+    yield from _alternatives(config)
+    yield from _spot(config)
+    yield from _reservation(config)
+
+
+def _alternatives(config: ClusterConfig) -> Iterator[Problem]:
+    """Check that any of the types can take any other's place in a run."""
+    key, first = "worker_alternatives", find(config.worker_instance_type)
+    seen = {config.worker_instance_type}
+    for name in config.worker_alternatives:
+        if name in seen:
+            yield Problem(key=key, value=name, rule="named twice among the workers' types", remedy="name it once")
+        seen.add(name)
+        kind = find(name)
+        for rule in _differences(first, kind, efa=config.efa) if first and kind else ():
+            yield Problem(
+                key=key,
+                value=name,
+                rule=rule,
+                remedy="name types that are alike in processor and GPUs: one image must fit all of them, and each rank "
+                "must bear the same load",
+            )
+    if len(config.worker_types) > MOST_TYPES:
+        yield Problem(
+            key=key,
+            value=len(config.worker_alternatives),
+            rule=f"an Auto Scaling group takes {MOST_TYPES} types at most, worker_instance_type included",
+            remedy=f"name {MOST_TYPES - 1} alternatives or fewer",
+        )
+    if config.on_demand_allocation != _default("on_demand_allocation") and not config.worker_alternatives:
+        yield Problem(
+            key="on_demand_allocation",
+            value=config.on_demand_allocation,
+            rule="chooses among several types, but there is one",
+            remedy="name worker_alternatives, or leave it out",
+        )
+
+
+def _differences(first: InstanceType, other: InstanceType, *, efa: bool) -> Iterator[str]:
+    if not set(first.architectures) & set(other.architectures):
+        yield f"has {' or '.join(other.architectures)} processors, {first.name} has {' or '.join(first.architectures)}"
+    if (first.gpus, first.gpu_name) != (other.gpus, other.gpu_name):
+        yield f"has {_gpus(other)}, {first.name} has {_gpus(first)}"
+    ours, theirs = (_efa_layout(kind) for kind in (first, other))
+    if efa and ours != theirs:
+        yield (
+            f"has {other.efa_interfaces} EFA devices laid out unlike the {first.efa_interfaces} of {first.name}, "
+            "and one launch template describes both"
+        )
+
+
+def _gpus(kind: InstanceType) -> str:
+    return f"{kind.gpus} {kind.gpu_name} GPUs" if kind.gpus else "no GPUs"
+
+
+def _efa_layout(kind: InstanceType) -> tuple[int, int]:
+    return kind.efa_interfaces, kind.efa_first_card
+
+
+def _spot(config: ClusterConfig) -> Iterator[Problem]:
+    if config.spot:
+        return
+    if config.on_demand_workers:
+        yield Problem(
+            key="on_demand_workers",
+            value=config.on_demand_workers,
+            rule="says how many spot workers are on-demand instances nevertheless, but spot is false",
+            remedy="set spot = true, or leave it out: without spot all workers are on-demand instances",
+        )
+    if config.spot_allocation != _default("spot_allocation"):
+        yield Problem(
+            key="spot_allocation",
+            value=config.spot_allocation,
+            rule="chooses pools of spot instances, but spot is false",
+            remedy="set spot = true, or leave it out",
+        )
+
+
+def _reservation(config: ClusterConfig) -> Iterator[Problem]:
+    """Check what a reservation can be used with: it holds on-demand capacity of one type in one zone."""
+    given = config.capacity_reservation
+    if config.capacity_block and not given.startswith("cr-"):
+        yield Problem(
+            key="capacity_block",
+            value=True,
+            rule="wants the block's id in capacity_reservation; a group has one block, by its id",
+            remedy="set capacity_reservation to the block's id, cr-..., or capacity_block = false",
+        )
+    if not given:
+        return
+    key = "capacity_reservation"
+    if config.spot:
+        yield Problem(
+            key=key,
+            value=given,
+            rule="holds on-demand capacity, which spot instances cannot use",
+            remedy="set spot = false, or leave it out",
+        )
+    if given.startswith("cr-") and config.worker_alternatives:
+        yield Problem(
+            key=key,
+            value=given,
+            rule="is one reservation, which holds one instance type, but there are worker_alternatives",
+            remedy="leave worker_alternatives out, or give the ARN of a resource group that has one for each type",
+        )
+    if given.startswith("cr-") and config.availability_zones > 1:
+        yield Problem(
+            key="availability_zones",
+            value=config.availability_zones,
+            rule=f"the reservation {given} lies in one zone, and launches in another would fail",
+            remedy="set availability_zones = 1",
+        )
+    if config.capacity_block and config.placement_group:
+        yield Problem(
+            key="placement_group",
+            value=True,
+            rule="a capacity block places its instances near each other itself; a group beside it can only fail",
+            remedy="set placement_group = false",
+        )
+
+
+def _default(key: str) -> object:
+    return next(field.default for field in ComputeKeys.__dataclass_fields__.values() if field.name == key)

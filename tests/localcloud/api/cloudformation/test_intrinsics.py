@@ -1,0 +1,107 @@
+"""Intrinsic functions do what CloudFormation's do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from localcloud.api.cloudformation.errors import ValidationError
+from localcloud.api.cloudformation.intrinsics import NO_VALUE, Scope, references
+
+
+def _scope(template: dict[str, Any] | None = None) -> Scope:
+    made = {"Vpc": "vpc-1"}
+    attributes = {("Vpc", "Cidr"): "10.0.0.0/16", ("Template", "Version"): 3}
+
+    def reference(name: str) -> str:
+        if name not in made:
+            raise ValidationError(f"unresolved {name}")
+        return made[name]
+
+    return Scope(
+        template or {},
+        parameters={"Size": "4", "Zones": ["a", "b"]},
+        pseudo={"AWS::Region": "us-east-1", "AWS::StackName": "one"},
+        zones=["us-east-1a", "us-east-1b"],
+        exports={"shared": "value"},
+        reference=reference,
+        attribute=lambda name, key: attributes[name, key],
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "result"),
+    [
+        ({"Ref": "Vpc"}, "vpc-1"),
+        ({"Ref": "Size"}, "4"),
+        ({"Ref": "Zones"}, ["a", "b"]),
+        ({"Ref": "AWS::Region"}, "us-east-1"),
+        ({"Fn::GetAtt": ["Vpc", "Cidr"]}, "10.0.0.0/16"),
+        ({"Fn::GetAtt": "Vpc.Cidr"}, "10.0.0.0/16"),
+        ({"Fn::Join": ["-", ["a", {"Ref": "Size"}, 1]]}, "a-4-1"),
+        ({"Fn::Join": [",", {"Ref": "Zones"}]}, "a,b"),
+        ({"Fn::Split": ["|", "a|b"]}, ["a", "b"]),
+        ({"Fn::Select": ["1", {"Fn::GetAZs": ""}]}, "us-east-1b"),
+        ({"Fn::Sub": "${AWS::StackName}: ${Vpc.Cidr} ${!Kept} ${Vpc}"}, "one: 10.0.0.0/16 ${Kept} vpc-1"),
+        ({"Fn::Sub": ["${Own}${Template.Version}", {"Own": {"Ref": "Size"}}]}, "43"),
+        ({"Fn::Base64": {"Fn::Join": ["", ["#!", "sh"]]}}, "IyFzaA=="),
+        ({"Fn::ImportValue": "shared"}, "value"),
+        ({"plain": [1, {"x": True}]}, {"plain": [1, {"x": True}]}),
+        ({"kept": 1, "dropped": {"Ref": "AWS::NoValue"}}, {"kept": 1}),
+        ([1, {"Ref": "AWS::NoValue"}], [1]),
+    ],
+)
+def test_functions_resolve(value: Any, result: Any) -> None:
+    assert _scope().resolve(value) == result
+
+
+def test_conditions_choose_branches() -> None:
+    scope = _scope(
+        {
+            "Conditions": {
+                "Four": {"Fn::Equals": [{"Ref": "Size"}, 4]},
+                "NotFour": {"Fn::Not": [{"Condition": "Four"}]},
+                "Both": {"Fn::And": [{"Condition": "Four"}, {"Condition": "NotFour"}]},
+                "Either": {"Fn::Or": [{"Condition": "Four"}, {"Condition": "NotFour"}]},
+                "Among": {"Fn::Contains": [{"Ref": "Zones"}, "b"]},
+            }
+        }
+    )
+    assert [scope.condition(name) for name in ("Four", "NotFour", "Both", "Either", "Among")] == [
+        True,
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert scope.resolve({"Fn::If": ["Four", "yes", {"Ref": "Missing"}]}) == "yes", "the other branch is not looked at"
+    assert scope.resolve({"Fn::If": ["Four", {"Ref": "AWS::NoValue"}, 1]}) is NO_VALUE
+
+
+def test_mappings_are_looked_up() -> None:
+    scope = _scope({"Mappings": {"Regions": {"us-east-1": {"arch": "x86"}}}})
+    assert scope.resolve({"Fn::FindInMap": ["Regions", {"Ref": "AWS::Region"}, "arch"]}) == "x86"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"Fn::Select": [5, ["a"]]}, "nonexistent value at index 5"),
+        ({"Fn::FindInMap": ["No", "such", "map"]}, "No::such::map"),
+        ({"Fn::ImportValue": "nothing"}, "No export named nothing"),
+        ({"Fn::If": ["Unknown", 1, 2]}, "condition dependency Unknown"),
+    ],
+)
+def test_what_cannot_be_resolved_says_so(value: Any, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        _scope().resolve(value)
+
+
+def test_references_are_found_in_every_form() -> None:
+    value = {
+        "a": {"Ref": "One"},
+        "b": [{"Fn::GetAtt": ["Two", "X"]}, {"Fn::GetAtt": "Three.X"}],
+        "c": {"Fn::Sub": ["${Four} ${Five.X} ${!Not} ${Own}", {"Own": {"Ref": "Six"}}]},
+    }
+    assert references(value) == {"One", "Two", "Three", "Four", "Five", "Six"}

@@ -1,0 +1,46 @@
+"""How many signals are enough, and when there can be none any more."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from localcloud.api.cloudformation.signals import creation_wait, wait_for
+
+
+def test_without_a_policy_nothing_is_waited_for() -> None:
+    assert creation_wait({}) is None
+    assert creation_wait({"CreationPolicy": {"ResourceSignal": {"Count": 0}}}) is None
+
+
+def test_a_policy_says_one_signal_within_five_minutes_by_default() -> None:
+    wait = creation_wait({"CreationPolicy": {"ResourceSignal": {}}})
+    assert wait is not None
+    assert (wait.count, wait.needed) == (1, 1)
+    assert 299 < wait.left_s() <= 300
+
+
+def test_all_must_succeed() -> None:
+    wait = wait_for(2, "PT1M")
+    assert wait.verdict({}) is None
+    assert wait.verdict({"i-1": "SUCCESS"}) is None
+    assert wait.verdict({"i-1": "SUCCESS", "i-2": "SUCCESS"}) == ""
+
+
+def test_one_failure_is_too_many_unless_the_policy_spares_some() -> None:
+    verdict = wait_for(4, "PT1M").verdict({"i-1": "FAILURE"})
+    assert verdict == (
+        "Received 1 FAILURE signal(s) out of 4.  Unable to satisfy 100% MinSuccessfulInstancesPercent requirement"
+    )
+    sparing = wait_for(4, "PT1M", percent=75)
+    signals = {"i-1": "FAILURE", "i-2": "SUCCESS", "i-3": "SUCCESS"}
+    assert sparing.verdict(signals) is None
+    assert sparing.verdict({**signals, "i-4": "SUCCESS"}) == ""
+
+
+def test_the_deadline_fails_what_is_missing() -> None:
+    late = dataclasses.replace(wait_for(2, "PT1M"), deadline=time.monotonic() - 1)
+    assert late.verdict({}) == "Failed to receive 2 resource signal(s) within the specified duration"
+    assert late.verdict({"i-1": "SUCCESS"}) == (
+        "Received 1 SUCCESS signal(s) out of 2.  Unable to satisfy 100% MinSuccessfulInstancesPercent requirement"
+    )

@@ -1,0 +1,62 @@
+"""Names, tags and types of what CloudFormation makes."""
+
+from __future__ import annotations
+
+import botocore.session
+import pytest
+
+from localcloud.api.cloudformation.types.resource_type import Place, shaped, text, truth
+
+
+class _NoClients:
+    def client(self, service: str) -> None:
+        raise AssertionError(service)
+
+
+def _place(stack_name: str = "one", **stack_tags: str) -> Place:
+    return Place(
+        aws=_NoClients(),
+        stack_name=stack_name,
+        stack_id="arn:stack",
+        logical_id="Bucket",
+        account="1",
+        region="us-east-1",
+        suffix="0123456789ab",
+        stack_tags=stack_tags,
+    )
+
+
+@pytest.mark.parametrize("limit", [20, 63, 255])
+def test_made_up_names_keep_their_limit_and_their_random_part(limit: int) -> None:
+    name = _place("a" * 200).name(limit)
+    assert len(name) <= limit
+    assert name.endswith("-0123456789ab")
+
+
+def test_own_tags_win_over_the_stacks() -> None:
+    tags = {tag["Key"]: tag["Value"] for tag in _place(team="all", cost="1").tags([{"Key": "team", "Value": "own"}])}
+    assert (tags["team"], tags["cost"], tags["aws:cloudformation:logical-id"]) == ("own", "1", "Bucket")
+
+
+def test_loosely_typed_values_get_the_types_of_the_api() -> None:
+    session = botocore.session.Session()
+    client = session.create_client("ec2", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
+    data = {"NetworkInterfaces": [{"DeviceIndex": "0", "AssociatePublicIpAddress": "true"}], "KeyName": 7}
+    assert shaped(client, "CreateLaunchTemplate", {"LaunchTemplateData": data}) == {
+        "LaunchTemplateData": {
+            "NetworkInterfaces": [{"DeviceIndex": 0, "AssociatePublicIpAddress": True}],
+            "KeyName": "7",
+        }
+    }
+
+
+def test_booleans_are_read_and_written_as_in_templates() -> None:
+    assert [truth(each) for each in (True, "true", "True", False, "false", "")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert text(True) == "true"

@@ -1,0 +1,93 @@
+"""Metric math as CloudWatch computes it, and what is refused of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localcloud.api.cloudwatch.expressions import ExpressionError, Series, evaluate, parse
+
+_SERIES = st.lists(st.none() | st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=8)
+
+
+def value(expression: str, **series: Series) -> Series:
+    length = max((len(each) for each in series.values()), default=1)
+    return evaluate(parse(expression), series, length)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("1 + 2 * 3", 7),
+        ("(1 + 2) * 3", 9),
+        ("2 - 1 - 1", 0),
+        ("2 ^ 3 / 4", 2),
+        ("-2 + 5", 3),
+        ("1 < 2 AND 2 < 1", 0),
+        ("1 < 2 || 2 < 1", 1),
+        ("1 + 1 == 2", 1),
+        ("IF(2 >= 2, 10, 20)", 10),
+        ("CEIL(1.2) + FLOOR(1.8) + ABS(-3)", 6),
+    ],
+)
+def test_operators_bind_as_in_arithmetic(expression: str, expected: float) -> None:
+    assert value(expression) == [expected]
+
+
+def test_a_series_is_computed_period_by_period_and_a_gap_stays_one() -> None:
+    assert value("a + b", a=[1, None, 3], b=[10, 20, None]) == [11, None, None]
+    assert value("IF(a > 1, b, 0)", a=[1, 2, None], b=[7, 8, 9]) == [0, 8, None]
+    assert value("IF(a > 1, b)", a=[1, 2], b=[7, 8]) == [None, 8]
+    assert value("a / b", a=[1, 1], b=[0, 2]) == [None, 0.5]
+
+
+def test_fill_closes_gaps_and_repeat_leaves_what_is_before_the_first_value() -> None:
+    assert value("FILL(a, 0)", a=[None, 1, None]) == [0, 1, 0]
+    assert value("FILL(a, REPEAT)", a=[None, 1, None, 2, None]) == [None, 1, 1, 2, 2]
+
+
+def test_a_function_over_one_series_is_one_number_for_all_periods() -> None:
+    assert value("MAX(a)", a=[1, None, 3]) == [3, 3, 3]
+    assert value("AVG(a) + a", a=[1, None, 3]) == [3, None, 5]
+    assert value("SUM(a)", a=[None, None]) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("SEARCH('x', 'Sum', 300)", "is not understood"),
+        ("ANOMALY_DETECTION_BAND(m1)", "does not know the function ANOMALY_DETECTION_BAND"),
+        ("1 +", "it ends too early"),
+        ("(1", "')' is missing at its end"),
+        ("1 2", "'2' is not expected"),
+        ("IF(1)", "IF takes 2 or 3 operands"),
+        ("FILL(m1, LINEAR)", "FILL takes a number or REPEAT"),
+        ("m1 + ;", "is not understood"),
+        ("", "it ends too early"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_with_the_reason(expression: str, reason: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        parse(expression)
+    assert caught.value.expression == expression
+    assert reason in str(caught.value)
+
+
+def test_the_names_that_an_expression_needs_are_known() -> None:
+    assert parse("IF(FILL(size, REPEAT) > 0 AND cpu < 2, 1, 0)").names() == {"size", "cpu"}
+
+
+@given(_SERIES)
+def test_repeat_keeps_every_value_and_leaves_no_gap_after_the_first(series: Series) -> None:
+    filled = value("FILL(a, REPEAT)", a=series)
+    assert all(now == before for now, before in zip(filled, series, strict=True) if before is not None)
+    first = next((index for index, each in enumerate(series) if each is not None), len(series))
+    assert None not in filled[first:]
+    assert set(filled[:first]) <= {None}
+
+
+@given(_SERIES, st.integers(0, 1000))
+def test_if_chooses_by_the_condition_of_the_same_period(series: Series, limit: int) -> None:
+    expected = [None if each is None else (each if each > limit else 0.0) for each in series]
+    assert value(f"IF(a > {limit}, a, 0)", a=series) == expected

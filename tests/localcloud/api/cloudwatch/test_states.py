@@ -1,0 +1,63 @@
+"""An alarm's state as the CloudWatch user guide tells it for data that are there, late, or missing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localcloud.api.cloudwatch.states import ALARM, INSUFFICIENT, OK, Rule, decide
+
+KEPT = "the state before"
+
+
+def rule(missing: str = "missing", periods: int = 3, to_alarm: int = 3) -> Rule:
+    return Rule(comparison="GreaterThanThreshold", threshold=0.5, periods=periods, to_alarm=to_alarm, missing=missing)
+
+
+def points(text: str) -> list[float | None]:
+    """Read periods: X is beyond the threshold, 0 is not, - has no data."""
+    return [{"X": 1.0, "0": 0.0, "-": None}[each] for each in text]
+
+
+# The guide's own table for 3 of 3, in the order missing, ignore, breaching, notBreaching.
+@pytest.mark.parametrize(
+    ("data", "states"),
+    [
+        ("0-X-X", (OK, OK, OK, OK)),
+        ("----0", (OK, OK, OK, OK)),
+        ("-----", (INSUFFICIENT, KEPT, ALARM, OK)),
+        ("0XX-X", (ALARM, ALARM, ALARM, ALARM)),
+        ("--X--", (ALARM, KEPT, ALARM, OK)),
+    ],
+)
+def test_missing_data_count_as_the_alarm_says(data: str, states: tuple[str, ...]) -> None:
+    treatments = ("missing", "ignore", "breaching", "notBreaching")
+    assert tuple(decide(rule(each), points(data), KEPT) for each in treatments) == states
+
+
+def test_some_of_several_periods_may_be_enough() -> None:
+    assert decide(rule(to_alarm=2), points("00X0X"), OK) == ALARM
+    assert decide(rule(to_alarm=2), points("0X00X"), OK) == OK
+
+
+def test_gaps_do_not_matter_while_there_are_data_enough() -> None:
+    assert decide(rule("notBreaching"), points("XX--X"), OK) == ALARM
+    assert decide(rule("notBreaching"), points("XX---"), ALARM) == OK
+
+
+@given(st.text("X0-", min_size=5, max_size=5), st.sampled_from(["missing", "ignore", "notBreaching"]))
+def test_no_alarm_without_data_beyond_the_threshold(data: str, missing: str) -> None:
+    if "X" not in data:
+        assert decide(rule(missing), points(data), OK) in (OK, INSUFFICIENT)
+
+
+@given(st.text("X0-", min_size=5, max_size=5))
+def test_where_missing_is_not_breaching_an_alarm_needs_as_many_real_values_as_it_says(data: str) -> None:
+    if decide(rule("notBreaching"), points(data), OK) == ALARM:
+        assert data.replace("-", "").endswith("XXX")
+
+
+@given(st.text("X0", min_size=5, max_size=5), st.sampled_from(["missing", "ignore", "breaching", "notBreaching"]))
+def test_complete_data_decide_alone(data: str, missing: str) -> None:
+    assert decide(rule(missing), points(data), KEPT) == (ALARM if data.endswith("XXX") else OK)

@@ -1,0 +1,53 @@
+"""One thread that waits on many descriptors."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from localcloud.fd_poller import Switchboard
+
+
+def test_readable_descriptor_is_called_back_until_it_is_forgotten() -> None:
+    board = Switchboard()
+    out, into = os.pipe()
+    got = threading.Event()
+
+    def read() -> None:
+        os.read(out, 100)
+        got.set()
+
+    board.watch(out, read)
+    os.write(into, b"x")
+    assert got.wait(60)
+    got.clear()
+    board.forget(out)
+    os.write(into, b"x")
+    assert not got.wait(0.1)
+    board.close()
+    os.close(out)
+    os.close(into)
+
+
+def test_a_failing_descriptor_does_not_stop_the_others() -> None:
+    board = Switchboard()
+    (bad_out, bad_in), (out, into) = os.pipe(), os.pipe()
+    done = threading.Event()
+
+    def fail() -> None:
+        os.read(bad_out, 100)
+        raise OSError("broken")
+
+    board.watch(bad_out, fail)
+
+    def read() -> None:
+        os.read(out, 100)
+        done.set()
+
+    board.watch(out, read)
+    os.write(bad_in, b"x")
+    os.write(into, b"x")
+    assert done.wait(60)
+    board.close()
+    for fd in (bad_out, bad_in, out, into):
+        os.close(fd)

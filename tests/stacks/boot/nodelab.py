@@ -1,0 +1,208 @@
+"""Nodes without machines: the real scripts under a root directory each, with stand-ins for the cloud."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from stacks.user_data import BootSettings, user_data
+
+# Stand-ins found on PATH before the system's commands. $LAB_* come from the node that runs them.
+_COMMANDS = {
+    "curl": """
+case " $* " in
+  *" PUT "*) printf token ;;
+  *spot/instance-action*) cat "$DEEPCDK_ROOT/spot" 2>/dev/null || exit 22 ;;
+  *target-lifecycle-state*) cat "$DEEPCDK_ROOT/target" 2>/dev/null || exit 22 ;;
+  *"X-aws-ec2-metadata-token: token"*) printf '%s\\n%s\\n%s\\n' "$LAB_ID" "$LAB_IP" us-east-1a ;;
+  *) exit 22 ;;
+esac""",
+    "mountpoint": '[ -L "$2" ]',
+    "lsblk": 'printf "%s" "$LAB_DISKS"',
+    "mdadm": 'echo "mdadm $*" >>"$DEEPCDK_ROOT/disks"',
+    "mkfs.xfs": 'echo "mkfs.xfs $*" >>"$DEEPCDK_ROOT/disks"',
+    "blkid": "echo 0123-4567",
+    "mount": """
+echo "$*" >>"$DEEPCDK_ROOT/mounts"
+case $* in *--bind*|*noatime*) exit 0 ;; esac
+[ -n "$LAB_EFS" ] || exit 32
+rmdir "$6" && ln -s "$LAB_EFS" "$6\"""",
+    "mount.nfs4": "exit 1",
+    "mount.lustre": "exit 1",
+    "python3.12": "exit 0",
+    "g++": "exit 0",
+    "make": "exit 0",
+    "ssh-keygen": """
+while [ $# -gt 0 ]; do [ "$1" = -f ] && key=$2; shift; done
+echo "private of $LAB_ID" >"$key"; chmod 600 "$key"; echo "$LAB_KEY deepcdk-master" >"$key.pub\"""",
+    "setsid": 'echo "$*" >>"$DEEPCDK_ROOT/watchers"',
+    "systemctl": 'echo "$*" >>"$DEEPCDK_ROOT/systemctl"',
+    "aws": 'echo "$*" >>"$DEEPCDK_ROOT/signals"',
+}
+_SIGNAL = 'echo "$*" >>"$DEEPCDK_ROOT/signals"; [ -z "$LAB_DEAF" ] || { echo "$LAB_DEAF"; exit 1; }'
+
+
+def key_of(name: str) -> str:
+    """Return a public key of the form that OpenSSH gives one, with a name in it."""
+    return f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{name:A<43}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Node:
+    """One instance: a root directory, and the address and id that its metadata service would tell."""
+
+    root: Path
+    commands: Path
+    role: str
+    instance_id: str
+    ip: str
+    shared: Path | None
+    """Directory that stands for the shared file system; None: mounting fails."""
+    settings: BootSettings
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        """Return the environment of the node's scripts."""
+        return {
+            "PATH": f"{self.commands}:/usr/sbin:/usr/bin:/sbin:/bin",
+            "DEEPCDK_ROOT": str(self.root),
+            "DEEPCDK_MOUNT_TIMEOUT_S": "0",
+            "DEEPCDK_CLAIM_TIMEOUT_S": "0",
+            "LAB_ID": self.instance_id,
+            "LAB_IP": self.ip,
+            "LAB_KEY": key_of(f"MASTER{self.instance_id.removeprefix('i-')}"),
+            "LAB_EFS": str(self.shared or ""),
+            "LAB_DEAF": "",
+            "LAB_DISKS": "",
+            **changes,
+        }
+
+    def start(self, **changes: str) -> subprocess.Popen[str]:
+        """Start the node's user data, as cloud-init would."""
+        program = self.root / "user-data"
+        program.write_text(user_data(self.settings), encoding="utf-8")
+        return _spawn(["bash", str(program)], self.environment(**changes))
+
+    def boot(self, **changes: str) -> tuple[int, str]:
+        """Run the node's user data; return its exit status and what it said."""
+        process = self.start(**changes)
+        said, _ = process.communicate(timeout=60)
+        return process.returncode, said
+
+    def registry(self, command: str, **changes: str) -> subprocess.Popen[str]:
+        """Start the registry script that booting installed."""
+        return _spawn([str(self.root / "opt/deepcdk/bin/registry"), command], self.environment(**changes))
+
+    def notice(self) -> tuple[int, str]:
+        """Run the script once that looks for the instance's end; return its exit status and what it said."""
+        process = _spawn([str(self.root / "opt/deepcdk/bin/notice")], self.environment())
+        said, _ = process.communicate(timeout=60)
+        return process.returncode, said
+
+    def refresh(self, **changes: str) -> tuple[int, str]:
+        """Run one pass of the registry script."""
+        process = self.registry("refresh", **changes)
+        said, _ = process.communicate(timeout=60)
+        return process.returncode, said
+
+    def text(self, path: str) -> str:
+        """Return a file's text, or nothing where there is no such file."""
+        file = self.root / path
+        return file.read_text(encoding="utf-8") if file.exists() else ""
+
+    def files(self) -> dict[str, str]:
+        """Return every file that the scripts leave on the node, without what the stand-ins record."""
+        recorded = {"signals", "mounts", "watchers", "systemctl", "user-data"}
+        found = {str(path.relative_to(self.root)): path for path in self.root.rglob("*") if path.is_file()}
+        return {
+            name: path.read_text(encoding="utf-8")
+            for name, path in found.items()
+            if name not in recorded and not name.startswith("mnt/") and name != "dev/console"
+        }
+
+
+class Lab:
+    """Make nodes that share one file system."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.shared = folder / "shared"
+        self.shared.mkdir()
+        self.commands = folder / "bin"
+        self.commands.mkdir()
+        for name, body in _COMMANDS.items():
+            _script(self.commands / name, body)
+
+    def node(self, role: str, number: int, *, mounts: bool = True, **settings: str | bool) -> Node:
+        """Return a new instance with the number in its id and address."""
+        instance_id, ip = f"i-{number:017x}", f"10.0.64.{number}"
+        root = self.folder / instance_id
+        for folder in ("etc/ssh", "dev", "proc/net", "home/ec2-user", "opt/aws/bin", "var/log"):
+            (root / folder).mkdir(parents=True)
+        passwd = f"root:x:0:0::/root:/bin/sh\nec2-user:x:{os.getuid()}:{os.getgid()}::/home/ec2-user:/bin/bash\n"
+        (root / "etc/passwd").write_text(passwd)
+        (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
+        (root / "etc/ssh/ssh_host_ed25519_key.pub").write_text(f"{key_of(f'HOST{number}')} root@{instance_id}\n")
+        route = "Iface Destination Gateway\nlo 0000007F 0\nens5 00000000 0140000A\n"
+        (root / "proc/net/route").write_text(route)
+        _script(root / "opt/aws/bin/cfn-signal", _SIGNAL)
+        plain = BootSettings(
+            role=role,
+            stack="deepcdk",
+            group="MasterGroup" if role == "master" else "WorkerGroup",
+            region="us-east-1",
+            file_system="fs-0123456789abcdef0.efs.us-east-1.amazonaws.com",
+            efs_mount="/mnt/efs",
+            login_user="ec2-user",
+            instance_type="c5.2xlarge",
+        )
+        return Node(
+            root=root,
+            commands=self.commands,
+            role=role,
+            instance_id=instance_id,
+            ip=ip,
+            shared=self.shared if mounts else None,
+            settings=dataclasses.replace(plain, **settings),  # type: ignore[arg-type]  # texts and one truth value
+        )
+
+    def owners(self) -> dict[str, str]:
+        """Return the instance that holds each name in the registry."""
+        return {file.parent.name: file.read_text().strip() for file in self.shared.glob(".cluster/nodes/*/instance-id")}
+
+    def silence(self, name: str, seconds: int = 61) -> None:
+        """Set a node's last heartbeat back."""
+        heartbeat = self.shared / ".cluster/nodes" / name / "heartbeat"
+        then = heartbeat.stat().st_mtime - seconds
+        os.utime(heartbeat, (then, then))
+
+
+def booted(node: Node) -> Node:
+    """Boot a node that must come up; return it."""
+    status, said = node.boot()
+    assert status == 0, said
+    return node
+
+
+def eventually(fact: Callable[[], bool], seconds: float = 120.0) -> bool:
+    """Return whether a fact comes to hold in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if fact():
+            return True
+        time.sleep(0.02)
+    return fact()
+
+
+def _script(path: Path, body: str) -> None:
+    path.write_text(f"#!/bin/sh\n{body.strip()}\n")
+    path.chmod(0o755)
+
+
+def _spawn(command: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
+    )

@@ -1,0 +1,99 @@
+"""How a booting node starts its CloudWatch agent, run for real under a root directory of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stacks.user_data import USER_DATA_LIMIT, user_data
+from tests.stacks.boot.nodelab import Lab, Node
+
+CTL = "opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl"
+STARTED = "-a fetch-config -m ec2 -s -c ssm:CFN-deepcdk-WorkerAgent\n"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+def script(path: Path, body: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def node_with_agent(lab: Lab, *, installed: bool = True, status: int = 0) -> Node:
+    node = lab.node("worker", 1, agent="CFN-deepcdk-WorkerAgent")
+    (node.root / "tmp").mkdir()
+    if installed:
+        script(node.root / CTL, f'echo "$*" >>"$DEEPCDK_ROOT/agent"; exit {status}')
+    return node
+
+
+def test_the_agent_is_started_with_the_parameters_configuration(lab: Lab) -> None:
+    node = node_with_agent(lab)
+    status, said = node.boot()
+    assert status == 0, said
+    assert node.text("agent") == STARTED
+
+
+def test_the_agent_is_there_before_anything_that_may_fail(lab: Lab) -> None:
+    node = lab.node("worker", 1, mounts=False, agent="CFN-deepcdk-WorkerAgent")
+    script(node.root / CTL, 'echo "$*" >>"$DEEPCDK_ROOT/agent"')
+    assert node.boot()[0] != 0
+    assert node.text("agent") == STARTED
+
+
+def test_an_agent_that_does_not_start_is_told_and_the_node_is_ready_without(lab: Lab) -> None:
+    node = node_with_agent(lab, status=1)
+    status, said = node.boot()
+    assert status == 0, said
+    assert "the CloudWatch agent did not start" in said
+    assert "--success true --reason ready" in node.text("signals")
+
+
+def test_a_missing_agent_is_installed_from_amazon_linux(lab: Lab) -> None:
+    node = node_with_agent(lab, installed=False)
+    install = f'mkdir -p "${{LAB_CTL%/*}}"; printf "#!/bin/sh\\necho \\"\\$*\\" >>{node.root}/agent\\n" >"$LAB_CTL"'
+    script(lab.commands / "dnf", f'echo "$*" >>"$DEEPCDK_ROOT/dnf"; {install}; chmod 755 "$LAB_CTL"')
+    status, said = node.boot(LAB_CTL=str(node.root / CTL))
+    assert status == 0, said
+    assert "install -y -q amazon-cloudwatch-agent\n" in node.text("dnf")
+    assert node.text("agent") == STARTED
+
+
+def test_a_missing_agent_is_fetched_for_debian_and_ubuntu_from_the_regions_bucket(lab: Lab) -> None:
+    if any((directory / "dnf").exists() for directory in map(Path, ("/usr/bin", "/bin", "/usr/sbin"))):
+        pytest.skip("this machine has dnf")
+    node = node_with_agent(lab, installed=False)
+    (node.root / "etc/os-release").write_text('NAME="Ubuntu"\nID=ubuntu\n')
+    metadata = (lab.commands / "curl").read_text().removeprefix("#!/bin/sh\n")
+    script(
+        lab.commands / "curl",
+        f'case "$*" in *.deb) echo "$*" >>"$DEEPCDK_ROOT/fetched"; exit 0;; esac\n{metadata}',
+    )
+    script(
+        lab.commands / "dpkg",
+        f'[ "$1" = --print-architecture ] && echo arm64 && exit\n'
+        f'mkdir -p "{(node.root / CTL).parent}"; ln -s /bin/true "{node.root / CTL}"',
+    )
+    status, said = node.boot()
+    assert status == 0, said
+    assert "did not start" not in said
+    assert node.text("fetched").split()[-1] == (
+        "https://amazoncloudwatch-agent-us-east-1.s3.us-east-1.amazonaws.com/ubuntu/arm64/latest/amazon-cloudwatch-agent.deb"
+    )
+
+
+def test_a_node_without_agent_gets_no_script_for_it(lab: Lab) -> None:
+    node = lab.node("worker", 1)
+    status, said = node.boot()
+    assert status == 0, said
+    assert not (node.root / "opt/deepcdk/bin/agent").exists()
+
+
+def test_user_data_stays_under_the_limit_with_an_agent(lab: Lab) -> None:
+    settings = lab.node("master", 1, agent="CFN-" + "n" * 200).settings
+    assert len(user_data(settings).encode()) < USER_DATA_LIMIT - 2048

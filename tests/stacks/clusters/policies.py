@@ -1,0 +1,72 @@
+"""Every statement of a template that allows somebody something, and the list of those that must be so wide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from stacks.sessions import AGENT_ACTIONS
+from tests.stacks.clusters.template import Template
+
+# Actions that are allowed on every resource, and why that is no open door.
+EVERYWHERE: Final = {
+    "cloudwatch:PutMetricData": "CloudWatch knows no resource for it; a condition holds it to the cluster's namespace",
+    **dict.fromkeys(AGENT_ACTIONS, "Session Manager's channels are made by their opening, and have no names before"),
+}
+# Those among them that a condition must hold to the cluster.
+HELD: Final = frozenset({"cloudwatch:PutMetricData"})
+# In a key's own policy: KMS lets nobody manage a key whose policy leaves the account out, and IAM decides then.
+KEY_OWNER: Final = "kms:*"
+
+
+def listed(value: Any) -> list[Any]:
+    """Return a value as a list, which CloudFormation may leave out around one."""
+    return value if isinstance(value, list) else [value]
+
+
+def documents(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every policy document, wherever in a part of a template it stands."""
+    if isinstance(value, dict):
+        if "Statement" in value:
+            yield value
+        for below in value.values():
+            yield from documents(below)
+    elif isinstance(value, list):
+        for below in value:
+            yield from documents(below)
+
+
+def allowing(resources: Any) -> list[dict[str, Any]]:
+    """Return every statement in a part of a template that allows something to somebody."""
+    found = [each for document in documents(resources) for each in listed(document["Statement"])]
+    return [each for each in found if each["Effect"] == "Allow"]
+
+
+def excess(template: Template) -> Iterator[str]:
+    """Yield what a template allows beyond what is listed here."""
+    for id, item in template.resources.items():
+        attached = item["Type"] not in ("AWS::IAM::Policy", "AWS::IAM::Role")
+        own_key = item["Type"] == "AWS::KMS::Key"
+        for statement in allowing(item):
+            yield from (f"{id}: {text}" for text in _excess(statement, attached=attached, own_key=own_key))
+        if item["Type"] == "AWS::IAM::Role" and item["Properties"].get("ManagedPolicyArns"):
+            yield f"{id}: a policy is attached whole"
+
+
+def _excess(statement: dict[str, Any], *, attached: bool, own_key: bool) -> Iterator[str]:
+    """Yield what a statement allows too much; one that is `attached` to a resource says who may use that resource."""
+    for key in ("NotAction", "NotResource", "NotPrincipal"):
+        if key in statement:
+            yield f"{key} allows all but something"
+    actions = listed(statement.get("Action", []))
+    owner = own_key and actions == [KEY_OWNER] and ":root" in str(statement["Principal"])
+    if not owner:
+        yield from (f"action {action}" for action in actions if "*" in action)
+    for principal in listed(statement.get("Principal", [])):
+        if (principal == "*" or principal == {"AWS": "*"}) and not statement.get("Condition"):
+            yield f"anybody may {', '.join(actions)}"
+    if attached or "*" not in listed(statement.get("Resource", [])):
+        return
+    yield from (f"{action} on every resource" for action in actions if action not in EVERYWHERE)
+    if set(actions) & HELD and not statement.get("Condition"):
+        yield f"{', '.join(actions)} on every resource, and no condition"

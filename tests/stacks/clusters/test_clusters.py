@@ -1,0 +1,99 @@
+"""The clusters by name: each is valid, is what was asked for, keeps every invariant, and inspectors find nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+
+from stacks.config import ClusterConfig
+from stacks.validation import check
+from tests.stacks.clusters import snapshots
+from tests.stacks.clusters.eight import AL2023, CLUSTERS, Cluster
+from tests.stacks.clusters.invariants import broken
+from tests.stacks.clusters.synthesis import NAG, PREFLIGHT, PROJECT, Inspected
+from tests.stacks.clusters.template import Template
+
+
+@pytest.fixture(params=list(CLUSTERS))
+def name(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def cluster(name: str) -> Cluster:
+    return CLUSTERS[name]
+
+
+@pytest.fixture
+def found(name: str, inspected: Callable[[str], Inspected]) -> Inspected:
+    return inspected(name)
+
+
+@pytest.fixture
+def template(found: Inspected) -> Template:
+    return found.template
+
+
+def test_it_is_valid_or_refused_for_what_is_known(cluster: Cluster) -> None:
+    assert [problem.key for problem in check(cluster.config())] == list(cluster.refused)
+
+
+def test_its_words_on_a_command_line_say_the_same(cluster: Cluster) -> None:
+    assert cluster.words[::2] == ["-c"] * len(cluster.settings)
+    given = dict(word.split("=", 1) for word in cluster.words[1::2])
+    assert ClusterConfig.from_context(given) == cluster.config()
+
+
+def test_its_template_is_the_committed_one(name: str, template: Template) -> None:
+    place = snapshots.path(name)
+    assert place.read_text(encoding="utf-8") == snapshots.text(template.document), (
+        f"{place.name} is not what the stacks make now; read the difference, and if it is meant: `make snapshots`"
+    )
+
+
+def test_it_keeps_every_invariant(cluster: Cluster, template: Template) -> None:
+    assert broken(template, cluster.config()) == []
+
+
+def test_cdk_nag_finds_nothing_that_is_not_acknowledged(found: Inspected) -> None:
+    assert found.findings[NAG] == []
+
+
+def test_it_breaks_no_rule_that_aws_refuses_templates_by(found: Inspected) -> None:
+    assert found.findings[PREFLIGHT] == []
+
+
+def test_cfn_lint_finds_nothing(cluster: Cluster, template: Template) -> None:
+    from cfnlint.api import ManualArgs, lint
+
+    matches = lint(template.text(), config=ManualArgs(regions=list(cluster.regions)))
+    assert [str(match) for match in matches] == []
+
+
+def test_its_workers_are_what_was_asked_for(cluster: Cluster, template: Template) -> None:
+    data, config = template.template_of("WorkerGroup"), cluster.config()
+    assert data["InstanceType"] == config.worker_instance_type
+    assert template.document["Parameters"][data["ImageId"]["Ref"]]["Default"] == cluster.image
+    assert template.resources["WorkerGroup"]["Properties"]["DesiredCapacity"] == str(config.workers)
+    assert len(data["NetworkInterfaces"]) == cluster.interfaces
+    assert ("Placement" in data) == cluster.placed
+    assert f"export DEEPCDK_GPUS={str(cluster.gpus).lower()}\n" in template.user_data("WorkerGroup")
+
+
+def test_there_is_a_snapshot_of_each_and_of_nothing_else() -> None:
+    assert set(snapshots.FOLDER.iterdir()) == {snapshots.path(name) for name in CLUSTERS}
+
+
+def test_the_graviton_master_has_an_image_for_its_processor(inspected: Callable[[str], Inspected]) -> None:
+    template = inspected("Graviton CPU").template
+    parameter = template.document["Parameters"][template.template_of("MasterGroup")["ImageId"]["Ref"]]
+    assert parameter["Default"] == AL2023 + "arm64"
+
+
+def test_the_documented_cluster_of_p3_is_the_one_by_name() -> None:
+    (block,) = re.findall(r"```json\n(.*?)```", (PROJECT / "docs" / "compute.md").read_text("utf-8"), flags=re.DOTALL)
+    assert json.loads(block) == CLUSTERS["16 x p3.16xlarge"].values

@@ -1,0 +1,102 @@
+"""Random clusters: a valid one is synthesised, keeps every invariant and breaks no rule that AWS refuses templates by;
+any other ends in an error that names the key.
+
+DEEPCDK_EXAMPLES=1000 tries a thousand of each; a valid one costs about half a second.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from stacks.config import ClusterConfig, ConfigError
+from stacks.validation import check
+from tests.stacks.clusters import synthesis
+from tests.stacks.clusters.eight import SSH_CIDR
+from tests.stacks.clusters.invariants import broken
+from tests.stacks.clusters.strategies import WRONG, Values, clusters
+
+EXAMPLES = int(os.environ.get("DEEPCDK_EXAMPLES", "40"))
+KEYS = {field.name: field.default for field in dataclasses.fields(ClusterConfig)}
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
+# To make a failing example smaller takes hundreds of syntheses.
+UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
+
+
+def build(values: Values) -> ClusterConfig:
+    return ClusterConfig.from_context({"cluster": values})
+
+
+@given(values=clusters())
+@settings(max_examples=EXAMPLES, suppress_health_check=SLOW, phases=UNSHRUNK)
+def test_any_valid_cluster_is_synthesised_keeps_every_invariant_and_breaks_no_rule(values: Values) -> None:
+    config = build(values)
+    assert list(check(config)) == []
+    inspected = synthesis.inspect(config)
+    assert broken(inspected.template, config) == []
+    assert inspected.findings[synthesis.PREFLIGHT] == []
+
+
+def test_random_clusters_vary_every_key() -> None:
+    seen: dict[str, set[Any]] = defaultdict(set)
+
+    @given(values=clusters())
+    @settings(max_examples=300, derandomize=True, database=None, suppress_health_check=SLOW)
+    def look(values: Values) -> None:
+        assert list(check(build(values))) == []
+        for key, value in values.items():
+            seen[key].add(value)
+
+    look()
+    assert seen.keys() == KEYS.keys()
+    assert [key for key, values in seen.items() if len(values) < 2] == []
+
+
+def test_there_are_wrong_values_of_every_key() -> None:
+    assert WRONG.keys() == KEYS.keys()
+
+
+@pytest.mark.parametrize("key", sorted(WRONG))
+def test_a_wrong_value_ends_in_an_error_that_names_its_key(key: str) -> None:
+    @given(wrong=WRONG[key])
+    @settings(max_examples=25)
+    def refuse(wrong: Any) -> None:
+        with pytest.raises(ConfigError) as caught:
+            build({"ssh_cidr": SSH_CIDR, key: wrong})
+        assert caught.value.key == key
+        assert f"cluster.{key}" in str(caught.value)
+
+    refuse()
+
+
+@given(values=clusters(), data=st.data())
+@settings(max_examples=5 * EXAMPLES, suppress_health_check=SLOW)
+def test_one_wrong_value_among_any_others_is_the_one_that_is_named(values: Values, data: st.DataObject) -> None:
+    key = data.draw(st.sampled_from(sorted(WRONG.keys() - {"ssh_cidr", "vpc_cidr"})))
+    wrong = data.draw(WRONG[key])
+    with pytest.raises(ConfigError) as caught:
+        build({**values, key: wrong})
+    assert caught.value.key == key
+
+
+@given(one=clusters(), other=clusters(), keys=st.sets(st.sampled_from(sorted(KEYS)), min_size=1, max_size=6))
+@settings(max_examples=EXAMPLES, suppress_health_check=SLOW, phases=UNSHRUNK)
+def test_a_mixture_of_two_is_synthesised_or_refused_with_keys_and_remedies(
+    one: Values, other: Values, keys: set[str]
+) -> None:
+    mixed = {**one, **{key: other[key] for key in keys}}
+    try:
+        config = build(mixed)
+    except ConfigError as error:
+        assert error.key in KEYS
+        return
+    problems = list(check(config))
+    assert all(problem.key in KEYS and problem.rule and problem.remedy for problem in problems)
+    if not problems:
+        assert broken(synthesis.synthesise(config), config) == []

@@ -1,0 +1,201 @@
+"""The template before the field's own inspectors: cfn-lint, cdk-nag's AwsSolutions, the CDK's rules.
+
+Whole clusters go through them in test_clusters.py; here goes what does not stand in one of these.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stacks.config import ClusterConfig
+from tests.stacks.clusters.synthesis import PREFLIGHT
+from tests.stacks.clusters.template import Template
+from tests.stacks.conftest import PROJECT, SSH_CIDR
+
+# What cdk-nag finds in the default cluster, and is acknowledged where it arises, with the reason.
+ACKNOWLEDGED = {
+    "AwsSolutions-AS3",
+    "AwsSolutions-IAM5[Resource::<RunBucket.Arn>/runs/*]",
+    "AwsSolutions-S1",
+    "AwsSolutions-VPC7",
+}
+
+# Every key that tells of the cluster, at once.
+OBSERVED: dict[str, Any] = {
+    "node_logs": True,
+    "node_metrics": True,
+    "dashboard": True,
+    "alarms": True,
+    "alarm_emails": ("ops@example.com",),
+}
+
+# Every key that bounds the cluster, at once.
+BOUNDED: dict[str, Any] = {
+    "permissions_boundary": "arn:aws:iam::123456789012:policy/boundary",
+    "protect_instances": True,
+    "tags": ("team=vision", "cost center=42"),
+    "idle_minutes": 30,
+    "max_hours": 12.0,
+    "budget_usd": 500.0,
+    "budget_scope": "cluster",
+    "budget_emails": ("ops@example.com",),
+}
+
+EXISTING: dict[str, Any] = {
+    "vpc_id": "vpc-0123456789abcdef0",
+    "public_subnet_ids": ("subnet-0aaaaaaaaaaaaaaa1",),
+    "private_subnet_ids": ("subnet-0bbbbbbbbbbbbbbb1",),
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "regions"),
+    [
+        ({"availability_zones": 2, "file_system_id": "fs-0123456789abcdef0"}, ["us-east-1", "eu-central-1"]),
+        (OBSERVED, ["us-east-1", "eu-central-1"]),
+        (BOUNDED, ["us-east-1", "eu-central-1"]),
+    ],
+    ids=["two-zones", "observed", "bounded"],
+)
+def test_cfn_lint_finds_nothing(
+    synthesise: Callable[..., Template], values: dict[str, object], regions: list[str]
+) -> None:
+    from cfnlint.api import ManualArgs, lint
+
+    matches = lint(synthesise(**values).text(), config=ManualArgs(regions=regions))
+    assert [str(match) for match in matches] == []
+
+
+def inspect_with_nag(outdir: Path, **values: Any) -> None:
+    """Synthesise a cluster under AwsSolutions; the CDK raises where a finding is not acknowledged."""
+    from aws_cdk import App, Validations
+    from cdk_nag import AwsSolutionsChecks
+
+    from stacks.cluster import ClusterStack
+
+    app = App(analytics_reporting=False, outdir=str(outdir))
+    ClusterStack(app, ClusterConfig(**{"ssh_cidr": SSH_CIDR, **values}))
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    app.synth()
+
+
+@pytest.mark.parametrize("values", [OBSERVED, BOUNDED], ids=["observed", "bounded"])
+def test_cdk_nag_finds_nothing_that_is_not_acknowledged(
+    values: dict[str, Any], synthesise: object, tmp_path: Path
+) -> None:
+    inspect_with_nag(tmp_path, **values)
+
+
+def test_each_acknowledgment_answers_a_real_finding(
+    synthesise: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aws_cdk import Validations
+
+    monkeypatch.setattr(Validations, "acknowledge", lambda self, *rules: None)
+    with pytest.raises(RuntimeError, match="ValidationFailed"):
+        inspect_with_nag(tmp_path)
+    report = json.loads((tmp_path / "validation-report.json").read_text(encoding="utf-8"))
+    found = {
+        violation["ruleName"]
+        for plugin in report["pluginReports"]
+        if plugin["pluginName"] == "AwsSolutions"
+        for violation in plugin["violations"]
+    }
+    assert found == ACKNOWLEDGED
+
+
+def run_app(
+    outdir: Path, *, command: Sequence[str] = ("app.py",), **context: object
+) -> subprocess.CompletedProcess[str]:
+    """Run app.py, or another command of Python, as the CDK CLI does, with cdk.json's context and more."""
+    flags = json.loads((PROJECT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    environment = {key: value for key, value in os.environ.items() if key != "CDK_VALIDATION"}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=PROJECT,
+        env={**environment, "CDK_CONTEXT_JSON": json.dumps({**flags, **context}), "CDK_OUTDIR": str(outdir)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_app_writes_a_template_that_passes_the_cdks_own_rules(tmp_path: Path) -> None:
+    result = run_app(tmp_path, ssh_cidr=SSH_CIDR, workers="3")
+    assert result.returncode == 0, result.stderr
+    document = json.loads((tmp_path / "deepcdk.template.json").read_text(encoding="utf-8"))
+    assert document["Resources"]["WorkerGroup"]["Properties"]["DesiredCapacity"] == "3"
+
+
+# What stood in the firewall once, and EC2 would have refused at the first deployment.
+SPOILT = "Ranks to Horovod's launcher"
+SPOIL = f"""
+from aws_cdk import aws_ec2 as ec2
+import app
+from stacks.security import Firewall
+
+admit = Firewall._admit_ranks
+
+def spoilt(self):
+    admit(self)
+    self.master.add_ingress_rule(self.workers, ec2.Port.udp(9), {SPOILT!r})
+
+Firewall._admit_ranks = spoilt
+app.main()
+"""
+
+
+def test_app_refuses_what_aws_would_refuse_and_names_the_resource(tmp_path: Path) -> None:
+    result = run_app(tmp_path, command=("-c", SPOIL), ssh_cidr=SSH_CIDR)
+    assert result.returncode != 0
+    assert f"ERROR Security group rule description '{SPOILT}' is rejected" in result.stderr
+    assert "Firewall/Master" in result.stderr
+    (report,) = json.loads((tmp_path / "validation-report.json").read_text(encoding="utf-8"))["pluginReports"]
+    assert (report["pluginName"], report["conclusion"]) == (PREFLIGHT, "failure")
+    assert [violation["ruleName"] for violation in report["violations"]] == ["pf-ec2-sg-rule-description"]
+
+
+def test_app_works_in_a_fresh_clone_and_warns_that_no_network_reaches_the_master(tmp_path: Path) -> None:
+    result = run_app(tmp_path)
+    assert result.returncode == 0, result.stderr
+    document = json.loads((tmp_path / "deepcdk.template.json").read_text(encoding="utf-8"))
+    assert not any(rule[0] == "in" and "/" in rule[2] for rule in Template(document).rules())
+    metadata = json.loads((tmp_path / "deepcdk.metadata.json").read_text(encoding="utf-8"))
+    (warning,) = [each["data"] for each in metadata["/deepcdk"] if each["type"] == "aws:cdk:warning"]
+    assert warning.startswith("cluster.ssh_cidr = (): empty")
+
+
+def test_a_wrong_configuration_ends_in_one_line_and_a_failure(tmp_path: Path) -> None:
+    result = run_app(tmp_path, ssh_cidr=SSH_CIDR, worker="3")
+    said = [line for line in result.stderr.splitlines() if not line.startswith("b'!!")]  # jsii's word on old Node
+    assert result.returncode == 1
+    assert len(said) == 1
+    assert said[0].startswith("deepcdk: cluster.worker = '3': unknown key; did you mean workers?")
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_problems_of_a_configuration_are_told_at_once_and_nothing_is_written(tmp_path: Path) -> None:
+    result = run_app(
+        tmp_path, ssh_cidr=SSH_CIDR, worker_instance_type="c5.2xlage", vpc_cidr="10.0.0.0/24", max_workers=99
+    )
+    assert result.returncode == 1
+    assert "deepcdk: 2 problems in the configuration" in result.stderr
+    assert "cluster.worker_instance_type = 'c5.2xlage'" in result.stderr
+    assert "cluster.max_workers = 99" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_cdk_json_leaves_ssh_cidr_to_the_user_and_states_true_defaults() -> None:
+    cluster = json.loads((PROJECT / "cdk.json").read_text(encoding="utf-8"))["context"]["cluster"]
+    assert "ssh_cidr" not in cluster
+    assert ClusterConfig(ssh_cidr=SSH_CIDR, **cluster) == ClusterConfig(ssh_cidr=SSH_CIDR)
