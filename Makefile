@@ -41,7 +41,7 @@ bench: setup ## measure the times that the README states
 lock: setup ## resolve the lock files anew from pyproject.toml
 	$(python) -m tools.lock
 
-snapshots: setup ## write the committed templates anew (tests/stacks/snapshots), after a change of stacks/ that is meant
+snapshots: setup ## write the committed templates anew (tests/stacks/clusters/snapshots), after a change of stacks/ that is meant
 	$(python) -m tests.stacks.clusters.snapshots
 
 clean: ## remove what set-up and tests made in this clone; what is kept for all clones stays in ~/.cache/deepcdk

@@ -8,22 +8,22 @@ from __future__ import annotations
 from fabric.main import program
 from invoke.exceptions import Exit
 
-from cluster.tasks import interrupt
+from cluster.cli import interrupt
 
 # Fabric has parsed its own flags by now, and will parse the tasks' words next.
 core = getattr(program, "core", None)
 if core:
     interrupt.end_at_once()
 
-from cluster.tasks import modules, positionals, spelling  # noqa: E402  # takes its time, in which Ctrl-C may come
+from cluster.cli import loader, positionals, suggestions  # noqa: E402  # takes its time, in which Ctrl-C may come
 
 words = tuple(core.unparsed) if core else ()
 
-ns = modules.collection(words)
+ns = loader.collection(words)
 
 if core:
     contexts = positionals.contexts_of(ns)
     core.unparsed = positionals.with_flags(words, contexts)
-    if spelling.complaint(core.unparsed, contexts, core[0].flags):
-        contexts = positionals.contexts_of(modules.collection())  # The nearest word is one of all tasks.
-        raise Exit(spelling.complaint(positionals.with_flags(words, contexts), contexts, core[0].flags), code=1)
+    if suggestions.complaint(core.unparsed, contexts, core[0].flags):
+        contexts = positionals.contexts_of(loader.collection())  # The nearest word is one of all tasks.
+        raise Exit(suggestions.complaint(positionals.with_flags(words, contexts), contexts, core[0].flags), code=1)

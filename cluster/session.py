@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cluster import capacity
-from cluster import inventory as stock
-from cluster.activity import doing, warn
-from cluster.aws import Aws
-from cluster.connection import Master, connect
+from cluster.aws import inventory as stock
+from cluster.aws.client import Aws
+from cluster.aws.pricing import Prices, cache_file, total_per_hour
 from cluster.errors import DeepcdkError, UsageError
-from cluster.price import Prices, cache_file, total_per_hour
-from cluster.prose import fitted
-from cluster.push import Pushed, Tree, control_tree, look, push
+from cluster.nodes import grow
+from cluster.ssh.connection import Master, connect
+from cluster.ssh.push import Pushed, Tree, control_tree, look, push
+from cluster.terminal.status_line import doing, warn
+from cluster.terminal.wrap import fitted
 from payload.launch import Node
 from stacks.config import ClusterConfig, ConfigError
 
 if TYPE_CHECKING:
-    from cluster.supervisor import Supervisor
+    from cluster.runs.supervisor import Supervisor
 
 
 def parse_overrides(given: Iterable[str]) -> dict[str, str]:
@@ -126,7 +126,7 @@ class Session:
 
     def supervisor(self, master: Master) -> Supervisor:
         """Return the supervisor's command line on the master, pushed if need be."""
-        from cluster.supervisor import Supervisor  # It knows of runs, and with them of all recipes.
+        from cluster.runs.supervisor import Supervisor  # It knows of runs, and with them of all recipes.
 
         return Supervisor(master, self.stack, self.control(master))
 
@@ -138,7 +138,7 @@ class Session:
 
     def nodes(self, master: Master, tell: Callable[[str], None] = warn) -> tuple[Node, ...]:
         """Return the nodes that the master lists as live; `tell` gets a sentence for each one left out."""
-        return capacity.read_nodes(master, tell)
+        return grow.read_nodes(master, tell)
 
     @property
     def instance_types(self) -> list[str]:

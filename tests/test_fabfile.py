@@ -17,10 +17,10 @@ from botocore.client import BaseClient
 from botocore.exceptions import EndpointConnectionError
 from moto import mock_aws
 
+from cluster.aws.inventory import Inventory, Stack
+from cluster.cli.loader import MODULES
 from cluster.errors import DeepcdkError
-from cluster.inventory import Inventory, Stack
 from cluster.session import Session
-from cluster.tasks.modules import MODULES
 from tests.words import LONG
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -273,7 +273,7 @@ def test_up_says_what_it_starts_and_asks_before_it_costs(fab: Fab) -> None:
 def test_the_doctor_tells_everything_and_ends_with_1_where_something_would_fail(
     fab: Fab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.checkups.quotas.read_quotas", lambda aws, service: {})
+    monkeypatch.setattr("cluster.doctor.quotas.read_quotas", lambda aws, service: {})
     status, text = fab("doctor")
     assert (status, "Traceback" in text) == (1, False)
     assert "ssh_cidr = (): empty" in text

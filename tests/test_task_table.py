@@ -1,6 +1,7 @@
 """Facts about all tasks together: a new one has help, a happy path, a document and an end by Ctrl-C, each in a test.
 
-Bad input is in `tests.test_fabfile` and, for flags and words, in `tests.cluster.test_spelling`: both take every task.
+Bad input is in `tests.test_fabfile` and, for flags and words, in `tests.cluster.cli.test_suggestions`: both take every
+task.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from typing import Any, Final
 
 import pytest
 
-from cluster.tasks import modules
+from cluster.cli import loader
 from tests.e2e.test_documents import DOCUMENTS
 from tests.e2e.test_interruption import TASKS as INTERRUPTED
 
 TESTS: Final = Path(__file__).resolve().parent
-TASKS: Final[dict[str, Any]] = dict(modules.collection().tasks)
+TASKS: Final[dict[str, Any]] = dict(loader.collection().tasks)
 NAMES: Final = sorted(TASKS)
 READ_HELP: Final = """\
 import json
-from cluster.tasks import modules
+from cluster.cli import loader
 print(json.dumps({name: {argument.name: argument.help for argument in task.get_arguments()}
-                  for name, task in modules.collection().tasks.items()}))
+                  for name, task in loader.collection().tasks.items()}))
 """
 HELP: Final[dict[str, dict[str, str | None]]] = json.loads(
     subprocess.run(

@@ -11,14 +11,14 @@ import time
 from invoke.context import Context
 from invoke.tasks import task
 
-from cluster import gauge
-from cluster.activity import doing
+from cluster.cli.task import JSON, KEY, PROJECT, SET, guarded, remark, say
+from cluster.data.report import Staged
+from cluster.data.source import Reading, is_bucket, parse_name, survey
+from cluster.data.stager import Stager
 from cluster.errors import DeepcdkError, UsageError
 from cluster.session import Session
-from cluster.source import Reading, is_bucket, parse_name, survey
-from cluster.staged import Staged
-from cluster.staging import Stager
-from cluster.tasks.terms import JSON, KEY, PROJECT, SET, guarded, remark, say
+from cluster.terminal import progress
+from cluster.terminal.status_line import doing
 from payload.launch import workers
 
 
@@ -68,7 +68,7 @@ def stage_data(
     session = Session(PROJECT, set_, key=key)
     terminal = sys.stdout.isatty() and not json
     reports, sent = None, 0
-    with gauge.make(terminal=terminal, write=remark if json else say) as shown, contextlib.ExitStack() as opened:
+    with progress.make(terminal=terminal, write=remark if json else say) as shown, contextlib.ExitStack() as opened:
         if found:
             shown.begin("reading", len(found.files), found.size)
             reading = opened.enter_context(Reading(found, shown.at))  # while AWS and the master are asked

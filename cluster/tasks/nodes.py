@@ -11,14 +11,16 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
-from cluster import replacing, scaling, sshconfig, tunnel
-from cluster.activity import doing
-from cluster.capacity import check_maximum
-from cluster.connection import Master, read_host_keys
+from cluster.aws.inventory import console
+from cluster.cli.task import JSON, KEY, PROJECT, SET, YES, guarded, say, teller
 from cluster.errors import DeepcdkError, UsageError
-from cluster.inventory import console
+from cluster.nodes import replace as replacing
+from cluster.nodes import scale as scaling
+from cluster.nodes.grow import check_maximum
 from cluster.session import Session, confirm
-from cluster.tasks.terms import JSON, KEY, PROJECT, SET, YES, guarded, say, teller
+from cluster.ssh import config_file, session_manager
+from cluster.ssh.connection import Master, read_host_keys
+from cluster.terminal.status_line import doing
 from payload.launch import Node
 from stacks.config_keys.network import SESSION_MANAGER
 
@@ -122,10 +124,10 @@ def ssh_config(
     with session.connect() as master:
         files, found = _write_ssh_config(session, master, session.nodes(master))
     config = Path.home() / ".ssh" / "config"
-    if install and not sshconfig.is_included(config):
-        confirm(f"put the line `{sshconfig.INCLUDE}` at the top of {config}.", yes=yes)
-        sshconfig.include(config)
-    included = sshconfig.is_included(config)
+    if install and not config_file.is_included(config):
+        confirm(f"put the line `{config_file.INCLUDE}` at the top of {config}.", yes=yes)
+        config_file.include(config)
+    included = config_file.is_included(config)
     if json:
         hosts = {entry.alias: {"address": entry.address, "instance": entry.instance_id} for entry in found}
         paths = {"config": str(files.config), "known_hosts": str(files.known_hosts), "included": included}
@@ -136,7 +138,7 @@ def ssh_config(
     if included:
         say(f"try: ssh {last} hostname; scp FILE {last}:; rsync -a DIR {last}:")
     else:
-        say(f"put this line at the top of {config}, or repeat with --install:\n  {sshconfig.INCLUDE}")
+        say(f"put this line at the top of {config}, or repeat with --install:\n  {config_file.INCLUDE}")
         say(f"without it: ssh -F {files.config} {last}")
 
 
@@ -151,9 +153,9 @@ def ssh(c: Context, set_: list[str], node: str = "", key: str = "") -> None:
     session = Session(PROJECT, set_, key=key)
     with session.connect() as master:
         nodes = session.nodes(master)
-        chosen = sshconfig.find_node(session.stack.name, node, nodes)
+        chosen = config_file.find_node(session.stack.name, node, nodes)
         files, _ = _write_ssh_config(session, master, nodes)
-    command = ["ssh", "-F", str(files.config), sshconfig.alias(session.stack.name, chosen.name)]
+    command = ["ssh", "-F", str(files.config), config_file.alias(session.stack.name, chosen.name)]
     try:
         os.execvp(command[0], command)  # A terminal, its size and its signals are then SSH's own.
     except FileNotFoundError:
@@ -162,33 +164,33 @@ def ssh(c: Context, set_: list[str], node: str = "", key: str = "") -> None:
 
 def _write_ssh_config(
     session: Session, master: Master, nodes: Sequence[Node]
-) -> tuple[sshconfig.Files, tuple[sshconfig.Entry, ...]]:
+) -> tuple[config_file.Files, tuple[config_file.Entry, ...]]:
     """Bring the cluster's files below ~/.ssh up to date."""
     folder = Path.home() / ".ssh"
-    files = sshconfig.Files.below(folder, session.stack.name)
+    files = config_file.Files.below(folder, session.stack.name)
     try:
-        known = sshconfig.parse_known_hosts(files.known_hosts.read_text(encoding="utf-8"))
+        known = config_file.parse_known_hosts(files.known_hosts.read_text(encoding="utf-8"))
     except FileNotFoundError:
         known = {}
     leader, tunnelled = session.inventory.master, session.stack.ssh_access == SESSION_MANAGER
     with doing("reading the nodes' host keys"):
-        found = sshconfig.entries(
+        found = config_file.entries(
             session.stack.name,
             nodes,
             leader.id if tunnelled else leader.public_ip,
             known,
             lambda instance: read_host_keys(lambda i: console(session.aws, i), instance),
         )
-    keys = sshconfig.identities(folder, session.key)
-    text = sshconfig.config_text(
+    keys = config_file.identities(folder, session.key)
+    text = config_file.config_text(
         session.stack.name,
         session.stack.login_user,
         found,
         files,
         keys,
         only_these=bool(session.key),
-        proxy_command=tunnel.proxy_command(leader.id, session.aws.region) if tunnelled else "",
+        proxy_command=session_manager.proxy_command(leader.id, session.aws.region) if tunnelled else "",
     )
-    sshconfig.put(files.known_hosts, sshconfig.known_hosts_text(found))
-    sshconfig.put(files.config, text)
+    config_file.put(files.known_hosts, config_file.known_hosts_text(found))
+    config_file.put(files.config, text)
     return files, found

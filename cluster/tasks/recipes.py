@@ -7,7 +7,7 @@ import json as json_format
 from invoke.context import Context
 from invoke.tasks import task
 
-from cluster.tasks.terms import JSON, guarded, say
+from cluster.cli.task import JSON, guarded, say
 
 
 @task(
@@ -26,9 +26,9 @@ def recipes(c: Context, recipe: str = "", variant: str = "", all: bool = False, 
     Example: fab recipes imagenet-fast --variant 16-nodes
     """
     # Of no use to the other tasks, nor to `fab --list`.
-    from cluster import recipes as shown
-    from cluster import report
     from cluster.errors import UsageError
+    from cluster.runs import recipe_tables as shown
+    from cluster.terminal import tables
     from payload.training.recipes import RECIPES
 
     if not recipe:
@@ -39,7 +39,7 @@ def recipes(c: Context, recipe: str = "", variant: str = "", all: bool = False, 
             say(json_format.dumps([shown.document(each) for each in RECIPES], indent=1))
             return
         for each in RECIPES:
-            report.print_table(shown.summary_table(each))
+            tables.print_table(shown.summary_table(each))
             say("")
         say("`fab recipes NAME` shows the settings of one, `fab train --recipe NAME -- --FLAG VALUE` changes them")
         return
@@ -51,4 +51,4 @@ def recipes(c: Context, recipe: str = "", variant: str = "", all: bool = False, 
     for number, table in enumerate(shown.tables(chosen, which, everything=all)):
         if number:
             say("")
-        report.print_table(table)
+        tables.print_table(table)

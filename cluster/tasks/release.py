@@ -7,11 +7,11 @@ import json as json_format
 from invoke.context import Context
 from invoke.tasks import task
 
-from cluster import bounds
-from cluster.activity import doing
+from cluster.aws import guard
+from cluster.cli.task import JSON, PROJECT, SET, YES, guarded, say, teller
 from cluster.errors import DeepcdkError
 from cluster.session import Session, confirm
-from cluster.tasks.terms import JSON, PROJECT, SET, YES, guarded, say, teller
+from cluster.terminal.status_line import doing
 
 
 @task(iterable=["set_"], help={"json": JSON, "set": SET, "yes": YES})
@@ -27,15 +27,15 @@ def release(c: Context, set_: list[str], json: bool = False, yes: bool = False) 
     session = Session(PROJECT, set_)
     stack, tell = session.stack.name, teller(json=json)
     with doing("asking AWS for the bounds"):
-        found = bounds.read(session.aws, stack)
+        found = guard.read(session.aws, stack)
     budget = next((bound for bound in found if bound.kind == "budget"), None)
     if budget is None:
         raise DeepcdkError(f"stack {stack} has no budget that ends workers", remedy="`fab status` shows its bounds")
-    held = bool(bounds.messages(session.aws, budget))
+    held = bool(guard.messages(session.aws, budget))
     if held:
         confirm("let workers be again, although the budget is spent.", yes=yes)
-        bounds.release(session.aws, budget)
-        bounds.await_end(session.aws, stack, budget, tell)
+        guard.release(session.aws, budget)
+        guard.await_end(session.aws, stack, budget, tell)
         tell("released; `fab scale` and `fab train` grow the group again")
     else:
         tell("the budget holds no workers back")

@@ -8,15 +8,15 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
-from cluster import archive as archives
-from cluster import fetch as fetching
-from cluster import report
-from cluster.activity import interruptible
+from cluster.cli.numbers import parse_whole
+from cluster.cli.task import FROM_BUCKET, JSON, KEY, PROJECT, RUN, SET, YES, guarded, remark, say
 from cluster.errors import DeepcdkError, LiveRunError, NoStackError, UsageError
-from cluster.numbers import parse_whole
-from cluster.runid import named
+from cluster.runs import archive as archives
+from cluster.runs.run_id import named
 from cluster.session import Session, confirm
-from cluster.tasks.terms import FROM_BUCKET, JSON, KEY, PROJECT, RUN, SET, YES, guarded, remark, say
+from cluster.ssh import fetch as fetching
+from cluster.terminal import tables
+from cluster.terminal.status_line import interruptible
 from payload.runs import LIVE_STATES, QUEUED
 
 
@@ -60,7 +60,7 @@ def runs(c: Context, set_: list[str], from_bucket: bool = False, json: bool = Fa
     if json:
         say(json_format.dumps(found, indent=1))
     else:
-        report.print_table(report.runs_table(found))
+        tables.print_table(tables.runs_table(found))
 
 
 @task(
@@ -170,7 +170,7 @@ def fetch(
             )
         )
         return
-    report.print_table(report.result_table(fetched.directory))
+    tables.print_table(tables.result_table(fetched.directory))
     say(f"{fetched.files} files, {fetched.size_bytes:,} bytes: {fetched.directory}")
 
 
@@ -194,7 +194,7 @@ def show(
     if json:
         say(json_format.dumps(record, indent=1))
     else:
-        report.print_table(report.record_table(record))
+        tables.print_table(tables.record_table(record))
 
 
 @task(

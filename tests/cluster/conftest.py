@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from moto import mock_aws
 
-from cluster.aws import Aws
+from cluster.aws.client import Aws
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster import report
 from cluster.answers import REMEDY, AnswerError, parse
-from cluster.connection import Completed
 from cluster.errors import DeepcdkError
-from cluster.follow import Picture, parse_message, reduce
-from cluster.supervisor import Supervisor
-from cluster.watching import describe_end
-from tests.cluster.test_supervisor import STACK, AnsweringMaster, answer
+from cluster.runs.follow import Picture, parse_message, reduce
+from cluster.runs.supervisor import Supervisor
+from cluster.runs.watch import describe_end
+from cluster.ssh.connection import Completed
+from cluster.terminal import tables
+from tests.cluster.runs.test_supervisor import STACK, AnsweringMaster, answer
 
 SUMMARY: dict[str, Any] = {
     "run_id": "one", "state": "failed", "reason": "status 1", "started": 1.0, "updated": 2.5, "hosts": ["w1"],
@@ -115,9 +115,9 @@ def test_whatever_stands_in_an_answer_it_is_shown_or_refused(
         assert error.where == "ec2-user@198.18.1.2"
         return
     if verb == "show":
-        list(report.plain_lines(report.record_table(taken)))
+        list(tables.plain_lines(tables.record_table(taken)))
     if verb == "status":
-        list(report.plain_lines(report.runs_table([taken])))
+        list(tables.plain_lines(tables.runs_table([taken])))
 
 
 @given(value=JSON, verb=st.sampled_from(sorted(ANSWERS)))
@@ -167,7 +167,7 @@ MESSAGES: list[dict[str, Any]] = [
 def test_whatever_stands_in_a_message_of_a_followed_run_it_is_shown_or_refused(
     message: dict[str, Any], path: tuple[Any, ...], data: st.DataObject
 ) -> None:
-    from cluster.display import PlainDisplay
+    from cluster.runs.display import PlainDisplay
 
     said = parse_message(json.dumps(put(message, path, data.draw(JSON))))
     if said is None:

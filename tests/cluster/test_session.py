@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.cdk import context
+from cluster.deploy.cdk import context
 from cluster.errors import DeepcdkError, UsageError
 from cluster.session import confirm, parse_overrides, read_config
-from cluster.sshconfig import Files
+from cluster.ssh.config_file import Files
 from stacks.config import ClusterConfig, ConfigError
 from tests.words import LONG, WORDS
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from cluster.push import control_tree
+from cluster.ssh.push import control_tree
 from tests.e2e.conftest import ROOT, EmbeddedCloud
 
 SUMMARY: Final = {

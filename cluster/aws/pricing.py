@@ -1,0 +1,125 @@
+"""What the instances cost per hour, from AWS's own price list; what it does not tell is unknown, never guessed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from cluster.aws.client import Aws
+
+CACHE_S: Final = 24 * 3600
+UNKNOWN_CACHE_S: Final = 600
+
+
+def cache_file(home: Path) -> Path:
+    """Return where prices are kept between commands."""
+    return home / ".cache" / "deepcdk" / "prices.json"
+
+
+def filters(instance_type: str, region: str) -> list[dict[str, str]]:
+    """Build the price list's filters for on-demand Linux on shared hardware."""
+    wanted = {
+        "instanceType": instance_type,
+        "regionCode": region,
+        "operatingSystem": "Linux",
+        "tenancy": "Shared",
+        "preInstalledSw": "NA",
+        "capacitystatus": "Used",
+    }
+    return [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
+
+
+def parse_price(products: Iterable[str]) -> float | None:
+    """Parse the price per hour, USD, out of GetProducts' PriceList; None unless it names exactly one."""
+    found = set()
+    for product in products:
+        try:
+            terms = json.loads(product)["terms"]["OnDemand"].values()
+            for term in terms:
+                for dimension in term["priceDimensions"].values():
+                    price = float(dimension["pricePerUnit"]["USD"])
+                    if dimension["unit"] == "Hrs" and price > 0:
+                        found.add(price)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return found.pop() if len(found) == 1 else None
+
+
+class Prices:
+    """Look prices up in the background, so that nobody waits for them longer than they choose to."""
+
+    def __init__(self, aws: Aws, cache: Path) -> None:
+        self._aws, self._cache = aws, cache
+        self._known: dict[str, float | None] = {}
+        self._threads: dict[str, threading.Thread] = {}
+
+    def begin(self, instance_types: Iterable[str]) -> None:
+        """Start looking up these types, where neither this object nor the cache knows them."""
+        stored = self._load()
+        for kind in set(instance_types) - set(self._threads) - set(self._known):
+            entry = stored.get(self._key(kind))
+            if entry and time.time() - entry["time"] < (
+                CACHE_S if entry["usd_per_hour"] is not None else UNKNOWN_CACHE_S
+            ):
+                self._known[kind] = entry["usd_per_hour"]
+                continue
+            self._threads[kind] = threading.Thread(target=self._look_up, args=(kind,), daemon=True)
+            self._threads[kind].start()
+
+    def per_hour(self, instance_types: Iterable[str], wait_s: float) -> dict[str, float | None]:
+        """Return USD per hour by type, None where it is unknown after at most `wait_s` seconds."""
+        kinds = set(instance_types)
+        self.begin(kinds)
+        deadline = time.monotonic() + wait_s
+        for kind in kinds & set(self._threads):
+            self._threads[kind].join(timeout=max(0.0, deadline - time.monotonic()))
+        return {kind: self._known.get(kind) for kind in kinds}
+
+    def _look_up(self, kind: str) -> None:
+        try:
+            pricing = self._aws.client("pricing", impatient=True)
+            answer = pricing.get_products(
+                ServiceCode="AmazonEC2", Filters=filters(kind, self._aws.region), MaxResults=20
+            )
+            price = parse_price(answer.get("PriceList", []))
+        except Exception:  # A price is a courtesy: no permission or no network leave it unknown.
+            price = None
+        self._known[kind] = price
+        self._store(kind, price)
+
+    def _key(self, kind: str) -> str:
+        return f"{self._aws.endpoint}|{self._aws.region}|{kind}"
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            document = json.loads(self._cache.read_text(encoding="utf-8"))
+            return document if isinstance(document, dict) else {}
+        except (OSError, ValueError):
+            return {}
+
+    def _store(self, kind: str, price: float | None) -> None:
+        with contextlib.suppress(OSError):
+            self._cache.parent.mkdir(parents=True, exist_ok=True)
+            document = {**self._load(), self._key(kind): {"usd_per_hour": price, "time": time.time()}}
+            partial = self._cache.with_name(f".{self._cache.name}.{os.getpid()}.{threading.get_ident()}")
+            partial.write_text(json.dumps(document), encoding="utf-8")
+            partial.replace(self._cache)
+
+
+def total_per_hour(instance_types: Iterable[str], prices: Mapping[str, float | None]) -> float | None:
+    """Add up the price of instances of these types, with repetition, USD per hour; None if one is unknown."""
+    each = [prices.get(kind) for kind in instance_types]
+    known = [price for price in each if price is not None]
+    return sum(known) if len(known) == len(each) else None
+
+
+def shown(usd_per_hour: float | None) -> str:
+    """Write a price for people."""
+    return "unknown" if usd_per_hour is None else f"${usd_per_hour:.3f}/h"

@@ -1,0 +1,46 @@
+"""Which module holds which task: only those that the command line names are imported, for each brings its own world."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Final
+
+from invoke.collection import Collection
+
+MODULES: Final = {
+    "run": ("run",),
+    "data": ("stage-data",),
+    "doctor": ("doctor",),
+    "deploy": ("up", "down"),
+    "nodes": ("scale", "replace", "ssh", "ssh-config"),
+    "recipes": ("recipes",),
+    "release": ("release",),
+    "runs": ("fetch", "logs", "rm", "runs", "show", "stop"),
+    "status": ("status",),
+    "train": ("push", "train"),
+    "web": ("notebook", "tensorboard"),
+    "attach": ("attach", "resume"),
+}
+"""Tasks, as they are typed, by the module of `cluster.tasks` that holds them."""
+
+
+def wanted(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the tasks by module: those of the modules that the words name, all where the first one names no task.
+
+    A word that only looks like a task, as the value of a flag may, costs no more than an import.
+    """
+    known = {name for names in MODULES.values() for name in names}
+    if not words or words[0] not in known:
+        return dict(MODULES)
+    return {module: names for module, names in MODULES.items() if set(words) & set(names)}
+
+
+def collection(words: Sequence[str] = ()) -> Collection:
+    """Return the tasks that a command line may mean; without words all."""
+    found = Collection()
+    for module, names in wanted(words).items():
+        bodies = importlib.import_module(f"cluster.tasks.{module}")
+        for name in names:
+            found.add_task(getattr(bodies, name.replace("-", "_")))
+    return found

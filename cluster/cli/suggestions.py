@@ -1,0 +1,64 @@
+"""Words that nothing can be made of, with the nearest one that would have meant something."""
+
+from __future__ import annotations
+
+import difflib
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from cluster.cli.positionals import FLAGS
+
+
+def complaint(words: Sequence[str], contexts: Iterable[Any], everywhere: MutableMapping[str, Any]) -> str:
+    """Say which word Invoke would not understand, and which is nearest; "" where it understands all.
+
+    `words` are the tasks and their flags, positional words with their flags already; `contexts` are Invoke's for the
+    tasks; `everywhere` are its own flags, which it takes behind a task too.
+    """
+    flags_of = {context.name: context.flags for context in contexts}
+    task, waiting = "", ""
+    flags: Mapping[str, Any] = everywhere
+    for word in words:
+        if waiting:
+            waiting = ""
+        elif word in flags_of:
+            task, flags = word, ChainMap(flags_of[word], everywhere)
+        elif not word.startswith("-"):
+            return _surplus(word, task, list(flags_of)) if task else _unknown_task(word, list(flags_of))
+        else:
+            name, equals, _ = word.partition("=")
+            if name in flags:
+                needs = flags[name].takes_value and not flags[name].optional
+                waiting = name if needs and not equals else ""
+            elif task and (name.startswith("--") or len(name) == 2) and not _is_negative(name, flags):
+                return _unknown_flag(name, task, list(flags_of[task]))
+    if waiting and task:
+        return f"deepcdk: `fab {task}` needs a value behind {waiting}\n  do: `fab --help {task}` explains it"
+    return ""
+
+
+def _is_negative(name: str, flags: Mapping[str, Any]) -> bool:
+    """Tell whether this is --no-FLAG, by which Invoke switches off what is on by default."""
+    return name.startswith("--no-") and f"--{name.removeprefix('--no-')}" in flags
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    found = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _unknown_task(word: str, tasks: Sequence[str]) -> str:
+    return f"deepcdk: there is no task {word!r}{_nearest(word, tasks)}\n  do: `fab --list` lists the tasks"
+
+
+def _surplus(word: str, task: str, tasks: Sequence[str]) -> str:
+    takes = f"takes one word, as {FLAGS[task]}" if task in FLAGS else "takes no word without a flag"
+    return (
+        f"deepcdk: `fab {task}` {takes}: {word!r} is too much{_nearest(word, tasks)}\n"
+        f"  do: `fab --help {task}` explains it"
+    )
+
+
+def _unknown_flag(name: str, task: str, flags: Sequence[str]) -> str:
+    return f"deepcdk: `fab {task}` has no {name}{_nearest(name, flags)}\n  do: `fab --help {task}` lists its flags"

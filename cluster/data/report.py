@@ -1,0 +1,145 @@
+"""What the nodes tell while data are staged, and what is staged in the end."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from cluster import answers
+from cluster.answers import AnswerError, Counts
+from cluster.errors import DeepcdkError
+from cluster.ssh.fanout import short
+from cluster.terminal.progress import Gauge, amount
+
+SHARED: Final = "the shared file system"
+REMEDIES: Final = {
+    "full": "make room there: `fab run -- df -h` shows all disks. Give the workers a larger worker_volume_gib, "
+    "or a type with an instance store and scratch_mount; or stage less to each with --sharded. Then repeat the command",
+    "damaged": "repeat the command: what is damaged is staged again",
+    "denied": "name the bucket in data_buckets of cdk.json, then `fab up`; "
+    "a bucket of another account must allow the nodes' roles by its own policy as well",
+    "refused": "let the login user write there. Clusters of an earlier version have no directory for data: "
+    "`fab run --master -- sh -c 'sudo install -d -o \"$USER\" /mnt/efs/data'`, with your efs_mount",
+    "broken off": "repeat the command: what has arrived whole stays",
+}
+
+
+class StagingError(DeepcdkError, RuntimeError):
+    """Report the nodes on which staging failed; `failures` holds each one's words."""
+
+    def __init__(self, failures: Mapping[str, str], kind: str) -> None:
+        self.failures, self.kind = dict(failures), kind
+        lines = "".join(f"\n  {host}: {text}" for host, text in failures.items())
+        super().__init__(
+            f"staging failed on {len(failures)} nodes{lines}" if len(failures) > 1 else f"staging failed{lines}",
+            remedy=REMEDIES.get(kind, "mend it, then repeat the command: what has arrived whole stays"),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Staged:
+    """Say what was staged, and where it lies."""
+
+    name: str
+    source: str
+    to: str
+    """shared, or local."""
+    directory: str
+    """On the shared file system, or on each worker."""
+    files: int
+    """Of the whole data set."""
+    bytes: int
+    sha256: str
+    """One hash for all names and contents."""
+    uploaded_bytes: int
+    """From this machine; 0 where all was there already, and from a bucket."""
+    sharded: bool
+    seconds: float
+    """From the connection to the master to the end."""
+    nodes: dict[str, dict[str, int]]
+    """By worker, with `local`: the files and bytes that it holds, and how many bytes came now."""
+
+    def __str__(self) -> str:
+        """Say it in a few lines."""
+        came = f"{amount(self.uploaded_bytes)} uploaded" if self.uploaded_bytes else "nothing uploaded"
+        lines = [f"{self.name}: {self.files:,} files, {amount(self.bytes)}, all checksums right; {came}"]
+        for host, held in self.nodes.items():
+            new = amount(held["came_bytes"]) if held["came_bytes"] else "nothing"
+            lines.append(f"  {short(host)}: {held['files']:,} files, {amount(held['bytes'])}; {new} new")
+        return "\n".join([*lines, f"it lies in {self.directory}"])
+
+
+_MESSAGE: Final = answers.fields(
+    files=answers.maybe(answers.whole),
+    bytes=answers.maybe(answers.whole),
+    done=answers.maybe(answers.counts),
+    error=answers.maybe(answers.text),
+    kind=answers.maybe(answers.text),
+    **dict.fromkeys(("missing", "spoiled", "damaged"), answers.maybe(answers.each(answers.text))),
+)
+
+
+def _parse(line: bytes | str, where: str) -> dict[str, Any]:
+    """Parse what a node says. Raises AnswerError."""
+    text = line if isinstance(line, str) else line.decode("utf-8", errors="replace")
+    try:
+        parsed = answers.parse(text)
+    except ValueError as error:
+        raise AnswerError("the staging", text, f"it is no JSON: {error}", where=where) from None
+    answers.check(parsed, _MESSAGE, "the staging", where=where)
+    message = {key: value for key, value in parsed.items() if value is not None}
+    for key, other in (("files", "bytes"), ("error", "kind")):
+        if key in message and other not in message:
+            raise AnswerError("the staging", parsed, f"{other} is missing", where=where)
+    return message
+
+
+class Reports:
+    """Gather what each node says in JSON lines, and show how far they are together."""
+
+    def __init__(self, gauge: Gauge | None, where: str = "") -> None:
+        """`where` names the master, for errors."""
+        self._gauge, self._where = gauge, where
+        self._rests: dict[str, bytes] = {}
+        self._progress: dict[str, tuple[int, int]] = {}
+        self.done: dict[str, dict[str, Any]] = {}
+        self.paths: dict[str, list[tuple[str, str]]] = {"missing": [], "spoiled": [], "damaged": []}
+        """By kind: node and path. What the shared file system lacks, what of that was whole before, what was mended."""
+        self.errors: dict[str, tuple[str, str]] = {}
+        """By node: its words and their kind."""
+
+    def expect(self, hosts: Sequence[str]) -> None:
+        """Learn who is asked."""
+
+    def feed(self, host: str, stream: str, data: bytes) -> None:
+        """Take what came of a node's output."""
+        if stream != "stdout":
+            return
+        *lines, self._rests[host] = (self._rests.get(host, b"") + data).split(b"\n")
+        for line in lines:
+            self.take(host, line)
+
+    def end(self, host: str) -> None:
+        """Take note that no more will come of a node."""
+
+    def take(self, host: str, line: bytes | str) -> None:
+        """Take one line."""
+        message = _parse(line, self._where)
+        if "files" in message:
+            self._progress[host] = (message["files"], message["bytes"])
+            if self._gauge:
+                done = self._progress.values()
+                self._gauge.at(sum(files for files, _ in done), sum(size for _, size in done))
+        elif "done" in message:
+            self.done[host] = Counts(message["done"], self._where)
+        elif "error" in message:
+            self.errors[host] = (message["error"], message["kind"])
+        for kind, found in self.paths.items():
+            found.extend((host, path) for path in message.get(kind, ()))
+
+    def check(self) -> None:
+        """Raise StagingError where a node said that it failed."""
+        if self.errors:
+            kind = next(kind for _, kind in self.errors.values())
+            raise StagingError({short(host): text for host, (text, _) in self.errors.items()}, kind)

@@ -1,0 +1,1 @@
+"""Deployments: change sets and what they mean, the CDK CLI, the key pair, and what outlives a stack."""

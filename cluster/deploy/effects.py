@@ -1,0 +1,248 @@
+"""What changes mean for people: nouns for the resources, what is lost with them, what ends a live run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from cluster.deploy.changes import ADDED, CHANGED, GROUP, PERHAPS_REPLACED, REMOVED, REPLACED, Change
+from cluster.terminal.tables import Table
+
+TEMPLATE: Final = "AWS::EC2::LaunchTemplate"
+
+# Changes of a group for which an update policy replaces its instances (CloudFormation user guide, UpdatePolicy).
+_NODE_PROPERTIES: Final = frozenset(
+    {
+        "AvailabilityZones",
+        "LaunchConfigurationName",
+        "LaunchTemplate",
+        "MixedInstancesPolicy",
+        "PlacementGroup",
+        "VPCZoneIdentifier",
+    }
+)
+_MOST_ADDED: Final = 8
+"""More additions than this are counted by kind instead of listed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What a resource type is to people."""
+
+    noun: str
+    loss: str = ""
+    """What goes with a resource that is replaced or removed and not kept."""
+    ends_run: bool = False
+    """Whether no run survives the loss."""
+
+
+_FIREWALL = Kind(noun="firewall rule", loss="the traffic that it admits stops", ends_run=True)
+_NODES = Kind(noun="group of nodes", loss="ALL ITS NODES END", ends_run=True)
+_WAY_OUT = "the way out through it is cut"
+
+KINDS: Final[Mapping[str, Kind]] = {
+    GROUP: _NODES,
+    "AWS::AutoScaling::LifecycleHook": Kind(noun="lifecycle hook"),
+    "AWS::AutoScaling::ScalingPolicy": Kind(noun="scaling policy"),
+    "AWS::AutoScaling::ScheduledAction": Kind(noun="scheduled action"),
+    "AWS::Budgets::Budget": Kind(noun="budget"),
+    "AWS::Budgets::BudgetsAction": Kind(noun="budget action"),
+    "AWS::CDK::Metadata": Kind(noun="metadata"),
+    "AWS::CloudWatch::Alarm": Kind(noun="alarm"),
+    "AWS::CloudWatch::Dashboard": Kind(noun="dashboard"),
+    "AWS::EC2::EIP": Kind(noun="elastic address", loss="the address changes"),
+    "AWS::EC2::FlowLog": Kind(noun="flow log"),
+    "AWS::EC2::InternetGateway": Kind(noun="internet gateway", loss=_WAY_OUT),
+    TEMPLATE: Kind(noun="launch template"),
+    "AWS::EC2::NatGateway": Kind(noun="NAT gateway", loss=_WAY_OUT),
+    "AWS::EC2::PlacementGroup": Kind(noun="placement group"),
+    "AWS::EC2::Route": Kind(noun="route", loss=_WAY_OUT),
+    "AWS::EC2::RouteTable": Kind(noun="route table", loss=_WAY_OUT),
+    "AWS::EC2::SecurityGroup": Kind(noun="security group", loss="the traffic that it admits stops", ends_run=True),
+    "AWS::EC2::SecurityGroupEgress": _FIREWALL,
+    "AWS::EC2::SecurityGroupIngress": _FIREWALL,
+    "AWS::EC2::Subnet": Kind(noun="subnet", loss="THE NODES IN IT END", ends_run=True),
+    "AWS::EC2::SubnetRouteTableAssociation": Kind(noun="subnet's routing", loss=_WAY_OUT),
+    "AWS::EC2::VPC": Kind(noun="network (VPC)", loss="EVERYTHING IN IT ENDS", ends_run=True),
+    "AWS::EC2::VPCEndpoint": Kind(noun="VPC endpoint", loss="the way to the service through it is cut"),
+    "AWS::EC2::VPCGatewayAttachment": Kind(noun="internet gateway's attachment", loss=_WAY_OUT),
+    "AWS::EFS::FileSystem": Kind(
+        noun="shared file system", loss="ALL RUNS, CHECKPOINTS AND DATA ON IT ARE DELETED", ends_run=True
+    ),
+    "AWS::EFS::MountTarget": Kind(noun="mount target", loss="the nodes lose the shared file system", ends_run=True),
+    "AWS::FSx::DataRepositoryAssociation": Kind(noun="link between Lustre and S3", loss="files are no longer exported"),
+    "AWS::FSx::FileSystem": Kind(
+        noun="Lustre file system", loss="WHAT IS ON IT AND NOT YET EXPORTED IS DELETED", ends_run=True
+    ),
+    "AWS::IAM::InstanceProfile": Kind(noun="instance profile", loss="running nodes lose their permissions"),
+    "AWS::IAM::ManagedPolicy": Kind(noun="permissions", loss="the nodes lose these permissions"),
+    "AWS::IAM::Policy": Kind(noun="permissions", loss="the nodes lose these permissions"),
+    "AWS::IAM::Role": Kind(noun="role", loss="running nodes lose their permissions"),
+    "AWS::KMS::Alias": Kind(noun="key alias"),
+    "AWS::KMS::Key": Kind(noun="encryption key", loss="WHAT IS ENCRYPTED WITH IT BECOMES UNREADABLE", ends_run=True),
+    "AWS::Logs::LogGroup": Kind(noun="log group", loss="THE LOGS IN IT ARE DELETED"),
+    "AWS::S3::Bucket": Kind(noun="bucket", loss="THE OBJECTS IN IT ARE DELETED", ends_run=True),
+    "AWS::S3::BucketPolicy": Kind(noun="bucket policy"),
+    "AWS::SNS::Subscription": Kind(noun="subscription"),
+    "AWS::SNS::Topic": Kind(noun="topic"),
+    "AWS::SSM::Parameter": Kind(noun="parameter"),
+}
+
+
+def noun(type_name: str) -> str:
+    """Return what people call a resource type; its own name where nothing better is known."""
+    kind = KINDS.get(type_name)
+    return kind.noun if kind else type_name
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Effect:
+    """One change in words."""
+
+    action: str
+    noun: str
+    what: str
+    """Noun and place."""
+    details: str
+    ends_run: str
+    """Why no live run would survive it; "" where one does."""
+    loses: bool
+    """Whether something of value goes that is not kept."""
+
+
+def effect(change: Change, template: Mapping[str, Any], size: int | None) -> Effect:
+    """Say what a change does.
+
+    `template` is the one after the change; `size` is how many nodes a group is to have now, None for others.
+    """
+    kind = KINDS.get(change.type, Kind(noun=change.type))
+    what = f"{kind.noun} {change.path}"
+    if change.ends:
+        return _end(change, kind, what)
+    if change.action == ADDED:
+        return Effect(action=ADDED, noun=kind.noun, what=what, details="", ends_run="", loses=False)
+    details, reason = [", ".join(map(str, change.differences))], ""
+    if change.type == GROUP:
+        declaration = template.get("Resources", {}).get(change.logical_id, {})
+        words, reason = _group(change, declaration, size)
+        details.append(words)
+    elif change.type == TEMPLATE:
+        details.append("running nodes keep what they were launched with")
+    details += [_policy(name, template, change.logical_id) for name in change.policies]
+    said = "; ".join(filter(None, details)) or ", ".join(sorted(change.properties)) or "metadata"
+    return Effect(
+        action=CHANGED,
+        noun=kind.noun,
+        what=what,
+        details=said,
+        ends_run=f"{what}: {reason}" if reason else "",
+        loses=bool(reason),
+    )
+
+
+def _end(change: Change, kind: Kind, what: str) -> Effect:
+    because = f" because {_listed(change.recreating)} changes" if change.recreating else ""
+    if change.action == REMOVED:
+        details = [] if not change.kept else ["it stays in the account, and nothing uses it any more"]
+    else:
+        empty = " and EMPTY" if kind.loss.endswith("DELETED") else ""
+        details = [f"made anew{empty}{because}"]
+        if change.action == PERHAPS_REPLACED:
+            details[0] = f"may be made anew{empty}, known only when it happens,{because}"
+        if change.kept:
+            details.append("the old one stays in the account, and nothing uses it any more")
+    if kind.loss and not change.kept:
+        details.append(kind.loss)
+    loses = bool(kind.loss) and not change.kept
+    # What is kept is still there, but the nodes no longer have it.
+    reason = f"{what}: {change.action.lower() if change.action != REMOVED else 'removed'}" if kind.ends_run else ""
+    return Effect(
+        action=change.action, noun=kind.noun, what=what, details="; ".join(details), ends_run=reason, loses=loses
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(names)
+
+
+def _group(change: Change, declaration: Mapping[str, Any], size: int | None) -> tuple[str, str]:
+    """Say what becomes of a group's nodes, and why a run would not survive it."""
+    words, reasons = [], []
+    policy = declaration.get("UpdatePolicy") or {}
+    obsolete = sorted(change.properties & _NODE_PROPERTIES)
+    replacing = "AutoScalingRollingUpdate" in policy or _true(
+        policy.get("AutoScalingReplacingUpdate", {}).get("WillReplace")
+    )
+    nodes = "its nodes" if size is None else f"its {size} nodes" if size != 1 else "its node"
+    if obsolete and replacing and size != 0:
+        words.append(f"{nodes} ARE REPLACED by the update policy, for {_listed(obsolete)} changes")
+        reasons.append(f"{nodes} are replaced")
+    elif obsolete:
+        words.append("new nodes are launched so; running nodes stay as they are")
+    after = _size_after(change, declaration.get("Properties", {}), size)
+    if size is not None and after is not None and after < size:
+        words.append(f"{size - after} of {size} nodes END")
+        reasons.append(f"{size - after} of {size} nodes end")
+    elif size is not None and after is not None and after > size:
+        words.append(f"{after - size} more nodes start")
+    return "; ".join(words), " and ".join(reasons)
+
+
+def _size_after(change: Change, properties: Mapping[str, Any], size: int | None) -> int | None:
+    """Return how many nodes a group will have; None where this change does not touch it."""
+    if size is None:
+        return None
+    wanted = _number(properties.get("DesiredCapacity")) if "DesiredCapacity" in change.properties else size
+    low, high = _number(properties.get("MinSize")), _number(properties.get("MaxSize"))
+    if wanted is None:
+        return None
+    if high is not None and "MaxSize" in change.properties:
+        wanted = min(wanted, high)
+    if low is not None and "MinSize" in change.properties:
+        wanted = max(wanted, low)
+    return wanted
+
+
+def _number(value: object) -> int | None:
+    return int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()) else None
+
+
+def _true(value: object) -> bool:
+    return str(value).lower() == "true"
+
+
+def _policy(name: str, template: Mapping[str, Any], logical_id: str) -> str:
+    if name == "DeletionPolicy":
+        declared = str(template.get("Resources", {}).get(logical_id, {}).get(name, "Delete"))
+        return "outlives the stack from now on" if declared.startswith("Retain") else "GOES WITH THE STACK from now on"
+    return {
+        "UpdateReplacePolicy": "",  # It comes with the one above, and says the same of a replacement.
+        "CreationPolicy": "",  # It counts only while a group is made.
+        "UpdatePolicy": "another update policy",
+    }.get(name, name)
+
+
+def change_table(stack: str, effects: Sequence[Effect]) -> Table:
+    """Build the table of what a deployment does, the worst first; many additions are counted by kind."""
+    rows = [(each.action, each.what, each.details) for each in effects if each.action != ADDED]
+    added = [each for each in effects if each.action == ADDED]
+    if len(added) > _MOST_ADDED:
+        rows.append((ADDED, f"{len(added)} resources", ", ".join(_counted(added))))
+    else:
+        rows += [(ADDED, each.what, each.details) for each in added]
+    return Table(title=f"stack {stack}: what this changes", columns=("change", "what", "details"), rows=tuple(rows))
+
+
+def _counted(effects: Sequence[Effect]) -> Iterator[str]:
+    nouns = Counter(each.noun for each in effects)
+    for word, count in nouns.items():
+        yield word if count == 1 else f"{word} ({count})"
+
+
+def summary(effects: Sequence[Effect]) -> str:
+    """Count what is changed, in one line: `1 REPLACED, 2 changed, 3 added`."""
+    counts = Counter(each.action for each in effects)
+    order = (REMOVED, REPLACED, PERHAPS_REPLACED, CHANGED, ADDED)
+    return ", ".join(f"{counts[action]} {action}" for action in order if counts[action]) or "outputs or metadata only"

@@ -1,0 +1,89 @@
+"""What outlives a stack, and what goes with it: told before and after its destruction."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster.aws import inventory
+from cluster.aws.client import aws_errors
+from cluster.deploy.effects import KINDS, noun
+from cluster.errors import DeepcdkError
+
+if TYPE_CHECKING:
+    from cluster.aws.client import Aws
+
+BUCKET: Final = "AWS::S3::Bucket"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Holder:
+    """One resource of a stack that holds something of value."""
+
+    noun: str
+    type: str
+    physical_id: str
+    kept: bool
+    """Whether it outlives the stack."""
+
+    def __str__(self) -> str:
+        """Return noun and id."""
+        return f"{self.noun} {self.physical_id}"
+
+
+def refuse_protected(stack: str, description: Mapping[str, Any] | None) -> None:
+    """Raise DeepcdkError for a stack under termination protection, before anything of it is stopped or emptied."""
+    if description is not None and description.get("EnableTerminationProtection"):
+        raise DeepcdkError(
+            f"stack {stack} is protected against its destruction",
+            where="termination_protection, as it was deployed last",
+            remedy="lift it with `fab up --set termination_protection=false`, then repeat",
+        )
+
+
+def find(aws: Aws, stack: str) -> tuple[Holder, ...]:
+    """Find what holds data in a deployed stack, and whatever else its template retains."""
+    template = inventory.read_template(aws, stack)
+    with aws_errors(f"listing the resources of {stack}"):
+        pages = aws.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
+        there = [resource for page in pages for resource in page["StackResourceSummaries"]]
+    return parse(template, there)
+
+
+def parse(template: Mapping[str, Any], there: Sequence[Mapping[str, Any]]) -> tuple[Holder, ...]:
+    """Join a template with ListStackResources; what was never made, or is gone, is left out."""
+    declared = template.get("Resources", {})
+    found = []
+    for each in there:
+        name, type_name = each["LogicalResourceId"], each["ResourceType"]
+        physical_id = each.get("PhysicalResourceId") or ""
+        if name not in declared or not physical_id or each["ResourceStatus"] == "DELETE_COMPLETE":
+            continue
+        kept = str(declared[name].get("DeletionPolicy", "Delete")).startswith("Retain")
+        kind = KINDS.get(type_name)
+        if kept or (kind is not None and kind.loss.endswith("DELETED")):
+            found.append(Holder(noun=noun(type_name), type=type_name, physical_id=physical_id, kept=kept))
+    return tuple(found)
+
+
+def describe_fate(holders: Sequence[Holder]) -> str:
+    """Say which data outlive a stack and which go with it."""
+    stays = [each.noun for each in holders if each.kept]
+    goes = [each.noun for each in holders if not each.kept]
+    parts = [f"its {' and '.join(stays)} {'is' if len(stays) == 1 else 'are'} kept"] if stays else []
+    if goes:
+        parts.append(f"ITS {' AND '.join(goes).upper()} GO{'ES' if len(goes) == 1 else ''} TOO, WITH WHAT IS ON IT")
+    return ", ".join(parts) or "it holds no data of its own"
+
+
+def describe_remains(holders: Sequence[Holder], key_name: str) -> list[str]:
+    """Say what is still there after the destruction, and what of it costs."""
+    kept = [each for each in holders if each.kept]
+    lines = ["gone: the nodes, the network and its NAT gateway; they cost nothing any more"]
+    lines += [f"still there: {each}; AWS bills what it holds until you delete it" for each in kept]
+    lines.append(
+        f"still there: key pair {key_name} and the CDK's own stack CDKToolkit, for the next `fab up`; "
+        "a key pair costs nothing, the toolkit's bucket holds templates"
+    )
+    return lines

@@ -1,0 +1,134 @@
+"""Checkups of the account and of the laptop: credentials, CDK, stack, programs, key pair, configuration."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cluster.aws import inventory
+from cluster.aws.client import aws_errors
+from cluster.deploy import cdk
+from cluster.deploy import key_pair as keypair
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject
+from cluster.errors import AwsError, DeepcdkError
+from stacks.validation import cautions, check
+
+_WHOLE = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
+
+
+def configuration(subject: Subject) -> Iterator[Finding]:
+    """Check the configuration as a whole, as `fab up` does, without AWS."""
+    name = "configuration"
+    config = subject.config
+    found = [Finding(check=name, state=FAIL, what=each.what, remedy=each.remedy) for each in check(config)]
+    for each in cautions(config):
+        # A cluster that nothing reaches may be synthesised, but `fab up` does not deploy it.
+        state = WARN if config.is_reachable or each.key != "ssh_cidr" else FAIL
+        found.append(Finding(check=name, state=state, what=each.what, remedy=each.remedy))
+    yield from found or [Finding(check=name, state=OK, what="keeps every rule that needs no AWS")]
+
+
+def programs(subject: Subject) -> Iterator[Finding]:
+    """Check the programs that the tasks start on the laptop."""
+    try:
+        found = [str(cdk.find_cli(subject.project)), str(cdk.find_node())]
+        yield Finding(check="programs", state=OK, what=", ".join(found))
+    except DeepcdkError as error:
+        yield Finding(check="programs", state=FAIL, what=error.what, remedy=error.remedy)
+    if not subject.config.opens_ssh_port:
+        missing = [each for each in ("aws", "session-manager-plugin") if shutil.which(each) is None]
+        yield Finding(
+            check="session manager",
+            state=FAIL if missing else OK,
+            what=f"not in PATH: {', '.join(missing)}" if missing else "aws and session-manager-plugin are in PATH",
+            remedy="install them: without an SSH port they are the only way to the master" if missing else "",
+        )
+
+
+def credentials(subject: Subject) -> Iterator[Finding]:
+    """Check that AWS takes the credentials, and whose they are."""
+    with aws_errors("asking who I am"):
+        found = subject.aws.client("sts").get_caller_identity()
+    if not subject.aws.region:
+        raise AwsError("no AWS region is set", remedy="set AWS_REGION, or a region in your profile")
+    place = subject.aws.region + (f", API at {subject.aws.endpoint}" if subject.aws.endpoint else "")
+    root = str(found["Arn"]).endswith(":root")
+    yield Finding(
+        check="credentials",
+        state=WARN if root else OK,
+        what=f"account {found['Account']} as {found['Arn']}, {place}",
+        remedy="work as a user or a role, not as the account's root" if root else "",
+    )
+
+
+def bootstrap(subject: Subject) -> Iterator[Finding]:
+    """Check that the CDK's own stack is there."""
+    yield judge_bootstrap(inventory.describe_stack(subject.aws, cdk.TOOLKIT), subject.aws.region)
+
+
+def judge_bootstrap(toolkit: Mapping[str, Any] | None, region: str) -> Finding:
+    """Judge the CDK's own stack by DescribeStacks' entry."""
+    name = "CDK bootstrap"
+    if toolkit is None:
+        what = f"the CDK is not bootstrapped in {region}"
+        return Finding(check=name, state=WARN, what=what, remedy="`fab up` does it, once; it makes a bucket and roles")
+    status = toolkit["StackStatus"]
+    if status not in _WHOLE:
+        remedy = f"mend or delete stack {cdk.TOOLKIT}; `fab up` bootstraps anew"
+        return Finding(check=name, state=FAIL, what=f"stack {cdk.TOOLKIT} is {status}", remedy=remedy)
+    outputs = {each["OutputKey"]: each["OutputValue"] for each in toolkit.get("Outputs", ())}
+    return Finding(check=name, state=OK, what=f"version {outputs.get('BootstrapVersion', 'unknown')}")
+
+
+def stack(subject: Subject) -> Iterator[Finding]:
+    """Check that the cluster's own stack can be deployed to."""
+    yield judge_stack(subject.config.stack_name, subject.stack)
+
+
+def judge_stack(name: str, described: Mapping[str, Any] | None) -> Finding:
+    """Judge the cluster's own stack by DescribeStacks' entry."""
+
+    def found(state: str, what: str, remedy: str = "") -> Finding:
+        return Finding(check="stack", state=state, what=what, remedy=remedy)
+
+    if described is None or described["StackStatus"] in ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS"):
+        return found(OK, f"{name} is not deployed; `fab up` creates it")
+    status = described["StackStatus"]
+    if status in _WHOLE:
+        return found(OK, f"{name} is deployed ({status}); `fab up --plan` shows what would change")
+    if status.endswith("_IN_PROGRESS"):
+        return found(FAIL, f"{name} is {status}: something is changing it", "wait for its end: `fab status` shows it")
+    if status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"):
+        return found(
+            WARN, f"{name} failed to be created ({status})", "`fab up` removes what is left, and creates it anew"
+        )
+    if status == "UPDATE_ROLLBACK_FAILED":
+        command = f"aws cloudformation continue-update-rollback --stack-name {name}"
+        return found(
+            FAIL, f"{name} is {status}: CloudFormation takes no change", f"mend what its events name, then `{command}`"
+        )
+    return found(FAIL, f"{name} is {status}", "`fab down` ends it; its events in CloudFormation say why")
+
+
+def key_pair(subject: Subject) -> Iterator[Finding]:
+    """Check that the user could log in to new nodes."""
+    name, check_name = subject.config.key_name, "key pair"
+    described = keypair.describe(subject.aws, name)
+    if described is None:
+        try:
+            public_key = keypair.find_public_key(subject.home, subject.key)
+        except DeepcdkError as error:
+            yield Finding(check=check_name, state=FAIL, what=error.what, remedy=error.remedy)
+            return
+        yield Finding(check=check_name, state=OK, what=f"there is none named {name}; `fab up` imports {public_key}")
+        return
+    match = keypair.match(described, keypair.own_keys(subject.home, subject.key))
+    if match.differs:
+        other = keypair.OtherKeyError(match)
+        yield Finding(check=check_name, state=FAIL, what=f"{other.what}; {other.where}", remedy=other.remedy)
+    elif match.found:
+        yield Finding(check=check_name, state=OK, what=f"{name} holds your {match.found}")
+    else:
+        what = f"EC2 does not show the public key of {name}, so it cannot be compared with yours"
+        yield Finding(check=check_name, state=UNKNOWN, what=what, remedy="log in to a node, or set another key_name")

@@ -1,0 +1,93 @@
+"""Examine account, laptop and configuration before any spend, and say what a deployment would run into."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from cluster.doctor import account, existing_resources, nodes, purchases, quotas
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Checkup, Finding, Subject
+from cluster.errors import DeepcdkError
+from cluster.terminal.tables import Table
+
+LOCAL: Final[tuple[tuple[str, Checkup], ...]] = (
+    ("configuration", account.configuration),
+    ("programs", account.programs),
+)
+REMOTE: Final[tuple[tuple[str, Checkup], ...]] = (
+    ("CDK bootstrap", account.bootstrap),
+    ("stack", account.stack),
+    ("key pair", account.key_pair),
+    ("images", nodes.image),
+    ("zones", nodes.offering),
+    ("vCPU quota", quotas.vcpus),
+    ("network quotas", quotas.addresses_and_networks),
+    ("existing VPC", existing_resources.subnets),
+    ("file system", existing_resources.file_system),
+    ("capacity reservation", purchases.reservation),
+    ("budget", purchases.budget),
+)
+"""What needs AWS, by the name under which it is told where it cannot be asked."""
+
+
+def examine(subject: Subject) -> tuple[Finding, ...]:
+    """Return all findings, in the order of the checkups. Nothing is changed, and nothing costs."""
+    found = [finding for name, checkup in LOCAL for finding in _examine(name, checkup, subject)]
+    try:
+        found += account.credentials(subject)
+    except DeepcdkError as error:
+        found.append(Finding(check="credentials", state=FAIL, what=_line(error), remedy=error.remedy))
+        rest = ", ".join(name for name, _ in REMOTE)
+        found.append(Finding(check="all else", state=UNKNOWN, what=f"not asked: {rest}", remedy="sign in, then repeat"))
+        return tuple(found)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=len(REMOTE)) as pool:
+        for findings in pool.map(lambda each: _examine(each[0], each[1], subject), REMOTE):
+            found += findings
+    return tuple(found)
+
+
+def _examine(name: str, checkup: Checkup, subject: Subject) -> list[Finding]:
+    """Examine one thing; what cannot be asked is unknown, with the reason."""
+    found: list[Finding] = []
+    try:
+        for finding in checkup(subject):
+            found.append(finding)
+    except DeepcdkError as error:
+        found.append(Finding(check=name, state=UNKNOWN, what=_line(error), remedy=error.remedy))
+    return found
+
+
+def _line(error: DeepcdkError) -> str:
+    what = str(error.what).partition("\n")[0]
+    return f"{error.where}: {what}" if error.where else what
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Count the findings in one line."""
+    counts = Counter(finding.state for finding in findings)
+    words = {FAIL: "failed", WARN: "with a drawback", UNKNOWN: "unknown", OK: "ok"}
+    return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
+
+
+def findings_table(stack: str, findings: Sequence[Finding]) -> Table:
+    """Build the table of findings, with what to do below it."""
+    remedies = [f"{each.check}: {each.remedy}" for each in findings if each.remedy and each.state != OK]
+    return Table(
+        title=f"before stack {stack} is deployed",
+        columns=("state", "check", "found"),
+        rows=tuple((each.state, each.check, each.what) for each in findings),
+        footer=(summary(findings), *(["what to do:"] if remedies else []), *(f"  {remedy}" for remedy in remedies)),
+    )
+
+
+def document(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the findings as JSON values."""
+    return {
+        "failed": sum(each.state == FAIL for each in findings),
+        "findings": [
+            {"check": each.check, "state": each.state.lower(), "what": each.what, "remedy": each.remedy}
+            for each in findings
+        ],
+    }

@@ -1,0 +1,150 @@
+"""Checkups of what the cluster is to be put into: an existing VPC's subnets, an existing file system."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from cluster.aws.client import aws_errors
+from cluster.doctor.finding import FAIL, OK, WARN, Finding, Subject
+from cluster.doctor.nodes import zones_of
+from stacks.config import ClusterConfig
+
+# Addresses that a mount target takes of a subnet; those that AWS keeps are not counted as available.
+_MOUNT_TARGET: Final = 1
+
+
+def subnets(subject: Subject) -> Iterator[Finding]:
+    """Check the subnets of an existing VPC: are they there, in it, in one zone each, and is there room."""
+    config = subject.config
+    if not config.vpc_id:
+        return
+    wanted = [*config.public_subnet_ids, *config.private_subnet_ids]
+    with aws_errors(f"describing the subnets of {config.vpc_id}"):
+        ec2 = subject.aws.client("ec2")
+        # Filters, for an id that is not there would be an error of its own.
+        vpcs = ec2.describe_vpcs(Filters=[{"Name": "vpc-id", "Values": [config.vpc_id]}])["Vpcs"]
+        described = ec2.describe_subnets(Filters=[{"Name": "subnet-id", "Values": wanted}])["Subnets"]
+    yield from judge_vpc(config, vpcs, described)
+    yield judge_room(config, described, deployed=subject.deployed)
+
+
+def judge_vpc(
+    config: ClusterConfig, vpcs: Sequence[Mapping[str, Any]], described: Sequence[Mapping[str, Any]]
+) -> Iterator[Finding]:
+    """Judge whether VPC and subnets are there, belong together, and the network is the one that cdk.json says."""
+
+    def found(state: str, what: str, remedy: str = "") -> Finding:
+        return Finding(check="existing VPC", state=state, what=what, remedy=remedy)
+
+    if not vpcs:
+        yield found(
+            FAIL, f"there is no {config.vpc_id} in this account and region", "set the right vpc_id, or AWS_REGION"
+        )
+        return
+    networks = [each["CidrBlock"] for each in vpcs[0].get("CidrBlockAssociationSet", ())] or [vpcs[0].get("CidrBlock")]
+    if config.vpc_cidr not in networks:
+        yield found(
+            FAIL, f"{config.vpc_id} is {networks[0]}, vpc_cidr says {config.vpc_cidr}", f"set vpc_cidr = {networks[0]}"
+        )
+    there = {each["SubnetId"]: each for each in described}
+    problems = 0
+    for subnet_id in (*config.public_subnet_ids, *config.private_subnet_ids):
+        subnet = there.get(subnet_id)
+        if subnet is None or subnet["VpcId"] != config.vpc_id:
+            place = f"lies in {subnet['VpcId']}" if subnet else "does not exist here"
+            yield found(FAIL, f"{subnet_id} {place}", f"name subnets of {config.vpc_id}")
+            problems += 1
+    zones = [there[each]["AvailabilityZone"] for each in config.private_subnet_ids if each in there]
+    if len(set(zones)) < len(zones):
+        remedy = "name one for each zone: a file system has one mount target in a zone"
+        yield found(FAIL, f"several of private_subnet_ids lie in one zone ({', '.join(zones)})", remedy)
+        problems += 1
+    if not problems and config.vpc_cidr in networks:
+        yield found(OK, f"{config.vpc_id} with {len(there)} subnets in {', '.join(sorted(set(zones)))}")
+
+
+def judge_room(config: ClusterConfig, described: Sequence[Mapping[str, Any]], *, deployed: bool) -> Finding:
+    """Judge whether the private subnets have addresses for the workers; with a cluster in them, for what it may add."""
+    private = [each for each in described if each["SubnetId"] in config.private_subnet_ids]
+    room = sum(max(0, int(each["AvailableIpAddressCount"]) - (0 if deployed else _MOUNT_TARGET)) for each in private)
+    what = f"{room} addresses free in private_subnet_ids; {config.workers} workers now, {config.max_workers} at most"
+    remedy = "name larger subnets, or free addresses in these"
+    if deployed:
+        return Finding(check="subnet room", state=OK, what=f"{what}; the nodes that run have theirs already")
+    if room < config.workers:
+        return Finding(check="subnet room", state=FAIL, what=what, remedy=remedy)
+    if room < config.max_workers:
+        return Finding(check="subnet room", state=WARN, what=what, remedy=f"{remedy}; or set max_workers to {room}")
+    return Finding(check="subnet room", state=OK, what=what)
+
+
+def file_system(subject: Subject) -> Iterator[Finding]:
+    """Check an existing file system: is it there, and can mount targets be added to it from the cluster's subnets."""
+    config = subject.config
+    if not config.file_system_id:
+        return
+    from botocore.exceptions import ClientError
+
+    with aws_errors(f"describing {config.file_system_id}"):
+        efs = subject.aws.client("efs")
+        try:
+            described = efs.describe_file_systems(FileSystemId=config.file_system_id)["FileSystems"]
+            targets = efs.describe_mount_targets(FileSystemId=config.file_system_id)["MountTargets"]
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "FileSystemNotFound":
+                raise
+            described, targets = [], []
+    yield judge_file_system(config, described, targets, _own_targets(subject), zones_of(subject.aws, config))
+
+
+def _own_targets(subject: Subject) -> set[str]:
+    """Return the ids of the mount targets that the deployed stack made itself."""
+    if not subject.deployed:
+        return set()
+    with aws_errors("listing the stack's mount targets"):
+        pages = (
+            subject.aws.client("cloudformation")
+            .get_paginator("list_stack_resources")
+            .paginate(StackName=subject.config.stack_name)
+        )
+        return {
+            each.get("PhysicalResourceId", "")
+            for page in pages
+            for each in page["StackResourceSummaries"]
+            if each["ResourceType"] == "AWS::EFS::MountTarget"
+        }
+
+
+def judge_file_system(
+    config: ClusterConfig,
+    described: Sequence[Mapping[str, Any]],
+    targets: Sequence[Mapping[str, Any]],
+    own: Collection[str],
+    zones: Sequence[str],
+) -> Finding:
+    """Judge a file system by EFS's answers. `own`: mount targets of this cluster."""
+    fs = config.file_system_id
+
+    def found(state: str, what: str, remedy: str = "") -> Finding:
+        return Finding(check="file system", state=state, what=what, remedy=remedy)
+
+    if not described:
+        return found(FAIL, f"there is no file system {fs} in this account and region", "set the right file_system_id")
+    state = described[0].get("LifeCycleState", "available")
+    if state not in ("available", "updating"):
+        return found(FAIL, f"{fs} is {state}", "wait until it is available, or set another file_system_id")
+    foreign = [each for each in targets if each["MountTargetId"] not in own]
+    elsewhere = sorted({each.get("VpcId", "") for each in foreign} - {config.vpc_id})
+    if foreign and elsewhere:
+        what = f"{fs} has mount targets in {', '.join(elsewhere)}; EFS takes them in one VPC at a time"
+        return found(FAIL, what, f"delete them, or set vpc_id = {elsewhere[0]}, or leave file_system_id empty")
+    taken = sorted({each.get("AvailabilityZoneName", "") for each in foreign} & set(zones))
+    if taken:
+        what = f"{fs} has a mount target in {', '.join(taken)} already, and EFS takes one for each zone"
+        return found(FAIL, what, "delete it, or leave file_system_id empty")
+    if not described[0].get("Encrypted", True):
+        return found(
+            WARN, f"{fs} is not encrypted", "copy its data to an encrypted one; that cannot be switched on later"
+        )
+    return found(OK, f"{fs} is {state}")

@@ -1,0 +1,167 @@
+"""Checkups of the nodes: does the image exist and fit its type, and do the zones offer the type."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cluster.aws.client import aws_errors
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject
+from stacks import images
+from stacks.config import MASTER, WORKER, ClusterConfig
+from stacks.instance_types import find
+
+if TYPE_CHECKING:
+    from cluster.aws.client import Aws
+
+ROLES = (MASTER, WORKER)
+
+
+def image(subject: Subject) -> Iterator[Finding]:
+    """Check that the images are there, whether by id or by parameter, and fit."""
+    config = subject.config
+    wanted = {role: wanted_image(config, role) for role in ROLES}
+    parameters = sorted({each.parameter for each in wanted.values() if each.parameter})
+    with aws_errors("reading the image parameters"):
+        told = subject.aws.client("ssm").get_parameters(Names=parameters)["Parameters"] if parameters else []
+    ids = {each["Name"]: each["Value"] for each in told}
+    chosen = {role: each.id or ids.get(each.parameter, "") for role, each in wanted.items()}
+    with aws_errors("describing the images"):
+        # A filter, for an id that is gone would be an error of its own.
+        filters = [{"Name": "image-id", "Values": sorted({each for each in chosen.values() if each} or {"none"})}]
+        answer = subject.aws.client("ec2").describe_images(Filters=filters)
+    found = {each["ImageId"]: each for each in answer["Images"]}
+    now = datetime.datetime.now(datetime.UTC)
+    for role, each in wanted.items():
+        yield judge_image(config, role, each, chosen[role], found.get(chosen[role]), now)
+
+
+def wanted_image(config: ClusterConfig, role: str) -> images.Image:
+    """Return the image of a role, as the stack chooses it."""
+    return images.image(
+        id=getattr(config, f"{role}_image_id"),
+        parameter=getattr(config, f"{role}_image_parameter"),
+        root_device=getattr(config, f"{role}_root_device"),
+        instance_type=_types(config, role)[0],
+    )
+
+
+def _types(config: ClusterConfig, role: str) -> tuple[str, ...]:
+    return (config.master_instance_type,) if role == MASTER else config.worker_types
+
+
+def judge_image(
+    config: ClusterConfig,
+    role: str,
+    wanted: images.Image,
+    image_id: str,
+    described: Mapping[str, Any] | None,
+    now: datetime.datetime,
+) -> Finding:
+    """Judge an image by DescribeImages' entry: None where the account sees no image of that id."""
+
+    def found(state: str, what: str, remedy: str = "") -> Finding:
+        return Finding(check=f"{role} image", state=state, what=what, remedy=remedy)
+
+    key = f"{role}_image_id" if wanted.id else f"{role}_image_parameter"
+    parameter = wanted.parameter
+    if not image_id:
+        remedy = f"set {key} to one that this region has: `aws ssm get-parameters-by-path --path /aws/service/...`"
+        return found(FAIL, f"there is no parameter {parameter} in this region", remedy)
+    if described is None:
+        what = f"{parameter} leads to {image_id}, which" if parameter else image_id
+        return found(FAIL, f"{what} this account does not see in this region", f"set another {key}")
+    if described.get("State", "available") != "available":
+        return found(FAIL, f"{image_id} is {described['State']}", f"set another {key}")
+    built_for = described.get("Architecture", "")
+    for kind in filter(None, map(find, _types(config, role))):
+        if built_for not in kind.architectures:
+            processors = " or ".join(kind.architectures)
+            return found(FAIL, f"{image_id} is for {built_for}, {kind.name} has {processors}", f"set another {key}")
+    root = described.get("RootDeviceName", wanted.root_device)
+    if root != wanted.root_device:
+        what = f"the root device of {image_id} is {root}: {wanted.root_device} would become a second, empty volume"
+        return found(FAIL, what, f"set {role}_root_device = {root}")
+    needs_gib, has_gib = _root_gib(described), getattr(config, f"{role}_volume_gib")
+    if needs_gib > has_gib:
+        remedy = f"set {role}_volume_gib to {needs_gib} or more"
+        return found(FAIL, f"{image_id} takes {needs_gib} GiB, {role}_volume_gib is {has_gib}", remedy)
+    ends = str(described.get("DeprecationTime") or "")
+    if ends and datetime.datetime.fromisoformat(ends) <= now:
+        return found(WARN, f"{image_id} is deprecated since {ends[:10]}", f"set another {key}, or leave it empty")
+    return found(OK, f"{image_id} ({described.get('Name') or parameter}), {built_for or 'of unknown architecture'}")
+
+
+def _root_gib(described: Mapping[str, Any]) -> int:
+    root = described.get("RootDeviceName")
+    sizes = [
+        int(mapping.get("Ebs", {}).get("VolumeSize") or 0)
+        for mapping in described.get("BlockDeviceMappings", ())
+        if mapping.get("DeviceName") == root
+    ]
+    return max(sizes, default=0)
+
+
+def offering(subject: Subject) -> Iterator[Finding]:
+    """Check that the zones of the subnets offer the instance types."""
+    config = subject.config
+    zones = zones_of(subject.aws, config)
+    wanted = sorted({kind for role in ROLES for kind in _types(config, role)})
+    with aws_errors("asking what the zones offer"):
+        pages = (
+            subject.aws.client("ec2")
+            .get_paginator("describe_instance_type_offerings")
+            .paginate(LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": wanted}])
+        )
+        offers = [(each["InstanceType"], each["Location"]) for page in pages for each in page["InstanceTypeOfferings"]]
+    offered = {kind: {zone for name, zone in offers if name == kind} for kind in wanted}
+    for kind in wanted:
+        others = [other for other in config.worker_types if other != kind]
+        # Where another type of the workers is offered everywhere, the group launches that one.
+        spare = kind != config.master_instance_type and any(set(zones) <= offered[other] for other in others)
+        yield judge_offering(kind, zones, offered[kind], own=not config.vpc_id, spare=spare)
+
+
+def judge_offering(
+    kind: str, zones: Sequence[str], offered: Collection[str], *, own: bool, spare: bool = False
+) -> Finding:
+    """Judge whether every zone of the subnets offers a type.
+
+    `own`: the VPC's zones are CloudFormation's choice. `spare`: another type would do as well.
+    """
+    name = f"zones for {kind}"
+    missing = [zone for zone in zones if zone not in offered]
+    if not zones:
+        return Finding(check=name, state=UNKNOWN, what="the zones of the subnets are not known")
+    if not missing:
+        return Finding(check=name, state=OK, what=f"offered in {', '.join(zones)}")
+    elsewhere = ", ".join(sorted(offered)) or "no zone of this region"
+    remedy = (
+        "take another instance type, or another region"
+        if own and not offered
+        else f"make a VPC with subnets there and name it with vpc_id, or take another type ({elsewhere})"
+        if own
+        else "name subnets of a zone that offers it, or take another type"
+    )
+    what = f"not offered in {', '.join(missing)}, where the nodes would be; offered in {elsewhere}"
+    return Finding(check=name, state=WARN if spare else FAIL, what=what, remedy=remedy)
+
+
+def zones_of(aws: Aws, config: ClusterConfig) -> list[str]:
+    """Return the zones of the cluster's subnets.
+
+    In a VPC of its own they are the first of Fn::GetAZs: by name, and only those with a default subnet if any has one
+    (CloudFormation's reference of that function).
+    """
+    with aws_errors("asking for the zones"):
+        ec2 = aws.client("ec2")
+        if config.vpc_id:
+            ids = [*config.private_subnet_ids, *config.public_subnet_ids]
+            subnets = ec2.describe_subnets(Filters=[{"Name": "subnet-id", "Values": ids}])["Subnets"]
+            return sorted({subnet["AvailabilityZone"] for subnet in subnets})
+        listed = ec2.describe_availability_zones(Filters=[{"Name": "zone-type", "Values": ["availability-zone"]}])
+        defaults = ec2.describe_subnets(Filters=[{"Name": "default-for-az", "Values": ["true"]}])["Subnets"]
+    zones = sorted(each["ZoneName"] for each in listed["AvailabilityZones"])
+    preferred = {subnet["AvailabilityZone"] for subnet in defaults}
+    return [zone for zone in zones if not preferred or zone in preferred][: config.availability_zones]

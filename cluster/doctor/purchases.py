@@ -1,0 +1,75 @@
+"""Checkups of what is bought or bounded beforehand: capacity reservations, and the permission to make a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from cluster.aws.client import aws_errors
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject
+from cluster.doctor.nodes import zones_of
+from stacks.config import ClusterConfig
+
+
+def reservation(subject: Subject) -> Iterator[Finding]:
+    """Check that a capacity reservation is there, active, of the workers' type, in their zone, and has room."""
+    config = subject.config
+    wanted = config.capacity_reservation
+    if not wanted:
+        return
+    if not wanted.startswith("cr-"):
+        what = f"{wanted} is a group of reservations, whose members are not looked at"
+        yield Finding(check="capacity reservation", state=UNKNOWN, what=what)
+        return
+    with aws_errors(f"describing {wanted}"):
+        # A filter, for an id that is not there would be an error of its own.
+        found = subject.aws.client("ec2").describe_capacity_reservations(
+            Filters=[{"Name": "capacity-reservation-id", "Values": [wanted]}]
+        )["CapacityReservations"]
+    zones = zones_of(subject.aws, config)
+    yield judge_reservation(config, found[0] if found else None, zones, deployed=subject.deployed)
+
+
+def judge_reservation(
+    config: ClusterConfig, described: Mapping[str, Any] | None, zones: Collection[str], *, deployed: bool
+) -> Finding:
+    """Judge a reservation by DescribeCapacityReservations' entry; None where the account has none of that id."""
+    wanted = config.capacity_reservation
+
+    def found(state: str, what: str, remedy: str = "") -> Finding:
+        return Finding(check="capacity reservation", state=state, what=what, remedy=remedy)
+
+    if described is None:
+        return found(FAIL, f"there is no {wanted} in this account and region", "set the right capacity_reservation")
+    if described["State"] != "active":
+        begins = described.get("StartDate")
+        when = f", begins {begins:%Y-%m-%d %H:%M} UTC" if begins and described["State"] == "scheduled" else ""
+        return found(FAIL, f"{wanted} is {described['State']}{when}", "deploy while it is active")
+    kind, zone = described["InstanceType"], described["AvailabilityZone"]
+    if kind not in config.worker_types:
+        return found(FAIL, f"{wanted} holds {kind}", f"set worker_instance_type = {kind}")
+    if zone not in zones:
+        remedy = f"name a subnet of {zone} with vpc_id and private_subnet_ids"
+        return found(FAIL, f"{wanted} is in {zone}, the workers would be in {', '.join(sorted(zones))}", remedy)
+    free = int(described["AvailableInstanceCount"])
+    what = f"{wanted}: {free} of {described['TotalInstanceCount']} {kind} free in {zone}"
+    if not deployed and free < config.workers:
+        return found(FAIL, f"{what}; {config.workers} workers wanted", f"set workers to {free} or less")
+    if not deployed and free < config.max_workers:
+        return found(WARN, f"{what}; {config.max_workers} at most wanted", f"set max_workers to {free}")
+    return found(OK, what)
+
+
+def budget(subject: Subject) -> Iterator[Finding]:
+    """Check that these credentials may look at budgets, where the cluster is to make one."""
+    if not subject.config.budget_usd:
+        return
+    with aws_errors("looking at the account's budgets"):
+        account = subject.aws.client("sts").get_caller_identity()["Account"]
+        answer = subject.aws.client("budgets", impatient=True).describe_budgets(AccountId=account, MaxResults=100)
+    there = len(answer.get("Budgets", ()))
+    yield Finding(
+        check="budget",
+        state=OK,
+        what=f"budgets can be read, {there} there; whether one may be made, the deployment's own role decides",
+    )

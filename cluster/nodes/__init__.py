@@ -1,0 +1,1 @@
+"""The workers: grow, shrink and replace them, and what they are doing."""

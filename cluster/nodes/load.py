@@ -1,0 +1,126 @@
+"""What the nodes are doing now, asked of all of them at once through the master: `fab status --load`."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cluster.errors import DeepcdkError
+from cluster.ssh import fanout
+from cluster.terminal.tables import Table
+from payload.fanout import Request
+from payload.launch import MASTER_NAME, NODE_PYTHON, Node
+from payload.load import Load, to_document
+
+if TYPE_CHECKING:
+    from cluster.aws.inventory import Inventory
+    from cluster.ssh.connection import Master
+
+Loads = Mapping[str, "Load | str"]
+"""By node name: its load, or why there is none."""
+
+
+def read(master: Master, directory: str, nodes: Sequence[Node]) -> dict[str, Load | str]:
+    """Measure all nodes at once, with the program of a pushed tree; takes little more than a second."""
+    command = ("env", f"PYTHONPATH={directory}", NODE_PYTHON, "-m", "payload.load")
+    requests = [Request(command=command, master=True)]
+    if any(node.worker_index for node in nodes):
+        requests.append(Request(command=command))
+    found: dict[str, Load | str] = {}
+    with concurrent.futures.ThreadPoolExecutor(max_workers=len(requests)) as pool:
+        for done in [pool.submit(fanout.run, master, directory, request, None) for request in requests]:
+            try:
+                found.update({result.name: _load(result) for result in done.result()})
+            except DeepcdkError as error:
+                if len(requests) == 1:
+                    raise
+                found.setdefault("", str(error))
+    return found
+
+
+def _load(result: fanout.HostResult) -> Load | str:
+    if result.failed:
+        return result.reason
+    try:
+        return Load.from_json(result.stdout.decode("utf-8", errors="replace"))
+    except ValueError as error:
+        return str(error)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """Pair an instance with the node that it became, if it did."""
+
+    instance_id: str
+    name: str
+    """Name within the cluster; empty before it has joined."""
+    load: Load | str
+
+
+def rows(inventory: Inventory, nodes: Sequence[Node], loads: Loads) -> tuple[Row, ...]:
+    """Pair every instance with its node and its load: the master first, then workers by number, then the rest."""
+    by_instance = {node.instance_id: node for node in nodes}
+    found = []
+    for instance in inventory.instances:
+        node = by_instance.get(instance.id)
+        load = loads.get(node.name, "no word from it") if node else f"{instance.state}, has not joined the cluster"
+        found.append(Row(instance_id=instance.id, name=node.name if node else "", load=load))
+    order = {node.name: node.worker_index or 0 for node in nodes}
+    return tuple(sorted(found, key=lambda row: (row.name == "", row.name != MASTER_NAME, order.get(row.name, 0))))
+
+
+def table(rows_: Sequence[Row]) -> Table:
+    """Build the table of the nodes' load."""
+    return Table(
+        title="load over one second",
+        columns=("node", "instance", "CPU", "memory", "GPU", "GPU memory", "received", "sent", "disk"),
+        rows=tuple((fanout.short(row.name) or "-", row.instance_id, *_cells(row.load)) for row in rows_),
+        footer=tuple(
+            f"{fanout.short(row.name) or row.instance_id}: {row.load}" for row in rows_ if isinstance(row.load, str)
+        ),
+        expendable=("disk", "instance", "sent"),
+    )
+
+
+def _cells(load: Load | str) -> tuple[str, ...]:
+    if isinstance(load, str):
+        return ("-",) * 7
+    gpus = load.gpus
+    busy = [gpu.utilization for gpu in gpus if gpu.utilization is not None]
+    used = [gpu.memory_used for gpu in gpus if gpu.memory_used is not None]
+    total = [gpu.memory_total for gpu in gpus if gpu.memory_total is not None]
+    return (
+        f"{load.processor:.0%} of {load.cores}",
+        f"{_gib(load.memory_used)} of {_gib(load.memory_total)} GiB",
+        f"{sum(busy) / len(busy):.0%} of {len(gpus)}" if busy else "-",
+        f"{_gib(sum(used))} of {_gib(sum(total))} GiB" if used and total else "-",
+        rate(load.received_per_s),
+        rate(load.sent_per_s),
+        f"{load.disk_used / max(1, load.disk_total):.0%} of {_gib(load.disk_total)} GiB",
+    )
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.1f}" if size < 100 * 2**30 else f"{size / 2**30:,.0f}"
+
+
+def rate(bytes_per_s: float) -> str:
+    """Write a rate for people, in powers of ten, as networks are sold."""
+    for unit, size in (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
+        if bytes_per_s >= size:
+            return f"{bytes_per_s / size:.1f} {unit}"
+    return f"{bytes_per_s:.0f} B/s"
+
+
+def documents(rows_: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the rows as JSON values: a load, or `trouble` in its place."""
+    return [
+        {
+            "instance": row.instance_id,
+            "name": row.name,
+            **({"trouble": row.load} if isinstance(row.load, str) else to_document(row.load)),
+        }
+        for row in rows_
+    ]

@@ -1,0 +1,143 @@
+"""The runs' copies in the bucket: what is left to read of them when the cluster is gone."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster import answers
+from cluster.terminal.status_line import doing
+from cluster.aws.client import aws_errors
+from cluster.errors import DeepcdkError
+from cluster.ssh.bootstrap import is_path_below
+from cluster.ssh.fetch import Fetched, settled
+from payload.dossier import RECORD_FILE
+from payload.runs import is_run_id
+from stacks.config import CLUSTER_TAG
+
+if TYPE_CHECKING:
+    from cluster.aws.client import Aws
+
+PREFIX: Final = "runs/"
+AT_ONCE: Final = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Archive:
+    """Read the runs of a cluster from the buckets that it has left: one for each deployment whose data were kept."""
+
+    aws: Aws
+    buckets: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Name the buckets."""
+        return ", ".join(f"s3://{bucket}/{PREFIX}" for bucket in self.buckets)
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return the state of each run as it was copied last, oldest first."""
+        with doing("reading the bucket"), concurrent.futures.ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+            records = list(pool.map(lambda place: self._record(*place), self._places()))
+        return [record["state"] for record in records if record]
+
+    def record(self, run_id: str = "") -> dict[str, Any]:
+        """Return a run's record, the newest one's by default. Raises DeepcdkError for one that is not there."""
+        with doing("reading the bucket"):
+            bucket, chosen = self._find(run_id)
+            record = self._record(bucket, chosen)
+        if record is None:
+            raise DeepcdkError(
+                f"{bucket} holds no whole record of run {chosen}", remedy="`fab fetch` brings what it has"
+            )
+        return record
+
+    def fetch(self, run_id: str, into: Path) -> Fetched:
+        """Bring a run's copy to `into/RUN_ID`, whole or not at all."""
+        with doing("reading the bucket"):
+            bucket, chosen = self._find(run_id)
+        bringing = doing(f"bringing run {chosen} from {bucket}")
+        with bringing, settled(into, chosen) as partial, aws_errors(f"fetching run {chosen} from {bucket}"):
+            prefix = f"{PREFIX}{chosen}/"
+            names = [key.removeprefix(prefix) for key in self._keys(bucket, prefix)]
+            s3 = self.aws.client("s3")
+
+            def bring(name: str) -> None:
+                path = partial / name
+                if not is_path_below(name):
+                    raise DeepcdkError(f"{bucket} holds the name {name!a}, which leads out of the run")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                s3.download_file(bucket, prefix + name, str(path))
+
+            with concurrent.futures.ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+                list(pool.map(bring, (name for name in names if not name.endswith("/"))))
+        files = [path for path in (into / chosen).rglob("*") if path.is_file()]
+        return Fetched(directory=into / chosen, files=len(names), size_bytes=sum(path.stat().st_size for path in files))
+
+    def _find(self, run_id: str) -> tuple[str, str]:
+        places = self._places()
+        for bucket, found in reversed(places):
+            if run_id in ("", found):
+                return bucket, found
+        listed = ", ".join(found for _, found in places[-5:]) or "none"
+        raise DeepcdkError(
+            f"no run {run_id} in {self}" if run_id else f"no run in {self}", remedy=f"the last ones: {listed}"
+        )
+
+    def _places(self) -> list[tuple[str, str]]:
+        """List bucket and id of each run, oldest first."""
+        found = []
+        with aws_errors(f"listing {self}"):
+            for bucket in self.buckets:
+                pages = (
+                    self.aws.client("s3")
+                    .get_paginator("list_objects_v2")
+                    .paginate(Bucket=bucket, Prefix=PREFIX, Delimiter="/")
+                )
+                for page in pages:
+                    names = [
+                        entry["Prefix"].removeprefix(PREFIX).rstrip("/") for entry in page.get("CommonPrefixes", [])
+                    ]
+                    found += [(name, bucket) for name in names if is_run_id(name)]
+        return [(bucket, name) for name, bucket in sorted(found)]
+
+    def _keys(self, bucket: str, prefix: str) -> list[str]:
+        pages = self.aws.client("s3").get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+
+    def _record(self, bucket: str, run_id: str) -> dict[str, Any] | None:
+        from botocore.exceptions import ClientError
+
+        with aws_errors(f"reading the record of {run_id} in {bucket}"):
+            try:
+                answer = self.aws.client("s3").get_object(Bucket=bucket, Key=f"{PREFIX}{run_id}/{RECORD_FILE}")
+                record: dict[str, Any] = answers.parse(answer["Body"].read().decode("utf-8"))
+            except ClientError as error:
+                if error.response["Error"]["Code"] != "NoSuchKey":
+                    raise
+                return None
+            except ValueError:
+                return None
+        # The master wrote it: one that is not a record of this run is as good as none.
+        return None if answers.record(record) or record["run_id"] != run_id else record
+
+
+def find(aws: Aws, name: str) -> Archive | None:
+    """Find the buckets that clusters of this name have left: by CloudFormation's name for them and by their tag."""
+    from botocore.exceptions import ClientError
+
+    found = []
+    with aws_errors(f"looking for the buckets of {name}"):
+        s3 = aws.client("s3")
+        for bucket in s3.list_buckets().get("Buckets", []):
+            if not bucket["Name"].startswith(f"{name}-runbucket-"):
+                continue
+            try:
+                tags = s3.get_bucket_tagging(Bucket=bucket["Name"])["TagSet"]
+            except ClientError as error:
+                if error.response["Error"]["Code"] not in ("NoSuchTagSet", "NoSuchBucket", "AccessDenied"):
+                    raise
+                continue
+            if {"Key": CLUSTER_TAG, "Value": name} in tags:
+                found.append(bucket["Name"])
+    return Archive(aws=aws, buckets=tuple(found)) if found else None

@@ -1,0 +1,189 @@
+"""Show a run's progress: a live bar on a terminal, plain lines elsewhere. rich is imported on first use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from cluster.terminal.status_line import LINE
+from cluster.runs.follow import Display, Picture
+from cluster.terminal.wrap import printable
+
+PLAIN_STEP_S: Final = 5.0
+"""Seconds between two step lines where there is no terminal."""
+
+
+def duration(seconds: float) -> str:
+    """Write a duration for people: 42 s, 3:05, 2:03:04."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def position(picture: Picture) -> list[str]:
+    """Say how far a run is."""
+    parts = []
+    if picture.epoch is not None and picture.epochs is not None:
+        parts.append(f"epoch {picture.epoch}/{picture.epochs}")
+    if picture.step is not None and picture.steps_per_epoch is not None:
+        parts.append(f"step {picture.step}/{picture.steps_per_epoch}")
+    return parts
+
+
+def figures(picture: Picture) -> list[str]:
+    """Say how fast and how well it trains."""
+    parts = []
+    if picture.images_per_s is not None:
+        parts.append(f"{picture.images_per_s:,.0f} images/s")
+    if picture.loss is not None:
+        parts.append(f"loss {picture.loss:.4f}")
+    if picture.accuracy is not None:
+        parts.append(f"accuracy {picture.accuracy:.2%}")
+    if picture.validation_accuracy is not None:
+        parts.append(f"validation {picture.validation_accuracy:.2%}")
+    if picture.test_accuracy is not None:
+        parts.append(f"test {picture.test_accuracy:.2%}")
+    return parts
+
+
+def outlook(picture: Picture, usd_per_hour: float | None) -> list[str]:
+    """Say how long it will take yet, and what it has cost."""
+    parts = []
+    if picture.eta_s is not None and not picture.is_final:
+        parts.append(f"{duration(picture.eta_s)} left")
+    cost = cost_so_far(picture, usd_per_hour)
+    if cost is not None:
+        parts.append(f"${cost:.2f} so far")
+    return parts
+
+
+def describe(picture: Picture, usd_per_hour: float | None) -> str:
+    """Write what is known of a run's progress in one line."""
+    parts = [*position(picture), *figures(picture), *outlook(picture, usd_per_hour)]
+    return ", ".join(parts) or printable(picture.reason or picture.state)
+
+
+def describe_epoch(picture: Picture) -> str:
+    """Write how an epoch ended, in one line that fits on a terminal of 80 columns."""
+    return ", ".join([*position(picture)[:1], *figures(picture)])
+
+
+def cost_so_far(picture: Picture, usd_per_hour: float | None) -> float | None:
+    """Return what the instances have cost since the run began, USD; None where the price is unknown."""
+    if usd_per_hour is None or picture.started is None or picture.updated is None:
+        return None
+    return usd_per_hour * max(0.0, picture.updated - picture.started) / 3600
+
+
+def inspection(message: dict[str, Any]) -> list[str]:
+    """Return the lines of the pre-flight's table; none of any other message."""
+    lines = message.get("lines") if message["type"] == "preflight" else []
+    return [printable(str(line)) for line in lines] if isinstance(lines, list) else []
+
+
+class PlainDisplay:
+    """Print a line for each epoch and each change of state, one for a step now and then, and the log where it comes."""
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        usd_per_hour: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write, self._usd_per_hour, self._clock = write, usd_per_hour, clock
+        self._state: tuple[str, str] | None = None
+        self._stepped_at = float("-inf")
+
+    def show(self, picture: Picture, message: dict[str, Any]) -> None:
+        """Show the picture after this message."""
+        if message["type"] == "state" and (picture.state, picture.reason) != self._state:
+            self._state = (picture.state, picture.reason)
+            if picture.is_final:
+                return  # The task tells the end, and more of it.
+            why = f" ({picture.reason})" if picture.reason else ""
+            self._write(printable(f"{picture.run_id}: {picture.state}{why}"))
+        if message["type"] == "log":
+            self._write(str(message.get("text", "")))
+        for line in inspection(message):
+            self._write(line)
+        if message["type"] != "metric":
+            return
+        event = message["record"].get("event")
+        due = self._clock() - self._stepped_at >= PLAIN_STEP_S
+        if event == "epoch" or (event == "step" and due):
+            self._stepped_at = self._clock()
+            self._write(describe_epoch(picture) if event == "epoch" else describe(picture, self._usd_per_hour))
+
+    def note(self, text: str) -> None:
+        """Print a remark."""
+        self._write(text)
+
+    def __enter__(self) -> PlainDisplay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+class LiveDisplay:
+    """Keep two lines up to date on a terminal, a bar and the figures, with a line for each epoch above them.
+
+    Two, so that they fit into 80 columns.
+    """
+
+    def __init__(self, usd_per_hour: float | None = None) -> None:
+        from rich.console import Group
+        from rich.live import Live
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.text import Text
+
+        self._usd_per_hour = usd_per_hour
+        self._progress = Progress(
+            SpinnerColumn(),
+            BarColumn(bar_width=16),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+        )
+        self._task = self._progress.add_task("starting", total=1.0)
+        self._figures = Text(no_wrap=True, overflow="ellipsis")
+        self._live = Live(Group(self._progress, self._figures), refresh_per_second=8)
+        self._state = ""
+
+    def show(self, picture: Picture, message: dict[str, Any]) -> None:
+        """Show the picture after this message."""
+        where = [*position(picture), *outlook(picture, self._usd_per_hour)]
+        description = ", ".join(where) or printable(picture.reason or picture.state)
+        self._progress.update(self._task, completed=picture.fraction, description=description)
+        self._figures.plain = "  " + ", ".join(figures(picture))
+        if message["type"] == "state" and picture.state != self._state:
+            self._state = picture.state
+            self.note(printable(f"{picture.run_id}: {picture.state}"))
+        for line in inspection(message):
+            self.note(line)
+        if message["type"] == "metric" and message["record"].get("event") == "epoch":
+            self.note(describe_epoch(picture))
+
+    def note(self, text: str) -> None:
+        """Print a remark above the bar."""
+        self._live.console.print(text, markup=False, highlight=False)
+
+    def __enter__(self) -> LiveDisplay:
+        LINE.give_way()
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+        LINE.take_over()
+
+
+def make(*, terminal: bool, write: Callable[[str], None], usd_per_hour: float | None) -> LiveDisplay | PlainDisplay:
+    """Make the display that fits."""
+    return LiveDisplay(usd_per_hour) if terminal else PlainDisplay(write, usd_per_hour)
+
+
+_CHECKED: tuple[type[Display], ...] = (PlainDisplay, LiveDisplay)

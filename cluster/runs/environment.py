@@ -1,0 +1,90 @@
+"""The variables that a run's ranks get: plain ones with their values, and secrets by name. Values are never shown."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from cluster.errors import UsageError
+from cluster.terminal.paths import expanded
+from cluster.runs.program import MAX_WORD_BYTES
+
+OURS: Final = re.compile(
+    "HOROVOD_(RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|HOSTNAME|CONTROLLER|CPU_OPERATIONS|GLOO_RENDEZVOUS_.*|ELASTIC)|DEEPCDK_.*"
+)
+"""What the launcher itself tells the ranks; with other values they would not find one another."""
+MAX_SECRETS_BYTES: Final = 1 << 20
+
+
+def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Parse --env NAME=VALUE. Raises UsageError that names the rule, and not the value."""
+    pairs: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            rule = f"must be NAME=VALUE; for a secret that stands in your environment say --secret {name}"
+            raise UsageError("--env", name if _is_name(name) else None, rule)
+        _check("--env", name, value)
+        pairs[name] = value
+    return tuple(pairs.items())
+
+
+def read_secrets(given: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Read each --secret NAME from this process's environment, or --secret NAME=@FILE from a file, without its last
+    line's end. Raises UsageError that names the rule, and not the value.
+    """
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, source = text.partition("=")
+        if equals and not source.startswith("@"):
+            rule = "must be NAME or NAME=@FILE: a value on a command line shows in `ps` and in your shell's history"
+            raise UsageError("--secret", name, rule)
+        value = _read_file(name, expanded(source[1:])) if equals else environ.get(name)
+        if value is None:
+            raise UsageError("--secret", name, "is not in your environment; export it, or say NAME=@FILE")
+        _check("--secret", name, value)
+        found[name] = value
+    if sum(map(len, found.values())) > MAX_SECRETS_BYTES:
+        raise UsageError("--secret", None, f"all secrets together must be below {MAX_SECRETS_BYTES:,} characters")
+    return found
+
+
+def check_secrets(run_id: str, wanted: Iterable[str], given: Mapping[str, str]) -> None:
+    """Raise UsageError unless a run that goes on is given all its secrets again, and no others."""
+    if absent := sorted(set(wanted) - set(given)):
+        raise UsageError(
+            "--secret", None, f"run {run_id} needs {', '.join(absent)} again: none is kept when a run ends"
+        )
+    if unknown := sorted(set(given) - set(wanted)):
+        raise UsageError("--secret", unknown[0], f"is none of run {run_id}'s")
+
+
+def _read_file(name: str, path: Path) -> str:
+    try:
+        text = path.read_bytes().decode()  # As a text file each end of a line would become a line feed.
+        return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+    except (OSError, UnicodeDecodeError) as error:
+        what = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        raise UsageError("--secret", f"{name}=@{path}", f"cannot be read: {what}") from None
+
+
+def _is_name(text: str) -> bool:
+    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) is not None
+
+
+def _check(flag: str, name: str, value: str) -> None:
+    if not _is_name(name):
+        raise UsageError(flag, name, "must begin with a variable's name: letters, digits and _")
+    if OURS.fullmatch(name):
+        raise UsageError(flag, name, "is set by the launcher itself; leave it out")
+    if "\0" in value:
+        raise UsageError(flag, name, "has a value with a NUL, which no program can be given")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(flag, name, "has a value that is not UTF-8") from None
+    if (size := len(os.fsencode(f"{name}={value}"))) > MAX_WORD_BYTES:
+        raise UsageError(flag, name, f"with its value has {size:,} bytes; Linux takes {MAX_WORD_BYTES:,} at most")

@@ -1,0 +1,233 @@
+"""Follow a run from the laptop: fold its messages into a picture, survive a broken connection, stop at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol
+
+from cluster import answers
+from cluster.answers import AnswerError
+from cluster.ssh.connection import SilenceError
+from cluster.errors import ConnectionFailedError
+from cluster.ssh.stream_reader import Interruptible
+
+SILENCE_S: Final = 20.0
+"""Four heartbeats of the far side."""
+RECONNECT_PAUSES_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 10.0, 10.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Picture:
+    """Hold what is known of a run at one moment. Numbers that no message told yet are None."""
+
+    run_id: str = ""
+    state: str = "starting"
+    reason: str = ""
+    started: float | None = None
+    """Seconds since 1970, on the master's clock, as `updated`."""
+    updated: float | None = None
+    ranks: int | None = None
+    epochs: int | None = None
+    epoch: int | None = None
+    step: int | None = None
+    steps_per_epoch: int | None = None
+    images_per_s: float | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    learning_rate: float | None = None
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+    validation_accuracy: float | None = None
+    """On images held back from training, by runs that hold some back: they test at their end alone."""
+    weights_agree: bool | None = None
+    eta_s: float | None = None
+    next_line: int = 0
+    """First line of metrics.jsonl that was not seen: where a new connection goes on."""
+    next_log_line: int = 0
+    """The same of the run's log, where that is asked for."""
+    hosts: tuple[str, ...] = ()
+    last_lines: tuple[str, ...] = ()
+
+    @property
+    def is_final(self) -> bool:
+        """Tell whether the run has ended."""
+        return self.state in ("succeeded", "failed", "stopped")
+
+    @property
+    def fraction(self) -> float:
+        """Return how much of the training is done, 0 to 1."""
+        if self.state == "succeeded":
+            return 1.0
+        if not (self.epochs and self.steps_per_epoch and self.epoch):
+            return 0.0
+        return min(1.0, ((self.epoch - 1) + (self.step or 0) / self.steps_per_epoch) / self.epochs)
+
+
+def parse_message(line: str) -> dict[str, Any] | None:
+    """Parse one line of the far side's `follow`; None for anything else, such as a login banner."""
+    try:
+        message = answers.parse(line)
+    except ValueError:
+        return None
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        return None
+    return message if message["type"] != "metric" or isinstance(message.get("record"), dict) else None
+
+
+def reduce(picture: Picture, message: dict[str, Any]) -> Picture:
+    """Fold one message into the picture. Unknown types and fields change nothing: the far side may be newer.
+
+    Raises AnswerError for the state of another run.
+    """
+    match message["type"]:
+        case "state":
+            return dataclasses.replace(
+                picture,
+                run_id=_same_run(message.get("run_id", picture.run_id), picture.run_id),
+                state=str(message.get("state", picture.state)),
+                reason=str(message.get("reason", "")),
+                started=_moment(message, "started", picture.started),
+                updated=_moment(message, "updated", picture.updated),
+                hosts=_texts(message, "hosts"),
+                last_lines=_texts(message, "last_lines"),
+            )
+        case "heartbeat":
+            return dataclasses.replace(picture, updated=_moment(message, "time", picture.updated))
+        case "log":
+            return dataclasses.replace(picture, next_log_line=(_whole(message, "line", -1) or 0) + 1)
+        case "metric" if isinstance(message.get("record"), dict):
+            record = message["record"]
+            seen = dataclasses.replace(
+                picture,
+                next_line=max(picture.next_line, (_whole(message, "line", picture.next_line) or 0) + 1),
+                updated=_moment(record, "time", picture.updated),
+            )
+            return _reduce_record(seen, record)
+    return picture
+
+
+def _same_run(run_id: object, followed: str) -> str:
+    """Return the id of the run that a message is about. Raises AnswerError where that is not the one followed."""
+    wrong = answers.run_id(run_id) or ("" if followed in ("", run_id) else f"it is not about run {followed}")
+    if wrong:
+        raise AnswerError("`follow`", run_id, wrong)
+    return str(run_id)
+
+
+def _reduce_record(picture: Picture, record: dict[str, Any]) -> Picture:
+    match record.get("event"):
+        case "start":
+            return dataclasses.replace(
+                picture,
+                epochs=_whole(record, "epochs", picture.epochs),
+                steps_per_epoch=_whole(record, "steps_per_epoch", picture.steps_per_epoch),
+                ranks=_whole(record, "ranks", picture.ranks),
+            )
+        case "step":
+            return dataclasses.replace(
+                picture,
+                epoch=_whole(record, "epoch", picture.epoch),
+                step=_whole(record, "step", picture.step),
+                steps_per_epoch=_whole(record, "steps_per_epoch", picture.steps_per_epoch),
+                images_per_s=_number(record, "images_per_s", picture.images_per_s),
+                loss=_number(record, "loss", picture.loss),
+                accuracy=_number(record, "accuracy", picture.accuracy),
+                learning_rate=_number(record, "learning_rate", picture.learning_rate),
+                eta_s=_moment(record, "eta_s", picture.eta_s),
+            )
+        case "epoch":
+            agree = record.get("weights_agree")
+            return dataclasses.replace(
+                picture,
+                epoch=_whole(record, "epoch", picture.epoch),
+                step=picture.steps_per_epoch,
+                images_per_s=_number(record, "images_per_s", picture.images_per_s),
+                loss=_number(record, "train_loss", picture.loss),
+                accuracy=_number(record, "train_accuracy", picture.accuracy),
+                test_loss=_number(record, "test_loss", picture.test_loss),
+                test_accuracy=_number(record, "test_accuracy", picture.test_accuracy),
+                validation_accuracy=_number(record, "validation_accuracy", picture.validation_accuracy),
+                weights_agree=agree if isinstance(agree, bool) else picture.weights_agree,
+            )
+        case "end":
+            return dataclasses.replace(
+                picture, eta_s=0.0, test_accuracy=_number(record, "test_accuracy", picture.test_accuracy)
+            )
+    return picture
+
+
+def _number(message: dict[str, Any], key: str, otherwise: float | None) -> float | None:
+    value = message.get(key)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else otherwise
+
+
+def _moment(message: dict[str, Any], key: str, otherwise: float | None) -> float | None:
+    return otherwise if answers.moment(message.get(key)) else float(message[key])
+
+
+def _texts(message: dict[str, Any], key: str) -> tuple[str, ...]:
+    found = message.get(key) or []
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def _whole(message: dict[str, Any], key: str, otherwise: int | None) -> int | None:
+    value = message.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
+
+
+class Display(Protocol):
+    """Show a run's progress."""
+
+    def show(self, picture: Picture, message: dict[str, Any]) -> None:
+        """Show the picture after this message."""
+
+    def note(self, text: str) -> None:
+        """Say something that is no progress, such as a broken connection."""
+
+
+def follow(
+    open_stream: Callable[[Picture], Iterator[str]],
+    display: Display,
+    *,
+    run_id: str = "",
+    where: str = "",
+    silence_s: float = SILENCE_S,
+    pauses_s: tuple[float, ...] = RECONNECT_PAUSES_S,
+    wait: Callable[[float], None],
+) -> Picture:
+    """Follow a run until it has ended; return the last picture.
+
+    `open_stream(picture)` yields the far side's lines from where the picture ends; it is called again after a silence
+    or a broken connection. Raises ConnectionFailedError when no attempt gets through; the run goes on without us; and
+    AnswerError, naming the master (`where`), where it tells of another run than `run_id`.
+    """
+    picture = Picture(run_id=run_id)
+    failures = 0
+    while True:
+        try:
+            stream = Interruptible(open_stream(picture))
+            while (line := stream.next(timeout_s=silence_s)) is not None:
+                failures = 0
+                message = parse_message(line)
+                if message is None:
+                    continue
+                picture = reduce(picture, message)
+                display.show(picture, message)
+                if picture.is_final:
+                    return picture
+            raise SilenceError("the stream ended before the run did", remedy="`fab attach` takes it up again")
+        except AnswerError as error:
+            error.where = where
+            raise
+        except (queue.Empty, ConnectionFailedError) as error:
+            if failures >= len(pauses_s):
+                if isinstance(error, ConnectionFailedError):
+                    raise
+                raise SilenceError(
+                    f"nothing heard for {silence_s:g} s", remedy="the run goes on; `fab attach` takes it up again"
+                ) from None
+            display.note(f"connection lost ({error or 'silence'}); trying again")
+            wait(pauses_s[failures])
+            failures += 1

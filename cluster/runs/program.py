@@ -1,0 +1,161 @@
+"""A program of the user's own: its directory, and what each rank runs in it. Read before anything is asked or spent."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from cluster.errors import UsageError
+from cluster.runs.keras3_lint import KerasTrapError, Trap, find
+from cluster.terminal.paths import is_directory, is_file, resolved
+from cluster.ssh.push import Tree, check_syntax, pack
+from payload.launch import PROGRAM_FOLDER
+
+MAX_WORD_BYTES: Final = 128 * 1024 - 1
+"""Longest single argument or NAME=VALUE that Linux gives to a program; it counts the byte that ends it."""
+REQUIREMENTS: Final = "requirements.txt"
+"""Installed by itself where the directory has it, as everybody expects."""
+MAX_TREE_BYTES: Final = 1 << 30
+"""Of a program's directory: code, not data. It is held in memory while it is packed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """Hold a user's own program; it must be there and whole, or it is refused."""
+
+    directory: Path
+    entry: tuple[str, ...]
+    """Words that each rank runs: `train.py --flag v`, `-m package --flag v`, or a command and its arguments."""
+
+    requirements: str = ""
+    """Path of the requirements file within the directory; empty: none."""
+    keras: int = 3
+    """What tf.keras and keras mean to it: 3, or 2."""
+
+    def __post_init__(self) -> None:
+        if not is_directory(self.directory):
+            raise UsageError("--payload", str(self.directory), "must be a directory, the one with the program")
+        if not self.entry:
+            raise UsageError("--entry", None, 'must say what each rank runs, such as --entry "train.py --epochs 3"')
+        for word in self.entry:
+            check_word("--entry", word)
+        script = self.script
+        if script is not None:
+            self._check_travels("--entry", self.entry[0], script.relative_to(self.directory))
+            check_syntax(self.directory, [script.relative_to(self.directory)])
+        if self.requirements:
+            self._check_travels("--requirements", self.requirements, Path(self.requirements))
+
+    def _check_travels(self, flag: str, given: str, file: Path) -> None:
+        """Raise UsageError for a file that the nodes would not find."""
+        if file.is_absolute() or ".." in file.parts:
+            raise UsageError(flag, given, "must lie in the directory that --payload names")
+        if not is_file(self.directory / file):
+            raise UsageError(flag, given, f"is not a file in {self.directory}")
+        if file not in self.survey()[0]:
+            rule = "is not uploaded: it is a symbolic link, or hidden, or lies behind one or in a virtual environment"
+            raise UsageError(flag, given, rule)
+
+    @classmethod
+    def from_arguments(
+        cls, payload: str, entry: str, further: Sequence[str], *, requirements: str = "", keras: str = ""
+    ) -> Program:
+        """Build it from --payload, from --entry, which is split as a shell would, and from the words after `--`.
+
+        Raises KerasTrapError for one that would train wrongly without a word, unless --keras says that all is well.
+        """
+        if keras not in ("", "2", "3"):
+            raise UsageError("--keras", keras, "must be 2 or 3")
+        try:
+            words = shlex.split(entry)
+        except ValueError as error:
+            raise UsageError("--entry", entry, f"cannot be split into words: {error}") from None
+        directory = resolved(payload)
+        if not requirements and is_file(directory / REQUIREMENTS):
+            requirements = REQUIREMENTS
+        program = cls(directory=directory, entry=(*words, *further), requirements=requirements, keras=int(keras or 3))
+        if silent := [trap for trap in program.keras_traps() if trap.is_silent and not keras]:
+            raise KerasTrapError(silent)
+        return program
+
+    def keras_traps(self) -> list[Trap]:
+        """Find what the program does with Horovod that Keras 3 does not bear; with Keras 2 all is well."""
+        script = self.script
+        return find(self.directory, script) if script is not None and self.keras == 3 else []
+
+    @property
+    def script(self) -> Path | None:
+        """Return the Python file that the entry names, or the module's; None for another command."""
+        first, *rest = self.entry
+        if first in ("python", "python3") and rest:
+            first, *rest = rest
+        if first == "-m" and rest:
+            parts = rest[0].split(".")
+            if "" in parts or "/" in rest[0]:
+                raise UsageError("--entry", rest[0], "is no module's name, such as package.train")
+            path = self.directory.joinpath(*parts)
+            return next((p for p in (path.with_suffix(".py"), path / "__main__.py") if is_file(p)), None)
+        if not first.endswith(".py"):
+            return None
+        path = self.directory / first
+        if Path(first).is_absolute() or ".." in Path(first).parts:
+            raise UsageError("--entry", first, "must lie in the directory that --payload names")
+        return path
+
+    @property
+    def label(self) -> str:
+        """Return what runs of it are called: `train` for `train.py`, and for `-m package.train`."""
+        first, *_ = [word for word in self.entry if word not in ("python", "python3", "-m")] or ["program"]
+        word = first.rpartition(".")[2] if "-m" in self.entry[:2] else Path(first).name.removesuffix(".py")
+        return re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-")[:40] or "program"
+
+    def command(self, run_directory: str) -> tuple[str, ...]:
+        """Return what each rank runs."""
+        return self.entry
+
+    def survey(self) -> tuple[list[Path], list[Path]]:
+        """List what is uploaded, and the symbolic links, which are not: their targets may lie anywhere.
+
+        Relative and sorted. Left out are caches, virtual environments and all that is hidden.
+        """
+        files, links = [], []
+        for parent, directories, names in os.walk(self.directory):
+            here = Path(parent)
+            for name in sorted((*directories, *names)):
+                if _is_plain(name) and (here / name).is_symlink():
+                    links.append((here / name).relative_to(self.directory))
+            directories[:] = [n for n in directories if _is_plain(n) and not (here / n / "pyvenv.cfg").exists()]
+            plain = [here / name for name in names if _is_plain(name) and not (here / name).is_symlink()]
+            files += [path.relative_to(self.directory) for path in plain if path.is_file()]
+        return sorted(files), sorted(links)
+
+    def tree(self) -> Tree:
+        """Pack it. Raises UsageError where it is too large to be code."""
+        files, _ = self.survey()
+        size = sum((self.directory / name).stat().st_size for name in files)
+        if size > MAX_TREE_BYTES:
+            largest = max(files, key=lambda name: (self.directory / name).stat().st_size)
+            rule = f"holds {size:,} bytes, more than {MAX_TREE_BYTES:,}; the largest file is {largest}"
+            raise UsageError("--payload", str(self.directory), f"{rule}. Keep data on the shared file system")
+        return pack(self.directory, files, PROGRAM_FOLDER)
+
+
+def check_word(flag: str, word: str) -> None:
+    """Raise UsageError for what no program can be given as one argument."""
+    if "\0" in word:
+        raise UsageError(flag, None, "holds a NUL, which no program can be given")
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise UsageError(flag, None, "has a word that is not UTF-8") from None
+    if (size := len(os.fsencode(word))) > MAX_WORD_BYTES:
+        raise UsageError(flag, None, f"has a word of {size:,} bytes; Linux takes {MAX_WORD_BYTES:,} at most")
+
+
+def _is_plain(name: str) -> bool:
+    return not (name.startswith(".") or name == "__pycache__" or name.endswith(".pyc"))

@@ -1,0 +1,145 @@
+"""What `fab recipes` shows: the recipes as tables and as JSON values. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from cluster.errors import UsageError
+from cluster.terminal.tables import Table
+from payload.training.recipes import RECIPES, Recipe, Variant
+from payload.training.settings import GROUPS, Settings, flag_of
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shown:
+    """Hold one setting as it is shown."""
+
+    name: str
+    group: str
+    """What it belongs to, as the help of the command line has it."""
+    value: Any
+    default: Any
+    help: str
+
+    @property
+    def flag(self) -> str:
+        """Return the flag that overrides it."""
+        return flag_of(self.name)
+
+    @property
+    def differs(self) -> bool:
+        """Tell whether the recipe changes it."""
+        return bool(self.value != self.default)
+
+
+def recipe_named(name: str) -> Recipe:
+    """Return the recipe of that name. Raises UsageError, which names the nearest."""
+    for recipe in RECIPES:
+        if recipe.name == name:
+            return recipe
+    raise _unknown("--recipe", name, [recipe.name for recipe in RECIPES])
+
+
+def variant_named(recipe: Recipe, name: str) -> Variant | None:
+    """Return a recipe's variant; None for "". Raises UsageError, which names the nearest."""
+    if not name:
+        return None
+    for variant in recipe.variants:
+        if variant.name == name:
+            return variant
+    if not recipe.variants:
+        raise UsageError("--variant", name, f"recipe {recipe.name} has no variants; leave the flag out")
+    raise _unknown("--variant", name, [variant.name for variant in recipe.variants])
+
+
+def _unknown(flag: str, name: str, known: Sequence[str]) -> UsageError:
+    near = difflib.get_close_matches(name, known, n=1)
+    question = f"unknown; did you mean {near[0]}?" if near else "unknown."
+    return UsageError(flag, name, f"{question} Known: {', '.join(known)}")
+
+
+def settings_of(recipe: Recipe, variant: Variant | None = None) -> list[Shown]:
+    """List every setting: those that the recipe changes first, each part in the order of the command line."""
+    chosen = dataclasses.replace(recipe.settings, **(variant.overrides if variant else {}))
+    usual = Settings()
+    shown = [
+        Shown(
+            name=field.name,
+            group=(group.__doc__ or "").strip().rstrip("."),
+            value=getattr(chosen, field.name),
+            default=getattr(usual, field.name),
+            help=field.metadata["help"],
+        )
+        for group in GROUPS
+        for field in dataclasses.fields(group)
+    ]
+    return sorted(shown, key=lambda each: not each.differs)
+
+
+def document(recipe: Recipe, variant: Variant | None = None) -> dict[str, Any]:
+    """Return all of a recipe as JSON values."""
+    plain = {
+        field.name: getattr(recipe, field.name)
+        for field in dataclasses.fields(Recipe)
+        if field.name not in ("settings", "variants")
+    }
+    variants = [{**dataclasses.asdict(each), "overrides": dict(each.overrides)} for each in recipe.variants]
+    settings = [
+        {"name": s.name, "flag": s.flag, "value": s.value, "default": s.default, "differs": s.differs, "help": s.help}
+        for s in settings_of(recipe, variant)
+    ]
+    return {**plain, "variants": variants, "variant": variant.name if variant else None, "settings": settings}
+
+
+def summary_table(recipe: Recipe) -> Table:
+    """Build the facts of one recipe."""
+    rows = [
+        ("run", recipe.command),
+        ("trains", f"{recipe.settings.network} on {recipe.settings.dataset}"),
+        ("hardware", recipe.hardware),
+        ("time", recipe.expected_time),
+        ("accuracy", recipe.expected_accuracy),
+        ("figures", recipe.evidence + (f": {recipe.source}" if recipe.source else " here")),
+    ]
+    return Table(title=f"{recipe.name}: {recipe.summary}", columns=("", ""), rows=tuple(rows))
+
+
+def tables(recipe: Recipe, variant: Variant | None, *, everything: bool) -> Iterator[Table]:
+    """Build the tables of one recipe: its facts, what it sets, and what its variants set otherwise."""
+    yield summary_table(recipe)
+    yield _settings_table(recipe, variant, everything=everything)
+    for other in recipe.variants if variant is None else ():
+        facts = (
+            ("from", f"{other.ranks} ranks on"),
+            ("time", other.expected_time),
+            ("accuracy", other.expected_accuracy),
+        )
+        sets = tuple((flag_of(name), text(value)) for name, value in other.overrides.items())
+        yield Table(title=f"--variant {other.name}", columns=("", ""), rows=(*facts, *sets))
+
+
+def _settings_table(recipe: Recipe, variant: Variant | None, *, everything: bool) -> Table:
+    found = settings_of(recipe, variant)
+    shown = [each for each in found if everything or each.differs]
+    name = f"{recipe.name}, variant {variant.name}" if variant else recipe.name
+    rest = len(found) - len(shown)
+    footer = (f"{rest} more settings are as always; --all shows them",) if rest else ()
+    return Table(
+        title=f"settings of {name}; after `fab train --recipe {recipe.name} --` each flag changes its own",
+        columns=("flag", "value", "default", "what"),
+        rows=tuple((each.flag, text(each.value), text(each.default), each.help) for each in shown),
+        footer=footer,
+        expendable=("what", "default"),
+    )
+
+
+def text(value: object) -> str:
+    """Write a value as its flag takes it; a switch as yes or no."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "-"
+    return (f"{value:g}" if isinstance(value, float) else str(value)) or "-"

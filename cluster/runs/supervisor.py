@@ -1,0 +1,154 @@
+"""The laptop's side of the master's supervisor: each of its commands, and what its statuses mean."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cluster import answers
+from cluster.runs import launch
+from cluster.terminal.status_line import doing
+from cluster.answers import AnswerError
+from cluster.ssh.connection import Master
+from cluster.errors import DeepcdkError, LiveRunError, RemoteError
+from cluster.aws.inventory import Stack
+from cluster.ssh.stream_reader import Interruptible
+from cluster.runs.run_id import named
+from payload import vault
+from payload.origin import Order
+from payload.runs import FINAL_STATES, QUEUED
+
+_DOING = {
+    "start": "starting the run",
+    "resume": "starting the run again",
+    "stop": "waiting for the run's end",
+    "remove": "removing the run",
+}
+_REFUSED_STATUS = 2
+_LIVE_RUN_STATUS = 3
+_NO_SUCH_RUN_STATUS = 4
+
+
+class Supervisor:
+    """Call the master's supervisor, in the pushed tree `directory`."""
+
+    def __init__(self, master: Master, stack: Stack, directory: str) -> None:
+        self.master, self.stack, self.directory = master, stack, directory
+
+    def _call(self, shape: answers.Shape, *arguments: str, run_id: str = "", stdin: bytes = b"") -> Any:
+        """Return the answer to a command, of this shape and about `run_id` where that is given. Raises AnswerError."""
+        with doing(_DOING.get(arguments[0], "asking the master about its runs")):
+            done = self.master.run(launch.supervisor(self.stack, *arguments), directory=self.directory, stdin=stdin)
+        if done.status == _LIVE_RUN_STATUS:
+            answer = self._read(arguments[0], done.text, answers.REFUSED)
+            raise LiveRunError(answer["live"], queued=answer["state"] == QUEUED)
+        if done.status == _NO_SUCH_RUN_STATUS:
+            raise DeepcdkError(done.stderr.strip(), remedy="`fab runs` lists them")
+        if done.status == _REFUSED_STATUS:
+            raise DeepcdkError(done.stderr.strip(), where=self.master.where)
+        if done.status != 0:
+            raise RemoteError(
+                f"the supervisor's `{arguments[0]}` failed",
+                status=done.status,
+                output=done.stderr,
+                where=self.master.where,
+            )
+        return self._read(arguments[0], done.text, shape, run_id)
+
+    def _read(self, verb: str, text: str, shape: answers.Shape, run_id: str = "") -> Any:
+        question = f"`{verb}`"
+        try:
+            try:
+                answer = answers.parse(text)
+            except ValueError as error:
+                raise AnswerError(question, text, f"it is no JSON: {error}", where=self.master.where) from None
+            return answers.check(answer, shape, question, run_id=run_id, where=self.master.where)
+        except AnswerError as error:
+            if verb in _DOING:
+                error.remedy = f"the master may have done it all the same: look with `fab runs` first; {error.remedy}"
+            raise
+
+    def start(self, order: Order, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> int | None:
+        """Start a run that goes on without us; with `queue`, when its turn comes.
+
+        Return its place in the queue, None where it began at once. Raises LiveRunError while another one is live or
+        queued, unless this one may wait.
+        """
+        with self._kept(order.launch.run_id, secrets or {}):
+            answer = self._call(
+                answers.STARTED,
+                *("start", *(["--queue"] if queue else [])),
+                run_id=order.launch.run_id,
+                stdin=order.to_json().encode(),
+            )
+        position: int | None = answer["position"]
+        return position
+
+    @contextlib.contextmanager
+    def _kept(self, run_id: str, secrets: Mapping[str, str]) -> Iterator[None]:
+        """Leave a run's secrets with the master, over standard input; take them away again where it does not start."""
+        if not secrets:
+            yield
+            return
+        action, text = "leaving the secrets with the master", json.dumps(dict(secrets)).encode()
+        self.master.check(vault.command("keep", run_id), directory=self.directory, stdin=text, doing=action)
+        try:
+            yield
+        except BaseException:
+            self.master.run(vault.command("drop", run_id), directory=self.directory)
+            raise
+
+    def live(self) -> str:
+        """Return the id of the live run, "" without one. One that has ended, and still clears its nodes, is none."""
+        answer = self._call(answers.LIVE, "status", "--live")
+        return str(answer["run_id"]) if answer and answer.get("state") not in FINAL_STATES else ""
+
+    def status(self, run_id: str = "") -> dict[str, Any]:
+        """Return a run's state; of the live or newest one by default."""
+        answer: dict[str, Any] = self._call(answers.SUMMARY, "status", *named(run_id), run_id=run_id)
+        return answer
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return the state of all runs, oldest first."""
+        answer: list[dict[str, Any]] = self._call(answers.each(answers.SUMMARY), "status", "--list")
+        return answer
+
+    def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
+        """Stop a run and return its final state."""
+        answer: dict[str, Any] = self._call(
+            answers.STOPPED, "stop", *named(run_id), "--grace", f"{grace_s:g}", run_id=run_id
+        )
+        return answer
+
+    def show(self, run_id: str = "") -> dict[str, Any]:
+        """Return a run's record: state, spec, result, checkpoints, sizes."""
+        answer: dict[str, Any] = self._call(answers.record, "show", *named(run_id), run_id=run_id)
+        return answer
+
+    def resume(self, order: Order, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> dict[str, Any]:
+        """Go on with a run; with `queue`, when its turn comes. Return its `checkpoints` and its `position` as `start`.
+
+        Raises LiveRunError as `start`.
+        """
+        flags = ["--queue"] if queue else []
+        with self._kept(order.launch.run_id, secrets or {}):
+            answer: dict[str, Any] = self._call(
+                answers.RESUMED, "resume", *flags, run_id=order.launch.run_id, stdin=order.to_json().encode()
+            )
+        return answer
+
+    def remove(self, run_id: str) -> dict[str, Any]:
+        """Remove a run that has ended. Raises LiveRunError for a live one."""
+        answer: dict[str, Any] = self._call(answers.REMOVED, "remove", *named(run_id), run_id=run_id)
+        return answer
+
+    def log_lines(self, run_id: str, *, following: bool, rank: int | None) -> Iterator[str]:
+        """Yield the lines of a run's log."""
+        flags = [*(["--follow"] if following else []), *(["--rank", str(rank)] if rank is not None else [])]
+        command = launch.supervisor(self.stack, "logs", *named(run_id), *flags)
+        # A quiet run is no dead connection: SSH's own keep-alive finds that one.
+        stream = Interruptible(self.master.lines(command, directory=self.directory, silence_s=7 * 24 * 3600.0))
+        while (line := stream.next(timeout_s=7 * 24 * 3600.0)) is not None:
+            yield line

@@ -1,0 +1,85 @@
+"""Watch a run on a terminal or in a pipe, over new connections where the first one breaks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from cluster.runs import display, launch
+from cluster.ssh.connection import Master
+from cluster.runs.follow import Picture, follow
+from cluster.session import Session
+from cluster.runs.supervisor import Supervisor
+from payload.runs import QUEUED
+
+PRICE_WAIT_S = 0.5
+
+
+def watch(session: Session, supervisor: Supervisor, run_id: str, *, log: bool = False, aside: bool = False) -> Picture:
+    """Show a run from its start to its end, with `log` by what it prints itself; return the last picture.
+
+    `aside` shows it in plain lines on stderr, for the output is a document.
+    """
+    opened: list[Master] = []
+
+    def open_stream(seen: Picture) -> Iterator[str]:
+        master = session.connect() if opened else supervisor.master
+        opened.append(master)
+        lines = ["--from-line", str(seen.next_line), *(["--log-from", str(seen.next_log_line)] if log else [])]
+        command = launch.supervisor(session.stack, "follow", run_id, *lines)
+        return master.lines(command, directory=supervisor.directory)
+
+    shown_on = display.make(
+        terminal=sys.stdout.isatty() and not log and not aside,
+        write=lambda text: print(text, file=sys.stderr if aside else sys.stdout, flush=True),
+        usd_per_hour=session.usd_per_hour(PRICE_WAIT_S),
+    )
+    try:
+        with shown_on:
+            return follow(open_stream, shown_on, run_id=run_id, where=supervisor.master.where, wait=time.sleep)
+    finally:
+        for master in opened[1:]:
+            master.close()
+
+
+def document(
+    run_id: str, picture: Picture | None = None, usd_per_hour: float | None = None, position: int | None = None
+) -> dict[str, Any]:
+    """Return how a run stands as JSON values; without a picture it was only launched, or waits at a position."""
+    seconds = None
+    if picture is not None and picture.started is not None and picture.updated is not None:
+        seconds = round(picture.updated - picture.started, 1)
+    return {
+        "run_id": run_id,
+        "state": QUEUED if position and picture is None else (picture or Picture()).state,
+        "reason": picture.reason if picture else "",
+        "position": position,
+        "seconds": seconds,
+        "test_accuracy": picture.test_accuracy if picture else None,
+        "usd": display.cost_so_far(picture, usd_per_hour) if picture else None,
+    }
+
+
+def describe_end(picture: Picture, usd_per_hour: float | None) -> tuple[str, bool]:
+    """Return what to say of a run that has ended, and whether it failed."""
+    took = ""
+    if picture.started is not None and picture.updated is not None:
+        took = f" after {display.duration(picture.updated - picture.started)}"
+    cost = display.cost_so_far(picture, usd_per_hour)
+    price = f", about ${cost:.2f} for its instances" if cost is not None else ""
+    if picture.state != "failed":
+        accuracy = f", test accuracy {picture.test_accuracy:.2%}" if picture.test_accuracy is not None else ""
+        return (
+            f"run {picture.run_id} {picture.state}{took}{accuracy}{price}; results: `fab fetch --run {picture.run_id}`",
+            False,
+        )
+    # Where the reason says how to go on, a node went: what the ranks wrote in their end tells nothing more.
+    goes_on = f"`fab resume {picture.run_id}`" in picture.reason
+    lines = [
+        f"deepcdk: run {picture.run_id} failed{took}: {picture.reason}",
+        *(f"    {line}" for line in picture.last_lines if not goes_on),
+        f"  do: read `fab logs --run {picture.run_id}`",
+    ]
+    return "\n".join(lines), True

@@ -1,0 +1,200 @@
+"""An ssh_config for the cluster, with the real host keys, so that plain ssh, scp and rsync reach every node."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from cluster.errors import DeepcdkError, UsageError
+from cluster.ssh.host_keys import HostKey
+from cluster.terminal.paths import expanded
+from payload.launch import MASTER_NAME, WORKER_PREFIX, Node
+from payload.node_rules import RULES, escaped
+
+FOLDER: Final = "deepcdk"
+"""Within ~/.ssh."""
+INCLUDE: Final = f"Include {FOLDER}/*.config"
+"""Relative paths in ~/.ssh/config are below ~/.ssh."""
+IDENTITIES: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
+_COMMON: Final = MASTER_NAME.removesuffix("master")
+_CONSOLES_AT_ONCE: Final = 8
+"""EC2 throttles who asks for many more."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Describe one node as SSH shall know it."""
+
+    alias: str
+    """Such as deepcdk-worker3."""
+    address: str
+    """Public for the master (its instance id where there is none), private for a worker."""
+    instance_id: str
+    keys: tuple[HostKey, ...]
+
+    def __post_init__(self) -> None:
+        # OpenSSH hands it to a shell, which the ProxyJump through the master starts.
+        if not any(RULES[rule].fits(self.address) for rule in ("address", "instance_id")):
+            raise DeepcdkError(
+                f"{self.alias} has the address {escaped(self.address)}: must be {RULES['address'].words}",
+                remedy="`fab status` shows the addresses that EC2 knows",
+            )
+
+    @property
+    def is_master(self) -> bool:
+        return self.alias.endswith("-master")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Files:
+    """Name the files of one cluster below ~/.ssh."""
+
+    config: Path
+    known_hosts: Path
+
+    @classmethod
+    def below(cls, ssh_folder: Path, stack: str) -> Files:
+        """Return the files of a stack."""
+        folder = ssh_folder / FOLDER
+        return cls(config=folder / f"{stack}.config", known_hosts=folder / f"{stack}.known_hosts")
+
+
+def alias(stack: str, node: str) -> str:
+    """Return a node's name for SSH: deepcdk-worker3 for deeplearning-worker3."""
+    return f"{stack}-{node.removeprefix(_COMMON)}"
+
+
+def find_node(stack: str, text: str, nodes: Sequence[Node]) -> Node:
+    """Return the node that is meant by worker3, 3, deepcdk-worker3 or its full name. Raises UsageError."""
+    word = text.strip().removeprefix(f"{stack}-").removeprefix(_COMMON)
+    wanted = f"{WORKER_PREFIX}{word}" if word.isdecimal() else f"{_COMMON}{word or 'master'}"
+    for node in nodes:
+        if node.name == wanted:
+            return node
+    there = ", ".join(node.name.removeprefix(_COMMON) for node in nodes)
+    raise UsageError("--node", text, f"must be one of {there}")
+
+
+def quoted(path: Path) -> str:
+    """Quote a path for ssh_config, in which % begins a token. Raises DeepcdkError for one that cannot be written."""
+    text = str(path)
+    # SSH would put a variable in place of ${NAME}, which nothing can prevent; and the file is UTF-8.
+    if re.search(r'["\\\r\n\ud800-\udfff]|\$\{', text):
+        raise DeepcdkError(f"ssh_config cannot hold the path {text!r}", remedy="keep keys below a plainer path")
+    return '"' + text.replace("%", "%%") + '"'
+
+
+def config_text(
+    stack: str,
+    user: str,
+    entries: Sequence[Entry],
+    files: Files,
+    identities: Sequence[Path],
+    *,
+    only_these: bool,
+    proxy_command: str = "",
+) -> str:
+    """Write the ssh_config: the master by its public address, the workers through it, all keys verified.
+
+    `proxy_command` leads to the master where it has no such address.
+    """
+    lines = [f"# Written by `fab ssh-config` for stack {stack}; repeat that when nodes have come or gone."]
+    master = alias(stack, MASTER_NAME)
+    for entry in entries:
+        lines += ["", f"Host {entry.alias}", f"    HostName {entry.address}", f"    HostKeyAlias {entry.alias}"]
+        if not entry.is_master:
+            lines.append(f"    ProxyJump {master}")
+        elif proxy_command:
+            lines.append(f"    ProxyCommand {proxy_command}")
+    lines += [
+        "",
+        f"Host {' '.join(entry.alias for entry in entries)}",
+        f"    User {user}",
+        f"    UserKnownHostsFile {quoted(files.known_hosts)}",
+        "    GlobalKnownHostsFile none",
+        "    StrictHostKeyChecking yes",
+        "    UpdateHostKeys no",
+        "    ServerAliveInterval 15",
+        *(f"    IdentityFile {quoted(path)}" for path in identities),
+        *(["    IdentitiesOnly yes"] if only_these else []),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def known_hosts_text(entries: Sequence[Entry]) -> str:
+    """Write the known_hosts: every key of every node, with the instance's id as its comment."""
+    return "".join(f"{entry.alias} {key} {entry.instance_id}\n" for entry in entries for key in entry.keys)
+
+
+def parse_known_hosts(text: str) -> dict[str, tuple[HostKey, ...]]:
+    """Parse what `known_hosts_text` wrote: the keys by instance id. Lines of another form are passed over."""
+    found: dict[str, tuple[HostKey, ...]] = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 4 and (key := HostKey.parse(f"{words[1]} {words[2]}")) is not None:
+            found[words[3]] = (*found.get(words[3], ()), key)
+    return found
+
+
+def entries(
+    stack: str,
+    nodes: Sequence[Node],
+    master_address: str,
+    known: Mapping[str, tuple[HostKey, ...]],
+    read_keys: Callable[[str], tuple[HostKey, ...]],
+) -> tuple[Entry, ...]:
+    """Build the entries of these nodes, with keys from `known` or else, by instance id, from `read_keys`."""
+    absent = [node.instance_id for node in nodes if node.instance_id not in known]
+    with concurrent.futures.ThreadPoolExecutor(max_workers=_CONSOLES_AT_ONCE) as pool:
+        keys = {**known, **dict(zip(absent, pool.map(read_keys, absent), strict=True))}
+    return tuple(
+        Entry(
+            alias=alias(stack, node.name),
+            address=master_address if node.name == MASTER_NAME else node.address,
+            instance_id=node.instance_id,
+            keys=keys[node.instance_id],
+        )
+        for node in nodes
+    )
+
+
+def identities(ssh_folder: Path, key: str) -> tuple[Path, ...]:
+    """Return the private keys to offer: the one given, else those in ~/.ssh. They stay where they are."""
+    if key:
+        return (expanded(key).absolute(),)
+    return tuple(path for name in IDENTITIES if (path := ssh_folder / name).exists())
+
+
+def put(path: Path, text: str) -> bool:
+    """Write a file that only its owner may read, in one step; return whether that changed it."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return False
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.chmod(0o600)
+    partial.replace(path)
+    return True
+
+
+def is_included(config: Path) -> bool:
+    """Tell whether the user's ssh_config includes ours."""
+    try:
+        return INCLUDE in (line.strip() for line in config.read_text(encoding="utf-8").splitlines())
+    except FileNotFoundError:
+        return False
+
+
+def include(config: Path) -> bool:
+    """Put the line that includes ours at the top of the user's ssh_config, once; return whether it was missing.
+
+    Below a Host line it would hold for that host alone.
+    """
+    if is_included(config):
+        return False
+    old = config.read_text(encoding="utf-8") if config.exists() else ""
+    return put(config.resolve(), f"{INCLUDE}\n{old}")

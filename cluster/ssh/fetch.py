@@ -1,0 +1,158 @@
+"""Bring a run's results home: whole or not at all, and without harm to what lies there already."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster.answers import AnswerError
+from cluster.errors import DeepcdkError, RemoteError
+from cluster.ssh import bootstrap
+from cluster.ssh.push import farside_command
+from cluster.terminal.progress import amount
+from cluster.terminal.status_line import doing, now
+from payload.runs import RUN_ID_RULE, is_run_id
+
+if TYPE_CHECKING:
+    from cluster.ssh.connection import Master
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fetched:
+    """Say what came and where it lies."""
+
+    directory: Path
+    files: int
+    size_bytes: int
+
+
+class BlockReader(io.RawIOBase):
+    """Present an iterator of blocks as a readable file."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        super().__init__()
+        self._blocks, self._rest = blocks, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # narrower than the stub, as the docs allow
+        if not self._rest:
+            self._rest = next(self._blocks, b"")
+        taken = self._rest[: len(buffer)]
+        self._rest = self._rest[len(taken) :]
+        buffer[: len(taken)] = taken
+        return len(taken)
+
+
+@contextlib.contextmanager
+def settled(into: Path, run_id: str) -> Iterator[Path]:
+    """Yield a directory to fill: what it holds at the block's end appears as `into/run_id`; other files there stay.
+
+    Raises DeepcdkError where there is no room or no right, or where a link leads out of `into/run_id`; nothing has
+    appeared then.
+    """
+    if not is_run_id(run_id):
+        raise DeepcdkError(f"no run is called {run_id!a}: must be {RUN_ID_RULE}", where=str(into))
+    target = into / run_id
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{run_id}.", suffix=".partial", dir=into))
+    except OSError as error:
+        raise DeepcdkError(
+            f"results cannot be kept there: {error.strerror}", where=str(into), remedy="give another --into DIRECTORY"
+        ) from None
+    try:
+        yield partial
+        if not os.path.lexists(target):
+            partial.chmod(0o755)
+            partial.rename(target)
+        else:
+            files = [path.relative_to(partial) for path in partial.rglob("*") if path.is_file()]
+            for file in files:
+                _check_free(target, file)
+            for file in files:
+                (target / file).parent.mkdir(parents=True, exist_ok=True)
+                (partial / file).replace(target / file)
+    except OSError as error:
+        if isinstance(error, DeepcdkError):
+            raise
+        raise DeepcdkError(
+            f"{error.strerror or error}",
+            where=str(error.filename or into),
+            remedy="make room there, then repeat `fab fetch`",
+        ) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _check_free(target: Path, file: Path) -> None:
+    """Raise DeepcdkError where a file below `target` would be written elsewhere, or in place of a directory."""
+    for place in (target, *(target / parent for parent in reversed(file.parents[:-1]))):
+        if place.is_symlink():
+            raise DeepcdkError(
+                f"{place} is a symbolic link to {place.readlink()}, and nothing is written through it",
+                where=str(target.parent),
+                remedy="put a directory in its place, or give another --into DIRECTORY",
+            )
+        if place.exists() and not place.is_dir():
+            raise DeepcdkError(f"{place} is no directory", where=str(target.parent), remedy="move it away")
+    if (target / file).is_dir() and not (target / file).is_symlink():
+        raise DeepcdkError(f"{target / file} is a directory", where=str(target.parent), remedy="move it away")
+
+
+def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
+    """Unpack a tar stream as `into/run_id`. Files appear only once all have come; others that lie there stay.
+
+    Raises AnswerError for an entry that is no plain file below its directory.
+    """
+    with settled(into, run_id) as partial:
+        try:
+            with tarfile.open(fileobj=io.BufferedReader(BlockReader(blocks), 1 << 20), mode="r|") as archive:
+                bootstrap.unpack(archive, partial)
+        except bootstrap.EntryError as error:
+            raise AnswerError(f"`fetch {run_id}`", error.name, "it holds what is no plain file below the run") from None
+        except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
+            raise DeepcdkError(
+                f"the results of {run_id} did not arrive whole: {error}", remedy="repeat `fab fetch`"
+            ) from None
+        # The end of the tar is not the end of the stream: its last block tells whether the sender was well.
+        for _ in blocks:
+            pass
+        files = [path for path in partial.rglob("*") if path.is_file()]
+        size_bytes = sum(path.stat().st_size for path in files)
+    return Fetched(directory=into / run_id, files=len(files), size_bytes=size_bytes)
+
+
+def _counted(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
+    """Tell of a stream how much of it has come."""
+    size = 0
+    for block in blocks:
+        size += len(block)
+        now(f"{what}, {amount(size)}")
+        yield block
+
+
+def fetch(master: Master, runs_root: str, run_id: str, into: Path, *, checkpoints: bool = False) -> Fetched:
+    """Fetch a run's directory, its checkpoints only on request: they are by far the largest part."""
+    excluded = () if checkpoints else ("checkpoints",)
+    blocks = master.blocks(farside_command("send", f"{runs_root}/{run_id}", *excluded))
+    bringing = f"bringing run {run_id}"
+    try:
+        with doing(bringing):
+            return unpack(_counted(blocks, bringing), into, run_id)
+    except AnswerError as error:
+        error.where = master.where
+        raise
+    except RemoteError as error:
+        raise RemoteError(
+            f"fetching run {run_id} failed", status=error.status, output=error.output, where=error.where
+        ) from None

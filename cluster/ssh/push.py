@@ -1,0 +1,279 @@
+"""Push a tree of code to the shared file system: once per content, verified by its hash, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import io
+import os
+import sys
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cluster.answers import AnswerError
+from cluster.errors import DeepcdkError, RemoteError
+from cluster.ssh import bootstrap
+from cluster.terminal import progress
+from cluster.terminal.status_line import doing
+from payload.launch import NODE_PYTHON
+
+if TYPE_CHECKING:
+    from cluster.ssh.connection import Master
+
+# What the supervisor's command line needs. Pushed on its own, so that a run can be watched and stopped while the
+# payload at hand is broken.
+CONTROL_MODULES: Final = (
+    "__init__",
+    "addresses",
+    "afterlife",
+    "allreduce_proof",
+    "archive",
+    "carrying",
+    "crew",
+    "dossier",
+    "ending",
+    "equipment",
+    "errand",
+    "fanout",
+    "fetching",
+    "file_lock",
+    "hands",
+    "inspection",
+    "intake",
+    "keeper",
+    "knobs",
+    "launch",
+    "launcher",
+    "layer",
+    "load",
+    "manifest",
+    "meter",
+    "node_facts",
+    "node_rules",
+    "node_side",
+    "objects",
+    "origin",
+    "owner",
+    "pack",
+    "porter",
+    "preflight",
+    "program",
+    "rank",
+    "reaper",
+    "runs",
+    "shelf",
+    "stage",
+    "starting",
+    "supervision",
+    "supervisor",
+    "turns",
+    "vault",
+    "watch",
+    "whole",
+)
+LONG_BYTES: Final = 4_000_000
+"""What takes more than a moment on a line of 10 Mbit/s."""
+_LOOK: Final = 'for d; do if test -d "$d"; then echo yes; else echo no; fi; done'
+"""A shell is there at once; a Python would take its time to start."""
+BLOCK_BYTES: Final = 1 << 18
+"""Of an upload whose progress is shown."""
+UPLOAD_S: Final = 24 * 3600.0
+"""How long an upload may take; the connection's own keep-alive finds a dead one sooner."""
+SOUND_KEPT: Final = 50
+"""So many payloads are remembered as checked."""
+CONTROL_FILES: Final = (*(f"{name}.py" for name in CONTROL_MODULES), "bin/ssh")
+
+
+class BrokenPayloadError(DeepcdkError, SyntaxError):
+    """Report a payload that cannot run: a syntax error, or a file that cannot be read."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tree:
+    """Hold a packed tree: the same files make the same bytes, on any machine."""
+
+    archive: bytes
+    """An uncompressed tar whose entries lie under one folder: `payload`, or `program` for a user's own."""
+    files: int
+
+    @property
+    def sha256(self) -> str:
+        """Return the archive's hash, 64 hexadecimal digits."""
+        return hashlib.sha256(self.archive).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """Return the tree's name on the shared file system."""
+        return self.sha256[:16]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pushed:
+    """Say where a tree lies and what it took to bring it there."""
+
+    name: str
+    directory: str
+    uploaded_bytes: int
+    """0 where it was there already."""
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        return f"payload {self.name}, " + (
+            f"{self.uploaded_bytes:,} bytes uploaded" if self.uploaded_bytes else "unchanged: nothing uploaded"
+        )
+
+
+def payload_files(root: Path) -> list[Path]:
+    """List the files of a payload, relative and sorted: no caches, nothing hidden, no links out of it."""
+    found = []
+    for path in sorted(root.rglob("*")):
+        relative = path.relative_to(root)
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
+        if not hidden and path.suffix != ".pyc" and path.is_file() and not path.is_symlink():
+            found.append(relative)
+    return found
+
+
+def check_syntax(root: Path, files: Iterable[Path]) -> None:
+    """Compile every Python file. Raises BrokenPayloadError with the file and the line of the first error."""
+    for relative in files:
+        if relative.suffix != ".py":
+            continue
+        path = root / relative
+        try:
+            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        except SyntaxError as error:
+            raise BrokenPayloadError(
+                f"{path}:{error.lineno}: {error.msg}", remedy="correct it; nothing was uploaded"
+            ) from None
+        except (ValueError, OSError) as error:
+            raise BrokenPayloadError(f"{path}: {error}", remedy="correct it; nothing was uploaded") from None
+
+
+def pack(root: Path, files: Iterable[Path], folder: str = "payload") -> Tree:
+    """Pack the files of `root` under `folder`, with times, owners and modes that depend on nothing but the content."""
+    buffer = io.BytesIO()
+    count = 0
+    with tarfile.open(fileobj=buffer, mode="w:", format=tarfile.PAX_FORMAT) as archive:
+        for relative in files:
+            path = root / relative
+            data = path.read_bytes()
+            entry = tarfile.TarInfo(f"{folder}/{relative.as_posix()}")
+            entry.size = len(data)
+            entry.mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
+            archive.addfile(entry, io.BytesIO(data))
+            count += 1
+    return Tree(archive=buffer.getvalue(), files=count)
+
+
+def sound_file(home: Path) -> Path:
+    """Return where it is kept which payloads were found to be sound."""
+    return home / ".cache" / "deepcdk" / "sound-payloads"
+
+
+def payload_tree(root: Path, sound: Path | None = None) -> Tree:
+    """Check and pack a whole payload; one that the file `sound` remembers is not checked again."""
+    files = payload_files(root)
+    if not files:
+        raise BrokenPayloadError(f"no payload at {root}", remedy="run from the project's root")
+    try:
+        tree = pack(root, files)
+    except OSError as error:
+        raise BrokenPayloadError(str(error), remedy="correct it; nothing was uploaded") from None
+    mark = f"{sys.version_info[0]}.{sys.version_info[1]} {tree.sha256}"
+    known = _lines(sound) if sound else []
+    if mark not in known:
+        check_syntax(root, files)
+        if sound:
+            _remember(sound, [*known, mark][-SOUND_KEPT:])
+    return tree
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def _remember(path: Path, marks: Sequence[str]) -> None:
+    with contextlib.suppress(OSError):  # Whoever cannot keep it checks again.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}")
+        partial.write_text("".join(f"{mark}\n" for mark in marks), encoding="utf-8")
+        partial.replace(path)
+
+
+def control_tree(root: Path) -> Tree:
+    """Pack the supervisor alone."""
+    return pack(root, [Path(name) for name in CONTROL_FILES])
+
+
+def farside_command(*arguments: str) -> list[str]:
+    """Build the command that runs `cluster.ssh.bootstrap` on the master, which has no file of ours yet."""
+    return [NODE_PYTHON, "-c", Path(bootstrap.__file__).read_text(encoding="utf-8"), *arguments]
+
+
+def look(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset[str]:
+    """Return the names of those trees that are on the shared file system; one question for all."""
+    directories = [f"{payloads_root}/{tree.name}" for tree in trees]
+    with doing("asking the master what it has"):
+        asked = ["sh", "-c", _LOOK, "sh", *directories]
+        said = master.check(asked, doing="looking for the payload").text
+    answers = said.split()
+    if len(answers) != len(trees) or not {*answers} <= {"yes", "no"}:
+        rule = f"must be yes or no, {len(trees)} times"
+        raise AnswerError("what it has of the payload", said, rule, where=master.where)
+    return frozenset(tree.name for tree, answer in zip(trees, answers, strict=True) if answer == "yes")
+
+
+def push(
+    master: Master,
+    payloads_root: str,
+    tree: Tree,
+    tell: Callable[[str], None] | None = None,
+    *,
+    terminal: bool = False,
+    there: frozenset[str] = frozenset(),
+) -> Pushed:
+    """Bring a tree to the shared file system, unless it is there, as `there` may know already.
+
+    `tell` is told of an upload that may take long; on a `terminal` a bar shows it. Raises RemoteError, such as for a
+    full disk.
+    """
+    directory = f"{payloads_root}/{tree.name}"
+    found = tree.name in there or tree.name in look(master, payloads_root, [tree])
+    if not found:
+        try:
+            _upload(master, directory, tree, tell if len(tree.archive) >= LONG_BYTES else None, terminal=terminal)
+        except RemoteError as error:
+            if os.strerror(errno.ENOSPC) in error.output:
+                error.remedy = "make room on the shared file system: `fab runs` lists the runs, `fab rm` removes one"
+            raise
+    return Pushed(name=tree.name, directory=directory, uploaded_bytes=0 if found else len(tree.archive))
+
+
+def _upload(master: Master, directory: str, tree: Tree, tell: Callable[[str], None] | None, *, terminal: bool) -> None:
+    command, action = farside_command("receive", directory, tree.sha256), "pushing the payload"
+    if tell is None:
+        with doing("uploading the payload"):
+            master.check(command, stdin=tree.archive, doing=action)
+        return
+    with progress.make(terminal=terminal, write=tell) as shown:
+
+        def blocks() -> Iterator[bytes]:
+            for at in range(0, len(tree.archive), BLOCK_BYTES):
+                yield tree.archive[at : at + BLOCK_BYTES]
+                shown.at(tree.files, min(at + BLOCK_BYTES, len(tree.archive)))
+
+        shown.begin("uploading", tree.files, len(tree.archive))
+        try:
+            for _ in master.blocks(command, feed=blocks(), silence_s=UPLOAD_S):
+                pass  # It says nothing; its end is what is waited for.
+        except RemoteError as error:
+            what = f"{action} failed (status {error.status})"
+            raise RemoteError(what, status=error.status, output=error.output, where=error.where) from None

@@ -1,0 +1,111 @@
+"""A web server on the master that nobody but this laptop reaches: through a tunnel in the one SSH connection.
+
+The server listens on the master's loopback, and ends with the connection.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from cluster.errors import DeepcdkError, UsageError
+from cluster.ssh import fanout
+from cluster.terminal.status_line import doing
+from payload.notebook import SAID
+
+if TYPE_CHECKING:
+    from cluster.ssh.connection import Master
+    from payload.fanout import Request
+
+LAST_PORT: Final = 65535
+START_S: Final = 120.0
+"""How long a server may take to say where it listens: its imports, from a cold disk."""
+ADDRESS: Final = re.compile(r"https?://(?:localhost|127\.0\.0\.1):([0-9]{1,5})(/[!-~]*)?")
+
+
+def free_port(wanted: int) -> int:
+    """Return `wanted` if this machine's loopback has it free, any free one for 0. Raises UsageError."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError as error:
+            raise UsageError("--port", str(wanted), f"cannot be had on this machine: {error.strerror}") from None
+        return int(probe.getsockname()[1])
+
+
+def find_address(line: str) -> tuple[int, str] | None:
+    """Find the port and the path in the line with which a server says where it listens."""
+    found = ADDRESS.search(line)
+    port = int(found[1]) if found else 0
+    return (port, found[2] or "/") if found and 0 < port <= LAST_PORT else None
+
+
+def has_display(environ: Mapping[str, str], platform: str) -> bool:
+    """Say whether a browser can open a window here; a browser in the terminal would take it away from the task."""
+    return platform == "darwin" or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
+
+
+def serve(
+    master: Master,
+    directory: str,
+    request: Request,
+    *,
+    port: int,
+    browser: bool,
+    tell: Callable[[str], None],
+    start_s: float = START_S,
+    remedy: str = "repeat the command",
+) -> None:
+    """Run a server on the master until Ctrl-C, with a tunnel to it from `port` of this machine.
+
+    Its lines that begin with `payload.notebook.SAID` are told as they come. Raises DeepcdkError with the server's last
+    lines where it ends by itself or never says where it listens.
+    """
+    lines: list[str] = []
+    addresses: queue.Queue[tuple[int, str] | BaseException | None] = queue.Queue()
+
+    def read(stream: str, line: str) -> None:
+        text = line.partition("| ")[2]
+        if text.startswith(SAID):
+            tell(text.removeprefix(SAID))
+            return
+        lines.append(text)
+        if address := find_address(line):
+            addresses.put(address)
+
+    def run() -> None:
+        try:
+            fanout.run(master, directory, request, fanout.Prefixer(read, coloured=False))
+            addresses.put(None)
+        except BaseException as error:  # told by the thread that waits
+            addresses.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        with doing("waiting for the server on the master"):
+            first = addresses.get(timeout=start_s)
+    except queue.Empty:
+        raise _ended(f"did not say within {start_s:.0f} s where it listens", lines, remedy) from None
+    if not isinstance(first, tuple):
+        raise first if isinstance(first, DeepcdkError) else _ended("ended at its start", lines, remedy)
+    with master.forward(port, first[0]):
+        url = f"http://localhost:{port}{first[1]}"
+        tell(f"{url} until Ctrl-C")
+        if browser and has_display(os.environ, sys.platform):
+            webbrowser.open(url)
+        while isinstance(last := addresses.get(), tuple):
+            continue  # It says the same again.
+    raise last if isinstance(last, DeepcdkError) else _ended("has ended", lines, remedy)
+
+
+def _ended(what: str, lines: list[str], remedy: str) -> DeepcdkError:
+    said = "".join(f"\n    {line}" for line in lines[-fanout.LAST_LINES :])
+    return DeepcdkError(f"the server {what}{said}", remedy=remedy)

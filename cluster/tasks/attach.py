@@ -1,0 +1,195 @@
+"""The tasks that watch a run, and that go on with one."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json as json_format
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.tasks import task
+
+from cluster.aws import guard
+from cluster.cli.task import (
+    FULL_PREFLIGHT,
+    JSON,
+    KEY,
+    PROJECT,
+    QUEUE,
+    RUN,
+    SET,
+    SKIP_PREFLIGHT,
+    YES,
+    guarded,
+    say,
+    teller,
+)
+from cluster.errors import DeepcdkError, LiveRunError
+from cluster.nodes.grow import check_maximum, parse_nodes_argument
+from cluster.nodes.provision import provide_nodes
+from cluster.runs import provenance
+from cluster.runs.environment import check_secrets, read_secrets
+from cluster.runs.follow import Picture
+from cluster.runs.launch import parse_preflight
+from cluster.runs.run_id import named
+from cluster.runs.watch import describe_end, document, watch
+from cluster.session import Session
+from cluster.terminal.background import Ahead
+from cluster.terminal.status_line import interruptible
+from cluster.terminal.wrap import fitted
+from payload.afterlife import beginning, resumed
+from payload.launch import Launch, choose_hosts
+from payload.origin import Order
+from payload.runs import LIVE_STATES, QUEUED
+
+
+@task(iterable=["set_"], help={"run": RUN, "json": JSON, "set": SET, "key": KEY})
+@guarded
+def attach(c: Context, set_: list[str], run: str = "", json: bool = False, key: str = "") -> None:
+    """
+    Watch a run from its start to its end.
+
+    Example: fab attach 20261120-121314-digits-ab12
+    """
+    named(run)
+    session = Session(PROJECT, set_, key=key)
+    session.prices.begin(session.instance_types)
+    with session.connect() as master:
+        supervisor = session.supervisor(master)
+        record = supervisor.show(run)
+        run_id, log = str(record["run_id"]), bool((record.get("spec") or {}).get("program"))
+        finish(session, run_id, lambda: watch(session, supervisor, run_id, log=log, aside=json), json=json)
+
+
+@task(
+    iterable=["set_", "secret"],
+    help={
+        "run": "id of the run; default: the newest",
+        "nodes": "workers that take part; default: as many as before",
+        "queue": QUEUE,
+        "skip_preflight": SKIP_PREFLIGHT,
+        "full_preflight": FULL_PREFLIGHT,
+        "secret": "one of the run's secrets again, as NAME or NAME=@FILE: none is kept when a run ends",
+        "yes": YES,
+        "follow": "watch the run to its end",
+        "detach": "launch and return: the same as --no-follow",
+        "json": JSON,
+        "set": SET,
+        "key": KEY,
+    },
+)
+@guarded
+def resume(
+    c: Context,
+    set_: list[str],
+    secret: list[str],
+    run: str = "",
+    nodes: str = "",
+    queue: bool = False,
+    skip_preflight: bool = False,
+    full_preflight: bool = False,
+    yes: bool = False,
+    follow: bool = True,
+    detach: bool = False,
+    json: bool = False,
+    key: str = "",
+) -> None:
+    """
+    Go on with a stopped or failed run, from its last checkpoint, in its own directory.
+
+    It takes as many nodes as before, or --nodes, growing the group after asking. On another number of ranks a
+    recipe keeps its images a step, dealt out anew.
+
+    Example: fab resume 20261120-121314-digits-ab12
+    """
+    preflight, tell = parse_preflight(skip=skip_preflight, full=full_preflight), teller(json=json)
+    named(run)
+    session = Session(PROJECT, set_, key=key)
+    wanted = parse_nodes_argument(nodes) if nodes else 0
+    secrets = read_secrets(secret, os.environ)
+    check_maximum(wanted, session.inventory, session.config.max_workers)
+    session.prices.begin(session.instance_types)
+    bounded, roots = ask_ahead(session, PROJECT)
+    with session.connect() as master:
+        supervisor = session.supervisor(master)
+        if not queue and (live := supervisor.live()):
+            raise LiveRunError(live)
+        record = supervisor.show(run)
+        run_id, count = str(record["run_id"]), wanted or len(record["state"]["hosts"])
+        if not record.get("spec"):
+            raise DeepcdkError(f"run {run_id} has no spec any more, and cannot go on", where=record["directory"])
+        if record["state"]["state"] == "succeeded":
+            raise DeepcdkError(f"run {run_id} has succeeded; there is nothing left to go on with")
+        if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
+            raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
+        check_maximum(count, session.inventory, session.config.max_workers)
+        ready = provide_nodes(session, master, count, yes=yes, tell=tell)
+        check_secrets(run_id, record["spec"].get("secrets") or [], secrets)
+        caution(bounded.result(), tell)
+        before = Launch.from_json(json_format.dumps(record["spec"]))
+        again = resumed(before, ready, choose_hosts(ready, count), other_ranks=wanted > 0)
+        spec = dataclasses.replace(again, preflight=preflight)
+        order = Order(launch=spec, origin=provenance.of(session, spec, roots.result()))
+        with interruptible(may_have_begun(run_id), tell):
+            answer = supervisor.resume(order, secrets, queue=queue)
+        say_turn(run_id, answer["position"], tell)
+        since = beginning(spec, answer["checkpoints"])
+        tell(f"run {run_id} goes on {since}: {spec.placed}")
+        if follow and not detach:
+            finish(session, run_id, lambda: watch(session, supervisor, run_id, aside=json), json=json)
+        else:
+            leave(run_id, answer["position"], json=json)
+
+
+def say_turn(run_id: str, position: int | None, tell: Callable[[str], None]) -> None:
+    """Say where a run stands in the queue, if it does."""
+    if position:
+        tell(f"run {run_id} waits at place {position} in the queue; `fab stop --run {run_id}` takes it out")
+
+
+def may_have_begun(run_id: str) -> str:
+    """Say what has become of a run whose start was interrupted."""
+    return f"\nrun {run_id} may have begun; `fab attach --run {run_id}` shows it, `fab stop --run {run_id}` ends it"
+
+
+def leave(run_id: str, position: int | None, *, json: bool) -> None:
+    """Say of a run that nobody watches how it can be watched."""
+    teller(json=json)(f"it goes on by itself; watch it with `fab attach --run {run_id}`")
+    if json:
+        say(json_format.dumps(document(run_id, position=position), indent=1))
+
+
+def finish(session: Session, run_id: str, watched: Callable[[], Picture], *, json: bool) -> None:
+    """Watch a run, and end as it ended; Ctrl-C leaves it going."""
+    try:
+        picture = watched()
+    except KeyboardInterrupt:
+        remedy = f"  `fab attach --run {run_id}` watches it again, `fab stop --run {run_id}` ends it"
+        said = f"\nno longer watching; run {run_id} goes on\n{remedy}"
+        raise Exit(fitted(said, sys.stderr), code=130) from None
+    usd_per_hour = session.usd_per_hour(wait_s=0.0)
+    text, failed = describe_end(picture, usd_per_hour)
+    if json:
+        say(json_format.dumps(document(run_id, picture, usd_per_hour), indent=1))
+    if failed:
+        raise Exit(fitted(text, sys.stderr), code=1)
+    teller(json=json)(text)
+
+
+def ask_ahead(session: Session, source: Path) -> tuple[Ahead[tuple[guard.Bound, ...] | str], Ahead[provenance.Roots]]:
+    """Begin to ask for the cluster's bounds, and for what is known of a run's origin; needs the stack."""
+    return (
+        Ahead(lambda: guard.read_or_say(session.aws, session.stack.name)),
+        Ahead(lambda: provenance.roots(session, source)),
+    )
+
+
+def caution(found: tuple[guard.Bound, ...] | str, tell: Callable[[str], None]) -> None:
+    """Say how long the cluster's bounds let a run be."""
+    for line in guard.cautions(found, datetime.datetime.now(datetime.UTC)):
+        tell(line)

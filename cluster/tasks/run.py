@@ -1,0 +1,84 @@
+"""The task that runs a command on the nodes."""
+
+from __future__ import annotations
+
+import json as json_format
+import os
+import sys
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.tasks import task
+
+from cluster.cli.task import JSON, KEY, PROJECT, SET, guarded, say
+from cluster.errors import UsageError
+from cluster.nodes.grow import parse_nodes_argument
+from cluster.session import Session
+from cluster.ssh import fanout
+from cluster.terminal.status_line import aside, doing
+from payload.fanout import Request
+
+
+@task(
+    iterable=["set_", "env"],
+    auto_shortflags=False,
+    help={
+        "nodes": "run on the first N workers; default: on all",
+        "master": "run once, on the master",
+        "env": "variable for the command, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
+        "json": JSON,
+        "set": SET,
+        "key": KEY,
+    },
+)
+@guarded
+def run(
+    c: Context,
+    set_: list[str],
+    env: list[str],
+    nodes: str = "",
+    master: bool = False,
+    json: bool = False,
+    key: str = "",
+) -> None:
+    """
+    Run a command on all workers at once: its words, unchanged, after --.
+
+    No shell reads them on the way; for one of your own, say sh -c 'LINE'.
+
+    Example: fab run --nodes 4 -- nvidia-smi --query-gpu=name --format=csv
+    """
+    session = Session(PROJECT, set_, key=key)
+    command = fanout.words_after_dashes(sys.argv)
+    if not command:
+        raise UsageError("COMMAND", "", "must follow after --, such as `fab run -- df -h`")
+    if master and nodes:
+        raise UsageError("--master", nodes, "is one node; leave --nodes out")
+    request = Request(
+        command=command,
+        nodes=parse_nodes_argument(nodes) if nodes else 0,
+        master=master,
+        environment=fanout.parse_environment(env),
+    )
+    with session.connect() as connection:
+        shown = None if json else fanout.Prefixer(_write, coloured=_coloured())
+        directory = session.control(connection)
+        with doing("waiting for the command", plain=False):
+            results = fanout.run(connection, directory, request, shown)
+    failed = [result.name for result in results if result.failed]
+    if json:
+        document = {"command": command, "failed": failed, "hosts": [result.to_document() for result in results]}
+        say(json_format.dumps(document, indent=1))
+        if failed:
+            raise Exit(code=fanout.CommandFailedError(results).exit_status)
+    elif failed:
+        raise fanout.CommandFailedError(results)
+
+
+def _write(stream: str, line: str) -> None:
+    with aside():
+        print(line, file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
+
+
+def _coloured() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -1,0 +1,259 @@
+"""The tasks that start training."""
+
+from __future__ import annotations
+
+import dataclasses
+import json as json_format
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from invoke.context import Context
+from invoke.tasks import task
+
+from cluster.cli.task import (
+    FULL_PREFLIGHT,
+    JSON,
+    KEY,
+    PROJECT,
+    QUEUE,
+    SET,
+    SKIP_PREFLIGHT,
+    YES,
+    guarded,
+    say,
+    tell,
+    teller,
+)
+from cluster.errors import LiveRunError
+from cluster.nodes.grow import check_maximum, parse_nodes_argument
+from cluster.nodes.provision import provide_nodes, specify
+from cluster.runs import provenance
+from cluster.runs.environment import parse_environment, read_secrets
+from cluster.runs.launch import CORES, Terms, Training, dry_run_lines, parse_knobs, parse_preflight, read_work
+from cluster.runs.program import Program
+from cluster.runs.supervisor import Supervisor
+from cluster.runs.watch import watch
+from cluster.session import Session
+from cluster.ssh import fanout
+from cluster.ssh.fanout import words_after_dashes
+from cluster.ssh.push import Tree, payload_tree, sound_file
+from cluster.tasks.attach import ask_ahead, caution, finish, leave, may_have_begun, say_turn
+from cluster.terminal.status_line import doing, interruptible
+from payload.fanout import Request
+from payload.launch import Launch, Node, workers
+from payload.origin import Order
+
+
+@task(iterable=["set_"], help={"json": JSON, "set": SET, "key": KEY})
+@guarded
+def push(c: Context, set_: list[str], json: bool = False, key: str = "") -> None:
+    """
+    Upload the payload to the shared file system, once per content.
+
+    Example: fab push
+    """
+    session = Session(PROJECT, set_, key=key)
+    tree = payload_tree(PROJECT / "payload", sound_file(Path.home()))
+    with session.connect() as master:
+        began = time.monotonic()
+        pushed = session.push(master, tree, teller(json=json), terminal=sys.stdout.isatty() and not json)
+        seconds = round(time.monotonic() - began, 3)
+    if json:
+        further = {"files": tree.files, "bytes": len(tree.archive), "seconds": seconds}
+        say(json_format.dumps({**dataclasses.asdict(pushed), **further}, indent=1))
+        return
+    tell(f"{pushed}: {tree.files} files at {pushed.directory}")
+
+
+@task(
+    iterable=["set_", "env", "secret"],
+    auto_shortflags=False,  # one letter for each of so many would mean nothing
+    help={
+        "nodes": "worker nodes to train on; the group grows to it, after asking",
+        "recipe": "what to train, of `fab recipes`; default: digits",
+        "epochs": "epochs; default: the recipe's",
+        "batch_per_rank": "images per step and rank; default: the recipe's",
+        "learning_rate": "learning rate at the recipe's batch, scaled with the global batch; default: the recipe's",
+        "seed": "seed of weights and shuffling; default: the recipe's",
+        "data_dir": "directory of the data on the nodes, for recipes that need one",
+        "args": "settings of the recipe, as one shell-quoted string; words after -- do the same unquoted",
+        "payload": "directory of a program of your own, to run in place of a recipe",
+        "entry": "what each rank runs in it, such as 'train.py --epochs 3'; words after -- follow unchanged",
+        "requirements": "the program's requirements file; default: requirements.txt where its directory has one",
+        "keras": "what tf.keras and keras mean to the program: 3, or 2",
+        "ranks_per_node": "a number, or cores; default: one a GPU, or one where a node has none",
+        "controller": "what the ranks meet and add up over: gloo, mpi (Open MPI), or auto: mpi for cores of one node",
+        "secret": "variable for the ranks from your environment, as NAME, or from a file, as NAME=@FILE; in no record",
+        "env": "variable for the ranks, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
+        "fusion_threshold_mb": "Horovod: MiB of gradients that travel together; default: 128",
+        "cycle_time_ms": "Horovod: ms between gatherings of gradients; default: by the step, 5 for a program of yours",
+        "cache_capacity": "Horovod: tensors that need no negotiation any more; default: 1024",
+        "hierarchical_allreduce": "Horovod: within hosts first, then between them; needs a GPU build over MPI",
+        "hierarchical_allgather": "Horovod: the same for allgather; needs --controller mpi",
+        "autotune": "Horovod: search these settings while training, into autotune.csv of the run",
+        "timeline": "Horovod: record every collective in timeline.json of the run",
+        "queue": QUEUE,
+        "skip_preflight": SKIP_PREFLIGHT,
+        "full_preflight": FULL_PREFLIGHT,
+        "yes": YES,
+        "follow": "watch the run to its end",
+        "detach": "launch and return: the same as --no-follow",
+        "dry_run": "show the horovodrun command and launch nothing",
+        "json": JSON,
+        "set": SET,
+        "key": KEY,
+    },
+)
+@guarded
+def train(
+    c: Context,
+    set_: list[str],
+    env: list[str],
+    secret: list[str],
+    nodes: str = "2",
+    recipe: str = "",
+    epochs: str = "",
+    batch_per_rank: str = "",
+    learning_rate: str = "",
+    seed: str = "",
+    data_dir: str = "",
+    args: str = "",
+    payload: str = "",
+    entry: str = "",
+    requirements: str = "",
+    keras: str = "",
+    ranks_per_node: str = "",
+    controller: str = "auto",
+    fusion_threshold_mb: str = "",
+    cycle_time_ms: str = "",
+    cache_capacity: str = "",
+    hierarchical_allreduce: bool = False,
+    hierarchical_allgather: bool = False,
+    autotune: bool = False,
+    timeline: bool = False,
+    queue: bool = False,
+    skip_preflight: bool = False,
+    full_preflight: bool = False,
+    yes: bool = False,
+    follow: bool = True,
+    detach: bool = False,
+    dry_run: bool = False,
+    json: bool = False,
+    key: str = "",
+) -> None:
+    """
+    Train on N nodes, a recipe or a program of your own, and watch the run, which goes on without the laptop.
+
+    Example: fab train --nodes 4 --recipe digits --epochs 20
+
+    Example: fab train --recipe imagenet-fast --data-dir /mnt/efs/data/imagenet -- --precision bfloat16 --xla
+
+    Example: fab train --nodes 16 --payload ~/project --entry "train.py --batch-size 64"
+    """
+    session, inform = Session(PROJECT, set_, key=key), teller(json=json)
+    count = parse_nodes_argument(nodes)
+    work = read_work(
+        payload,
+        entry,
+        words_after_dashes(sys.argv),
+        {
+            "recipe": recipe,
+            "epochs": epochs,
+            "batch_per_rank": batch_per_rank,
+            "learning_rate": learning_rate,
+            "seed": seed,
+            "data_dir": data_dir,
+            "args": args,
+        },
+        requirements=requirements,
+        keras=keras,
+    )
+    secrets = read_secrets(secret, os.environ)
+    terms = Terms(
+        environment=parse_environment(env),
+        secrets=tuple(secrets),
+        ranks_per_node=ranks_per_node,
+        controller=controller,
+        knobs=parse_knobs(
+            fusion_threshold_mb=fusion_threshold_mb,
+            cycle_time_ms=cycle_time_ms,
+            cache_capacity=cache_capacity,
+            hierarchical_allreduce=hierarchical_allreduce,
+            hierarchical_allgather=hierarchical_allgather,
+            autotune=autotune,
+            timeline=timeline,
+        ),
+        preflight=parse_preflight(skip=skip_preflight, full=full_preflight),
+    )
+    trees = pack_trees(PROJECT / "payload", work, inform)
+    check_maximum(count, session.inventory, session.config.max_workers)
+    session.prices.begin(session.instance_types)
+    bounded, roots = ask_ahead(session, work.directory if isinstance(work, Program) else PROJECT)
+
+    cores: dict[str, int] = {}
+
+    def specified(found: Sequence[Node], on: int = count) -> Launch:
+        return specify(
+            session,
+            work,
+            found,
+            on,
+            payload=trees[0].name,
+            program=trees[1].name if trees[1:] else "",
+            terms=terms,
+            cores=cores,
+        )
+
+    with session.connect() as master:
+        if dry_run:
+            cores |= count_cores(session.supervisor(master)) if ranks_per_node == CORES else {}
+            lines = list(dry_run_lines(session.nodes(master), count, specified))
+            say(json_format.dumps({"dry_run": lines}, indent=1) if json else "\n".join(lines))
+            return
+        session.look(master, trees)
+        supervisor = session.supervisor(master)
+        if not queue and (live := supervisor.live()):
+            raise LiveRunError(live)
+        for tree in trees:
+            inform(str(session.push(master, tree, inform, terminal=sys.stdout.isatty() and not json)))
+        found = provide_nodes(session, master, count, yes=yes, tell=inform, least=session.config.least_workers)
+        cores |= count_cores(supervisor) if ranks_per_node == CORES else {}
+        caution(bounded.result(), inform)
+        spec = specified(found, min(count, len(workers(found))))
+        order = Order(launch=spec, origin=provenance.of(session, spec, roots.result()))
+        with interruptible(may_have_begun(spec.run_id), inform):
+            position = supervisor.start(order, secrets, queue=queue)
+        say_turn(spec.run_id, position, inform)
+        inform(f"run {spec.run_id}: {spec.placed}")
+        if follow and not detach:
+            log = bool(spec.program)
+            finish(
+                session, spec.run_id, lambda: watch(session, supervisor, spec.run_id, log=log, aside=json), json=json
+            )
+        else:
+            leave(spec.run_id, position, json=json)
+
+
+def count_cores(supervisor: Supervisor) -> dict[str, int]:
+    """Ask each worker how many cores a process of it may use."""
+    with doing("counting the nodes' cores"):
+        results = fanout.run(supervisor.master, supervisor.directory, Request(command=("nproc",)), None)
+    if any(result.failed for result in results):
+        raise fanout.CommandFailedError(results)
+    return {result.name: int(result.stdout) for result in results}
+
+
+def pack_trees(payload: Path, work: Training | Program, tell: Callable[[str], None]) -> list[Tree]:
+    """Check and pack the payload, and after it the user's program where there is one."""
+    if not isinstance(work, Program):
+        return [payload_tree(payload, sound_file(Path.home()))]
+    for trap in work.keras_traps():
+        tell(f"Keras 3: {trap}")
+    _, links = work.survey()
+    if links:
+        shown = ", ".join(map(str, links[:3])) + (", ..." if links[3:] else "")
+        tell(f"left out of the upload: {len(links)} symbolic links ({shown})")
+    return [payload_tree(payload, sound_file(Path.home())), work.tree()]

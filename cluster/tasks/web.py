@@ -1,0 +1,145 @@
+"""The tasks that open a run, or a node, in the browser."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from invoke.context import Context
+from invoke.tasks import task
+
+from cluster.answers import AnswerError
+from cluster.cli.numbers import parse_whole
+from cluster.cli.task import KEY, PROJECT, RUN, SET, guarded, tell
+from cluster.errors import UsageError
+from cluster.runs.program import Program
+from cluster.runs.run_id import named
+from cluster.session import Session
+from cluster.ssh import web_tunnel
+from cluster.ssh.config_file import find_node
+from cluster.ssh.push import Tree, payload_tree
+from cluster.terminal.paths import expanded, is_file, resolved
+from cluster.terminal.status_line import doing
+from payload.fanout import Request
+from payload.launch import NODE_PYTHON, PROGRAM_FOLDER
+from payload.notebook import Request as AskedNotebook
+
+NOTEBOOK_S: Final = 900.0
+"""How long JupyterLab may take the first time: its packages are built into wheels."""
+NO_PACKAGES: Final = (
+    "where the nodes reach no package index, bring the wheels: `fab notebook --requirements FILE`, see docs/tasks.md"
+)
+
+
+@task(
+    iterable=["set_"],
+    auto_shortflags=False,
+    help={
+        "run": RUN,
+        "all": "show all runs side by side",
+        "port": "port on this machine; default: any free one",
+        "browser": "open the browser, where there is a display",
+        "set": SET,
+        "key": KEY,
+    },
+)
+@guarded
+def tensorboard(
+    c: Context,
+    set_: list[str],
+    run: str = "",
+    all: bool = False,
+    port: str = "",
+    browser: bool = True,
+    key: str = "",
+) -> None:
+    """
+    Show a run in TensorBoard, which runs on the master and is seen through a tunnel.
+
+    Example: fab tensorboard --all
+    """
+    named(run)
+    session = Session(PROJECT, set_, key=key)
+    local_port = web_tunnel.free_port(
+        parse_whole("--port", port, lowest=1, highest=web_tunnel.LAST_PORT) if port else 0
+    )
+    with session.connect() as master:
+        chosen = "" if all else session.supervisor(master).status(run)["run_id"]
+        pushed = session.push(master, payload_tree(PROJECT / "payload"))
+        wheelhouse = f"{session.stack.payloads_root}/.wheelhouse"
+        ensure = [NODE_PYTHON, "-m", "payload.runtime", "ensure", "--wheelhouse", wheelhouse]
+        making = "making the training environment on the master"
+        with doing(making):
+            made = master.check(ensure, directory=pushed.directory, doing=making)
+        python = next(iter(made.text.strip().splitlines()[-1:]), "")
+        if not re.fullmatch(r"/[\w./-]+", python, flags=re.ASCII):
+            raise AnswerError("`payload.runtime ensure`", made.text, "its last line must be a path", where=master.where)
+        logs = f"{session.stack.runs_root}/{chosen}".rstrip("/")
+        command = (python, "-m", "tensorboard.main", "--logdir", logs, "--host", "127.0.0.1", "--port", "0")
+        tell(f"TensorBoard of {chosen or 'all runs'} on the master")
+        try:
+            request = Request(command=command, master=True)
+            web_tunnel.serve(master, pushed.directory, request, port=local_port, browser=browser, tell=tell)
+        except KeyboardInterrupt:
+            tell("\nTensorBoard has ended")
+
+
+@task(
+    iterable=["set_"],
+    auto_shortflags=False,
+    help={
+        "node": "master, worker3 or 3; default: the master",
+        "requirements": "requirements file that names jupyterlab and whatever else; its directory is uploaded with it",
+        "port": "port on this machine; default: any free one",
+        "browser": "open the browser, where there is a display",
+        "set": SET,
+        "key": KEY,
+    },
+)
+@guarded
+def notebook(
+    c: Context,
+    set_: list[str],
+    node: str = "",
+    requirements: str = "",
+    port: str = "",
+    browser: bool = True,
+    key: str = "",
+) -> None:
+    """
+    Open JupyterLab on the master or on a worker, with the runtime's TensorFlow and Horovod, through a tunnel.
+
+    Example: fab notebook worker1
+    """
+    session = Session(PROJECT, set_, key=key)
+    local_port = web_tunnel.free_port(
+        parse_whole("--port", port, lowest=1, highest=web_tunnel.LAST_PORT) if port else 0
+    )
+    trees = [payload_tree(PROJECT / "payload"), *([requirements_tree(requirements)] if requirements else [])]
+    with session.connect() as master:
+        chosen = find_node(session.stack.name, node, session.nodes(master)).name
+        pushed, *others = [session.push(master, tree, tell) for tree in trees]
+        asked = AskedNotebook(
+            node=chosen,
+            efs_mount=session.stack.efs_mount,
+            program=f"{others[0].directory}/{PROGRAM_FOLDER}" if others else "",
+            requirements=expanded(requirements).name if others else "",
+        )
+        command = ("env", "-C", pushed.directory, NODE_PYTHON, "-m", "payload.notebook", asked.to_json())
+        tell(f"JupyterLab on {chosen}; the first time, its packages are installed")
+        request = Request(command=command, master=True)
+        try:
+            web_tunnel.serve(
+                master, pushed.directory, request, port=local_port, browser=browser, tell=tell, start_s=NOTEBOOK_S,
+                remedy=NO_PACKAGES,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            tell("\nJupyterLab has ended")
+
+
+def requirements_tree(text: str) -> Tree:
+    """Pack the directory of a requirements file. Raises UsageError where there is none."""
+    path = expanded(text)
+    if not path.name or not is_file(path):
+        raise UsageError("--requirements", text, "is not a file")
+    return Program(directory=resolved(str(path.parent)), entry=("true",), requirements=path.name).tree()

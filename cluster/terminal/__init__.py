@@ -1,0 +1,1 @@
+"""What a user sees: status line, progress, tables, folded text."""

@@ -1,0 +1,68 @@
+"""Facts about AWS's failures: each becomes one message that says what to do."""
+
+from __future__ import annotations
+
+import botocore.exceptions as boto
+import pytest
+
+from cluster.aws.client import Aws, aws_errors
+from cluster.errors import AwsError, UsageError
+
+
+def client_error(code: str, message: str = "why") -> boto.ClientError:
+    return boto.ClientError({"Error": {"Code": code, "Message": message}}, "DescribeStacks")
+
+
+@pytest.mark.parametrize(
+    ("error", "what", "remedy"),
+    [
+        (boto.NoCredentialsError(), "no AWS credentials", "aws configure"),
+        (boto.PartialCredentialsError(provider="env", cred_var="secret"), "no AWS credentials", "aws configure"),
+        (boto.NoRegionError(), "no AWS region", "AWS_REGION"),
+        (boto.ProfileNotFound(profile="work"), "work", "AWS_PROFILE"),
+        (boto.UnauthorizedSSOTokenError(), "session has expired", "aws sso login"),
+        (client_error("ExpiredToken"), "session has expired", "sign in again"),
+        (client_error("RequestExpired"), "session has expired", "sign in again"),
+        (client_error("InvalidClientTokenId"), "does not accept the credentials", "AWS_PROFILE"),
+        (client_error("UnauthorizedOperation", "no ec2:Describe"), "no ec2:Describe", "permission"),
+        (client_error("Throttling", "slow down"), "slow down", ""),
+        (boto.EndpointConnectionError(endpoint_url="http://198.18.0.1"), "does not answer", "AWS_ENDPOINT_URL"),
+        (boto.ParamValidationError(report="bad"), "bad", ""),
+    ],
+)
+def test_a_failure_says_what_where_and_what_to_do(error: Exception, what: str, remedy: str) -> None:
+    with pytest.raises(AwsError, match=what) as caught, aws_errors("listing nodes"):
+        raise error
+    assert caught.value.where == "listing nodes"
+    assert remedy in caught.value.remedy
+
+
+def test_our_own_errors_and_mistakes_pass_through() -> None:
+    with pytest.raises(UsageError), aws_errors("x"):
+        raise UsageError("--nodes", 0, "must be more")
+    with pytest.raises(KeyError), aws_errors("x"):
+        raise KeyError("mistake")
+
+
+def test_no_credentials_are_told(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    with pytest.raises(AwsError, match="no AWS credentials"), aws_errors("looking"):
+        aws.client("ec2").describe_instances()
+
+
+def test_each_client_is_made_once_and_prices_are_asked_where_they_are_told(aws: Aws) -> None:
+    assert aws.client("ec2") is aws.client("ec2")
+    assert aws.client("ec2") is not aws.client("ec2", impatient=True)
+    assert aws.client("pricing").meta.region_name == "us-east-1"
+    assert (aws.region, aws.endpoint) == ("us-east-1", "")
+
+
+def test_the_region_is_the_one_that_the_cdk_takes(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-3")
+    assert Aws().region == Aws().client("ec2").meta.region_name == "eu-west-3"
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    assert Aws().region == "eu-west-1"

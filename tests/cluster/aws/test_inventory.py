@@ -1,0 +1,168 @@
+"""Facts about the inventory: it tells what AWS reports, and every way in which there is nothing to report."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+import pytest
+
+from cluster.aws.client import Aws, aws_errors
+from cluster.aws.inventory import console, find, find_leader, find_stack, parse_inventory, parse_stack, refresh
+from cluster.errors import AwsError, NoStackError
+from stacks.config import CLUSTER_TAG, ROLE_TAG
+
+OUTPUTS = {
+    "MasterGroupName": "masters",
+    "WorkerGroupName": "workers",
+    "EfsMount": "/mnt/efs",
+    "BucketName": "bucket",
+    "LoginUser": "ec2-user",
+    "MaxWorkers": "16",
+}
+LAUNCHED = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
+
+
+def description(**changes: Any) -> dict[str, Any]:
+    outputs = [{"OutputKey": key, "OutputValue": value} for key, value in {**OUTPUTS, **changes}.items() if value]
+    return {"StackName": "deepcdk", "StackStatus": "CREATE_COMPLETE", "Outputs": outputs}
+
+
+def group(name: str, *ids: str, desired: int = 0) -> dict[str, Any]:
+    members = [{"InstanceId": instance_id, "LifecycleState": "InService"} for instance_id in ids]
+    return {"AutoScalingGroupName": name, "DesiredCapacity": desired, "Instances": members}
+
+
+def instance(instance_id: str, state: str = "running", minute: int = 0, **further: Any) -> dict[str, Any]:
+    return {
+        "InstanceId": instance_id,
+        "State": {"Name": state},
+        "InstanceType": "c5.2xlarge",
+        "Placement": {"AvailabilityZone": "us-east-1a"},
+        "LaunchTime": LAUNCHED + datetime.timedelta(minutes=minute),
+        **further,
+    }
+
+
+def test_the_master_comes_first_and_workers_by_age() -> None:
+    found = parse_inventory(
+        parse_stack(description()),
+        [group("workers", "i-2", "i-1", desired=3), group("masters", "i-0", desired=1)],
+        [{"Instances": [instance("i-2", minute=2), instance("i-1", minute=1)]},
+         {"Instances": [instance("i-0", minute=9, PublicIpAddress="198.18.1.2"), instance("i-stranger")]}],
+    )  # fmt: skip
+    assert [(i.id, i.role) for i in found.instances] == [("i-0", "master"), ("i-1", "worker"), ("i-2", "worker")]
+    assert (found.master.public_ip, found.desired_workers) == ("198.18.1.2", 3)
+
+
+def test_spot_instances_are_told_from_others() -> None:
+    found = parse_inventory(
+        parse_stack(description()),
+        [group("workers", "i-1", "i-2")],
+        [{"Instances": [instance("i-1", InstanceLifecycle="spot"), instance("i-2")]}],
+    )
+    assert [(i.id, i.spot) for i in found.instances] == [("i-1", True), ("i-2", False)]
+
+
+def test_a_master_without_a_public_address_is_reached_over_session_manager_alone() -> None:
+    reservations: list[Any] = [{"Instances": [instance("i-0")]}]
+    for access, reachable in (("session-manager", True), ("port", False), ("", False)):
+        stack = parse_stack(description(SshAccess=access))
+        found = parse_inventory(stack, [group("masters", "i-0", desired=1)], reservations)
+        if reachable:
+            assert found.master.id == "i-0"
+        else:
+            with pytest.raises(AwsError, match="not running with a public address"):
+                _ = found.master
+
+
+@pytest.mark.parametrize("state", ["pending", "stopped"])
+def test_a_master_that_does_not_run_is_told_with_its_state(state: str) -> None:
+    found = parse_inventory(
+        parse_stack(description()), [group("masters", "i-0")], [{"Instances": [instance("i-0", state)]}]
+    )
+    with pytest.raises(AwsError, match=f"i-0 is {state}"):
+        _ = found.master
+
+
+def test_a_stack_without_its_outputs_is_told_by_what_is_missing() -> None:
+    with pytest.raises(AwsError, match="BucketName, LoginUser"):
+        parse_stack(description(BucketName="", LoginUser=""))
+    with pytest.raises(AwsError, match="MaxWorkers"):
+        parse_stack(description(MaxWorkers="many"))
+
+
+def test_a_stack_that_is_not_deployed_is_told_with_the_region(aws: Aws) -> None:
+    for ask in (find, find_leader, find_stack):
+        with pytest.raises(NoStackError, match="no stack deepcdk is deployed\n  where: region us-east-1"):
+            ask(aws, "deepcdk")
+
+
+def deploy(aws: Aws, outputs: dict[str, str]) -> None:
+    template = {
+        "Resources": {"Bucket": {"Type": "AWS::S3::Bucket"}},
+        "Outputs": {key: {"Value": value} for key, value in outputs.items()},
+    }
+    aws.client("cloudformation").create_stack(StackName="deepcdk", TemplateBody=json.dumps(template))
+
+
+def test_a_deployed_stack_is_found_with_its_nodes(aws: Aws) -> None:
+    deploy(aws, OUTPUTS)
+    image = aws.client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    scaling = aws.client("autoscaling")
+    data = {"ImageId": image, "InstanceType": "t3.medium"}
+    aws.client("ec2").create_launch_template(LaunchTemplateName="nodes", LaunchTemplateData=data)
+    template = {"LaunchTemplateName": "nodes", "Version": "$Latest"}
+    subnet = aws.client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
+    for name, count in (("masters", 1), ("workers", 2)):
+        scaling.create_auto_scaling_group(
+            AutoScalingGroupName=name, LaunchTemplate=template, MinSize=0, MaxSize=4, DesiredCapacity=count,
+            VPCZoneIdentifier=subnet,
+        )  # fmt: skip
+    found = find(aws, "deepcdk")
+    assert [i.role for i in found.instances] == ["master", "worker", "worker"]
+    assert (found.stack.max_workers, found.max_workers) == (16, 4), "what the group takes decides"
+    assert find_leader(aws, "deepcdk").master == found.master  # Nothing there has the cluster's tags.
+    scaling.set_desired_capacity(AutoScalingGroupName="workers", DesiredCapacity=3)
+    assert len(refresh(aws, found.stack).workers) == 3
+    assert isinstance(console(aws, found.instances[0].id), str)
+
+
+def test_the_master_is_found_by_its_tags_and_an_older_or_ended_one_is_not_taken(aws: Aws) -> None:
+    deploy(aws, OUTPUTS)
+    ec2 = aws.client("ec2")
+    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    network = [{"DeviceIndex": 0, "AssociatePublicIpAddress": True}]
+
+    def launch(cluster: str, role: str) -> str:
+        tags = [{"Key": CLUSTER_TAG, "Value": cluster}, {"Key": ROLE_TAG, "Value": role}]
+        specification = [{"ResourceType": "instance", "Tags": tags}]
+        launched = ec2.run_instances(
+            ImageId=image, MinCount=1, MaxCount=1, TagSpecifications=specification, NetworkInterfaces=network
+        )
+        return str(launched["Instances"][0]["InstanceId"])
+
+    ended, wanted = launch("deepcdk", "master"), launch("deepcdk", "master")
+    launch("deepcdk", "worker")
+    launch("other", "master")
+    ec2.terminate_instances(InstanceIds=[ended])
+    found = find_leader(aws, "deepcdk")
+    assert (found.master.id, found.master.role, found.stack) == (wanted, "master", find_stack(aws, "deepcdk"))
+
+
+def test_a_stack_that_failed_half_way_can_still_be_found_to_destroy_it(aws: Aws) -> None:
+    deploy(aws, {"BucketName": "bucket"})
+    assert find_stack(aws, "deepcdk").bucket == "bucket"
+    with pytest.raises(AwsError, match="lacks the outputs"):
+        find(aws, "deepcdk")
+
+
+def test_a_stack_without_instances_has_none(aws: Aws) -> None:
+    deploy(aws, OUTPUTS)
+    assert find(aws, "deepcdk").instances == ()
+
+
+def test_an_instance_that_is_unknown_is_an_error_of_aws(aws: Aws) -> None:
+    with pytest.raises(AwsError, match="reading the console"), aws_errors("never"):
+        console(aws, "i-00000000000000000")

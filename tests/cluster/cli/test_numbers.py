@@ -1,0 +1,36 @@
+"""Facts about numbers on a command line: the one that was written, or refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.cli.numbers import MOST, parse_whole
+from cluster.errors import UsageError
+from tests.words import WORDS
+
+
+@given(text=WORDS | st.integers().map(str) | st.text("0123456789", max_size=30), lowest=st.integers(0, 3))
+def test_a_text_is_the_number_that_it_shows_or_is_refused(text: str, lowest: int) -> None:
+    meant = int(text) if re.fullmatch("[0-9]+", text) else -1
+    if lowest <= meant <= MOST:
+        assert parse_whole("--rank", text, lowest=lowest) == meant
+    else:
+        with pytest.raises(UsageError, match=r"(?s)^--rank = .*: must be a whole number from "):
+            parse_whole("--rank", text, lowest=lowest)
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "1_6", " 3", "٣", "²", "1e1", "+1", "0x1"])
+def test_what_python_would_read_or_fail_at_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_whole("--nodes", text, lowest=1, highest=16, called="max_workers")
+    assert str(caught.value).endswith("must be a whole number from 1 to 16 (max_workers)")
+    assert len(str(caught.value)) < 500
+
+
+def test_zeros_before_a_number_change_nothing() -> None:
+    assert parse_whole("--rank", "0" * 6000 + "7", lowest=0) == 7
+    assert parse_whole("--rank", "000", lowest=0) == 0

@@ -1,0 +1,107 @@
+"""Facts about words without a flag."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from fabric.main import make_program
+from hypothesis import given
+from hypothesis import strategies as st
+from invoke.exceptions import ParseError
+from invoke.parser import Parser
+
+from cluster.cli.positionals import FLAGS, with_flags
+from cluster.cli.suggestions import complaint
+from fabfile import ns
+from tests.words import LONG, NASTIEST, WORDS
+
+CONTEXTS = ns.to_contexts()
+FLAGS_OF = {str(context.name): context.flags for context in CONTEXTS}
+EVERYWHERE = make_program().initial_context
+VALUED = sorted(
+    (task, name)
+    for task, flags in FLAGS_OF.items()
+    for name in flags
+    if name.startswith("--") and flags[name].takes_value
+)
+"""Every flag of every task that takes a value."""
+VALUES = (WORDS | st.just(LONG)).filter(lambda word: word != "--")
+"""Two dashes end the task's own words, wherever they stand."""
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("ssh worker3", "ssh --node worker3"),
+        ("ssh", "ssh"),
+        ("ssh --node worker3", "ssh --node worker3"),
+        ("ssh --key k worker3", "ssh --key k --node worker3"),
+        ("ssh --key=k worker3", "ssh --key=k --node worker3"),
+        ("logs -f a-run", "logs -f --run a-run"),
+        ("logs a-run --rank 1", "logs --run a-run --rank 1"),
+        ("logs --run a-run b-run", "logs --run a-run b-run"),
+        ("scale 4 --yes", "scale --nodes 4 --yes"),
+        ("scale -1", "scale -1"),
+        ("push status", "push status"),
+        ("show status", "show status"),
+        ("ssh a b", "ssh --node a b"),
+        ("stop one show two", "stop --run one show --run two"),
+        ("status one", "status one"),
+        ("nonsense one", "nonsense one"),
+    ],
+)
+def test_a_word_gets_the_flag_that_it_stands_for(words: str, meant: str) -> None:
+    assert with_flags(words.split(), CONTEXTS) == meant.split()
+
+
+def test_every_such_flag_is_one_that_its_task_has() -> None:
+    assert [task for task, flag in FLAGS.items() if flag not in FLAGS_OF[task]] == []
+
+
+@given(st.lists(st.sampled_from([*FLAGS_OF, *FLAGS.values(), "--key", "-f", "worker1", "--json", "--set=a=b", ""])))
+def test_no_word_is_lost_or_moved_and_a_second_pass_changes_nothing(words: list[str]) -> None:
+    once = with_flags(words, CONTEXTS)
+    rest = iter(once)
+    assert all(word in rest for word in words)
+    assert with_flags(once, CONTEXTS) == once
+
+
+def parsed(words: list[str]) -> dict[str, object]:
+    """Parse a task's words as `fab` does; return its arguments."""
+    completed = with_flags(words, CONTEXTS)
+    assert complaint(completed, CONTEXTS, EVERYWHERE.flags) == ""
+    found = Parser(contexts=CONTEXTS, initial=EVERYWHERE).parse_argv(completed)
+    (context,) = found[1:]
+    return {name: argument.value for name, argument in context.args.items()}
+
+
+@given(place=st.sampled_from(VALUED), value=VALUES, joined=st.booleans())
+def test_a_flags_value_reaches_its_task_unchanged_unless_it_is_a_flag_of_the_task_itself(
+    place: tuple[str, str], value: str, joined: bool
+) -> None:
+    task, flag = place
+    words = [f"{flag}={value}"] if joined else [flag, value]
+    try:
+        arguments = parsed([task, *words])
+    except ParseError:
+        assert value in FLAGS_OF[task] or f"--{value.removeprefix('--no-')}" in FLAGS_OF[task]
+        return
+    assert arguments[flag.removeprefix("--")] in (value, [value])
+
+
+@given(task=st.sampled_from(sorted(FLAGS)), word=WORDS.filter(lambda word: not word.startswith("-")) | st.just(LONG))
+def test_a_word_without_a_flag_reaches_its_task_unchanged(task: str, word: str) -> None:
+    if word not in FLAGS_OF:
+        assert parsed([task, word])[FLAGS[task].removeprefix("--")] == word
+
+
+@pytest.mark.parametrize("word", [word for word in NASTIEST if word.startswith("-") and word != "--"])
+@pytest.mark.parametrize("task", sorted(FLAGS))
+def test_a_word_like_a_flag_is_no_value_by_itself(task: str, word: str) -> None:
+    completed = with_flags([task, word], CONTEXTS)
+    assert completed == [task, word]
+    with contextlib.suppress(ParseError):
+        assert complaint(completed, CONTEXTS, EVERYWHERE.flags) or (
+            parsed(completed)[FLAGS[task].removeprefix("--")] != word
+        )

@@ -1,0 +1,72 @@
+"""Facts about what nodes tell while data are staged, and what is said in the end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cluster.answers import AnswerError
+from cluster.data.report import Reports, Staged, StagingError
+
+HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [("full", "worker_volume_gib"), ("denied", "data_buckets"), ("refused", "login user"), ("", "mend")],
+)
+def test_each_kind_of_failure_has_its_remedy(kind: str, remedy: str) -> None:
+    reports = Reports(None)
+    reports.feed("deeplearning-worker2", "stdout", json.dumps({"error": "no room", "kind": kind}).encode() + b"\n")
+    with pytest.raises(StagingError, match=r"worker2: no room") as caught:
+        reports.check()
+    assert remedy in caught.value.remedy
+
+
+def test_what_was_staged_is_said_in_words() -> None:
+    held = {"files": 3, "bytes": 3000, "came_bytes": 0}
+    staged = Staged(
+        name="set",
+        source="/home/me/set",
+        to="local",
+        directory="/mnt/scratch/data/set",
+        files=6,
+        bytes=6000,
+        sha256="0" * 64,
+        uploaded_bytes=0,
+        sharded=True,
+        seconds=1.5,
+        nodes=dict.fromkeys(HOSTS, held),
+    )
+    assert "worker2: 3 files, 3.0 kB; nothing new" in str(staged)
+    assert str(staged).endswith("it lies in /mnt/scratch/data/set")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Welcome\x1b[2J",
+        b"[]",
+        b'{"files": 1}',
+        b'{"files": "1", "bytes": 1}',
+        b'{"error": "no room"}',
+        b'{"error": ["no room"], "kind": "full"}',
+        b'{"missing": "a"}',
+        b'{"done": ["a"]}',
+        b'{"done": {"foreign": "a"}}',
+        b'{"done": {"digest": 1}}',
+    ],
+)
+def test_what_a_node_does_not_say_so_is_refused_and_the_master_named(line: bytes) -> None:
+    with pytest.raises(AnswerError, match="the staging cannot be used") as caught:
+        Reports(None, "ec2-user@198.18.1.2").feed(HOSTS[0], "stdout", line + b"\n")
+    assert (caught.value.where, "\x1b" in str(caught.value)) == ("ec2-user@198.18.1.2", False)
+
+
+def test_a_number_that_a_node_leaves_out_is_named() -> None:
+    reports = Reports(None, "ec2-user@198.18.1.2")
+    reports.take(HOSTS[0], '{"done": {"files": 1}}')
+    with pytest.raises(AnswerError, match="foreign is missing") as caught:
+        reports.done[HOSTS[0]]["foreign"]
+    assert caught.value.where == "ec2-user@198.18.1.2"

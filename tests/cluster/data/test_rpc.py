@@ -1,0 +1,78 @@
+"""Facts about the conversation with the master: each question has its answer, and its end is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+import pytest
+
+from cluster.data.report import StagingError
+from cluster.data.rpc import Dialogue
+from cluster.errors import DeepcdkError, RemoteError
+from cluster.ssh.connection import SilenceError
+from payload.intake import ChangedError
+
+
+class Answering:
+    """Stand in for the master: answer each line as it says."""
+
+    where = "here"
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+
+    def lines(self, argv: Sequence[str], *, directory: str, silence_s: float, feed: Iterable[bytes]) -> Iterator[str]:
+        for block in feed:
+            self.heard.append(block)
+            asked = json.loads(block) if block.startswith(b"{") else {}
+            if "fail" in asked:
+                raise RemoteError("failed", status=1, output="Traceback")
+            if "answer" in asked:
+                yield '{"alive": true}'
+                yield json.dumps(asked["answer"])
+        yield from ()
+
+
+def talk(master: Answering) -> Dialogue:
+    return Dialogue(master, ["serve"], "/tree")  # type: ignore[arg-type]  # stands in for the master
+
+
+def test_questions_are_answered_in_turn_with_what_they_bring() -> None:
+    master = Answering()
+    with talk(master) as dialogue:
+        assert dialogue.ask({"answer": {"done": {"found": 1}}}, (b"one", b"two")) == {"found": 1}
+        assert dialogue.ask({"answer": {"done": {"found": 2}}}) == {"found": 2}
+    assert master.heard[1:3] == [b"one", b"two"]
+
+
+def test_what_the_master_says_was_wrong_is_raised() -> None:
+    with talk(Answering()) as dialogue, pytest.raises(StagingError, match="no room") as caught:
+        dialogue.ask({"answer": {"error": "no room", "kind": "full"}})
+    assert caught.value.kind == "full"
+
+
+def test_an_end_without_a_word_is_told() -> None:
+    with talk(Answering()) as dialogue, pytest.raises(RemoteError, match="staging failed on the master"):
+        dialogue.ask({"fail": True})
+    dialogue = talk(Answering())
+    dialogue.__exit__()
+    with pytest.raises(SilenceError, match="ended the conversation"):
+        dialogue.ask({"answer": {"done": {}}})
+
+
+def test_a_file_that_changed_on_the_way_ends_it_with_a_remedy() -> None:
+    def brings() -> Iterator[bytes]:
+        yield b"one"
+        raise ChangedError("f: has another size")
+
+    class Broken(Answering):
+        def lines(
+            self, argv: Sequence[str], *, directory: str, silence_s: float, feed: Iterable[bytes]
+        ) -> Iterator[str]:
+            list(feed)
+            yield '{"error": "the connection ended", "kind": "broken off"}'
+
+    with talk(Broken()) as dialogue, pytest.raises(DeepcdkError, match="another size") as caught:
+        dialogue.ask({"receive": []}, brings())
+    assert "once nobody writes there" in caught.value.remedy

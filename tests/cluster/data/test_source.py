@@ -1,0 +1,181 @@
+"""Facts about what is staged from the laptop: plain files by any name; links by choice; nothing odd, ever."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cluster.data.source import Reading, RefusedFilesError, is_bucket, parse_name, survey
+from cluster.errors import DeepcdkError, UsageError
+from payload.manifest import check_name
+from tests.words import LONG, WORDS
+
+NAMES = st.binary(min_size=1, max_size=40).map(lambda name: name.replace(b"/", b"_").replace(b"\0", b"_"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "set"
+    (root / "sub").mkdir(parents=True)
+    (root / "a").write_bytes(b"one")
+    (root / "sub" / ".hidden").write_bytes(b"two")
+    return root
+
+
+def paths(root: Path, *, follow: bool = False) -> list[str]:
+    return [path for path, _ in survey(str(root), follow_links=follow).files]
+
+
+def test_all_files_are_taken_hidden_ones_too(folder: Path) -> None:
+    found = survey(str(folder), follow_links=False)
+    assert found.files == (("a", 3), ("sub/.hidden", 3))
+    ticks: list[tuple[int, int]] = []
+    manifest = found.manifest(lambda files, size: ticks.append((files, size)))
+    assert [entry.sha256 for entry in manifest.entries] == [
+        hashlib.sha256(data).hexdigest() for data in (b"one", b"two")
+    ]
+    assert ticks[-1] == (2, 6)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=NAMES.filter(lambda name: name not in (b".", b"..")))
+def test_any_name_is_taken_unchanged(tmp_path_factory: pytest.TempPathFactory, name: bytes) -> None:
+    root = tmp_path_factory.mktemp("names")
+    (root / os.fsdecode(name)).write_bytes(b"x")
+    (found,) = paths(root)
+    assert os.fsencode(found) == name
+
+
+@given(text=WORDS | st.just(LONG))
+def test_any_text_names_a_data_set_or_is_refused(text: str) -> None:
+    for source in (text, f"~{text}", f"/nowhere/{text}", f"s3://{text}", f"s3://my-data/{text}"):
+        with contextlib.suppress(UsageError):
+            assert check_name(parse_name("", source)) in source or not is_bucket(source)
+
+
+@pytest.mark.parametrize("source", ["x" * 5000, "~no-such-user/x", "-rf", "a\nb", "\udcff", "circle", "x/" * 3000])
+def test_what_is_no_source_is_refused_by_its_name(tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(UsageError, match=r"SOURCE = .*is neither a directory, nor a file") as caught:
+        survey(source, follow_links=False)
+    assert len(str(caught.value)) < 500
+
+
+def test_one_file_is_a_data_set_too(folder: Path) -> None:
+    found = survey(str(folder / "a"), follow_links=False)
+    assert (found.root, found.files) == (folder, (("a", 3),))
+
+
+def test_links_are_refused_by_name(folder: Path) -> None:
+    (folder / "sub" / "link").symlink_to("/etc/hostname")
+    with pytest.raises(RefusedFilesError, match=r"symbolic links: 'sub/link'") as caught:
+        paths(folder)
+    assert "--follow-links" in caught.value.remedy
+
+
+def test_links_are_followed_by_choice_to_files_and_directories(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "c").write_bytes(b"three")
+    (folder / "far").symlink_to(tmp_path / "other")
+    (folder / "near").symlink_to("a")
+    assert paths(folder, follow=True) == ["a", "far/c", "near", "sub/.hidden"]
+
+
+@pytest.mark.parametrize("target", ["nowhere", ".."])
+def test_a_link_to_nothing_or_into_itself_is_refused_even_so(folder: Path, target: str) -> None:
+    (folder / "sub" / "link").symlink_to(target)
+    with pytest.raises(RefusedFilesError, match="sub/link"):
+        paths(folder, follow=True)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_pipes_and_sockets_are_refused(folder: Path, follow: bool) -> None:
+    os.mkfifo(folder / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "s"))
+        with pytest.raises(RefusedFilesError, match="neither files nor directories: 'pipe', 's'"):
+            paths(folder, follow=follow)
+
+
+def test_many_refused_files_are_counted(folder: Path) -> None:
+    for number in range(8):
+        (folder / f"l{number}").symlink_to("a")
+    with pytest.raises(RefusedFilesError, match="and 3 more"):
+        paths(folder)
+
+
+def test_nothing_and_an_empty_directory_are_refused(tmp_path: Path) -> None:
+    for source in (tmp_path / "absent", tmp_path):
+        with pytest.raises(UsageError, match="SOURCE"):
+            survey(str(source), follow_links=False)
+
+
+def test_a_file_that_goes_while_it_is_read_is_named(folder: Path) -> None:
+    found = survey(str(folder), follow_links=False)
+    (folder / "a").unlink()
+    with pytest.raises(DeepcdkError, match="cannot be read") as caught:
+        found.manifest(lambda *_: None)
+    assert "set/a" in caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "expected"),
+    [
+        ("", "s3://my-data/imagenet/train/", "train"),
+        ("", "s3://my-data", "my-data"),
+        ("", "/home/me/fashion-mnist/", "fashion-mnist"),
+        ("mine", "/home/me/with blank", "mine"),
+    ],
+)
+def test_a_data_set_is_called_after_its_source_unless_it_is_named(name: str, source: str, expected: str) -> None:
+    assert parse_name(name, source) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "source"), [("", "/home/me/with blank"), ("../x", "/a"), ("", "/"), ("a.manifest", "/a")]
+)
+def test_a_name_that_cannot_be_is_refused(name: str, source: str) -> None:
+    with pytest.raises(UsageError, match="--name"):
+        parse_name(name, source)
+
+
+def test_an_address_is_told_from_a_directory() -> None:
+    assert is_bucket("s3://my-data/a b")
+    assert not is_bucket("s3")
+    for wrong in ("s3://", "s3://My", "s3://my-data/a*"):
+        with pytest.raises(UsageError, match="SOURCE"):
+            is_bucket(wrong)
+
+
+def test_a_source_is_read_in_the_background_and_what_keeps_it_from_that_is_told(folder: Path) -> None:
+    found = survey(str(folder), follow_links=False)
+    with Reading(found, lambda *_: None) as reading:
+        assert reading.result() == found.manifest(lambda *_: None)
+    (folder / "a").unlink()
+    with Reading(found, lambda *_: None) as reading, pytest.raises(DeepcdkError, match="cannot be read"):
+        reading.result()
+
+
+def test_whoever_leaves_ends_the_reading(folder: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    found = survey(str(folder), follow_links=False)
+
+    def tick(*_: int) -> None:
+        begun.set()
+        go_on.wait(60)
+
+    with Reading(dataclasses.replace(found, files=found.files * 40), tick) as reading:
+        begun.wait(60)
+    go_on.set()
+    with pytest.raises(InterruptedError):
+        reading.result()

@@ -1,0 +1,259 @@
+"""Facts about staging as the laptop drives it, against the nodes' own programs run here."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from cluster.answers import AnswerError
+from cluster.data import source
+from cluster.data.report import Reports, StagingError
+from cluster.data.stager import Stager, readers
+from cluster.errors import DeepcdkError, RemoteError
+from cluster.ssh.connection import Completed
+from cluster.ssh.fanout import HostResult
+from cluster.terminal.progress import PlainGauge
+from payload.fanout import Request
+from payload.launch import Node
+from payload.manifest import Entry, Manifest
+
+PROJECT = Path(__file__).resolve().parents[3]
+HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
+NODES = tuple(
+    Node(name=host, address=f"10.0.1.{n}", instance_id=f"i-{n:08x}", slots=1, interface="eth0", zone="us-east-1a")
+    for n, host in enumerate(HOSTS)
+)
+
+
+SCRIPT = """
+import sys
+from payload import porter
+porter.own_index = lambda _: INDEX
+module = sys.argv.pop(1)
+from payload import stage
+sys.exit(stage.main(sys.argv[1:]) if module == "payload.stage" else porter.main(sys.argv[1:]))
+"""
+
+
+class LocalMaster:
+    """Run the master's commands here."""
+
+    where = "here"
+
+    def __init__(self) -> None:
+        self.uploads = self.sent = 0
+        self.asked: list[Request] = []
+
+    def run(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"") -> Completed:
+        words = [sys.executable, *argv[1:]] if "payload.stage" in argv else argv
+        done = subprocess.run(words, cwd=PROJECT, input=stdin, capture_output=True, check=False)
+        return Completed(status=done.returncode, stdout=done.stdout, stderr=done.stderr.decode())
+
+    def check(self, argv: Sequence[str], *, doing: str) -> Completed:
+        return self.run(argv)
+
+    def lines(self, argv: Sequence[str], *, directory: str, silence_s: float, feed: Iterable[bytes]) -> Iterator[str]:
+        words = [sys.executable, *argv[1:]]
+        process = subprocess.Popen(words, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin and process.stdout
+
+        def send(stdin: IO[bytes]) -> None:
+            with contextlib.suppress(BrokenPipeError), stdin:
+                for block in feed:
+                    self.uploads += b'{"receive"' in block
+                    self.sent += len(block)
+                    stdin.write(block)
+                    stdin.flush()
+
+        threading.Thread(target=send, args=(process.stdin,), daemon=True).start()
+        for line in process.stdout:
+            yield line.decode()
+        if status := process.wait():
+            raise RemoteError("failed", status=status, output="")
+
+
+@pytest.fixture
+def master(monkeypatch: pytest.MonkeyPatch) -> LocalMaster:
+    """Return a master whose workers are this machine; each is known by its place in --nodes."""
+    master = LocalMaster()
+
+    def run(_: Any, directory: str, request: Request, shown: Any) -> tuple[HostResult, ...]:
+        results = []
+        master.asked.append(request)
+        for host in HOSTS[: request.nodes or None]:
+            words = request.command[1:] if request.is_module else request.command[request.command.index("-m") + 1 :]
+            code = SCRIPT.replace("INDEX", str(HOSTS.index(host)))
+            words = tuple(word.replace("DISK", host) for word in words)
+            done = subprocess.run([sys.executable, "-c", code, *words], cwd=PROJECT, capture_output=True, check=False)
+            shown.feed(host, "stdout", done.stdout)
+            results.append(
+                HostResult(
+                    name=host, exit_code=done.returncode, reached=True, seconds=0, stdout=b"", stderr=done.stderr
+                )
+            )
+        return tuple(results)
+
+    monkeypatch.setattr("cluster.ssh.fanout.run", run)
+    return master
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "laptop"
+    root.mkdir()
+    for number in range(6):
+        (root / f"f{number}").write_bytes(bytes([number]) * 1000)
+    return root
+
+
+class Scene:
+    def __init__(self, master: LocalMaster, tmp_path: Path, folder: Path) -> None:
+        self.lines: list[str] = []
+        self.master, self.efs, self.disks, self.folder = master, tmp_path / "efs", tmp_path / "DISK", folder
+        self.stager = Stager(master, "/tree", str(self.efs), "set", NODES, PlainGauge(self.lines.append))  # type: ignore[arg-type]
+
+    def upload(self) -> int:
+        found, manifest = self.read()
+        return self.stager.upload(found.root, manifest)
+
+    def copy(self, *, sharded: bool) -> Reports:
+        found, manifest = self.read()
+        return self.stager.upload_and_copy(found.root, manifest, str(self.disks), sharded=sharded)[1]
+
+    def read(self) -> tuple[source.Source, Manifest]:
+        found = source.survey(str(self.folder), follow_links=False)
+        return found, found.manifest(lambda *_: None)
+
+    def disk(self, host: str) -> Path:
+        return Path(str(self.disks).replace("DISK", host)) / "set"
+
+
+@pytest.fixture
+def scene(master: LocalMaster, tmp_path: Path, folder: Path) -> Scene:
+    return Scene(master, tmp_path, folder)
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def test_data_are_uploaded_once_and_what_is_there_is_not_sent_again(scene: Scene) -> None:
+    assert scene.upload() == 6000
+    assert (scene.upload(), scene.master.uploads) == (0, 1)
+    (scene.folder / "f6").write_bytes(b"new")
+    (scene.folder / "f0").unlink()
+    assert scene.upload() == 3
+    assert names(scene.efs / "set") == names(scene.folder)
+
+
+def test_as_many_workers_read_back_as_there_is_to_read(
+    master: LocalMaster, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    third = dataclasses.replace(NODES[0], name="deeplearning-worker3", address="10.0.1.3")
+    scene.stager = Stager(master, "/tree", str(scene.efs), "set", (*NODES, third), PlainGauge(scene.lines.append))  # type: ignore[arg-type]
+    scene.upload()
+    assert [(request.nodes, request.master) for request in master.asked] == [(2, False)]
+    found, _ = scene.read()
+    manifest = found.manifest(lambda *_: None)
+    monkeypatch.setattr("cluster.data.stager.READER_FILES", 2)
+    assert [readers(manifest), readers(Manifest.of([]))] == [3, 2]
+    assert readers(Manifest.of([Entry(path="f", size=3 * (128 << 20) + 1, sha256="0" * 64)])) == 4
+
+
+def test_what_is_sent_again_is_read_by_another_worker_than_found_it(scene: Scene) -> None:
+    scene.upload()
+    (scene.efs / "set" / "f3").write_bytes(b"X" * 1000)
+    scene.upload()
+    turns = [request.command[request.command.index("--turn") + 1] for request in scene.master.asked]
+    assert turns == ["1", "0", "1"]
+    assert {request.nodes for request in scene.master.asked} == {0}  # the parts move on among as many
+
+
+def test_a_damaged_file_is_named_and_sent_again(scene: Scene) -> None:
+    scene.upload()
+    (scene.efs / "set" / "f3").write_bytes(b"X" * 1000)
+    assert scene.upload() == 1000
+    assert "damaged on the shared file system, staged again: 'f3'" in scene.lines
+    assert (scene.efs / "set" / "f3").read_bytes() == (scene.folder / "f3").read_bytes()
+
+
+def test_shards_share_nothing_and_lose_nothing(scene: Scene) -> None:
+    scene.upload()
+    reports = scene.copy(sharded=True)
+    one, two = (names(scene.disk(host)) for host in HOSTS)
+    assert (len(one), len(two), one | two) == (3, 3, names(scene.folder))
+    assert {host: done["files"] for host, done in reports.done.items()} == dict.fromkeys(HOSTS, 3)
+
+
+def test_whole_copies_take_the_place_of_shards(scene: Scene) -> None:
+    scene.upload()
+    scene.copy(sharded=True)
+    reports = scene.copy(sharded=False)
+    assert all(names(scene.disk(host)) == names(scene.folder) for host in HOSTS)
+    assert [done["came_bytes"] for done in reports.done.values()] == [3000, 3000]
+    scene.copy(sharded=True)
+    assert not names(scene.disk(HOSTS[0])) & names(scene.disk(HOSTS[1]))
+
+
+def test_a_file_that_changes_while_it_is_sent_is_told(scene: Scene) -> None:
+    found, manifest = scene.read()
+    (scene.folder / "f2").write_bytes(b"longer" * 1000)
+    with pytest.raises(DeepcdkError, match="f2: has another size") as caught:
+        scene.stager.upload(found.root, manifest)
+    assert "stays" in caught.value.remedy
+    (scene.folder / "f2").write_bytes(bytes([2]) * 1000)
+    assert scene.upload() < 6000
+
+
+def test_what_is_damaged_while_it_is_copied_is_sent_again_and_then_copied(scene: Scene) -> None:
+    scene.upload()
+    (scene.efs / "set" / "f1").write_bytes(b"X" * 1000)
+    reports = scene.copy(sharded=False)
+    assert "damaged on the shared file system, staged again: 'f1'" in scene.lines
+    assert all(names(scene.disk(host)) == names(scene.folder) for host in HOSTS)
+    assert {host: done["came_bytes"] for host, done in reports.done.items()} == dict.fromkeys(HOSTS, 6000)
+    assert scene.master.uploads == 2
+
+
+def test_one_upload_is_copied_to_all_and_its_small_files_lie_in_no_pack_in_the_end(scene: Scene) -> None:
+    scene.copy(sharded=False)
+    assert scene.master.uploads == 1
+    assert all(names(scene.disk(host)) == names(scene.folder) for host in HOSTS)
+    assert {path.name for path in scene.efs.iterdir()} == {"set", "set.manifest", ".set.lock"}
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_as_many_bytes_go_to_the_master_whatever_the_number_of_workers(scene: Scene, sharded: bool) -> None:
+    sent = []
+    for workers in (NODES[:1], NODES):
+        before = scene.master.sent
+        found, manifest = scene.read()
+        name = f"set{len(workers)}"
+        stager = Stager(scene.master, "/tree", str(scene.efs), name, workers, PlainGauge(scene.lines.append))  # type: ignore[arg-type]
+        stager.upload_and_copy(found.root, manifest, str(scene.disks), sharded=sharded)
+        sent.append(scene.master.sent - before)
+    assert sent[0] == sent[1] > manifest.size
+
+
+def test_a_failure_names_the_nodes_and_a_remedy(scene: Scene) -> None:
+    scene.disk(HOSTS[1]).parent.mkdir()
+    scene.disk(HOSTS[1]).write_text("in the way")
+    with pytest.raises(StagingError, match="worker2: ") as caught:
+        scene.copy(sharded=True)
+    assert len(caught.value.failures) == 1
+
+
+def test_a_file_that_is_not_staged_cannot_be_missing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, manifest = scene.read()
+    reports = Reports(None)
+    reports.take("deeplearning-worker1", '{"missing": ["../../.ssh/id_ed25519"]}')
+    with pytest.raises(AnswerError, match=r"no such file is staged\n  it said: '\.\./"):
+        scene.stager._lacking(manifest, reports, 0)

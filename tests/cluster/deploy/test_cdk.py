@@ -1,0 +1,129 @@
+"""Facts about the way over the CDK CLI: which commands, in which environment, and what a failure says."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.aws import inventory
+from cluster.aws.client import Aws
+from cluster.deploy import cdk
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Make a project whose CDK CLI writes down how it was called."""
+    cli = tmp_path / "node_modules" / ".bin" / "cdk"
+    cli.parent.mkdir(parents=True)
+    cli.write_text(f'#!/bin/sh\necho "$PWD $*" >> {tmp_path}/calls\nexit $(cat {tmp_path}/status)\n')
+    cli.chmod(0o755)
+    (tmp_path / "status").write_text("0")
+    return tmp_path
+
+
+def calls(project: Path) -> list[str]:
+    return (project / "calls").read_text().splitlines()
+
+
+def test_overrides_reach_the_cli_as_context() -> None:
+    cli, assembly = Path("cdk"), Path("/tmp/assembly")
+    assert cdk.prepare_command(cli, "deepcdk", "next", assembly, {"workers": "4"}) == [
+        "cdk", "deploy", "deepcdk", "--require-approval", "never", "--method", "prepare-change-set",
+        "--change-set-name", "next", "--output", "/tmp/assembly", "-c", "workers=4",
+    ]  # fmt: skip
+    assert cdk.execute_command(cli, "deepcdk", "next", assembly) == [
+        "cdk", "deploy", "deepcdk", "--require-approval", "never", "--no-logs", "--method", "execute-change-set",
+        "--change-set-name", "next", "--app", "/tmp/assembly",
+    ]  # fmt: skip
+    assert cdk.destroy_command(cli, "deepcdk", assembly, {"workers": "4"}) == [
+        "cdk", "destroy", "deepcdk", "--force", "--output", "/tmp/assembly", "-c", "workers=4",
+    ]  # fmt: skip
+
+
+def test_this_python_comes_first_in_the_clis_path() -> None:
+    path = cdk.environment(Path("/opt/node/bin/node"), {"PATH": "/bin", "HOME": "/root"})["PATH"].split(os.pathsep)
+    assert path == [str(Path(sys.executable).parent), "/opt/node/bin", "/bin"]
+
+
+def test_a_missing_cli_points_to_the_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(cdk.CdkError, match="not installed") as caught:
+        cdk.find_cli(tmp_path)
+    assert "make setup" in caught.value.remedy
+
+
+def test_an_account_that_is_not_bootstrapped_becomes_so_without_running_an_app(aws: Aws, project: Path) -> None:
+    told: list[str] = []
+    assert not cdk.is_bootstrapped(aws)
+    cdk.bootstrap_if_missing(aws, project, told.append)
+    (bootstrap,) = calls(project)
+    assert "bootstrap aws://123456789012/us-east-1" in bootstrap
+    assert not bootstrap.startswith(f"{project} ")
+    assert "123456789012" in told[0]
+
+
+def test_an_account_is_bootstrapped_once(aws: Aws, project: Path) -> None:
+    template = json.dumps({"Resources": {"B": {"Type": "AWS::S3::Bucket"}}})
+    aws.client("cloudformation").create_stack(StackName="CDKToolkit", TemplateBody=template)
+    cdk.bootstrap_if_missing(aws, project, lambda _: None)
+    assert not (project / "calls").exists()
+
+
+def test_of_two_bootstraps_at_once_the_one_that_fails_waits_for_the_other_one(
+    aws: Aws, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    statuses = [None, "CREATE_IN_PROGRESS", "CREATE_COMPLETE", "CREATE_COMPLETE"]
+    monkeypatch.setattr(
+        inventory, "describe_stack", lambda *_: {"StackStatus": status} if (status := statuses.pop(0)) else None
+    )
+    (project / "status").write_text("1")
+    cdk.bootstrap_if_missing(aws, project, told.append, sleep=lambda _: None)
+    assert (statuses, told[-1]) == ([], "another machine has bootstrapped it at the same time, which serves as well")
+
+
+def test_a_bootstrap_that_failed_is_told_where_no_other_one_succeeds(aws: Aws, project: Path) -> None:
+    (project / "status").write_text("1")
+    with pytest.raises(cdk.CdkError, match="the bootstrap failed"):
+        cdk.bootstrap_if_missing(aws, project, print, sleep=lambda _: None)
+
+
+def test_an_execution_runs_in_the_project_on_the_templates_of_the_plan(aws: Aws, project: Path) -> None:
+    cdk.execute(aws, project, "deepcdk", "next", Path("/tmp/assembly"), print)
+    (call,) = calls(project)
+    assert call.startswith(f"{project} deploy deepcdk")
+    assert call.endswith("--app /tmp/assembly")
+
+
+def test_what_the_cli_said_is_shown_where_it_fails_and_only_there(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cli = project / "node_modules" / ".bin" / "cdk"
+    cli.write_text(f"#!/bin/sh\necho out; echo why >&2\nexit $(cat {project}/status)\n")
+    cdk.run_quietly([str(cli)], project, "the plan")
+    (project / "status").write_text("3")
+    with pytest.raises(cdk.CdkError, match=r"(?s)the plan failed.*out.*why"):
+        cdk.run_quietly([str(cli)], project, "the plan")
+    captured = capfd.readouterr()
+    assert captured.out + captured.err == ""
+
+
+def test_a_failed_deployment_is_told_with_its_status(project: Path) -> None:
+    (project / "status").write_text("7")
+    with pytest.raises(cdk.CdkError, match=r"the destruction failed.*status 7"):
+        cdk.down(project, "deepcdk", {}, print)
+
+
+def test_a_bucket_is_emptied_of_all_versions(aws: Aws) -> None:
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket="runs")
+    s3.put_bucket_versioning(Bucket="runs", VersioningConfiguration={"Status": "Enabled"})
+    for body in (b"1", b"2"):
+        s3.put_object(Bucket="runs", Key="a", Body=body)
+    s3.delete_object(Bucket="runs", Key="a")
+    assert cdk.empty_bucket(aws, "runs") == 3
+    s3.delete_bucket(Bucket="runs")

@@ -1,0 +1,83 @@
+"""Facts about what outlives a stack: told by what was deployed, with its id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.deploy.retained import Holder, describe_fate, describe_remains, parse, refuse_protected
+from cluster.errors import DeepcdkError
+
+TEMPLATE = {
+    "Resources": {
+        "FileSystem": {"Type": "AWS::EFS::FileSystem", "DeletionPolicy": "RetainExceptOnCreate"},
+        "RunBucket": {"Type": "AWS::S3::Bucket", "DeletionPolicy": "Delete"},
+        "Role": {"Type": "AWS::IAM::Role", "DeletionPolicy": "Retain"},
+        "Vpc": {"Type": "AWS::EC2::VPC"},
+    }
+}
+
+
+def there(name: str, type_name: str, physical_id: str, status: str = "CREATE_COMPLETE") -> dict[str, Any]:
+    return {
+        "LogicalResourceId": name,
+        "ResourceType": type_name,
+        "PhysicalResourceId": physical_id,
+        "ResourceStatus": status,
+    }
+
+
+def holder(noun: str, kept: bool) -> Holder:
+    return Holder(noun=noun, type="", physical_id="id", kept=kept)
+
+
+def test_data_and_what_is_retained_are_found_with_their_ids() -> None:
+    found = parse(
+        TEMPLATE,
+        [
+            there("FileSystem", "AWS::EFS::FileSystem", "fs-1"),
+            there("RunBucket", "AWS::S3::Bucket", "runs"),
+            there("Role", "AWS::IAM::Role", "role"),
+            there("Vpc", "AWS::EC2::VPC", "vpc-1"),
+        ],
+    )
+    assert [(str(each), each.kept) for each in found] == [
+        ("shared file system fs-1", True), ("bucket runs", False), ("role role", True),
+    ]  # fmt: skip
+
+
+def test_what_was_never_made_or_is_gone_is_left_out() -> None:
+    gone = [
+        there("FileSystem", "AWS::EFS::FileSystem", "", "CREATE_FAILED"),
+        there("RunBucket", "AWS::S3::Bucket", "runs", "DELETE_COMPLETE"),
+    ]
+    assert parse(TEMPLATE, gone) == ()
+
+
+def test_what_goes_with_a_stack_is_said_in_capitals() -> None:
+    assert describe_fate([holder("file system", False), holder("bucket", False)]) == (
+        "ITS FILE SYSTEM AND BUCKET GO TOO, WITH WHAT IS ON IT"
+    )
+    assert describe_fate([holder("file system", True), holder("bucket", True)]) == (
+        "its file system and bucket are kept"
+    )
+    assert describe_fate([holder("file system", True), holder("bucket", False)]) == (
+        "its file system is kept, ITS BUCKET GOES TOO, WITH WHAT IS ON IT"
+    )
+    assert describe_fate([]) == "it holds no data of its own"
+
+
+def test_what_stays_is_told_with_its_id_and_what_it_costs() -> None:
+    gone, kept, tools = describe_remains([holder("bucket", True), holder("file system", False)], "mine")
+    assert "cost nothing any more" in gone
+    assert kept.startswith("still there: bucket id")
+    assert "key pair mine" in tools
+
+
+def test_a_protected_stack_is_refused_before_anything_is_emptied() -> None:
+    refuse_protected("deepcdk", None)
+    refuse_protected("deepcdk", {"EnableTerminationProtection": False})
+    with pytest.raises(DeepcdkError, match="protected") as caught:
+        refuse_protected("deepcdk", {"EnableTerminationProtection": True})
+    assert "termination_protection=false" in caught.value.remedy

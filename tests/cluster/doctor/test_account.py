@@ -1,0 +1,114 @@
+"""Facts about account and laptop: what `fab up` would do, would refuse, or could not do."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from cluster.deploy import key_pair as key_pairs
+from cluster.doctor.account import (
+    bootstrap,
+    configuration,
+    credentials,
+    judge_bootstrap,
+    judge_stack,
+    key_pair,
+    programs,
+    stack,
+)
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding
+from tests.cluster.doctor.conftest import Examined
+
+
+def states(findings: Any) -> list[str]:
+    return [each.state for each in findings]
+
+
+def test_every_rule_of_the_configuration_is_a_line_of_its_own(subject: Examined) -> None:
+    assert states(configuration(subject())) == [OK]
+    found = list(configuration(subject(worker_instance_type="c5.2xlage", vpc_cidr="198.18.0.0/16", max_workers=999)))
+    assert states(found) == [FAIL] * len(found)
+    assert any("c5.2xlage" in each.what and "c5.2xlarge" in each.remedy for each in found)
+
+
+def test_a_missing_source_of_ssh_is_told(subject: Examined) -> None:
+    (found,) = configuration(subject(ssh_cidr=()))
+    assert found.state == FAIL
+    assert found.what.startswith("ssh_cidr = (): empty")
+    assert "session-manager" in found.remedy
+
+
+def test_the_account_is_named(subject: Examined) -> None:
+    (found,) = credentials(subject())
+    assert found.state == OK
+    assert "account 123456789012" in found.what
+    assert "us-east-1" in found.what
+
+
+def test_an_account_without_the_cdk_and_without_a_stack_is_ready_to_be_set_up(subject: Examined) -> None:
+    assert states([*bootstrap(subject()), *stack(subject())]) == [WARN, OK]
+
+
+@pytest.mark.parametrize(("status", "state"), [("UPDATE_COMPLETE", OK), ("ROLLBACK_COMPLETE", FAIL)])
+def test_the_cdks_own_stack_must_be_whole(status: str, state: str) -> None:
+    outputs = [{"OutputKey": "BootstrapVersion", "OutputValue": "33"}]
+    found = judge_bootstrap({"StackStatus": status, "Outputs": outputs}, "us-east-1")
+    assert found.state == state
+    assert ("33" if state == OK else status) in found.what
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "says"),
+    [
+        ("CREATE_COMPLETE", OK, "--plan"),
+        ("REVIEW_IN_PROGRESS", OK, "creates it"),
+        ("UPDATE_IN_PROGRESS", FAIL, "something is changing it"),
+        ("ROLLBACK_COMPLETE", WARN, "failed to be created"),
+        ("UPDATE_ROLLBACK_FAILED", FAIL, "takes no change"),
+        ("DELETE_FAILED", FAIL, "DELETE_FAILED"),
+    ],
+)
+def test_a_stack_is_judged_by_whether_it_takes_a_deployment(status: str, state: str, says: str) -> None:
+    found = judge_stack("deepcdk", {"StackStatus": status})
+    assert found.state == state
+    assert says in found.what
+    assert state == OK or found.remedy
+
+
+def make_key(subject: Any, name: str) -> None:
+    folder = subject.home / ".ssh"
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+
+
+def test_the_key_pair_must_be_the_users_or_be_made_from_a_key_of_theirs(
+    subject: Examined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who = subject()
+
+    def look() -> Finding:
+        (found,) = key_pair(who)
+        return found
+
+    assert (look().state, "ssh-keygen" in look().remedy) == (FAIL, True)
+    make_key(who, "id_ed25519")
+    assert (look().state, "imports" in look().what) == (OK, True)
+    key_pairs.import_public_key(who.aws, "deepcdk", who.home / ".ssh" / "id_ed25519.pub")
+    assert (look().state, "holds your" in look().what) == (OK, True)
+    shutil.rmtree(who.home / ".ssh")
+    make_key(who, "id_ed25519")
+    assert (look().state, "none of yours" in look().what) == (FAIL, True)
+    monkeypatch.setattr(key_pairs, "describe", lambda *_: {"KeyName": "deepcdk"})
+    assert look().state == UNKNOWN
+
+
+def test_without_an_ssh_port_the_programs_of_session_manager_are_needed(
+    subject: Examined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = list(programs(subject(ssh_access="session-manager", ssh_cidr=())))
+    assert states(found)[-1] == FAIL
+    assert "session-manager-plugin" in found[-1].what

@@ -1,0 +1,87 @@
+"""Facts about images and zones: what would fail at launch is told before."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN
+from cluster.doctor.nodes import image, judge_image, judge_offering, offering, zones_of
+from stacks.images import Image
+from tests.cluster.doctor.conftest import Examined, config_of
+
+NOW = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
+
+
+LARGE = {"VolumeSize": 200}
+
+
+def described(**values: Any) -> dict[str, Any]:
+    disk = {"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 8}}
+    fine = {"State": "available", "Architecture": "x86_64", "Name": "al2023", "RootDeviceName": "/dev/xvda"}
+    return {**fine, "BlockDeviceMappings": [disk], **values}
+
+
+@pytest.mark.parametrize(
+    ("image_id", "found", "state", "says"),
+    [
+        ("", None, FAIL, "no parameter /image"),
+        ("ami-1", None, FAIL, "does not see"),
+        ("ami-1", described(State="pending"), FAIL, "pending"),
+        ("ami-1", described(RootDeviceName="/dev/sda1"), FAIL, "second, empty volume"),
+        ("ami-1", described(Architecture="arm64"), FAIL, "c5.2xlarge has"),
+        ("ami-1", described(BlockDeviceMappings=[{"DeviceName": "/dev/xvda", "Ebs": LARGE}]), FAIL, "200 GiB"),
+        ("ami-1", described(BlockDeviceMappings=[{"DeviceName": "/dev/sdb", "Ebs": LARGE}]), OK, "al2023"),
+        ("ami-1", described(DeprecationTime="2026-01-02T00:00:00.000Z"), WARN, "since 2026-01-02"),
+        ("ami-1", described(DeprecationTime="2027-01-02T00:00:00.000Z"), OK, "al2023"),
+    ],
+)  # fmt: skip
+def test_an_image_must_be_there_and_fit_its_nodes(
+    image_id: str, found: dict[str, Any] | None, state: str, says: str
+) -> None:
+    wanted = Image(parameter="/image", id="", root_device="/dev/xvda")
+    judged = judge_image(config_of(), "worker", wanted, image_id, found, NOW)
+    assert judged.state == state
+    assert says in judged.what
+    assert state == OK or judged.remedy
+
+
+def test_an_image_must_fit_every_type_that_a_worker_may_be_of() -> None:
+    config = config_of(worker_alternatives=("c7g.2xlarge",))
+    wanted = Image(parameter="", id="ami-1", root_device="/dev/xvda")
+    judged = judge_image(config, "worker", wanted, "ami-1", described(), NOW)
+    assert (judged.state, "c7g.2xlarge has arm64" in judged.what) == (FAIL, True)
+    assert judged.remedy == "set another worker_image_id"
+
+
+def test_the_images_of_both_roles_are_looked_up(subject: Examined) -> None:
+    found = list(image(subject(worker_image_parameter="/none")))
+    assert [(each.check, each.state) for each in found] == [("master image", OK), ("worker image", FAIL)]
+    by_id = list(image(subject(worker_image_id="ami-00000000", master_image_id="ami-00000000")))
+    assert [each.what for each in by_id] == ["ami-00000000 this account does not see in this region"] * 2
+
+
+def test_a_type_must_be_offered_in_every_zone_of_the_nodes() -> None:
+    zones = ["us-east-1a", "us-east-1b"]
+    assert judge_offering("c5.large", zones, set(zones), own=True).state == OK
+    missing = judge_offering("p5.48xlarge", zones, {"us-east-1b", "us-east-1c"}, own=True)
+    assert missing.state == FAIL
+    assert "not offered in us-east-1a" in missing.what
+    assert "vpc_id" in missing.remedy
+    assert "another region" in judge_offering("p5.48xlarge", zones, set(), own=True).remedy
+    assert "name subnets" in judge_offering("p5.48xlarge", zones, {"us-east-1b"}, own=False).remedy
+    assert judge_offering("c5.large", [], set(), own=False).state == UNKNOWN
+    assert judge_offering("c5.large", zones, set(), own=True, spare=True).state == WARN
+
+
+def test_the_zones_are_the_first_by_name_or_those_of_the_subnets(subject: Examined) -> None:
+    who = subject(availability_zones=2)
+    assert zones_of(who.aws, who.config) == ["us-east-1a", "us-east-1b"]
+    assert [each.state for each in offering(who)] == [OK, OK]
+    ec2 = who.aws.client("ec2")
+    vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    made = ec2.create_subnet(VpcId=vpc, CidrBlock="10.9.1.0/24", AvailabilityZone="us-east-1d")["Subnet"]
+    existing = subject(vpc_id=vpc, private_subnet_ids=(made["SubnetId"],))
+    assert zones_of(existing.aws, existing.config) == ["us-east-1d"]

@@ -1,0 +1,58 @@
+"""Facts about reservations and budgets: what was bought must fit what is to be launched."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN
+from cluster.doctor.purchases import budget, judge_reservation, reservation
+from tests.cluster.doctor.conftest import Examined, config_of
+
+ID = "cr-0123456789abcdef0"
+BEGINS = datetime.datetime(2026, 12, 1, 11, 30, tzinfo=datetime.UTC)
+
+
+def described(**values: Any) -> dict[str, Any]:
+    fine = {"State": "active", "InstanceType": "c5.2xlarge", "AvailabilityZone": "us-east-1a"}
+    return {**fine, "AvailableInstanceCount": 16, "TotalInstanceCount": 16, **values}
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "says"),
+    [
+        (None, FAIL, "there is no cr-"),
+        (described(State="scheduled", StartDate=BEGINS), FAIL, "begins 2026-12-01 11:30 UTC"),
+        (described(State="expired"), FAIL, "is expired"),
+        (described(InstanceType="c5.large"), FAIL, "holds c5.large"),
+        (described(AvailabilityZone="us-east-1d"), FAIL, "the workers would be in us-east-1a"),
+        (described(AvailableInstanceCount=1), FAIL, "2 workers wanted"),
+        (described(AvailableInstanceCount=3), WARN, "16 at most"),
+        (described(), OK, "16 of 16 c5.2xlarge free"),
+    ],
+)
+def test_a_reservation_must_fit_the_workers(found: dict[str, Any] | None, state: str, says: str) -> None:
+    judged = judge_reservation(config_of(capacity_reservation=ID), found, ["us-east-1a"], deployed=False)
+    assert judged.state == state
+    assert says in judged.what
+    assert state == OK or judged.remedy
+
+
+def test_workers_that_run_in_it_already_take_no_more_room() -> None:
+    full = described(AvailableInstanceCount=0)
+    config = config_of(capacity_reservation=ID)
+    assert judge_reservation(config, full, ["us-east-1a"], deployed=True).state == OK
+
+
+def test_what_is_not_asked_for_is_not_looked_at_and_a_group_is_unknown(subject: Examined) -> None:
+    assert [*reservation(subject()), *budget(subject())] == []
+    group = "arn:aws:resource-groups:us-east-1:123456789012:group/mine"
+    (found,) = reservation(subject(capacity_reservation=group))
+    assert found.state == UNKNOWN
+
+
+def test_budgets_are_looked_at_where_one_is_wanted(subject: Examined) -> None:
+    (found,) = budget(subject(budget_usd=100.0))
+    assert (found.state, "0 there" in found.what) == (OK, True)

@@ -1,0 +1,195 @@
+"""Facts about what a task orders: a deployment, more nodes, a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.aws import guard, inventory
+from cluster.aws.inventory import Instance, Inventory, Stack
+from cluster.errors import DeepcdkError
+from cluster.nodes import grow, provision
+from cluster.nodes.provision import provide_nodes
+from cluster.runs.launch import Terms, Training
+from cluster.session import Session
+from cluster.ssh.connection import Master
+from payload.launch import Node, parse_nodes
+
+STACK = Stack(
+    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
+    login_user="ec2-user", max_workers=16,
+)  # fmt: skip
+
+
+NO_MASTER = Master(None, "ec2-user@198.18.1.2")
+"""What none of these tests may reach."""
+
+
+def nodes_of(count: int) -> tuple[Node, ...]:
+    return parse_nodes(
+        "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 eth0 us-east-1a\n" for n in range(1, count + 1)),
+        pytest.fail,
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "cdk.json").write_text(json.dumps({"context": {"cluster": {"workers": 2}}}))
+    return tmp_path
+
+
+def stock_of(count: int) -> Inventory:
+    launched = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
+    instances = tuple(
+        Instance(id=f"i-{n:08x}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge",
+                 private_ip=f"10.0.1.{n}", public_ip="", zone="us-east-1a", launched=launched)
+        for n in range(1, count + 1)
+    )  # fmt: skip
+    return Inventory(stack=STACK, desired_workers=count, instances=instances)
+
+
+@pytest.fixture
+def task(project: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """Return a session whose cluster has two workers, of unknown price."""
+    monkeypatch.setattr("pathlib.Path.home", lambda: project)
+    made = Session(project, ["ready_timeout_min=1"])
+    made.inventory = stock_of(2)
+    monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(2))
+    monkeypatch.setattr(guard, "await_release", lambda *_: None)
+    monkeypatch.setattr(made.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
+    return made
+
+
+def test_a_deployment_says_which_types_it_may_start_and_how_many_on_spot(task: Session) -> None:
+    task.config = dataclasses.replace(
+        task.config, workers=4, worker_alternatives=("c5.4xlarge",), spot=True, on_demand_workers=1
+    )
+    said = provision.describe_deployment(task)
+    assert "4 c5.2xlarge or c5.4xlarge workers, 3 of them on spot" in said
+
+
+def test_enough_nodes_are_taken_as_they_are(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grow, "read_nodes", lambda _: nodes_of(2))
+    assert provide_nodes(task, NO_MASTER, 2, yes=False, tell=lambda _: None) == nodes_of(2)
+
+
+def test_growth_is_asked_for_with_its_price(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grow, "read_nodes", lambda _: nodes_of(2))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    with pytest.raises(DeepcdkError, match=r"from 2 to 4 nodes: 2 more c5\.2xlarge, price unknown"):
+        provide_nodes(task, NO_MASTER, 4, yes=False, tell=lambda _: None)
+
+
+def test_growth_is_done_and_waited_for_after_consent(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    grown: list[int] = []
+    told: list[str] = []
+    monkeypatch.setattr(grow, "read_nodes", lambda _: nodes_of(2))
+    monkeypatch.setattr(grow, "resize", lambda aws, stack, nodes: grown.append(nodes))
+
+    def wait_ready(*_: object, tell: Any, **__: object) -> tuple[Node, ...]:
+        for _time in range(2):
+            tell(grow.Progress(wanted=4, ready=2, instances=4, waited_s=1.0))
+        return nodes_of(4)
+
+    monkeypatch.setattr(grow, "wait_ready", wait_ready)
+    assert provide_nodes(task, NO_MASTER, 4, yes=True, tell=told.append) == nodes_of(4)
+    assert grown == [4]
+    assert sum("2 of 4" in line for line in told) == 1
+
+
+class Group:
+    """A worker group whose size others change while a question stands: each answer is followed by the next size."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, first: int, *after_answers: int) -> None:
+        self.size, self.sizes = first, list(after_answers)
+        self.asked: list[str] = []
+        self.set: list[int] = []
+        self.released = 0
+        monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(self.size))
+        monkeypatch.setattr(provision, "confirm", self._confirm)
+        monkeypatch.setattr(guard, "await_release", self._await_release)
+        monkeypatch.setattr(grow, "resize", lambda aws, stack, nodes: self.set.append(nodes))
+        monkeypatch.setattr(grow, "read_nodes", lambda _: nodes_of(2))
+        monkeypatch.setattr(grow, "wait_ready", lambda *_, **__: nodes_of(4))
+
+    def _confirm(self, question: str, *, yes: bool) -> None:
+        self.asked.append(question)
+
+    def _await_release(self, *_: object) -> None:
+        self.released += 1
+        self.size = self.sizes.pop(0) if self.sizes else self.size
+
+
+def test_a_group_that_another_laptop_grew_meanwhile_is_not_shrunk(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    group = Group(monkeypatch, 2, 8)
+    assert provide_nodes(task, NO_MASTER, 4, yes=False, tell=told.append) == nodes_of(4)
+    assert (len(group.asked), group.set) == (1, [])
+    assert "the worker group was grown to 8 nodes meanwhile; nothing is left to start" in told
+
+
+def test_a_group_that_another_laptop_grew_in_part_is_raised_by_the_rest(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    group = Group(monkeypatch, 2, 3)
+    provide_nodes(task, NO_MASTER, 4, yes=False, tell=told.append)
+    assert (len(group.asked), group.set) == (1, [4])
+    assert any(line.startswith("growing the worker group from 3 to 4 nodes") for line in told)
+
+
+def test_a_group_that_another_laptop_shrank_is_asked_for_again_with_its_price(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    group = Group(monkeypatch, 2, 1)
+    monkeypatch.setattr(task.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds, 1.0))
+    provide_nodes(task, NO_MASTER, 4, yes=False, tell=told.append)
+    assert [question.partition(":")[2] for question in group.asked] == [
+        " 2 more c5.2xlarge, price $2.000/h more.",
+        " 3 more c5.2xlarge, price $3.000/h more.",
+    ]
+    assert group.set == [4]
+    assert "the worker group was set to 1 nodes meanwhile: 3 more would start, and not 2" in told
+    assert group.released == 2
+
+
+def test_the_first_question_is_asked_of_the_group_as_it_is_and_not_as_it_was_before_the_push(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group(monkeypatch, 3)
+    provide_nodes(task, NO_MASTER, 4, yes=False, tell=lambda _: None)
+    assert "from 3 to 4 nodes: 1 more" in group.asked[0]
+
+
+def test_fewer_nodes_are_told_of_with_what_becomes_of_the_others(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    asked: list[int] = []
+    monkeypatch.setattr(grow, "read_nodes", lambda _: nodes_of(2))
+    monkeypatch.setattr(grow, "resize", lambda *_: None)
+
+    def wait_ready(*_: object, least: int, **__: object) -> tuple[Node, ...]:
+        asked.append(least)
+        return nodes_of(3)
+
+    monkeypatch.setattr(grow, "wait_ready", wait_ready)
+    assert provide_nodes(task, NO_MASTER, 4, yes=True, tell=told.append, least=9) == nodes_of(3)
+    assert asked == [4]
+    assert "3 of 4 workers came" in told[-1]
+    assert "fab scale --nodes 3" in told[-1]
+
+
+def test_too_few_nodes_are_told_with_a_remedy(task: Session) -> None:
+    training = Training()
+    with pytest.raises(DeepcdkError, match="3 nodes wanted, 2 ready") as caught:
+        provision.specify(task, training, nodes_of(2), 3, payload="0123456789abcdef", program="", terms=Terms())
+    assert "fab status" in caught.value.remedy

@@ -1,0 +1,175 @@
+"""Facts about replacing a worker: the right one goes, a live run keeps its own, and the new one is waited for."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any, cast
+from unittest import mock
+
+import pytest
+from hypothesis import given
+
+from cluster.aws import inventory
+from cluster.aws.inventory import Instance, Inventory, Stack
+from cluster.errors import DeepcdkError, NotReadyError, UsageError
+from cluster.nodes import replace as replacing
+from cluster.nodes.replace import find, wait_joined
+from cluster.runs.supervisor import Supervisor
+from cluster.session import Session
+from cluster.ssh.connection import Master
+from payload.launch import Node, parse_nodes
+from tests.words import WORDS
+
+STACK = Stack(
+    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
+    login_user="ec2-user", max_workers=16,
+)  # fmt: skip
+
+A, B, C, N, M = "i-0000000a", "i-0000000b", "i-0000000c", "i-0000000d", "i-000000ff"
+
+
+def instance(id: str) -> Instance:
+    return Instance(
+        id=id, role="worker", state="running", lifecycle="InService", type="c5.2xlarge", private_ip="", public_ip="",
+        zone="us-east-1a", launched=datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC),
+    )  # fmt: skip
+
+
+def nodes(**names: str) -> tuple[Node, ...]:
+    """List the master and these workers."""
+    lines = [f"deeplearning-master 10.0.0.5 {M} 1 ens5 us-east-1a"]
+    lines += [
+        f"deeplearning-{name} 10.0.1.{n} {id} 1 ens5 us-east-1a" for n, (name, id) in enumerate(names.items(), start=1)
+    ]
+    return parse_nodes("\n".join(lines), pytest.fail)
+
+
+TWO = [instance(A), instance(B), instance(C)]
+
+
+@pytest.mark.parametrize("text", ["worker2", "2", "deeplearning-worker2", " worker2 ", B])
+def test_a_worker_is_found_by_name_number_and_instance(text: str) -> None:
+    found, name = find(text, nodes(worker1=A, worker2=B), TWO)
+    assert (found.id, name) == (B, "deeplearning-worker2")
+
+
+@given(text=WORDS)
+def test_any_text_names_a_worker_by_its_own_name_or_is_refused(text: str) -> None:
+    try:
+        found, name = find(text, nodes(worker1=A, worker2=B), TWO)
+    except UsageError:
+        return
+    number = name.removeprefix("deeplearning-worker")
+    assert text.strip() in (found.id, name, f"worker{number}", number)
+
+
+def test_a_worker_that_never_joined_is_found_by_its_instance() -> None:
+    assert find(C, nodes(worker1=A), TWO)[1] == C
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("worker9", f"must be one of worker1, worker2, {C}"), ("master", "is the master")]
+)
+def test_another_name_is_refused(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        find(text, nodes(worker1=A, worker2=B), TWO)
+
+
+@pytest.fixture
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
+    (tmp_path / "cdk.json").write_text('{"context": {"cluster": {"workers": 2}}}')
+    made = Session(tmp_path, [])
+    made.inventory = Inventory(stack=STACK, desired_workers=2, instances=(instance(A), instance(B)))
+    made.aws = mock.Mock()
+    monkeypatch.setattr(made, "nodes", lambda _: nodes(worker1=A, worker2=B))
+    return made
+
+
+def with_run(*hosts: str) -> Supervisor:
+    """Return a supervisor that has a live run on these nodes."""
+    supervisor = mock.Mock(spec=Supervisor)
+    supervisor.live.return_value = "one" if hosts else ""
+    supervisor.status.return_value = {"hosts": [f"deeplearning-{host}" for host in hosts]}
+    return cast(Supervisor, supervisor)
+
+
+def replace(task: Session, supervisor: Supervisor, **flags: bool) -> replacing.Replaced:
+    return replacing.replace(
+        task, mock.Mock(), supervisor, "worker2", tell=lambda _: None, **{"yes": True, "force": False, **flags}
+    )
+
+
+def ended(task: Session) -> list[Any]:
+    client = cast(mock.Mock, task.aws).client.return_value
+    return [call.kwargs for call in client.terminate_instance_in_auto_scaling_group.call_args_list]
+
+
+def test_a_node_of_a_live_run_is_spared_unless_forced(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replacing, "wait_joined", lambda *_, **__: nodes(worker2=N)[1])
+    supervisor = with_run("worker1", "worker2")
+    with pytest.raises(DeepcdkError, match="run one is live on deeplearning-worker2") as caught:
+        replace(task, supervisor)
+    assert ("--force" in caught.value.remedy, ended(task)) == (True, [])
+    done = replace(task, supervisor, force=True)
+    assert (done.stopped_run, done.new_instance) == ("one", N)
+    cast(mock.Mock, supervisor).stop.assert_called_once_with("one", 30.0)
+
+
+def test_the_group_keeps_its_size_so_that_it_starts_another_one(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replacing, "wait_joined", lambda *_, **__: nodes(worker3=N)[1])
+    done = replace(task, with_run("worker1"))
+    assert ended(task) == [{"InstanceId": B, "ShouldDecrementDesiredCapacity": False}]
+    assert str(done).startswith(f"deeplearning-worker2 ({B}) is replaced by deeplearning-worker3 ({N}) after ")
+
+
+def test_without_an_answer_nothing_goes(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    with pytest.raises(DeepcdkError, match=rf"replace deeplearning-worker2 \({B}, c5\.2xlarge\): what is on its"):
+        replace(task, with_run(), yes=False)
+    assert ended(task) == []
+
+
+def waited(
+    task: Session, monkeypatch: pytest.MonkeyPatch, *looks: tuple[tuple[Node, ...], tuple[str, ...]], timeout_s: float
+) -> tuple[Node, list[str]]:
+    """Wait through these looks: the nodes that the master lists, the instances that EC2 has."""
+    seen, told = iter(looks), list[str]()
+    instances: list[str] = []
+
+    def read_nodes(_: Master) -> tuple[Node, ...]:
+        listed, instances[:] = next(seen)
+        return listed
+
+    def refresh(*_: object) -> Inventory:
+        return Inventory(stack=STACK, desired_workers=2, instances=tuple(map(instance, instances)))
+
+    monkeypatch.setattr(replacing, "read_nodes", read_nodes)
+    monkeypatch.setattr(inventory, "refresh", refresh)
+    monkeypatch.setattr(inventory, "console", lambda *_: "deepcdk: failed: mounting")
+    node = wait_joined(task, mock.Mock(), B, {A, B}, timeout_s=timeout_s, tell=told.append, sleep=lambda _: None)
+    return node, told
+
+
+def test_the_new_one_is_there_once_it_is_listed_and_the_old_one_is_not(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, told = waited(
+        task, monkeypatch,
+        (nodes(worker1=A, worker2=B), (A,)),
+        (nodes(worker1=A, worker2=B), (A, N)),
+        (nodes(worker1=A, worker2=B, worker3=N), (A, N)),
+        (nodes(worker1=A, worker3=N), (A, N)),
+        timeout_s=60,
+    )  # fmt: skip
+    assert (node.name, node.instance_id) == ("deeplearning-worker3", N)
+    assert told == [
+        "waiting for the group to start another one", f"waiting for {N} to join", f"waiting for {B} to leave",
+    ]  # fmt: skip
+
+
+def test_a_new_one_that_never_joins_is_named_with_its_console(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotReadyError, match=f"still waiting for {N} to join") as caught:
+        waited(task, monkeypatch, (nodes(worker1=A), (A, N)), timeout_s=0)
+    assert "failed: mounting" in str(caught.value)

@@ -1,0 +1,201 @@
+"""Facts about scaling: what is asked before, what is done after consent, and what is said at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.aws import inventory
+from cluster.aws.inventory import Instance, Inventory, Stack
+from cluster.errors import DeepcdkError, LiveRunError, UsageError
+from cluster.nodes import grow, shrink
+from cluster.nodes import scale as scaling
+from cluster.nodes.scale import Scaled, parse_size, scale
+from cluster.nodes.shrink import BusyNodesError
+from cluster.runs.supervisor import Supervisor
+from cluster.session import Session
+from cluster.ssh.connection import Master
+from payload.launch import parse_nodes
+
+STACK = Stack(
+    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
+    login_user="ec2-user", max_workers=16,
+)  # fmt: skip
+NODES = parse_nodes(
+    "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2, 3)), pytest.fail
+)
+
+
+def stock_of(count: int) -> Inventory:
+    launched = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
+    workers = tuple(
+        Instance(id=f"i-{n:08x}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge",
+                 private_ip="", public_ip="", zone="us-east-1a", launched=launched)
+        for n in range(1, count + 1)
+    )  # fmt: skip
+    return Inventory(stack=STACK, desired_workers=count, instances=workers)
+
+
+class Live(Supervisor):
+    """Have this run live on these nodes; `begins` becomes live once it was asked about."""
+
+    def __init__(self, run_id: str = "", *hosts: str, begins: str = "") -> None:
+        self.run_id, self.hosts, self.begins, self.stopped = run_id, hosts, begins, ""
+
+        self.waiting: list[dict[str, Any]] = []
+
+    def live(self) -> str:
+        now, self.run_id = self.run_id, self.run_id or self.begins
+        return now
+
+    def runs(self) -> list[dict[str, Any]]:
+        return self.waiting
+
+    def status(self, run_id: str = "") -> dict[str, Any]:
+        return {"hosts": list(self.hosts)}
+
+    def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
+        self.stopped, self.run_id = run_id, ""
+        return {}
+
+
+class Cluster:
+    """Three workers at $1.5/h each, whose group does as it is told at once."""
+
+    def __init__(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (project / "cdk.json").write_text(json.dumps({"context": {"cluster": {"workers": 3}}}))
+        monkeypatch.setattr("pathlib.Path.home", lambda: project)
+        self.session = Session(project, [])
+        self.session.inventory = stock_of(3)
+        self.ended: list[str] = []
+        self.size = 3
+        self.asked: list[str] = []
+        self.told: list[str] = []
+        monkeypatch.setattr(self.session, "nodes", lambda master: NODES)
+        monkeypatch.setattr(grow, "read_nodes", lambda master: NODES)
+        monkeypatch.setattr(self.session.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds, 1.5))
+        monkeypatch.setattr(shrink, "take_out", lambda aws, stack, found, leavers: self._end(leavers))
+        monkeypatch.setattr(shrink, "wait_gone", lambda *_, tell: NODES[: 3 - len(self.ended)])
+        monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(self.size - len(self.ended)))
+
+    def become_while_asked(self, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+        """Have another laptop set this size while the first question stands."""
+
+        def confirm(question: str, *, yes: bool) -> None:
+            self.asked.append(question)
+            self.size = size
+
+        monkeypatch.setattr(scaling, "confirm", confirm)
+
+    def _end(self, leavers: tuple[shrink.Leaver, ...]) -> None:
+        self.ended = [leaver.name for leaver in leavers]
+
+    def scale(self, wanted: int, supervisor: Live, *, yes: bool = True, force: bool = False) -> Scaled:
+        return scale(self.session, Master(None, ""), supervisor, wanted, yes=yes, force=force, tell=self.told.append)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return Cluster(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "two", "1.5", "²"])
+def test_a_size_that_is_none_is_refused_by_the_rule(text: str) -> None:
+    with pytest.raises(UsageError, match="must be a whole number from 0"):
+        parse_size(text)
+
+
+def test_a_group_may_shrink_to_nothing() -> None:
+    assert (parse_size("0"), parse_size("16")) == (0, 16)
+
+
+def test_shrinking_is_asked_for_with_names_and_price(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    with pytest.raises(DeepcdkError, match=r"from 3 to 1 nodes by ending .*worker3, .*worker2, \$3\.000/h less"):
+        cluster.scale(1, Live(), yes=False)
+    assert cluster.ended == []
+
+
+def test_after_consent_the_newest_go_and_the_difference_is_told(cluster: Cluster) -> None:
+    scaled = cluster.scale(2, Live())
+    assert cluster.ended == ["deeplearning-worker3"]
+    assert str(scaled) == "workers: 3 -> 2 (-deeplearning-worker3), instances together $4.500/h -> $3.000/h"
+
+
+def test_nodes_that_another_laptop_started_meanwhile_are_asked_for_before_they_go(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.become_while_asked(monkeypatch, 5)
+    cluster.scale(2, Live(), yes=False)
+    assert ["from 3 to 2 nodes by ending deeplearning-worker3" in cluster.asked[0], len(cluster.asked)] == [True, 2]
+    assert "from 5 to 2 nodes by ending i-00000004, i-00000005, deeplearning-worker3" in cluster.asked[1]
+    assert "the worker group has changed meanwhile: it has 5 nodes" in cluster.told
+    assert cluster.ended == ["i-00000004", "i-00000005", "deeplearning-worker3"]
+
+
+def test_a_group_that_another_laptop_has_shrunk_so_far_already_loses_nothing_more(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.become_while_asked(monkeypatch, 2)
+    scaled = cluster.scale(2, Live(), yes=False)
+    assert (cluster.ended, scaled.removed, scaled.after) == ([], (), 2)
+    assert "the worker group has come down to 2 nodes meanwhile" in cluster.told
+
+
+def test_a_group_is_lowered_to_what_is_wanted_by_its_size_of_now(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lowered: list[int] = []
+    monkeypatch.setattr(grow, "resize", lambda aws, stack, nodes: lowered.append(nodes))
+    cluster.session.inventory = dataclasses.replace(stock_of(3), desired_workers=6)  # so it was when the task began
+    cluster.scale(3, Live())
+    assert lowered == [], "the three that it has been set to since are there"
+
+
+def test_a_queued_run_that_would_find_too_few_nodes_is_named_before(cluster: Cluster) -> None:
+    live = Live()
+    live.waiting = [
+        {"run_id": "two", "state": "queued", "hosts": ["a", "b"]},
+        {"run_id": "one", "state": "queued", "hosts": ["a"]},
+        {"run_id": "old", "state": "failed", "hosts": ["a", "b", "c"]},
+    ]
+    cluster.scale(1, live)
+    warnings = [line for line in cluster.told if line.startswith("warning")]
+    assert warnings == [
+        "warning: run two waits in the queue for 2 nodes, and fails when its turn comes and they are not there; "
+        "`fab stop --run two` takes it out"
+    ]
+    assert cluster.told.index(warnings[0]) < cluster.told.index("ending deeplearning-worker3, deeplearning-worker2")
+
+
+def test_the_same_size_changes_nothing(cluster: Cluster) -> None:
+    assert str(cluster.scale(3, Live())) == "workers: 3, as before"
+    assert (cluster.ended, cluster.told) == ([], [])
+
+
+def test_a_live_run_keeps_its_nodes(cluster: Cluster) -> None:
+    live = Live("one", "deeplearning-worker2", "deeplearning-worker3")
+    with pytest.raises(BusyNodesError):
+        cluster.scale(1, live)
+    assert (cluster.ended, live.stopped) == ([], "")
+    cluster.scale(2, live)
+    assert (cluster.ended, live.stopped) == (["deeplearning-worker1"], "")
+
+
+def test_by_force_the_run_is_stopped_before_its_nodes_go(cluster: Cluster) -> None:
+    live = Live("one", "deeplearning-worker2", "deeplearning-worker3")
+    scaled = cluster.scale(1, live, force=True)
+    assert (live.stopped, scaled.stopped_run) == ("one", "one")
+    assert cluster.ended == ["deeplearning-worker1", "deeplearning-worker3"]
+
+
+def test_a_run_that_begins_while_the_question_stands_is_safe(cluster: Cluster) -> None:
+    hosts = [node.name for node in NODES]
+    with pytest.raises(LiveRunError, match="two"):
+        cluster.scale(1, Live("", *hosts, begins="two"), force=True)
+    assert cluster.ended == []

@@ -1,0 +1,130 @@
+"""Facts about shrinking: idle nodes go first, the highest-numbered ones before others, and none takes their place."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from typing import Any
+
+import pytest
+
+from cluster.aws import inventory
+from cluster.aws.client import Aws
+from cluster.aws.inventory import Instance, Inventory, Stack
+from cluster.errors import NotReadyError
+from cluster.nodes.shrink import BusyNodesError, Leaver, choose, staying, take_out, wait_gone
+from cluster.ssh.connection import Completed, Master
+from payload.launch import parse_nodes
+
+STACK = Stack(
+    name="deepcdk", status="CREATE_COMPLETE", master_group="masters", worker_group="workers", efs_mount="/mnt/efs",
+    bucket="bucket", login_user="ec2-user", max_workers=16,
+)  # fmt: skip
+LINE = "deeplearning-worker{0} 10.0.1.{0} i-{0:08x} 1 eth0 us-east-1a\n"
+NODES = parse_nodes("".join(LINE.format(n) for n in range(1, 13)), pytest.fail)
+
+
+def instance(number: int, **changes: str) -> Instance:
+    made = Instance(
+        id=f"i-{number:08x}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge", private_ip="",
+        public_ip="", zone="us-east-1a", launched=datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC),
+    )  # fmt: skip
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]  # all fields given here are strings
+
+
+TWELVE = [instance(number) for number in range(1, 13)]
+
+
+def names(leavers: tuple[Leaver, ...]) -> list[str]:
+    return [leaver.name.removeprefix("deeplearning-") for leaver in leavers]
+
+
+def test_the_highest_numbers_go_first_as_numbers() -> None:
+    assert names(choose(TWELVE, NODES, {}, 9, force=False)) == ["worker12", "worker11", "worker10"]
+
+
+def test_an_instance_that_never_joined_goes_before_any_node() -> None:
+    assert names(choose([*TWELVE, instance(99)], NODES, {}, 11, force=False)) == [instance(99).id, "worker12"]
+
+
+def test_nodes_of_a_live_run_stay() -> None:
+    busy = {"one": ["deeplearning-worker12", "deeplearning-worker11"]}
+    assert names(choose(TWELVE, NODES, busy, 10, force=False)) == ["worker10", "worker9"]
+
+
+def test_without_consent_no_node_of_a_live_run_goes() -> None:
+    busy = {"one": ["deeplearning-worker1", "deeplearning-worker2"]}
+    with pytest.raises(BusyNodesError, match="would take nodes from run one") as caught:
+        choose(TWELVE, NODES, busy, 1, force=False)
+    assert "--nodes 2" in caught.value.remedy
+    assert names(choose(TWELVE, NODES, busy, 1, force=True))[-1] == "worker2"
+
+
+def test_nobody_goes_where_all_may_stay() -> None:
+    assert choose(TWELVE, NODES, {}, 12, force=False) == choose(TWELVE, NODES, {}, 13, force=False) == ()
+
+
+def test_instances_that_are_ending_do_not_count() -> None:
+    ending = [instance(2, state="shutting-down"), instance(3, lifecycle="Terminating:Wait")]
+    assert staying(Inventory(stack=STACK, desired_workers=1, instances=(TWELVE[0], *ending))) == (TWELVE[0],)
+
+
+@pytest.fixture
+def group(aws: Aws) -> list[str]:
+    """Start a group of three workers; return their ids."""
+    image = aws.client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    scaling = aws.client("autoscaling")
+    scaling.create_launch_configuration(LaunchConfigurationName="c", ImageId=image, InstanceType="t3.medium")
+    scaling.create_auto_scaling_group(
+        AutoScalingGroupName="workers", LaunchConfigurationName="c", MinSize=0, MaxSize=4, DesiredCapacity=3,
+        AvailabilityZones=["us-east-1a"],
+    )  # fmt: skip
+    return [i.id for i in inventory.refresh(aws, STACK).workers]
+
+
+def test_the_chosen_instance_ends_and_none_takes_its_place(aws: Aws, group: list[str]) -> None:
+    take_out(aws, STACK, inventory.refresh(aws, STACK), [Leaver(instance_id=group[1], name="deeplearning-worker2")])
+    found = inventory.refresh(aws, STACK)
+    assert (found.desired_workers, {i.id for i in staying(found)}) == (2, {group[0], group[2]})
+
+
+def test_a_size_that_another_laptop_has_set_meanwhile_holds(aws: Aws, group: list[str]) -> None:
+    before = dataclasses.replace(inventory.refresh(aws, STACK), desired_workers=5)
+    aws.client("autoscaling").set_desired_capacity(AutoScalingGroupName="workers", DesiredCapacity=4)
+    take_out(aws, STACK, before, [Leaver(instance_id=group[2], name="deeplearning-worker3")])
+    found = inventory.refresh(aws, STACK)
+    assert (found.desired_workers, len(staying(found))) == (3, 3)
+    assert {group[0], group[1]} < {i.id for i in staying(found)}
+
+
+def test_a_worker_that_has_left_meanwhile_is_not_ended_again(aws: Aws, group: list[str]) -> None:
+    before = inventory.refresh(aws, STACK)
+    leavers = [Leaver(instance_id=i, name=i) for i in group[1:]]
+    take_out(aws, STACK, before, leavers[:1])
+    take_out(aws, STACK, before, leavers)
+    found = inventory.refresh(aws, STACK)
+    assert (found.desired_workers, {i.id for i in staying(found)}) == (1, {group[0]})
+
+
+class ListingMaster(Master):
+    """List nodes as the next of these texts says, the last one again and again."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = list(texts)
+
+    def check(self, argv: Any, *, directory: str = "", stdin: bytes = b"", doing: str) -> Completed:
+        return Completed(status=0, stdout=(self.texts.pop(0) if self.texts[1:] else self.texts[0]).encode(), stderr="")
+
+
+def test_waiting_ends_once_the_registry_has_forgotten_the_node(aws: Aws, group: list[str]) -> None:
+    gone = [Leaver(instance_id="i-00000002", name="deeplearning-worker2")]
+    told: list[int] = []
+    master = ListingMaster(LINE.format(1) + LINE.format(2), LINE.format(1))
+    nodes = wait_gone(aws, master, STACK, gone, tell=told.append, sleep=lambda _: None)
+    assert ([node.name for node in nodes], told) == (["deeplearning-worker1"], [1])
+
+
+def test_a_node_that_does_not_go_is_named(aws: Aws, group: list[str]) -> None:
+    gone = [Leaver(instance_id=group[0], name="deeplearning-worker1")]
+    with pytest.raises(NotReadyError, match="deeplearning-worker1 still there after 0 s"):
+        wait_gone(aws, ListingMaster(""), STACK, gone, tell=lambda _: None, timeout_s=0)

@@ -1,0 +1,135 @@
+"""Facts about the copies in the bucket: found by name and tag, read without a cluster, fetched whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.runs.archive import Archive, find
+from cluster.aws.client import Aws
+from cluster.errors import DeepcdkError
+
+
+def make_bucket(aws: Aws, name: str, cluster: str = "deepcdk") -> str:
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket=name)
+    if cluster:
+        tags = {"TagSet": [{"Key": "deepcdk:cluster", "Value": cluster}]}
+        s3.put_bucket_tagging(Bucket=name, Tagging=tags)
+    return name
+
+
+def record_of(run_id: str) -> dict[str, Any]:
+    """Return the least that is a record."""
+    state = {"run_id": run_id, "state": "succeeded", "started": 1.0, "updated": 2.0, "hosts": []}
+    sizes = {"checkpoints": [], "attempts": 1, "files": 0, "bytes": 0}
+    return {"run_id": run_id, "directory": f"/mnt/efs/runs/{run_id}", "state": state, "spec": None, **sizes}
+
+
+def put(aws: Aws, bucket: str, run_id: str, **files: str) -> None:
+    """Put a run's copy: its record and these files, whose names have _ for a dot."""
+    record = record_of(run_id)
+    for name, text in {"record_json": json.dumps(record), **files}.items():
+        key = f"runs/{run_id}/{name.replace('_', '.')}"
+        aws.client("s3").put_object(Bucket=bucket, Key=key, Body=text.encode())
+
+
+@pytest.fixture
+def archive(aws: Aws) -> Archive:
+    first, second = (make_bucket(aws, f"deepcdk-runbucket-{n}") for n in ("1", "2"))
+    put(aws, first, "20261120-a", launcher_log="one")
+    put(aws, second, "20261121-b", launcher_log="two", result_json='{"test_accuracy": 0.98}')
+    found = find(aws, "deepcdk")
+    assert found is not None
+    return found
+
+
+def test_only_buckets_of_this_cluster_are_found(aws: Aws) -> None:
+    make_bucket(aws, "deepcdk-runbucket-mine")
+    make_bucket(aws, "deepcdk-runbucket-others", cluster="other")
+    make_bucket(aws, "deepcdk-runbucket-untagged", cluster="")
+    make_bucket(aws, "deepcdk-assets")
+    found = find(aws, "deepcdk")
+    assert found is not None
+    assert found.buckets == ("deepcdk-runbucket-mine",)
+    assert find(aws, "nobody") is None
+
+
+def test_the_runs_of_all_deployments_are_listed_oldest_first(archive: Archive) -> None:
+    assert [state["run_id"] for state in archive.runs()] == ["20261120-a", "20261121-b"]
+
+
+def test_a_record_is_the_named_runs_or_the_newest_ones(archive: Archive) -> None:
+    assert archive.record()["run_id"] == "20261121-b"
+    assert archive.record("20261120-a")["run_id"] == "20261120-a"
+    with pytest.raises(DeepcdkError, match="no run x in s3://deepcdk-runbucket-1/runs/, s3://") as caught:
+        archive.record("x")
+    assert caught.value.remedy == "the last ones: 20261120-a, 20261121-b"
+
+
+def test_a_record_that_was_cut_short_is_told_and_its_files_can_be_fetched(
+    aws: Aws, archive: Archive, tmp_path: Path
+) -> None:
+    put(aws, archive.buckets[0], "20261122-c", record_json="{", launcher_log="three")
+    with pytest.raises(DeepcdkError, match="no whole record of run 20261122-c"):
+        archive.record()
+    assert len(archive.runs()) == 2
+    assert (archive.fetch("", tmp_path).directory / "launcher.log").read_text() == "three"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"run_id": "20261122-c"},
+        [],
+        {**record_of("20261122-c"), "run_id": "./.."},
+        record_of("20261120-a"),
+        {**record_of("20261122-c"), "state": {"run_id": "20261120-a"}},
+        {**record_of("20261122-c"), "spec": "none"},
+    ],
+    ids=["cut", "list", "path", "of another run", "state of another run", "text"],
+)
+def test_a_record_that_is_none_is_told_as_one_that_was_cut_short(aws: Aws, archive: Archive, bad: object) -> None:
+    put(aws, archive.buckets[0], "20261122-c", record_json=json.dumps(bad))
+    with pytest.raises(DeepcdkError, match="no whole record of run 20261122-c"):
+        archive.record()
+    assert [state["run_id"] for state in archive.runs()] == ["20261120-a", "20261121-b"]
+
+
+def test_a_run_is_fetched_whole_and_other_files_there_stay(archive: Archive, tmp_path: Path) -> None:
+    (tmp_path / "20261121-b").mkdir()
+    (tmp_path / "20261121-b" / "mine.txt").write_text("kept")
+    fetched = archive.fetch("20261121-b", tmp_path)
+    names = {path.name for path in fetched.directory.iterdir()}
+    assert (names, fetched.files) == ({"mine.txt", "record.json", "launcher.log", "result.json"}, 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["20261121-b"]
+
+
+def test_what_no_run_is_called_is_passed_over(aws: Aws, archive: Archive) -> None:
+    for name in ("..", "-rf", "$(id)", ".hidden", "two\nlines"):
+        aws.client("s3").put_object(Bucket=archive.buckets[1], Key=f"runs/{name}/record.json", Body=b"{}")
+    assert [state["run_id"] for state in archive.runs()] == ["20261120-a", "20261121-b"]
+    with pytest.raises(DeepcdkError, match="no run -rf in"):
+        archive.record("-rf")
+
+
+@pytest.mark.parametrize("name", ["../../evil", "/tmp/evil", "a/../../evil"])
+def test_a_name_that_leads_out_of_the_run_is_refused_and_nothing_appears(
+    aws: Aws, archive: Archive, tmp_path: Path, name: str
+) -> None:
+    aws.client("s3").put_object(Bucket=archive.buckets[1], Key=f"runs/20261121-b/{name}", Body=b"x")
+    with pytest.raises(DeepcdkError, match="leads out of the run"):
+        archive.fetch("20261121-b", tmp_path / "into")
+    assert list((tmp_path / "into").iterdir()) == []
+
+
+def test_the_bucket_fills_no_directory_through_a_link(archive: Archive, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "into").mkdir()
+    (tmp_path / "into" / "20261121-b").symlink_to("../elsewhere")
+    with pytest.raises(DeepcdkError, match="is a symbolic link"):
+        archive.fetch("20261121-b", tmp_path / "into")
+    assert list((tmp_path / "elsewhere").iterdir()) == []

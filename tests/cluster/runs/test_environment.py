@@ -1,0 +1,137 @@
+"""Facts about the ranks' variables: parsed by rule, secrets never from a command line, and no value in a message."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.errors import UsageError
+from cluster.runs.environment import check_secrets, parse_environment, read_secrets
+from payload.launch import Launch, Node
+from tests.words import WORDS
+
+NODE = Node(
+    name="deeplearning-worker1",
+    address="10.0.1.1",
+    instance_id="i-00000001",
+    slots=1,
+    interface="ens5",
+    zone="us-east-1a",
+)
+
+VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+
+
+@given(value=VALUES)
+def test_a_value_is_all_that_follows_the_first_equals_sign(value: str) -> None:
+    assert parse_environment([f"NAME={value}"]) == (("NAME", value),)
+
+
+def test_the_last_one_of_a_name_counts() -> None:
+    assert parse_environment(["A=1", "B=2", "A=3"]) == (("A", "3"), ("B", "2"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("NAME", "must be NAME=VALUE; .*--secret NAME"),
+        ("=swordfish", "letters, digits and _"),
+        ("MY-NAME=swordfish", "letters, digits and _"),
+        ("HOROVOD_RANK=swordfish", "is set by the launcher itself"),
+        ("DEEPCDK_RUN=swordfish", "is set by the launcher itself"),
+        ("NAME=swordfish\0", "NUL"),
+        ("NAME=swordfish\udcff", "not UTF-8"),
+        ("NAME=swordfish" + "x" * 131072, "Linux takes 131,071"),
+    ],
+)
+def test_a_bad_variable_is_refused_without_its_value(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        parse_environment([text])
+    assert "swordfish" not in str(caught.value)
+
+
+def test_horovods_settings_may_be_given() -> None:
+    assert parse_environment(["HOROVOD_LOG_LEVEL=debug"]) == (("HOROVOD_LOG_LEVEL", "debug"),)
+
+
+def test_secrets_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from file\n")
+    found = read_secrets(["KEY", f"TOKEN=@{tmp_path}/token"], {"KEY": "from environment", "OTHER": "stays"})
+    assert found == {"KEY": "from environment", "TOKEN": "from file"}
+
+
+@pytest.mark.parametrize(
+    ("given_", "says"),
+    [
+        ("KEY=swordfish", "must be NAME or NAME=@FILE"),
+        ("MISSING", "is not in your environment"),
+        ("KEY=@/no/such/file", "cannot be read: No such file"),
+        ("HOROVOD_SIZE", "is set by the launcher itself"),
+    ],
+)
+def test_a_bad_secret_is_refused_without_its_value(given_: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        read_secrets([given_], {"HOROVOD_SIZE": "swordfish"})
+    assert "swordfish" not in str(caught.value)
+
+
+@given(value=VALUES, end=st.sampled_from(["", "\n", "\r\n"]))
+def test_a_secret_in_a_file_arrives_byte_for_byte_without_its_last_lines_end(
+    tmp_path_factory: pytest.TempPathFactory, value: str, end: str
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "token"
+    file.write_bytes((value + end).encode())
+    whole = value if end or not value.endswith("\n") else value[:-1].removesuffix("\r")
+    if end == "\n":
+        whole = whole.removesuffix("\r")  # Together they are one end of a line.
+    assert read_secrets([f"TOKEN=@{file}"], {}) == {"TOKEN": whole}
+
+
+@given(word=WORDS)
+def test_any_word_is_a_variable_that_arrives_or_is_refused(word: str) -> None:
+    for text in (word, f"NAME={word}", f"{word}=x"):
+        try:
+            ((name, value),) = parse_environment([text])
+        except UsageError:
+            continue
+        assert f"{name}={value}" == text
+        assert re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name)
+        given_ = ((name, value),)
+        Launch(
+            run_id="one",
+            efs_mount="/mnt/efs",
+            payload="0" * 16,
+            command=(),
+            hosts=(NODE,),
+            environment=given_,
+        )
+
+
+@pytest.mark.parametrize("file", ["~no-such-user/token", "x" * 5000, "/", "\udcff", "a\nb"])
+def test_a_file_that_cannot_be_is_refused_by_its_name(file: str) -> None:
+    with pytest.raises(UsageError, match="cannot be read: "):
+        read_secrets([f"TOKEN=@{file}"], {})
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="is not UTF-8"):
+        read_secrets([f"TOKEN=@{tmp_path}/token"], {})
+
+
+def test_a_run_that_goes_on_needs_all_its_secrets_again_and_no_others() -> None:
+    check_secrets("one", ["A", "B"], {"A": "1", "B": "2"})
+    with pytest.raises(UsageError, match="run one needs B again"):
+        check_secrets("one", ["A", "B"], {"A": "1"})
+    with pytest.raises(UsageError, match=r"C.*is none of run one's"):
+        check_secrets("one", ["A"], {"A": "1", "C": "3"})
+
+
+def test_too_much_of_them_is_refused() -> None:
+    many = {f"S{n}": "x" * 100_000 for n in range(11)}
+    with pytest.raises(UsageError, match="below 1,048,576 characters"):
+        read_secrets(list(many), many)

@@ -1,0 +1,181 @@
+"""Facts about following from the laptop: messages fold into a picture, and broken connections are taken up again."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.ssh.connection import SilenceError
+from cluster.runs.follow import Picture, follow, parse_message, reduce
+
+STATE = {
+    "type": "state",
+    "run_id": "one",
+    "state": "running",
+    "reason": "",
+    "started": 100.0,
+    "updated": 101.0,
+    "hosts": ["w1"],
+}
+START = {"type": "metric", "line": 0, "record": {"event": "start", "epochs": 4, "steps_per_epoch": 10, "ranks": 2}}
+STEP = {
+    "type": "metric",
+    "line": 1,
+    "record": {"event": "step", "epoch": 2, "step": 5, "steps_per_epoch": 10, "images_per_s": 900.5, "loss": 0.5,
+               "accuracy": 0.9, "learning_rate": 0.1, "eta_s": 12.0},
+}  # fmt: skip
+EPOCH = {
+    "type": "metric",
+    "line": 2,
+    "record": {"event": "epoch", "epoch": 2, "train_loss": 0.4, "train_accuracy": 0.92, "test_loss": 0.3,
+               "test_accuracy": 0.95, "images_per_s": 950, "seconds": 3.0, "weights_agree": True},
+}  # fmt: skip
+END = {**STATE, "state": "succeeded"}
+
+
+class Recorder:
+    """Remember what was shown."""
+
+    def __init__(self) -> None:
+        self.pictures: list[Picture] = []
+        self.notes: list[str] = []
+
+    def show(self, picture: Picture, message: dict[str, Any]) -> None:
+        self.pictures.append(picture)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def fold(*messages: dict[str, Any]) -> Picture:
+    picture = Picture()
+    for message in messages:
+        picture = reduce(picture, message)
+    return picture
+
+
+def test_a_step_is_folded_into_the_picture() -> None:
+    picture = fold(STATE, START, STEP)
+    assert (picture.epoch, picture.epochs, picture.step, picture.images_per_s, picture.eta_s) == (2, 4, 5, 900.5, 12.0)
+    assert picture.fraction == (1 + 0.5) / 4
+    assert picture.next_line == 2
+
+
+def test_a_run_that_validates_says_so_and_tests_at_its_end() -> None:
+    epoch = {"type": "metric", "line": 1, "record": {"event": "epoch", "epoch": 1, "validation_accuracy": 0.9}}
+    picture = fold(STATE, START, epoch)
+    assert (picture.validation_accuracy, picture.test_accuracy) == (0.9, None)
+    end = {"type": "metric", "line": 2, "record": {"event": "end", "test_accuracy": 0.8}}
+    assert (fold(STATE, START, epoch, end).validation_accuracy, fold(STATE, START, epoch, end).test_accuracy) == (
+        0.9,
+        0.8,
+    )
+
+
+def test_an_epochs_test_accuracy_stays_through_the_next_steps() -> None:
+    picture = fold(STATE, START, EPOCH, {**STEP, "line": 3})
+    assert (picture.test_accuracy, picture.weights_agree, picture.loss) == (0.95, True, 0.5)
+
+
+def test_a_failed_run_keeps_its_reason_and_last_lines() -> None:
+    picture = fold(STATE, {**STATE, "state": "failed", "reason": "status 1", "last_lines": ["a", "b"]})
+    assert picture.is_final
+    assert (picture.reason, picture.last_lines) == ("status 1", ("a", "b"))
+
+
+@pytest.mark.parametrize("line", ["", "Last login: today", "[1]", '"x"', '{"no": "type"}', '{"type": 3}'])
+def test_a_line_that_is_no_message_is_passed_over(line: str) -> None:
+    assert parse_message(line) is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    st.sampled_from(["start", "step", "epoch", "end", "other"]),
+    st.dictionaries(st.sampled_from(["epoch", "step", "loss", "epochs", "eta_s", "test_accuracy", "time"]), JSON),
+)
+def test_no_record_breaks_the_picture(event: str, values: dict[str, Any]) -> None:
+    picture = reduce(fold(STATE, START), {"type": "metric", "line": 1, "record": {**values, "event": event}})
+    assert picture.epoch is None or isinstance(picture.epoch, int)
+    assert picture.loss is None or isinstance(picture.loss, float)
+
+
+def test_the_log_is_taken_up_after_the_last_line_that_was_seen() -> None:
+    assert fold(STATE).next_log_line == 0
+    assert reduce(fold(STATE), {"type": "log", "line": 41, "text": "hello"}).next_log_line == 42
+
+
+def test_unknown_messages_change_nothing() -> None:
+    assert reduce(fold(STATE), {"type": "weather"}) == fold(STATE)
+
+
+def stream(*messages: dict[str, Any], error: Exception | None = None) -> Iterator[str]:
+    for message in messages:
+        yield json.dumps(message)
+    if error:
+        raise error
+
+
+def opener(*streams: Callable[[], Iterator[str]]) -> tuple[Callable[[Picture], Iterator[str]], list[int]]:
+    asked: list[int] = []
+    waiting = list(streams)
+
+    def open_stream(seen: Picture) -> Iterator[str]:
+        asked.append(seen.next_line)
+        return waiting.pop(0)()
+
+    return open_stream, asked
+
+
+def test_following_ends_with_the_run() -> None:
+    open_stream, asked = opener(lambda: stream(STATE, START, STEP, END))
+    recorder = Recorder()
+    assert follow(open_stream, recorder, wait=lambda _: None).state == "succeeded"
+    assert asked == [0]
+    assert len(recorder.pictures) == 4
+
+
+def test_a_broken_connection_is_taken_up_where_it_broke() -> None:
+    open_stream, asked = opener(
+        lambda: stream(STATE, START, STEP, error=SilenceError("cable")), lambda: stream(STATE, EPOCH, END)
+    )
+    recorder = Recorder()
+    assert follow(open_stream, recorder, wait=lambda _: None).test_accuracy == 0.95
+    assert asked == [0, 2]
+    assert "cable" in recorder.notes[0]
+
+
+def test_a_silent_stream_is_given_up() -> None:
+    given_up = threading.Event()
+
+    def silent() -> Iterator[str]:
+        yield json.dumps(STATE)
+        assert given_up.wait(60)
+
+    open_stream, asked = opener(silent, lambda: stream(END))
+    assert follow(open_stream, Recorder(), silence_s=0.05, wait=lambda _: given_up.set()).state == "succeeded"
+    assert asked == [0, 0]
+
+
+def test_after_too_many_failures_the_error_says_that_the_run_goes_on() -> None:
+    open_stream, _ = opener(*[lambda: stream()] * 3)
+    with pytest.raises(SilenceError, match="ended before the run") as caught:
+        follow(open_stream, Recorder(), pauses_s=(0.0, 0.0), wait=lambda _: None)
+    assert "fab attach" in caught.value.remedy
+
+
+def test_an_interrupt_on_the_far_side_of_the_thread_reaches_the_caller() -> None:
+    open_stream, _ = opener(lambda: stream(STATE, error=KeyError("bug")))
+    with pytest.raises(KeyError):
+        follow(open_stream, Recorder(), wait=lambda _: None)

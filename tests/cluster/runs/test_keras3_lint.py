@@ -1,0 +1,85 @@
+"""Facts about finding the traps of Keras 3 in a program's source, whatever it calls Horovod's modules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.runs.keras3_lint import KerasTrapError, find
+from cluster.runs.program import Program
+
+
+def traps(directory: Path, source: str) -> list[tuple[int, str]]:
+    (directory / "train.py").write_text(source)
+    return [(trap.line, trap.name) for trap in find(directory, directory / "train.py")]
+
+
+@pytest.mark.parametrize(
+    "imported",
+    [
+        "import horovod.tensorflow.keras as hvd",
+        "import horovod.keras as hvd",
+        "import horovod.tensorflow as hvd",
+        "from horovod.tensorflow import keras as hvd",
+    ],
+)
+def test_a_wrapped_optimizer_is_found_under_every_name(tmp_path: Path, imported: str) -> None:
+    assert traps(tmp_path, f"{imported}\nopt = hvd.DistributedOptimizer(opt)\n") == [(2, "DistributedOptimizer")]
+
+
+def test_it_is_found_without_an_alias_and_by_its_own_name(tmp_path: Path) -> None:
+    assert traps(tmp_path, "import horovod.keras\nhorovod.keras.DistributedOptimizer(o)\n") == [
+        (2, "DistributedOptimizer")
+    ]
+    direct = "from horovod.keras import DistributedOptimizer as D\n\nD(o)\n"
+    assert traps(tmp_path, direct) == [(3, "DistributedOptimizer")]
+
+
+def test_the_others_are_found_too(tmp_path: Path) -> None:
+    source = (
+        "import horovod.tensorflow.keras as hvd\n"
+        "hvd.callbacks.LearningRateWarmupCallback(1)\n"
+        "hvd.elastic.KerasState(m)\n"
+        "hvd.callbacks.MetricAverageCallback()\n"
+    )
+    assert traps(tmp_path, source) == [(2, "callbacks.LearningRateWarmupCallback"), (3, "elastic.KerasState")]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import horovod.torch as hvd\nhvd.DistributedOptimizer(o)\n",
+        "class hvd: pass\nhvd.DistributedOptimizer = 3\n",
+        "# import horovod.keras as hvd; hvd.DistributedOptimizer\n",
+        "import horovod.tensorflow as hvd\nhvd.allreduce(x)\n",
+    ],
+)
+def test_what_is_no_trap_is_not_called_one(tmp_path: Path, source: str) -> None:
+    assert traps(tmp_path, source) == []
+
+
+def test_modules_of_the_program_are_read_as_far_as_they_are_imported(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "__init__.py").touch()
+    (tmp_path / "lib" / "optimizer.py").write_text("import horovod.keras as h\n\nh.DistributedOptimizer(1)\n")
+    (tmp_path / "unused.py").write_text("import horovod.keras as h\nh.DistributedOptimizer(1)\n")
+    (tmp_path / "train.py").write_text("from lib import optimizer\nimport train\n")
+    (found,) = find(tmp_path, tmp_path / "train.py")
+    assert str(found).startswith("lib/optimizer.py:3: hvd.DistributedOptimizer averages nothing with Keras 3")
+
+
+def test_a_program_that_would_train_wrongly_is_refused_unless_the_user_says_which_keras(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import horovod.keras as hvd\nhvd.DistributedOptimizer(o)\n")
+    with pytest.raises(KerasTrapError, match=r"train\.py:2: .*averages nothing") as caught:
+        Program.from_arguments(str(tmp_path), "train.py", ())
+    assert "--keras 2" in caught.value.remedy
+    assert Program.from_arguments(str(tmp_path), "train.py", (), keras="2").keras_traps() == []
+    assert len(Program.from_arguments(str(tmp_path), "train.py", (), keras="3").keras_traps()) == 1
+
+
+def test_a_program_that_fails_aloud_is_only_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import horovod.tensorflow as hvd\nhvd.DistributedGradientTape(t)\n")
+    assert [t.name for t in Program.from_arguments(str(tmp_path), "train.py", ()).keras_traps()] == [
+        "DistributedGradientTape"
+    ]

@@ -1,0 +1,208 @@
+"""Facts about a user's own program: what is refused before anything is spent, and what is uploaded."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shlex
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.runs import program as module
+from cluster.errors import UsageError
+from cluster.ssh.bootstrap import unpack
+from cluster.runs.program import MAX_WORD_BYTES, Program, check_word
+from cluster.ssh.push import BrokenPayloadError
+from tests.words import FILE_NAMES, LONG, WORDS
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Make a small project with all that must not travel."""
+    root = tmp_path / "my project"
+    (root / "package").mkdir(parents=True)
+    (root / "train.py").write_text("print('hello')\n")
+    (root / "package" / "__main__.py").write_text("")
+    (root / "package" / "train.py").write_text("")
+    (root / "old.py").write_text("print 'Python 2 is nobody's business here'")
+    (root / "broken.py").write_text("def broken(:\n")
+    (root / ".git").mkdir()
+    (root / ".git" / "config").touch()
+    (root / "venv" / "lib").mkdir(parents=True)
+    (root / "venv" / "pyvenv.cfg").touch()
+    (root / "venv" / "lib" / "big.so").touch()
+    (root / "__pycache__").mkdir()
+    (root / "__pycache__" / "train.pyc").touch()
+    (root / "data").symlink_to("/usr/share")
+    (root / "start.sh").touch(mode=0o755)
+    return root
+
+
+def make(directory: Path, entry: str, *further: str) -> Program:
+    return Program.from_arguments(str(directory), entry, further)
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ("", "must say what each rank runs"),
+        ("'open", "cannot be split into words"),
+        ("trian.py --flag", "is not a file in "),
+        ("../other/train.py", "must lie in the directory that --payload names"),
+        ("/etc/train.py", "must lie in the directory that --payload names"),
+    ],
+)
+def test_an_entry_that_cannot_be_is_refused(directory: Path, entry: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        make(directory, entry)
+
+
+def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--payload = .*must be a directory"):
+        make(tmp_path / "missing", "train.py")
+
+
+def test_only_the_script_that_runs_must_be_free_of_syntax_errors(directory: Path) -> None:
+    assert make(directory, "train.py").entry == ("train.py",)
+    with pytest.raises(BrokenPayloadError, match=r"broken\.py:1"):
+        make(directory, "broken.py")
+
+
+def test_words_after_the_dashes_follow_unchanged(directory: Path) -> None:
+    program = make(directory, 'train.py --name "two words"', "a'b", "$(reboot)", "line\ntwo")
+    assert program.command("/anywhere") == ("train.py", "--name", "two words", "a'b", "$(reboot)", "line\ntwo")
+
+
+@pytest.mark.parametrize(
+    ("entry", "label", "script"),
+    [
+        ("train.py --epochs 3", "train", "train.py"),
+        ("-m package.train", "train", "package/train.py"),
+        ("-m package", "package", "package/__main__.py"),
+        ("-m tensorflow_datasets.scripts", "scripts", None),
+        ("python3 train.py", "train", "train.py"),
+        ("./start.sh", "start-sh", None),
+    ],
+)
+def test_the_entry_names_the_run_and_the_script(directory: Path, entry: str, label: str, script: str | None) -> None:
+    program = make(directory, entry)
+    assert program.label == label
+    assert program.script == (directory / script if script else None)
+
+
+@given(word=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1))
+def test_every_label_can_stand_in_a_runs_id(word: str) -> None:
+    label = Program.label.fget(type("Any", (), {"entry": (word,)})())  # type: ignore[attr-defined]  # the property alone
+    assert label
+    assert set(label) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+@given(words=st.lists(WORDS, max_size=4), further=st.lists(WORDS, max_size=3))
+def test_any_word_reaches_the_entry_unchanged_or_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str], further: list[str]
+) -> None:
+    root = tmp_path_factory.getbasetemp()
+    try:
+        program = Program.from_arguments(str(root), shlex.join(["./start.sh", *words]), further)
+    except UsageError as error:
+        assert error.name == "--entry"
+        assert any("\udc80" <= character <= "\udcff" for character in "".join([*words, *further]))
+        return
+    assert program.command("/anywhere") == ("./start.sh", *words, *further)
+
+
+@given(text=WORDS | st.just(LONG))
+def test_any_text_names_a_directory_an_entry_or_requirements_or_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    root = tmp_path_factory.getbasetemp()
+    for payload, entry, requirements in (
+        (f"./{text}", "true", ""), (str(root), shlex.quote(f"{text}.py"), ""), (str(root), f"-m {text}", ""),
+        (str(root), "true", text),
+    ):  # fmt: skip
+        with contextlib.suppress(UsageError):
+            assert Program.from_arguments(payload, entry, (), requirements=requirements).entry
+
+
+@pytest.mark.parametrize("module", ["/", "/etc/x", ".", "..train", "package.", "a/b"])
+def test_what_is_no_modules_name_is_refused(tmp_path: Path, module: str) -> None:
+    with pytest.raises(UsageError, match="is no module's name"):
+        Program.from_arguments(str(tmp_path), f"-m {module}", ())
+
+
+@settings(max_examples=25)
+@given(names=st.lists(FILE_NAMES, min_size=1, max_size=3))
+def test_files_of_any_name_are_uploaded_and_unpacked_under_it(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str]
+) -> None:
+    root = tmp_path_factory.mktemp("from") / "named" / names[0]
+    root.mkdir(parents=True)
+    for number, name in enumerate(names):
+        (root / name).write_text(str(number))
+    tree = Program.from_arguments(str(root), "true", ()).tree()
+    into = tmp_path_factory.mktemp("into")
+    with tarfile.open(fileobj=io.BytesIO(tree.archive)) as archive:
+        unpack(archive, into)
+    found = {os.fsencode(p.name): p.read_text() for p in (into / "program").rglob("*")}
+    assert found == {os.fsencode(p.name): p.read_text() for p in root.iterdir() if not is_left_out(p.name)}
+
+
+def is_left_out(name: str) -> bool:
+    return name.startswith(".") or name.endswith(".pyc") or name == "__pycache__"
+
+
+@pytest.mark.parametrize(
+    "name", ["../other.txt", "/etc/hostname", ".git/config", "link.txt", "venv/lib/big.so", "a" * 300]
+)
+def test_requirements_that_would_not_be_on_the_nodes_are_refused(directory: Path, name: str) -> None:
+    (directory / "link.txt").symlink_to("start.sh")
+    with pytest.raises(UsageError, match=r"--requirements = .*(must lie in|is not uploaded|is not a file)"):
+        Program.from_arguments(str(directory), "train.py", (), requirements=name)
+
+
+def test_a_script_that_would_not_be_on_the_nodes_is_refused(directory: Path) -> None:
+    (directory / "linked.py").symlink_to("train.py")
+    for entry in ("linked.py", "-m linked", ".git/x.py"):
+        (directory / ".git" / "x.py").touch()
+        with pytest.raises(UsageError, match="is not uploaded: it is a symbolic link, or hidden"):
+            make(directory, entry)
+    assert make(directory, "./train.py").script == directory / "train.py"
+
+
+def test_nothing_hidden_no_environment_and_no_link_is_uploaded(directory: Path) -> None:
+    files, links = make(directory, "train.py").survey()
+    assert {str(path) for path in files} == {
+        "train.py", "old.py", "broken.py", "start.sh", "package/__main__.py", "package/train.py",
+    }  # fmt: skip
+    assert links == [Path("data")]
+
+
+def test_the_tree_lies_under_program_and_keeps_what_can_be_executed(directory: Path) -> None:
+    tree = make(directory, "train.py").tree()
+    with tarfile.open(fileobj=io.BytesIO(tree.archive)) as archive:
+        assert archive.getmember("program/start.sh").mode & 0o111
+        assert all(name.startswith("program/") for name in archive.getnames())
+
+
+def test_a_directory_too_large_to_be_code_is_refused_by_its_largest_file(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_TREE_BYTES", 10)
+    with pytest.raises(UsageError, match=r"more than 10; the largest file is old\.py"):
+        make(directory, "train.py").tree()
+
+
+def test_a_word_that_linux_cannot_pass_is_refused_without_being_shown() -> None:
+    check_word("--entry", "x" * MAX_WORD_BYTES)
+    with pytest.raises(UsageError, match="131,072 bytes") as caught:
+        check_word("--entry", "x" * (MAX_WORD_BYTES + 1))
+    assert len(str(caught.value)) < 200
+    with pytest.raises(UsageError, match="NUL"):
+        check_word("--entry", "a\0b")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        check_word("--entry", "a\udcff")

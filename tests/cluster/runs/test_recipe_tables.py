@@ -1,0 +1,84 @@
+"""Facts about what `fab recipes` shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from cluster.errors import UsageError
+from cluster.runs.recipe_tables import document, recipe_named, settings_of, summary_table, tables, text, variant_named
+from payload.training.config import TrainConfig
+from payload.training.recipes import RECIPES, Recipe
+from payload.training.settings import Settings
+
+DIGITS, FAST = recipe_named("digits"), recipe_named("imagenet-fast")
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_each_recipe_tells_command_hardware_time_accuracy_and_whence(recipe: Recipe) -> None:
+    table = summary_table(recipe)
+    facts = {row[0]: row[1] for row in table.rows}
+    assert table.title.startswith(f"{recipe.name}: ")
+    assert facts["run"].startswith("fab train ")
+    assert facts["figures"].startswith(("measured", "cited: "))
+    assert all(facts[name] for name in ("hardware", "time", "accuracy"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_every_setting_is_listed_once_and_those_that_differ_first(recipe: Recipe) -> None:
+    found = settings_of(recipe)
+    assert sorted(each.name for each in found) == sorted(field.name for field in dataclasses.fields(Settings))
+    differs = [each.differs for each in found]
+    assert differs == sorted(differs, reverse=True)
+    assert all(each.help for each in found)
+
+
+def test_a_value_is_the_recipes_and_the_flag_of_its_row_changes_it() -> None:
+    epochs = next(each for each in settings_of(DIGITS) if each.name == "epochs")
+    assert (epochs.flag, epochs.value, epochs.default) == ("--epochs", 20, 10)
+    changed = TrainConfig.from_argv(["--recipe", "digits", "--run-dir", "r", epochs.flag, "3"])
+    assert changed.settings.epochs == 3
+
+
+def test_only_what_differs_is_shown_unless_all_is_asked_for() -> None:
+    _, short = tables(DIGITS, None, everything=False)
+    _, whole = tables(DIGITS, None, everything=True)
+    assert ("--epochs", "20", "10", "passes over the training images") in short.rows
+    assert "--momentum" not in {row[0] for row in short.rows}
+    assert short.footer == (f"{len(whole.rows) - len(short.rows)} more settings are as always; --all shows them",)
+    assert "--momentum" in {row[0] for row in whole.rows}
+    assert whole.footer == ()
+
+
+def test_a_variant_shows_its_own_settings_and_without_one_all_are_told() -> None:
+    chosen = variant_named(FAST, "4-nodes")
+    assert chosen is not None
+    _, settings = tables(FAST, chosen, everything=False)
+    assert ("--epochs", "30") in {row[:2] for row in settings.rows}
+    titles = [table.title for table in tables(FAST, None, everything=False)]
+    assert titles[2:] == [f"--variant {name}" for name in ("1-node", "4-nodes", "8-nodes", "16-nodes")]
+
+
+def test_the_document_is_json_with_every_setting() -> None:
+    found = json.loads(json.dumps(document(FAST, variant_named(FAST, "16-nodes"))))
+    assert (found["name"], found["evidence"], found["variant"]) == ("imagenet-fast", "cited", "16-nodes")
+    (epochs,) = [each for each in found["settings"] if each["name"] == "epochs"]
+    assert (epochs["flag"], epochs["value"], epochs["default"], epochs["differs"]) == ("--epochs", 50, 10, True)
+    assert len(found["settings"]) == len(dataclasses.fields(Settings))
+    assert [each["ranks"] for each in found["variants"]] == [8, 32, 64, 128]
+
+
+def test_a_name_that_there_is_not_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean imagenet-90"):
+        recipe_named("imagenet-900")
+    with pytest.raises(UsageError, match=r"unknown\. Known: digits"):
+        recipe_named("zzz")
+
+
+@pytest.mark.parametrize(
+    ("value", "written"), [(True, "yes"), (0.0001, "0.0001"), ((30, 60), "30,60"), ((), "-"), ("", "-"), (5, "5")]
+)
+def test_values_are_written_as_their_flags_take_them(value: object, written: str) -> None:
+    assert text(value) == written

@@ -1,0 +1,115 @@
+"""Facts about the supervisor's answers: each status has its error, and secrets show on no command line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cluster.answers import AnswerError
+from cluster.ssh.connection import Completed, Master
+from cluster.errors import DeepcdkError, LiveRunError, RemoteError
+from cluster.aws.inventory import Stack
+from cluster.runs.supervisor import Supervisor
+from payload.launch import Launch, parse_nodes
+from payload.origin import Order
+
+STACK = Stack(
+    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
+    login_user="ec2-user", max_workers=16,
+)  # fmt: skip
+NODES = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 eth0 us-east-1a", pytest.fail)
+
+
+class AnsweringMaster(Master):
+    """Answer each command with the next of these."""
+
+    def __init__(self, *answers: Completed) -> None:
+        self.answers, self.where = list(answers), "ec2-user@198.18.1.2"
+        self.commands: list[list[str]] = []
+
+    def run(self, argv: Any, *, directory: str = "", stdin: bytes = b"") -> Completed:
+        self.commands.append(list(argv))
+        return self.answers.pop(0)
+
+
+def answer(document: object, status: int = 0, stderr: str = "") -> Completed:
+    return Completed(status=status, stdout=json.dumps(document).encode(), stderr=stderr)
+
+
+def test_a_live_run_is_told_by_its_id() -> None:
+    caller = Supervisor(
+        AnsweringMaster(answer({"live": "one", "state": "live"}, status=3)), STACK, "/mnt/efs/payloads/x"
+    )
+    with pytest.raises(LiveRunError, match="run one is live"):
+        caller.live()
+
+
+def test_a_waiting_run_is_told_as_one_that_goes_first() -> None:
+    caller = Supervisor(AnsweringMaster(answer({"live": "one", "state": "queued"}, status=3)), STACK, "/x")
+    with pytest.raises(LiveRunError, match="run one waits in the queue") as caught:
+        caller.runs()
+    assert "--queue" in caught.value.remedy
+
+
+@pytest.mark.parametrize("queue", [False, True])
+def test_a_run_waits_only_where_it_is_asked_for(queue: bool) -> None:
+    spec = Launch(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=(), hosts=NODES)
+    order = Order(launch=spec)
+    for verb in ("start", "resume"):
+        master = AnsweringMaster(answer({"run_id": "one", "position": 2, "checkpoints": []}))
+        caller = Supervisor(master, STACK, "/x")
+        told = caller.start(order, queue=queue) if verb == "start" else caller.resume(order, queue=queue)["position"]
+        assert told == 2
+        assert master.commands[0][-1 - queue :] == [verb, *(["--queue"] if queue else [])]
+
+
+def test_an_unknown_run_is_told_in_the_supervisors_words() -> None:
+    caller = Supervisor(AnsweringMaster(answer(None, 4, "no run two under /mnt/efs/runs\n")), STACK, "/x")
+    with pytest.raises(DeepcdkError, match="no run two"):
+        caller.status("two")
+
+
+def test_a_supervisor_that_fails_or_answers_nonsense_is_told() -> None:
+    nonsense = Completed(status=0, stdout=b"Welcome", stderr="")
+    caller = Supervisor(AnsweringMaster(answer(None, 1, "disk full"), nonsense), STACK, "/x")
+    with pytest.raises(RemoteError, match="disk full"):
+        caller.runs()
+    with pytest.raises(AnswerError, match="it is no JSON"):
+        caller.runs()
+
+
+def test_a_run_that_has_ended_and_still_clears_its_nodes_is_not_live() -> None:
+    states = (answer(None), answer({"run_id": "one", "state": "running"}), answer({"run_id": "one", "state": "failed"}))
+    caller = Supervisor(AnsweringMaster(*states), STACK, "/x")
+    assert [caller.live() for _ in states] == ["", "one", ""]
+
+
+SPEC = Launch(
+    run_id="one", efs_mount="/mnt/efs", payload="0123456789abcdef", command=("-m", "payload.train"), hosts=NODES,
+    secrets=("TOKEN",),
+)  # fmt: skip
+
+
+def test_secrets_reach_the_master_before_the_run_and_on_no_command_line() -> None:
+    master = AnsweringMaster(answer(None), answer({"run_id": "one", "position": None}))
+    Supervisor(master, STACK, "/x").start(Order(launch=SPEC), {"TOKEN": "swordfish"})
+    assert [command[2:4] for command in master.commands] == [
+        ["payload.vault", "keep"],
+        ["payload.supervisor", "--root"],
+    ]
+    assert "swordfish" not in str(master.commands)
+
+
+def test_a_run_that_does_not_start_leaves_no_secrets_behind() -> None:
+    master = AnsweringMaster(answer(None), answer({"live": "other", "state": "running"}, 3), answer(None))
+    with pytest.raises(LiveRunError):
+        Supervisor(master, STACK, "/x").start(Order(launch=SPEC), {"TOKEN": "swordfish"})
+    assert master.commands[-1][2:] == ["payload.vault", "drop", "one"]
+
+
+def test_stopping_names_the_run_and_the_grace() -> None:
+    master = AnsweringMaster(answer({"run_id": "one", "state": "stopped", "was_live": True}))
+    Supervisor(master, STACK, "/x").stop("one", 60)
+    assert master.commands[0][-4:] == ["stop", "one", "--grace", "60"]

@@ -1,0 +1,140 @@
+"""Facts about what the laptop has the master run: nothing leaves its directory, and only plain files travel."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.ssh.bootstrap import is_half_written, pack, unpack
+from cluster.ssh.fetch import unpack as unpack_stream
+from cluster.ssh.push import farside_command
+from tests.words import FILE_NAMES, NASTIEST
+
+
+def archive_of(*entries: tarfile.TarInfo) -> tarfile.TarFile:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for entry in entries:
+            archive.addfile(entry, io.BytesIO(b"x" * entry.size))
+    buffer.seek(0)
+    return tarfile.open(fileobj=buffer)
+
+
+def entry(name: str, kind: bytes = tarfile.REGTYPE, **fields: object) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type = kind
+    for field, value in fields.items():
+        setattr(made, field, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        entry("../escape", size=1),
+        entry("/etc/escape", size=1),
+        entry("a/../../escape", size=1),
+        entry("link", tarfile.SYMTYPE, linkname="/etc/passwd"),
+        entry("hard", tarfile.LNKTYPE, linkname="/etc/passwd"),
+        entry("device", tarfile.CHRTYPE),
+        entry("pipe", tarfile.FIFOTYPE),
+        entry("sparse", tarfile.GNUTYPE_SPARSE),
+        entry("holes", pax_headers={"GNU.sparse.map": "0,1", "GNU.sparse.size": "9"}),
+        entry(".", size=1),
+        entry("nul", size=1, pax_headers={"path": "nul\0"}),
+    ],
+)
+def test_an_entry_that_could_leave_the_directory_is_refused(tmp_path: Path, bad: tarfile.TarInfo) -> None:
+    with archive_of(bad) as archive, pytest.raises(tarfile.TarError, match="plain file"):
+        unpack(archive, tmp_path / "in")
+    assert not (tmp_path / "escape").exists()
+
+
+def test_setuid_does_not_travel(tmp_path: Path) -> None:
+    with archive_of(entry("run", size=3, mode=0o6755)) as archive:
+        assert unpack(archive, tmp_path) == 1
+    assert (tmp_path / "run").stat().st_mode & 0o7777 == 0o755
+
+
+def test_a_directory_is_sent_without_what_is_excluded_half_written_or_a_link(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "big").write_text("x")
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "one").write_text("x")
+    (tmp_path / "state.json").write_text("{}")
+    (tmp_path / ".state.json.1.partial").write_text("{")
+    (tmp_path / "link").symlink_to("state.json")
+    command = farside_command("send", str(tmp_path), "checkpoints")
+    done = subprocess.run([sys.executable, *command[1:]], capture_output=True, check=True)
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        assert sorted(archive.getnames()) == ["events/one", "state.json"]
+
+
+@settings(max_examples=25)
+@given(name=FILE_NAMES, data=st.binary(max_size=50))
+def test_a_file_of_any_name_is_sent_and_lies_there_under_it(
+    tmp_path_factory: pytest.TempPathFactory, name: str, data: bytes
+) -> None:
+    here, there = tmp_path_factory.mktemp("here"), tmp_path_factory.mktemp("there")
+    (here / "work" / name).mkdir(parents=True)
+    (here / "work" / name / name).write_bytes(data)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w|") as archive:
+        pack(archive, here)
+    sent = unpack_stream(iter([buffer.getvalue()]), there, "one").files
+    assert sent == (0 if is_half_written(name) else 1)
+    assert is_half_written(name) or (there / "one" / "work" / name / name).read_bytes() == data
+
+
+def test_only_the_runs_own_names_of_what_is_half_written_are_left_out() -> None:
+    ours = (".state.json.12.34.partial", ".partial-step-7", ".model.partial")
+    users = ("x.partial", "partial-1", ".hidden", ".partials", "a.partial.b")
+    assert [is_half_written(name) for name in (*ours, *users)] == [True] * len(ours) + [False] * len(users)
+
+
+@pytest.mark.parametrize("variable", ["LANG", "LC_ALL"])
+def test_the_nastiest_names_go_through_the_masters_own_python_whatever_its_language(
+    tmp_path: Path, variable: str
+) -> None:
+    names = {name for name in NASTIEST if name and "/" not in name}
+    (tmp_path / "here").mkdir()
+    for name in names:
+        (tmp_path / "here" / name).touch()
+    words = [sys.executable, *farside_command("send", str(tmp_path / "here"))[1:]]
+    environment = {"PATH": os.environ["PATH"], variable: "C.UTF-8" if variable == "LC_ALL" else "C"}
+    done = subprocess.run(words, env=environment, capture_output=True, check=True)
+    fetched = unpack_stream(iter([done.stdout]), tmp_path, "one")
+    assert {path.name for path in fetched.directory.iterdir()} == names
+
+
+def test_what_vanishes_while_a_run_goes_on_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("checkpoints/step-1/arrays.npz", "checkpoints/.partial-step-2/arrays.npz", "state.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    opened = Path.open
+
+    def vanish(path: Path, *arguments: Any) -> Any:
+        if path.name == "arrays.npz":
+            path.unlink()
+        return opened(path, *arguments)
+
+    monkeypatch.setattr(Path, "open", vanish)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        pack(archive, tmp_path)
+        assert archive.getnames() == ["state.json"]
+
+
+def test_a_missing_directory_has_a_status_of_its_own(tmp_path: Path) -> None:
+    command = farside_command("send", str(tmp_path / "none"))
+    done = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, check=False)
+    assert (done.returncode, "no directory" in done.stderr) == (4, True)

@@ -1,0 +1,185 @@
+"""Facts about the ssh_config: OpenSSH itself reads what we mean, only known keys are taken, writing twice is once."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+
+from cluster.errors import DeepcdkError, UsageError
+from cluster.ssh.config_file import (
+    INCLUDE,
+    Files,
+    config_text,
+    entries,
+    find_node,
+    identities,
+    include,
+    is_included,
+    known_hosts_text,
+    parse_known_hosts,
+    put,
+    quoted,
+)
+from cluster.ssh.host_keys import HostKey
+from cluster.ssh.session_manager import command, proxy_command
+from payload.launch import parse_nodes
+from tests.words import FILE_NAMES, WORDS
+
+NODES = parse_nodes(
+    "deeplearning-master 10.0.0.5 i-00000000 1 eth0 us-east-1a\n"
+    "deeplearning-worker1 10.0.1.1 i-00000001 1 eth0 us-east-1a\n"
+    "deeplearning-worker12 10.0.1.12 i-00000012 1 eth0 us-east-1a\n",
+    pytest.fail,
+)
+
+
+def key_of(instance_id: str) -> tuple[HostKey, ...]:
+    blob = struct.pack(">I", 11) + b"ssh-ed25519" + instance_id.encode().ljust(36)
+    return (HostKey(algorithm="ssh-ed25519", blob=blob),)
+
+
+FOUND = entries("deepcdk", NODES, "198.18.1.2", {}, key_of)
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
+def test_openssh_reads_the_command_that_leads_to_a_master_without_an_address(tmp_path: Path) -> None:
+    files = Files.below(tmp_path, "deepcdk")
+    text = config_text("deepcdk", "ec2-user", FOUND, files, [], only_these=False, proxy_command="aws ssm 100%% x")
+    put(files.config, text)
+    for host, expected in (
+        ("deepcdk-master", "proxycommand aws ssm 100%% x"),
+        ("deepcdk-worker12", "proxyjump deepcdk-master"),
+    ):
+        done = subprocess.run(["ssh", "-G", "-F", str(files.config), host], capture_output=True, text=True, check=True)
+        assert expected in done.stdout.splitlines()
+    assert text.count("ProxyCommand") == 1
+
+
+def test_openssh_reads_a_worker_behind_the_master_with_its_own_key(tmp_path: Path) -> None:
+    folder = tmp_path / "with blank and 100%"
+    files = Files.below(folder, "deepcdk")
+    put(files.config, config_text("deepcdk", "ec2-user", FOUND, files, [folder / "my key"], only_these=True))
+    options = subprocess.run(
+        ["ssh", "-G", "-F", str(files.config), "deepcdk-worker12"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert {
+        "hostname 10.0.1.12", "user ec2-user", "hostkeyalias deepcdk-worker12", "proxyjump deepcdk-master",
+        "stricthostkeychecking true", "identitiesonly yes", "globalknownhostsfile none",
+    } <= set(options)  # fmt: skip
+    assert f"userknownhostsfile {files.known_hosts}".replace("%", "%%") in options or (
+        f"userknownhostsfile {files.known_hosts}" in options
+    )
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+def test_openssh_finds_each_nodes_key(tmp_path: Path) -> None:
+    put(tmp_path / "known", known_hosts_text(FOUND))
+    find = ["ssh-keygen", "-F", "deepcdk-worker1", "-f", str(tmp_path / "known")]
+    found = subprocess.run(find, capture_output=True, text=True, check=True)
+    assert base64.b64encode(key_of("i-00000001")[0].blob).decode() in found.stdout
+
+
+@pytest.mark.parametrize("address", ["10.0.64.5\\'$(touch x)\\'", "10.0.0.1\n    ProxyCommand id", "%h", "", "-oX=y"])
+def test_no_entry_is_made_with_an_address_that_a_shell_could_read(address: str) -> None:
+    with pytest.raises(DeepcdkError, match=r"deepcdk-master has the address .*: must be an IPv4 address"):
+        entries("deepcdk", NODES, address, {}, key_of)
+
+
+def test_a_master_without_a_public_address_is_written_by_its_instance_id() -> None:
+    assert entries("deepcdk", NODES, "i-0123456789abcdef0", {}, key_of)[0].address == "i-0123456789abcdef0"
+
+
+def test_keys_that_are_known_are_not_asked_for_again() -> None:
+    known = parse_known_hosts("# a comment\n" + known_hosts_text(FOUND))
+    assert known == {node.instance_id: key_of(node.instance_id) for node in NODES}
+    asked: list[str] = []
+
+    def read(instance_id: str) -> tuple[HostKey, ...]:
+        asked.append(instance_id)
+        return key_of(instance_id)
+
+    del known["i-00000012"]
+    assert entries("deepcdk", NODES, "198.18.1.2", known, read) == FOUND
+    assert asked == ["i-00000012"]
+
+
+@pytest.mark.parametrize("text", ["worker12", "12", "deepcdk-worker12", "deeplearning-worker12"])
+def test_a_node_may_be_named_in_short(text: str) -> None:
+    assert find_node("deepcdk", text, NODES).name == "deeplearning-worker12"
+
+
+def test_no_name_is_the_master_and_a_wrong_one_lists_the_right_ones() -> None:
+    assert find_node("deepcdk", "", NODES).name == find_node("deepcdk", "master", NODES).name == "deeplearning-master"
+    for wrong in ("2", "worker", "$(id)", "-oProxyCommand=x"):
+        with pytest.raises(UsageError, match="must be one of master, worker1, worker12"):
+            find_node("deepcdk", wrong, NODES)
+
+
+@given(text=WORDS)
+def test_any_text_names_a_node_that_is_there_or_is_refused_with_those_that_are(text: str) -> None:
+    try:
+        assert find_node("deepcdk", text, NODES) in NODES
+    except UsageError as error:
+        assert error.rule == "must be one of master, worker1, worker12"
+        assert len(str(error)) < 1000
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
+@settings(max_examples=20)
+@given(name=FILE_NAMES)
+@example(name="${HOME}")
+@example(name="a ~ $HOME 'q' # %d")
+def test_openssh_reads_a_key_of_any_name_as_that_file_or_it_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    root = tmp_path_factory.getbasetemp()
+    files, key = Files.below(root, "deepcdk"), root / name
+    try:
+        text = config_text("deepcdk", "ec2-user", FOUND, files, [key], only_these=True)
+    except DeepcdkError:
+        assert set(name) & set('"\\\r\n') or "${" in name or os.fsencode(name).decode("utf-8", "ignore") != name
+        return
+    put(files.config, text)
+    command = ["ssh", "-G", "-F", str(files.config), "deepcdk-worker12"]
+    options = subprocess.run(command, capture_output=True, check=True).stdout.split(b"\n")
+    assert b"identityfile " + os.fsencode(key).replace(b"%", b"%%") in options
+
+
+@given(region=WORDS)
+def test_the_shell_that_ssh_starts_reads_the_command_to_a_master_without_an_address_as_it_is(region: str) -> None:
+    line = proxy_command("i-00000000", region).replace("%%", "%")
+    assert shlex.split(line) == command("i-00000000", region)
+
+
+def test_a_path_that_ssh_config_cannot_hold_is_refused() -> None:
+    with pytest.raises(DeepcdkError, match="cannot hold the path"):
+        quoted(Path('/home/a"b'))
+
+
+def test_files_are_the_owners_alone_and_written_once(tmp_path: Path) -> None:
+    path = tmp_path / "deepcdk" / "x.config"
+    assert (put(path, "text"), put(path, "text"), put(path, "other")) == (True, False, True)
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert [entry.name for entry in path.parent.iterdir()] == ["x.config"]
+
+
+def test_the_include_comes_first_once_and_keeps_what_was_there(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    assert not is_included(config)
+    config.write_text("Host mine\n    User me\n")
+    assert (include(config), include(config)) == (True, False)
+    assert config.read_text() == f"{INCLUDE}\nHost mine\n    User me\n"
+
+
+def test_the_given_key_is_offered_alone_and_else_those_at_home(tmp_path: Path) -> None:
+    (tmp_path / "id_rsa").touch()
+    assert identities(tmp_path, "") == (tmp_path / "id_rsa",)
+    assert identities(tmp_path, "/keys/mine") == (Path("/keys/mine"),)

@@ -1,0 +1,165 @@
+"""Facts about `fab run`'s half on the laptop: words as typed, lines behind names, failures as host and last lines."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cluster.answers import AnswerError
+from cluster.errors import DeepcdkError, RemoteError, UsageError
+from cluster.ssh.connection import Master, SilenceError
+from cluster.ssh.fanout import CommandFailedError, Prefixer, collect, parse_environment, run, words_after_dashes
+from cluster.terminal.status_line import warn
+from payload.fanout import BAD_REQUEST, Request
+
+ONE, TWO = "deeplearning-worker1", "deeplearning-worker10"
+REQUEST = Request(command=("true",))
+
+
+def said(host: str, data: bytes, stream: str = "stdout") -> str:
+    return json.dumps({"host": host, "stream": stream, "data": base64.b64encode(data).decode()})
+
+
+def ended(host: str, exit_code: int = 0, **fields: Any) -> str:
+    return json.dumps({"host": host, "exit_code": exit_code, "reached": True, "seconds": 0.5, **fields})
+
+
+HOSTS = json.dumps({"hosts": [ONE, TWO]})
+
+
+class StreamingMaster(Master):
+    """Yield these lines for any command, then raise what is given."""
+
+    def __init__(self, *lines: str, error: Exception | None = None) -> None:
+        self._lines, self._error, self.where = lines, error, "ec2-user@198.18.1.2"
+        self.stdin = b""
+
+    def lines(
+        self, argv: Any, *, directory: str = "", silence_s: float = 60.0, stdin: bytes = b"", feed: object = None
+    ) -> Iterator[str]:
+        self.stdin = stdin
+        yield from self._lines
+        if self._error:
+            raise self._error
+
+
+def test_the_words_are_those_after_the_first_dashes() -> None:
+    assert words_after_dashes(["fab", "run", "--master", "--", "a b", "--", ""]) == ("a b", "--", "")
+    assert words_after_dashes(["fab", "run"]) == words_after_dashes(["fab", "run", "--"]) == ()
+
+
+def test_a_variable_may_hold_anything_and_a_bad_one_is_refused_without_its_value() -> None:
+    assert parse_environment(["A=b=c\n$(id)", "B="]) == (("A", "b=c\n$(id)"), ("B", ""))
+    with pytest.raises(UsageError, match="NAME=VALUE") as caught:
+        parse_environment(["=secret"])
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["", "deeplearning-worker9"])
+def test_output_of_a_node_that_was_not_named_is_refused(host: str) -> None:
+    with pytest.raises(AnswerError, match="none of the nodes"):
+        collect([HOSTS, said(host, b"text")], None)
+
+
+def test_lines_stand_whole_behind_aligned_names() -> None:
+    lines: list[tuple[str, str]] = []
+    shown = Prefixer(lambda stream, line: lines.append((stream, line)), coloured=False)
+    messages = [
+        HOSTS,
+        said(ONE, b"al"),
+        said(TWO, b"two\n\n"),
+        said(ONE, b"l\nrest\xff"),
+        said(TWO, b"bad\n", "stderr"),
+    ]
+    results = collect([*messages, '{"heartbeat": true}', ended(TWO), ended(ONE)], shown)
+    assert lines == [
+        ("stdout", "worker10 | two"), ("stdout", "worker10 |"), ("stdout", "worker1  | all"),
+        ("stderr", "worker10 | bad"), ("stdout", "worker1  | rest\ufffd"),
+    ]  # fmt: skip
+    assert [result.name for result in results] == [ONE, TWO]
+
+
+def test_a_node_that_the_master_left_out_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    warn.cache_clear()
+    messages = [json.dumps({"warning": "line 2 is left out"}), HOSTS, ended(ONE), ended(TWO)]
+    assert [result.name for result in collect(messages, None)] == [ONE, TWO]
+    assert capsys.readouterr() == ("", "warning: line 2 is left out\n")
+
+
+def test_colours_mark_the_names_alone() -> None:
+    lines: list[str] = []
+    shown = Prefixer(lambda _, line: lines.append(line), coloured=True)
+    collect([json.dumps({"hosts": [ONE]}), said(ONE, b"x\n"), ended(ONE)], shown)
+    assert lines == ["\x1b[36mworker1 |\x1b[0m x"]
+
+
+def test_failures_are_told_as_host_and_last_lines() -> None:
+    errors = b"".join(b"line %d\n" % n for n in range(9))
+    down = ended(TWO, 255, reached=False, trouble="ssh: no route\n")
+    results = collect([HOSTS, said(ONE, errors, "stderr"), ended(ONE, 3), down], None)
+    error = CommandFailedError(results)
+    assert error.exit_status == 1
+    assert str(error).splitlines() == [
+        "the command failed on 2 of 2 nodes", f"  {ONE}: exit code 3", *(f"    line {n}" for n in range(4, 9)),
+        f"  {TWO}: not reached: ssh: no route",
+    ]  # fmt: skip
+
+
+def test_the_status_of_a_single_command_is_passed_on() -> None:
+    assert CommandFailedError(collect([json.dumps({"hosts": [ONE]}), ended(ONE, 7)], None)).exit_status == 7
+
+
+def test_a_result_is_json_with_its_output() -> None:
+    (result,) = collect([json.dumps({"hosts": [ONE]}), said(ONE, b"a\xff"), ended(ONE)], None)
+    assert result.to_document() == {
+        "name": ONE, "exit_code": 0, "reached": True, "seconds": 0.5, "stdout": "a\ufffd", "stderr": "", "trouble": "",
+    }  # fmt: skip
+
+
+def test_a_result_that_never_came_is_an_error() -> None:
+    with pytest.raises(SilenceError, match=f"no result came from {TWO}"):
+        collect([HOSTS, ended(ONE)], None)
+
+
+def test_the_request_goes_as_data_and_a_failed_command_is_no_failed_fan_out() -> None:
+    master = StreamingMaster(HOSTS, ended(ONE, 1), ended(TWO), error=RemoteError("failed", status=1, output=""))
+    assert [result.exit_code for result in run(master, "/x", REQUEST, None)] == [1, 0]
+    assert Request.from_line(master.stdin) == REQUEST
+
+
+def test_missing_nodes_are_told_with_a_remedy() -> None:
+    master = StreamingMaster(error=RemoteError("failed", status=BAD_REQUEST, output="9 nodes wanted, 2 ready"))
+    with pytest.raises(DeepcdkError, match="9 nodes wanted, 2 ready") as caught:
+        run(master, "/x", REQUEST, None)
+    assert "fab scale" in caught.value.remedy
+
+
+def test_a_fan_out_that_breaks_is_told() -> None:
+    with pytest.raises(RemoteError, match="Traceback"):
+        run(StreamingMaster(error=RemoteError("failed", status=70, output="Traceback")), "/x", REQUEST, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Welcome\x1b[2J",
+        "[]",
+        '{"hosts": "a"}',
+        '{"hosts": ["a/../b"]}',
+        '{"hosts": ["a\\u001b[2J"]}',
+        said("deeplearning-worker7", b"x"),
+        ended("deeplearning-worker7"),
+        json.dumps({"host": ONE, "exit_code": "0", "reached": True, "seconds": 0.5}),
+        json.dumps({"host": ONE, "exit_code": 0}),
+        json.dumps({"host": ONE, "stream": "stdout"}),
+        json.dumps({"host": ONE, "stream": "stdout", "data": "%"}),
+    ],
+)
+def test_what_is_no_message_or_tells_of_no_node_is_refused_and_the_master_named(line: str) -> None:
+    with pytest.raises(AnswerError, match="a command on the nodes cannot be used") as caught:
+        run(StreamingMaster(HOSTS, line), "/x", REQUEST, None)
+    assert (caught.value.where, "\x1b" in str(caught.value)) == ("ec2-user@198.18.1.2", False)

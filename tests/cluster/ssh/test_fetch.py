@@ -1,0 +1,164 @@
+"""Facts about fetching: all or nothing, and earlier results stay."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.answers import AnswerError
+from cluster.errors import DeepcdkError, RemoteError
+from cluster.ssh.connection import SilenceError
+from cluster.ssh.fetch import BlockReader, unpack
+
+
+def tar_of(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w|") as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def blocks(data: bytes, size: int = 1000, error: Exception | None = None) -> Iterator[bytes]:
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
+    if error:
+        raise error
+
+
+RESULT = tar_of({"result.json": b"{}", "events/one": b"x" * 5000})
+
+
+def test_a_run_arrives_under_its_id(tmp_path: Path) -> None:
+    fetched = unpack(blocks(RESULT), tmp_path / "runs", "one")
+    assert (fetched.directory, fetched.files, fetched.size_bytes) == (tmp_path / "runs" / "one", 2, 5002)
+    assert (tmp_path / "runs" / "one" / "events" / "one").read_bytes() == b"x" * 5000
+    assert [entry.name for entry in (tmp_path / "runs").iterdir()] == ["one"]
+
+
+@pytest.mark.parametrize(
+    "error", [SilenceError("cable"), RemoteError("failed", status=1, output=""), KeyboardInterrupt()]
+)
+def test_what_breaks_off_leaves_nothing(tmp_path: Path, error: Exception) -> None:
+    with pytest.raises(type(error)):
+        unpack(blocks(RESULT, error=error), tmp_path, "one")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_that_is_cut_short_leaves_earlier_results_as_they_were(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "result.json").write_text("earlier")
+    with pytest.raises(DeepcdkError, match="did not arrive whole"):
+        unpack(blocks(RESULT[:3000]), tmp_path, "one")
+    assert (tmp_path / "one" / "result.json").read_text() == "earlier"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_ones_own(tmp_path: Path) -> None:
+    unpack(blocks(RESULT), tmp_path, "one")
+    (tmp_path / "one" / "notes.txt").write_text("mine")
+    unpack(blocks(tar_of({"result.json": b"new"})), tmp_path, "one")
+    assert (tmp_path / "one" / "result.json").read_text() == "new"
+    assert (tmp_path / "one" / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "one" / "events" / "one").exists()
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DeepcdkError, match=r"cannot be kept there: Not a directory\n  where: .*/file/runs\n  do: give"):
+        unpack(blocks(RESULT), tmp_path / "file" / "runs", "one")
+
+
+def test_blocks_of_any_size_read_as_one_file() -> None:
+    assert io.BufferedReader(BlockReader(iter([b"ab", b"cde", b"f"]))).read() == b"abcdef"
+
+
+def tree(directory: Path) -> dict[str, bytes | str | None]:
+    """Return every file, link and directory below a directory, with what it holds."""
+    return {
+        str(path.relative_to(directory)): str(path.readlink())
+        if path.is_symlink()
+        else path.read_bytes()
+        if path.is_file()
+        else None
+        for path in directory.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("run_id", ["./..", "..", ".", "", "/etc", "a/b", "one/../..", "-rf", "a\n"])
+def test_nothing_is_written_under_what_no_run_is_called(tmp_path: Path, run_id: str) -> None:
+    (tmp_path / "fabfile.py").write_text("mine")
+    before = tree(tmp_path)
+    with pytest.raises(DeepcdkError, match="no run is called"):
+        unpack(blocks(tar_of({"fabfile.py": b"theirs"})), tmp_path / "runs", run_id)
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["../fabfile.py", "/tmp/evil", "a/../../fabfile.py", ".", "a\x1b[2J/../.."])
+@pytest.mark.parametrize("there", [True, False], ids=["merged", "new"])
+def test_a_name_that_leads_out_of_the_run_is_told_and_nothing_is_written(
+    tmp_path: Path, name: str, there: bool
+) -> None:
+    if there:
+        (tmp_path / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "runs").mkdir(exist_ok=True)
+    before = tree(tmp_path)
+    with pytest.raises(AnswerError, match="`fetch one` cannot be used: it holds what is no plain file") as caught:
+        unpack(blocks(tar_of({"result.json": b"{}", name: b"theirs"})), tmp_path / "runs", "one")
+    assert ascii(name) in str(caught.value)
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("link", ["runs/one", "runs/one/events", "runs/one/events/deep"])
+@pytest.mark.parametrize("to", ["elsewhere", "runs", "nowhere"])
+def test_a_link_in_an_earlier_fetch_leads_nothing_out_of_it(tmp_path: Path, link: str, to: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    place = tmp_path / link
+    place.parent.mkdir(parents=True)
+    place.symlink_to(tmp_path / to)
+    before = tree(tmp_path)
+    files = {"a.json": b"{}", "events/deep/one": b"x", "events/two": b"y"}
+    with pytest.raises(DeepcdkError, match="is a symbolic link to") as caught:
+        unpack(blocks(tar_of(files)), tmp_path / "runs", "one")
+    assert str(place) in str(caught.value)
+    assert tree(tmp_path) == before
+
+
+def test_a_link_in_place_of_a_file_is_replaced_and_what_it_led_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "runs" / "one" / "result.json").symlink_to(tmp_path / "mine")
+    unpack(blocks(tar_of({"result.json": b"new"})), tmp_path / "runs", "one")
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert (tmp_path / "runs" / "one" / "result.json").read_text() == "new"
+
+
+@pytest.mark.parametrize("taken", ["events", "result.json/one"])
+def test_a_file_and_a_directory_of_one_name_are_told_before_anything_is_written(tmp_path: Path, taken: str) -> None:
+    place = tmp_path / "one" / taken
+    place.parent.mkdir(parents=True)
+    place.write_text("mine")
+    before = tree(tmp_path)
+    with pytest.raises(DeepcdkError, match=r"is (?:no|a) directory"):
+        unpack(blocks(RESULT), tmp_path, "one")
+    assert tree(tmp_path) == before
+
+
+@given(data=st.binary(max_size=1500))
+def test_what_is_no_tar_is_told_and_leaves_nothing(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    into = tmp_path_factory.mktemp("into")
+    spoilt = bytearray(RESULT)
+    spoilt[: len(data)] = data
+    with contextlib.suppress(DeepcdkError):
+        unpack(blocks(bytes(spoilt)), into, "one")
+        return
+    assert tree(into) == {}

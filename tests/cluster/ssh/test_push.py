@@ -1,0 +1,222 @@
+"""Facts about the push: the same files make the same bytes, and they arrive whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.answers import AnswerError
+from cluster.errors import RemoteError
+from cluster.ssh.bootstrap import unpack
+from cluster.ssh.connection import Completed
+from cluster.ssh.push import (
+    CONTROL_FILES,
+    BrokenPayloadError,
+    Tree,
+    control_tree,
+    farside_command,
+    look,
+    pack,
+    payload_files,
+    payload_tree,
+    push,
+)
+
+PAYLOAD = Path(__file__).resolve().parents[3] / "payload"
+
+
+@pytest.fixture
+def payload(tmp_path: Path) -> Path:
+    root = tmp_path / "payload"
+    (root / "data").mkdir(parents=True)
+    (root / "__init__.py").write_text('"""A payload."""\n')
+    (root / "data" / "table.txt").write_text("1 2 3\n")
+    (root / "run").write_text("#!/bin/sh\n")
+    (root / "run").chmod(0o700)
+    return root
+
+
+class LocalMaster:
+    """Run the far side's commands here, with this Python."""
+
+    where = "here"
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+
+    def check(self, argv: list[str], *, stdin: bytes = b"", doing: str) -> Completed:
+        is_shell = argv[0] == "sh"
+        self.commands.append("look" if is_shell else argv[3])  # python -c SCRIPT COMMAND
+        words = argv if is_shell else [sys.executable, *argv[1:]]
+        done = subprocess.run(words, input=stdin, capture_output=True, check=False)
+        if done.returncode != 0:
+            raise RemoteError(doing, status=done.returncode, output=done.stderr.decode())
+        return Completed(status=0, stdout=done.stdout, stderr="")
+
+    def blocks(self, argv: list[str], *, feed: Iterable[bytes], silence_s: float) -> Iterator[bytes]:
+        yield self.check(argv, stdin=b"".join(feed), doing="a command on the master").stdout
+
+
+def push_to(master: LocalMaster, root: Path, tree: Tree) -> object:
+    return push(master, str(root), tree)  # type: ignore[arg-type]  # stands in for the master
+
+
+def test_the_same_files_make_the_same_bytes_whatever_their_times(payload: Path) -> None:
+    first = payload_tree(payload)
+    for path in payload.rglob("*"):
+        os.utime(path, (1, 1))
+    (payload / "__pycache__").mkdir()
+    (payload / "__pycache__" / "x.pyc").write_bytes(b"x")
+    (payload / ".DS_Store").write_bytes(b"x")
+    assert payload_tree(payload) == first
+    assert first.files == 3
+
+
+def test_a_changed_byte_or_mode_changes_the_name(payload: Path) -> None:
+    first = payload_tree(payload).name
+    (payload / "run").chmod(0o600)
+    second = payload_tree(payload).name
+    (payload / "data" / "table.txt").write_text("1 2 4\n")
+    assert len({first, second, payload_tree(payload).name}) == 3
+
+
+def test_modes_and_owners_of_the_laptop_do_not_travel(payload: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(payload_tree(payload).archive)) as archive:
+        entries = {entry.name: (entry.mode, entry.uid, entry.mtime) for entry in archive}
+    assert entries == {
+        "payload/__init__.py": (0o644, 0, 0),
+        "payload/data/table.txt": (0o644, 0, 0),
+        "payload/run": (0o755, 0, 0),
+    }
+
+
+def test_links_do_not_travel(payload: Path) -> None:
+    (payload / "secret").symlink_to("/etc/passwd")
+    assert Path("secret") not in payload_files(payload)
+
+
+def test_a_syntax_error_is_named_by_file_and_line(payload: Path) -> None:
+    (payload / "broken.py").write_text("x = 1\ndef f(:\n")
+    with pytest.raises(BrokenPayloadError, match=r"broken\.py:2: ") as caught:
+        payload_tree(payload)
+    assert "nothing was uploaded" in caught.value.remedy
+
+
+def test_a_file_with_a_nul_is_refused(payload: Path) -> None:
+    (payload / "broken.py").write_bytes(b"x = '\0'\n")
+    with pytest.raises(BrokenPayloadError, match=r"broken\.py"):
+        payload_tree(payload)
+
+
+def test_a_sound_payload_is_checked_once_and_a_changed_one_again(
+    payload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[Path] = []
+    monkeypatch.setattr("cluster.ssh.push.check_syntax", lambda root, files: checked.append(root))
+    sound = tmp_path / "cache" / "sound"
+    first = payload_tree(payload, sound)
+    assert payload_tree(payload, sound) == first
+    assert len(checked) == 1
+    (payload / "run").write_text("#!/bin/sh -e\n")
+    assert payload_tree(payload, sound) != first
+    assert len(checked) == 2
+    sound.write_bytes(b"\xff")
+    payload_tree(payload, sound)
+    assert len(checked) == 3
+
+
+def test_a_broken_payload_is_never_remembered_as_sound(payload: Path, tmp_path: Path) -> None:
+    (payload / "broken.py").write_text("def f(:\n")
+    for _ in range(2):
+        with pytest.raises(BrokenPayloadError):
+            payload_tree(payload, tmp_path / "sound")
+
+
+def test_a_missing_payload_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BrokenPayloadError, match="no payload at"):
+        payload_tree(tmp_path / "payload")
+
+
+def test_a_push_arrives_whole_and_the_second_one_uploads_nothing(payload: Path, tmp_path: Path) -> None:
+    tree, master, root = payload_tree(payload), LocalMaster(), tmp_path / "payloads"
+    root.mkdir()
+    first = push_to(master, root, tree)
+    second = push_to(master, root, tree)
+    assert master.commands == ["look", "receive", "look"]
+    assert (root / tree.name / "payload" / "data" / "table.txt").read_text() == "1 2 3\n"
+    assert os.access(root / tree.name / "payload" / "run", os.X_OK)
+    assert "bytes uploaded" in str(first)
+    assert "nothing uploaded" in str(second)
+    assert [entry.name for entry in root.iterdir()] == [tree.name]
+
+
+def test_one_question_tells_which_of_many_trees_are_there(payload: Path, tmp_path: Path) -> None:
+    trees, master = [payload_tree(payload), pack(payload, [Path("run")])], LocalMaster()
+    (tmp_path / trees[1].name).mkdir()
+    there = look(master, str(tmp_path), trees)  # type: ignore[arg-type]  # stands in for the master
+    assert there == {trees[1].name}
+    push(master, str(tmp_path), trees[1], there=there)  # type: ignore[arg-type]  # as above
+    assert master.commands == ["look"]
+
+
+def test_a_long_upload_tells_how_far_it_is_and_how_it_failed(payload: Path, tmp_path: Path) -> None:
+    (payload / "weights").write_bytes(os.urandom(5_000_000))
+    tree, told = payload_tree(payload), list[str]()
+    push(LocalMaster(), str(tmp_path / "there"), tree, told.append)  # type: ignore[arg-type]  # as above
+    assert told == ["uploading: 4 files, 5.0 MB"]
+    assert (tmp_path / "there" / tree.name / "payload" / "weights").stat().st_size == 5_000_000
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RemoteError, match=r"(?s)pushing the payload failed.*Not a directory"):
+        push(LocalMaster(), str(tmp_path / "file"), tree, told.append)  # type: ignore[arg-type]  # as above
+
+
+def test_bytes_that_changed_on_the_way_leave_nothing(payload: Path, tmp_path: Path) -> None:
+    tree = payload_tree(payload)
+    command = farside_command("receive", str(tmp_path / tree.name), tree.sha256)
+    done = subprocess.run([sys.executable, *command[1:]], input=tree.archive[:-1], capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"repeat the push" in done.stderr
+    assert not list(tmp_path.glob(f"{tree.name}*"))
+
+
+def test_a_place_that_cannot_be_written_is_named(payload: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RemoteError, match="Not a directory"):
+        push_to(LocalMaster(), tmp_path / "file", payload_tree(payload))
+
+
+def test_the_control_tree_runs_by_itself(tmp_path: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(control_tree(PAYLOAD).archive)) as archive:
+        unpack(archive, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "payload.supervisor", "--root", str(tmp_path / "runs"), "status", "--list"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "[]\n")
+    assert os.access(tmp_path / "payload" / "bin" / "ssh", os.X_OK)
+
+
+def test_packing_follows_the_list_it_is_given(payload: Path) -> None:
+    assert pack(payload, [Path("run")]).files == 1
+    assert len(CONTROL_FILES) == len(set(CONTROL_FILES))
+
+
+@pytest.mark.parametrize("said", ["", "yes", "yes no yes", "yes maybe", "yes \x1b[2J"])
+def test_an_answer_that_is_not_one_word_for_each_tree_is_refused(payload: Path, tmp_path: Path, said: str) -> None:
+    class Answering:
+        where = "ec2-user@198.18.1.2"
+
+        def check(self, *_: object, **__: object) -> Completed:
+            return Completed(status=0, stdout=said.encode(), stderr="")
+
+    trees = [payload_tree(payload), pack(payload, [Path("run")])]
+    with pytest.raises(AnswerError, match="must be yes or no, 2 times") as caught:
+        look(Answering(), str(tmp_path), trees)  # type: ignore[arg-type]  # stands in for the master
+    assert (caught.value.where, "\x1b" in str(caught.value)) == ("ec2-user@198.18.1.2", False)

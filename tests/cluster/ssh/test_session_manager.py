@@ -1,0 +1,99 @@
+"""Facts about the way over Session Manager; commands stand in for the AWS CLI."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from cluster.errors import ConnectionFailedError
+from cluster.ssh import session_manager
+from cluster.ssh.session_manager import Tunnel
+
+ECHO = ["cat"]
+NOT_YET = "An error occurred (TargetNotConnected) when calling the StartSession operation: i-1 is not connected."
+
+
+def complaining(words: str) -> list[str]:
+    return ["sh", "-c", f"echo {shlex.quote(words)} >&2; exit 254"]
+
+
+def read_one(through: Tunnel) -> bytes:
+    try:
+        through.socket.sendall(b"x")
+        got = through.socket.recv(1)
+    except OSError as error:
+        raise ConnectionFailedError(str(error)) from None
+    if not got:
+        raise ConnectionFailedError("nobody answers")
+    return got
+
+
+def open_one(through: Tunnel) -> Tunnel:
+    read_one(through)
+    return through
+
+
+def test_the_command_is_the_one_of_awss_manual() -> None:
+    assert shlex.join(session_manager.command("i-0123", "eu-west-1")) == (
+        "aws ssm start-session --region eu-west-1 --target i-0123 "
+        "--document-name AWS-StartSSHSession --parameters portNumber=22"
+    )
+    assert "--region" not in session_manager.command("i-0123", "")
+    assert session_manager.proxy_command("i-0123", "100%") == (
+        "aws ssm start-session --region 100%% --target i-0123 "
+        "--document-name AWS-StartSSHSession --parameters portNumber=22"
+    )
+
+
+@pytest.mark.parametrize("missing", ["aws", "session-manager-plugin"])
+def test_a_missing_program_is_named_with_where_to_get_it(missing: str) -> None:
+    with pytest.raises(ConnectionFailedError, match=f"the program {missing} is not installed") as caught:
+        session_manager.check_programs(lambda program: None if program == missing else f"/usr/bin/{program}")
+    assert "https://docs.aws.amazon.com/" in caught.value.remedy
+    session_manager.check_programs(lambda program: f"/usr/bin/{program}")
+
+
+def test_bytes_go_through_and_closing_ends_the_command() -> None:
+    through = Tunnel(ECHO)
+    assert read_one(through) == b"x"
+    assert through.close() == ""
+    assert through._process.returncode == 0
+
+
+def test_an_attempt_that_works_gives_what_it_made() -> None:
+    opened = session_manager.persist(open_one, ECHO)
+    assert read_one(opened) == b"x"
+    opened.close()
+
+
+def test_a_node_that_is_not_known_yet_is_asked_again(tmp_path_factory: pytest.TempPathFactory) -> None:
+    mark = tmp_path_factory.mktemp("tunnel") / "tried"
+    line = f"test -e {mark} && exec cat; touch {mark}; echo {shlex.quote(NOT_YET)} >&2; exit 254"
+    opened = session_manager.persist(open_one, ["sh", "-c", line])
+    assert mark.exists()
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (NOT_YET, "the master must run the SSM agent"),
+        ("An error occurred (AccessDeniedException): not authorized", "ask for ssm:StartSession"),
+        ("Unable to locate credentials", "sign in again"),
+        ("something else", "try the command by hand"),
+    ],
+)
+def test_what_the_cli_says_is_told_with_what_to_do(words: str, remedy: str) -> None:
+    with pytest.raises(ConnectionFailedError) as caught:
+        session_manager.persist(read_one, complaining(words), appear_s=0)
+    assert words in str(caught.value)
+    assert remedy in caught.value.remedy
+
+
+def test_where_the_command_did_not_fail_the_attempts_own_error_counts() -> None:
+    def refused(through: Tunnel) -> None:
+        raise ConnectionFailedError("the master refuses your SSH key")
+
+    with pytest.raises(ConnectionFailedError, match="refuses your SSH key"):
+        session_manager.persist(refused, ECHO)

@@ -1,0 +1,96 @@
+"""Facts about servers behind the tunnel: where they listen is read from their words, and their end is told."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cluster.errors import DeepcdkError, UsageError
+from cluster.ssh.connection import Master
+from cluster.ssh.web_tunnel import find_address, free_port, has_display, serve
+from payload.fanout import Request
+
+NODE = "deeplearning-master"
+REQUEST = Request(command=("tensorboard",), master=True)
+TENSORBOARD = "TensorBoard 2.21.0 at http://127.0.0.1:43123/ (Press CTRL+C to quit)"
+JUPYTER = "    http://localhost:8888/lab?token=0123abcd"
+
+
+class ServingMaster(Master):
+    """Say these lines as the server on the master, then end it; keep which ports were forwarded."""
+
+    def __init__(self, *lines: str) -> None:
+        self.where, self._lines = "ec2-user@198.18.1.2", lines
+        self.forwarded: list[tuple[int, int]] = []
+        self.tunnel_open = threading.Event()
+
+    def lines(
+        self, argv: Any, *, directory: str = "", silence_s: float = 60.0, stdin: bytes = b"", feed: object = None
+    ) -> Iterator[str]:
+        yield json.dumps({"hosts": [NODE]})
+        for line in self._lines:
+            data = base64.b64encode(line.encode() + b"\n").decode()
+            yield json.dumps({"host": NODE, "stream": "stderr", "data": data})
+            if find_address(line):
+                assert self.tunnel_open.wait(timeout=60)
+        yield json.dumps({"host": NODE, "exit_code": 1, "reached": True, "seconds": 0.5})
+
+    @contextlib.contextmanager
+    def forward(self, local_port: int, remote_port: int) -> Iterator[None]:
+        self.forwarded.append((local_port, remote_port))
+        self.tunnel_open.set()
+        yield
+
+
+@pytest.mark.parametrize(
+    ("line", "address"),
+    [
+        (TENSORBOARD, (43123, "/")),
+        ("http://localhost:65536/", None),
+        ("http://localhost:0/", None),
+        ("http://localhost:8888/lab\x1b[2J", (8888, "/lab")),
+        (JUPYTER, (8888, "/lab?token=0123abcd")),
+        ("NOTE: Using experimental fast data loading logic.", None),
+        ("http://10.0.0.5:8888/", None),
+    ],
+)
+def test_a_server_says_where_it_listens(line: str, address: tuple[int, str] | None) -> None:
+    assert find_address(line) == address
+
+
+def test_the_tunnel_leads_to_the_port_that_the_server_chose() -> None:
+    master = ServingMaster("NOTE: loading", TENSORBOARD, "W1121 a warning")
+    told: list[str] = []
+    with pytest.raises(DeepcdkError, match="has ended") as raised:
+        serve(master, "/mnt/efs/payloads/x", REQUEST, port=7007, browser=False, tell=told.append)
+    assert master.forwarded == [(7007, 43123)]
+    assert told == ["http://localhost:7007/ until Ctrl-C"]
+    assert "a warning" in str(raised.value)
+
+
+def test_a_server_that_fails_at_its_start_is_told_with_its_last_lines() -> None:
+    with pytest.raises(DeepcdkError, match="ended at its start\n    no module named tensorboard"):
+        serve(ServingMaster("no module named tensorboard"), "/x", REQUEST, port=7007, browser=False, tell=print)
+
+
+def test_a_port_that_is_taken_is_refused_by_its_flag() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match="--port"):
+            free_port(port)
+    assert free_port(0) > 0
+
+
+def test_a_browser_opens_only_where_it_has_a_window() -> None:
+    assert has_display({}, "darwin")
+    assert has_display({"WAYLAND_DISPLAY": "wayland-0"}, "linux")
+    assert not has_display({"DISPLAY": ""}, "linux")

@@ -1,0 +1,106 @@
+"""Facts about the tasks that change a cluster: only what was shown and agreed to is executed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.deploy import change_set, key_pair
+from cluster.deploy.change_set import Plan
+from cluster.deploy.effects import Effect
+from cluster.nodes import live_run
+from cluster.tasks import deploy
+
+
+def plan_that(details: str, ends_run: str = "") -> Plan:
+    effect = Effect(
+        action="changed", noun="group of nodes", what="group of nodes Workers", details=details, ends_run=ends_run,
+        loses=bool(ends_run),
+    )  # fmt: skip
+    return Plan(stack="deepcdk", assembly=Path("/assembly"), unchanged=False, effects=(effect,))
+
+
+class Change:
+    """A change of a stack; its groups have the next of these effects after each answer, the last again and again."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *later: Plan) -> None:
+        self.later, self.asked, self.told, self.ended = list(later), list[str](), list[str](), list[str]()
+        monkeypatch.setattr(deploy, "confirm", lambda question, *, yes: self.asked.append(question))
+        monkeypatch.setattr(change_set, "read_sizes", lambda aws, plan: self.later.pop(0) if self.later else plan)
+        monkeypatch.setattr(live_run, "allow", self._allow)
+        monkeypatch.setattr(live_run, "end", lambda session, run_id, tell: self.ended.append(run_id))
+        self.live = ""
+
+    def _allow(self, session: Any, doing: str, reasons: tuple[str, ...], *, force: bool) -> str:
+        if self.live and not force:
+            raise live_run.EndsRunError(doing, self.live, "", reasons)
+        return self.live
+
+    def permit(self, plan: Plan, *, asked: bool = False) -> Plan:
+        session: Any = type("Session", (), {"aws": None})()
+        return deploy._permit(session, plan, self.told.append, asked=asked, force=False, yes=False, aside=True)
+
+
+def test_a_change_is_asked_for_once_where_the_groups_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, change = plan_that("2 more nodes start"), Change(monkeypatch)
+    assert change.permit(plan) is plan
+    assert len(change.asked) == 1
+
+
+def test_a_group_that_grew_while_the_question_stood_is_shown_and_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grown = plan_that("4 of 8 nodes END", "4 of 8 nodes end")
+    change = Change(monkeypatch, grown, dataclasses.replace(grown))
+    assert change.permit(plan_that("2 more nodes start")) == grown
+    assert len(change.asked) == 2
+    assert "a group has got another size meanwhile; what the change does now:" in change.told
+    assert any("4 of 8 nodes END" in line for line in change.told)
+
+
+def test_a_group_that_grew_while_a_run_was_ended_is_shown_and_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_that("2 of 4 nodes END", "2 of 4 nodes end")
+    change = Change(monkeypatch, plan, plan_that("4 of 8 nodes END", "4 of 8 nodes end"))
+    assert change.permit(plan).ends_run == ("4 of 8 nodes end",)
+    assert (len(change.asked), len(change.ended)) == (2, 2)
+
+
+def test_a_run_that_began_on_nodes_that_came_while_the_question_stood_is_not_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    change = Change(monkeypatch, plan_that("4 of 8 nodes END", "4 of 8 nodes end"))
+    change.live = "one"
+    with pytest.raises(live_run.EndsRunError, match="run one is live"):
+        change.permit(plan_that("2 more nodes start"))
+    assert change.ended == []
+
+
+def test_a_first_deployment_is_asked_for_once_and_one_that_has_become_a_change_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan, change = dataclasses.replace(plan_that("2 more nodes start"), new=True), Change(monkeypatch)
+    change.permit(plan, asked=True)
+    assert change.asked == []
+    change.permit(dataclasses.replace(plan, new=False), asked=True)
+    assert [question.partition(":")[0] for question in change.asked] == ["change stack deepcdk"]
+
+
+@pytest.mark.parametrize("differs", [False, True])
+def test_a_key_pair_that_another_first_deployment_imports_meanwhile_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, *, differs: bool
+) -> None:
+    told: list[str] = []
+    found = [None, {"KeyName": "deepcdk", "PublicKey": "ssh-ed25519 A"}]
+    monkeypatch.setattr(key_pair, "describe", lambda *_: found.pop(0))
+    monkeypatch.setattr(key_pair, "find_public_key", lambda *_: Path("id_ed25519.pub"))
+    monkeypatch.setattr(key_pair, "import_public_key", lambda *_: False)
+    monkeypatch.setattr(key_pair, "own_keys", lambda *_: {"mine": f"ssh-ed25519 {'B' if differs else 'A'}"})
+    config = type("Config", (), {"key_name": "deepcdk"})()
+    session: Any = type("Session", (), {"aws": None, "config": config, "key": ""})()
+    with pytest.raises(key_pair.OtherKeyError) if differs else contextlib.nullcontext():
+        deploy._provide_key_pair(session, told.append, new=True)
+    assert found == []

@@ -1,0 +1,40 @@
+"""Facts about paths of this machine: any text is one, taken as it is, and no question about it fails."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from cluster.terminal.paths import expanded, is_directory, is_file, resolved
+from tests.words import LONG, WORDS
+
+
+@given(text=WORDS)
+def test_any_text_is_a_path_and_only_a_home_stands_for_another(text: str) -> None:
+    path = expanded(text)
+    assert path == Path(text) or text.startswith("~")
+    assert not (is_file(path) and is_directory(path))
+    assert resolved(text).is_absolute()
+
+
+def test_homes_are_found_and_a_users_that_there_is_not_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert [str(expanded(text)) for text in ("~", "~/x", "~no-such-user/x", "a~")] == [
+        "/home/me", "/home/me/x", "~no-such-user/x", "a~",
+    ]  # fmt: skip
+
+
+def test_a_name_that_is_too_long_names_nothing_and_links_in_a_circle_lead_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    for text in (LONG, str(tmp_path / "circle"), str(tmp_path / ("x" * 300))):
+        assert (is_file(resolved(text)), is_directory(resolved(text))) == (False, False)
+
+
+def test_a_link_is_followed_to_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    assert resolved(os.fspath(tmp_path / "link")) == tmp_path.resolve() / "file"
+    assert is_file(tmp_path / "link") and is_directory(tmp_path)

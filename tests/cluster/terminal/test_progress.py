@@ -1,0 +1,58 @@
+"""Facts about progress: plain lines now and then, and amounts that people can read."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from cluster.terminal.progress import EVERY_S, LiveGauge, PlainGauge, amount, make
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (1_500_000, "1.5 MB"),
+        (999_999, "1.0 MB"),
+        (5e15, "5000.0 TB"),
+    ],
+)
+def test_amounts_are_in_the_unit_that_fits(count: float, text: str) -> None:
+    assert amount(count) == text
+
+
+def test_plain_lines_come_at_the_begin_and_then_now_and_then() -> None:
+    now, lines = [0.0], list[str]()
+    with PlainGauge(lines.append, clock=lambda: now[0]) as gauge:
+        gauge.begin("uploading", 2000, 5_000_000)
+        gauge.at(1, 2500)
+        now[0] = EVERY_S
+        gauge.at(1000, 2_500_000)
+        gauge.at(1001, 2_502_500)
+        gauge.note("a remark")
+    assert lines == [
+        "uploading: 2,000 files, 5.0 MB",
+        "uploading: 1,000 of 2,000 files, 2.5 MB of 5.0 MB",
+        "a remark",
+    ]
+
+
+def test_a_bar_shows_each_piece_and_remarks_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    gauge = make(terminal=True, write=print)
+    assert isinstance(gauge, LiveGauge)
+    gauge._progress.console.file = shown = io.StringIO()
+    with gauge:
+        gauge.begin("reading", 3, 1000)
+        gauge.at(2, 600)
+        gauge.begin("uploading", 3, 1000)
+        gauge.note("[not markup]")
+    assert "[not markup]" in shown.getvalue()
+    assert [task.completed for task in gauge._progress.tasks] == [1000, 1000]
+
+
+def test_without_a_terminal_there_are_plain_lines() -> None:
+    assert isinstance(make(terminal=False, write=print), PlainGauge)

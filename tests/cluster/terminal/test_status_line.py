@@ -1,0 +1,144 @@
+"""Facts about the status line: silence is explained after a second, and what is printed is never disturbed."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from cluster.terminal.status_line import StatusLine, interruptible
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_what_is_over_within_a_second_is_not_told(clock: Clock) -> None:
+    stream = io.StringIO()
+    line = StatusLine(lambda: stream, clock)
+    with line.doing("connecting"):
+        clock.now += 0.9
+        line.look()
+    with line.doing("asking"):
+        line.look()
+    assert stream.getvalue() == ""
+
+
+def test_without_a_terminal_each_long_activity_is_one_plain_line(clock: Clock) -> None:
+    stream = io.StringIO()
+    line = StatusLine(lambda: stream, clock)
+    for what in ("connecting", "asking"):
+        with line.doing(what):
+            for _ in range(30):
+                clock.now += 0.2
+                line.look()
+    assert stream.getvalue() == "connecting\nasking\n"
+
+
+def test_without_a_terminal_a_line_is_not_followed_by_another_at_once(clock: Clock) -> None:
+    stream = io.StringIO()
+    line = StatusLine(lambda: stream, clock)
+    for number in range(5):
+        with line.doing(f"step {number}"):
+            clock.now += 1.5
+            line.look()
+    assert stream.getvalue() == "step 0\n"
+
+
+def test_short_activities_that_add_up_to_silence_are_told(clock: Clock) -> None:
+    stream = io.StringIO()
+    line = StatusLine(lambda: stream, clock)
+    for number in range(4):
+        with line.doing(f"step {number}"):
+            clock.now += 0.4
+    assert stream.getvalue() == "step 3\n"
+
+
+def test_a_word_of_the_task_puts_the_line_off(clock: Clock) -> None:
+    stream = io.StringIO()
+    line = StatusLine(lambda: stream, clock)
+    with line.doing("waiting"):
+        clock.now += 0.9
+        with line.aside():
+            print("1 of 2", file=stream)
+        clock.now += 0.9
+        line.look()
+    assert stream.getvalue() == "1 of 2\n"
+
+
+def test_on_a_terminal_a_spinner_comes_and_goes_without_a_trace(clock: Clock) -> None:
+    stream = Terminal()
+    line = StatusLine(lambda: stream, clock)
+    with line.doing("connecting"):
+        clock.now += 1.1
+        line.look()
+        line.now("connecting again")
+        with line.aside():
+            before = stream.getvalue()
+            print("said", file=stream)
+        clock.now += 0.5
+    text = stream.getvalue()
+    assert "connecting" in before
+    assert before.endswith("\x1b[2K"), "its line is erased before anything is printed"
+    assert text == f"{before}said\n"
+
+
+def test_while_a_display_holds_the_terminal_the_line_is_silent(clock: Clock) -> None:
+    stream = Terminal()
+    line = StatusLine(lambda: stream, clock)
+    line.give_way()
+    with line.doing("connecting again"):
+        clock.now += 5.0
+        line.look()
+        assert stream.getvalue() == ""
+        line.take_over()
+        clock.now += 1.1
+        line.look()
+        assert "connecting again" in stream.getvalue()
+
+
+def test_an_error_leaves_no_spinner_behind(clock: Clock) -> None:
+    stream = Terminal()
+    line = StatusLine(lambda: stream, clock)
+    with pytest.raises(KeyboardInterrupt), line.doing("connecting"):
+        clock.now += 1.1
+        line.look()
+        raise KeyboardInterrupt
+    assert "\x1b[?25h" in stream.getvalue()
+    assert stream.getvalue().endswith("\x1b[2K")
+
+
+def test_a_dumb_terminal_gets_the_plain_line(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    stream = Terminal()
+    line = StatusLine(lambda: stream, clock)
+    with line.doing("connecting"):
+        clock.now += 1.1
+        line.look()
+    assert stream.getvalue() == "connecting\n"
+
+
+def test_ctrl_c_tells_what_goes_on_and_ends_the_task_all_the_same() -> None:
+    told: list[str] = []
+    with pytest.raises(KeyboardInterrupt), interruptible("the run goes on", told.append):
+        raise KeyboardInterrupt
+    with interruptible("never told", told.append):
+        pass
+    assert told == ["the run goes on"]

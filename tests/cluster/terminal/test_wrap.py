@@ -1,0 +1,46 @@
+"""Facts about sentences on a terminal: no word is cut, and a command in backticks stays on one line."""
+
+from __future__ import annotations
+
+import io
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.terminal.wrap import fitted, fold, printable
+
+WORDS = st.lists(st.text(alphabet="abc-/.", min_size=1, max_size=30), min_size=1, max_size=30)
+
+
+@given(words=WORDS, columns=st.integers(min_value=20, max_value=140), indent=st.integers(min_value=0, max_value=6))
+def test_folding_cuts_no_word_and_keeps_their_order(words: list[str], columns: int, indent: int) -> None:
+    folded = fold(" " * indent + " ".join(words), columns)
+    assert folded.split() == words
+    assert all(len(line) <= columns or len(line.split()) == 1 for line in folded.splitlines())
+
+
+def test_what_follows_stands_further_in_and_a_command_stays_whole() -> None:
+    text = "deepcdk: run a is live\n  do: wait your turn with --queue, watch it with `fab attach --run a`, or stop it"
+    assert fold(text, 60).splitlines() == [
+        "deepcdk: run a is live",
+        "  do: wait your turn with --queue, watch it with",
+        "    `fab attach --run a`, or stop it",
+    ]
+
+
+def test_in_a_pipe_a_line_stays_a_line() -> None:
+    assert fitted("word " * 50, io.StringIO()) == "word " * 50
+
+
+def test_control_characters_are_written_out_and_ends_of_lines_stay() -> None:
+    said = "a\x1b[2Jb\x07\r\n\tc\x9bd\u202ee\x7f"
+    assert fitted(said, io.StringIO()) == "a\\x1b[2Jb\\x07\n\tc\\x9bd\\u202ee\\x7f"
+
+
+@given(text=st.text())
+def test_what_is_printable_stays_as_it_is(text: str) -> None:
+    shown = printable(text)
+    assert printable(shown) == shown
+    assert not any(unicodedata.category(each) == "Cc" and each not in "\n\t" for each in shown)
+    assert shown == text or any(unicodedata.category(each) in ("Cc", "Cf", "Zl", "Zp") for each in text)
