@@ -27,9 +27,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from agent.files.atomic import replace_file
+from agent.hardware.machine import this_machine
 from benchmarks.input_pipeline import picture, write
-from payload.durable import replace_file
-from payload.machine import this_machine
 
 ROOT: Final = Path(__file__).parents[1]
 BATCH: Final = 16
@@ -67,7 +67,16 @@ def run(network: str, ranks: int, steps: int, data: Path, run_dir: Path) -> Wait
     flags = ["--recipe", "imagenet-90", "--network", network, "--run-dir", str(run_dir), "--data-dir", str(data), *CPU]
     flags += ["--global-batch", str(BATCH * ranks), "--train-limit", str(BATCH * ranks * steps), "--epochs", "1"]
     flags += ["--warmup-epochs", "0", "--profile-steps", f"{UNTRACED + 1}-{steps}"]
-    launcher = [sys.executable, "-m", "payload.horovodrun", "-np", str(ranks), "-H", f"localhost:{ranks}", "--gloo"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "agent.launch.horovodrun",
+        "-np",
+        str(ranks),
+        "-H",
+        f"localhost:{ranks}",
+        "--gloo",
+    ]
     program = [sys.executable, "-m", "payload.train", *flags]
     done = subprocess.run(
         # The launcher takes flags that begin as its own do for its own.

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from payload.machine import this_machine
+from agent.hardware.machine import this_machine
 
 DRAWN: Final = 256
 TIMES: Final = 16
@@ -95,8 +95,8 @@ def bare(contents: Sequence[bytes], boxes: npt.NDArray[np.int32], cores: int, *,
 
 def pipeline(part: Any, cores: int) -> Callable[[int], None]:
     """Return a program that takes all batches of an epoch from the pipeline."""
-    from payload.data.batches import training_batches
-    from payload.data.parts import View
+    from payload.data.pipeline.batches import training_batches
+    from payload.data.types import View
 
     view = View(size=(SIZE, SIZE), smallest_crop=SMALLEST_CROP, flip=True)
 
@@ -119,8 +119,8 @@ class Rates:
 
 def measure(repeats: int) -> tuple[dict[str, Rates], float]:
     """Return what each program reached, and the mean bytes of an image."""
-    from payload.data.crops import random_boxes
-    from payload.data.records import open_record_parts
+    from payload.data.pipeline.crops import random_boxes
+    from payload.data.records.part import open_record_parts
 
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as name:

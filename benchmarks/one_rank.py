@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
 
 def run(way: str, case: dict[str, Any]) -> dict[str, float]:
     """Train in one way in a fresh process; the payload as the only rank of a run."""
-    launcher = ["-m", "payload.horovodrun", "-np", "1", "-H", "localhost:1", "--gloo", sys.executable]
+    launcher = ["-m", "agent.launch.horovodrun", "-np", "1", "-H", "localhost:1", "--gloo", sys.executable]
     program = ["-m", "benchmarks.training_loop", json.dumps({"way": way, **case})]
     output = output_of([sys.executable, *(launcher if way == "payload" else []), *program])
     found = re.search(r"\{.*\}", output)

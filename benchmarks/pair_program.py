@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from payload.training.arrangement import arrange
-from payload.training.settings import Settings
+from payload.settings import Settings
+from payload.training.rank_setup import arrange
 
 RATE: Final = 1e-6
 """Small, so that random labels leave the numbers finite; a step takes as long as with any other."""
@@ -122,8 +122,8 @@ def _payload(work: Work, settings: Settings) -> Callable[[], Any]:
     import numpy as np
 
     from payload.training import distributed
-    from payload.training.optimizers import make_optimizer
-    from payload.training.training_step import make_train_step
+    from payload.training.optimizers.optimizer import make_optimizer
+    from payload.training.train_step import make_train_step
 
     known, images, labels = _images(work)
     model = known.build(known.image_shape, known.classes)

@@ -22,10 +22,10 @@ import tensorflow as tf
 
 from payload.models.normalization import BatchNormalization
 from payload.models.registry import network
+from payload.settings import Settings
 from payload.training import distributed
-from payload.training.optimizers import make_optimizer
-from payload.training.settings import Settings
-from payload.training.training_step import make_train_step
+from payload.training.optimizers.optimizer import make_optimizer
+from payload.training.train_step import make_train_step
 
 RATE: Final = 1e-6
 """Small, so that random labels leave the numbers finite; a step takes as long as with any other."""

@@ -25,9 +25,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from payload.durable import replace_file
-from payload.knobs import GLOO, best_controller
-from payload.machine import this_machine
+from agent.files.atomic import replace_file
+from agent.hardware.machine import this_machine
+from agent.spec.horovod import GLOO, best_controller
 
 ROOT: Final = Path(__file__).parents[1]
 WAYS: Final = ("ours", "pair", "one", "defaults", "gloo", "mwms", "ddp")
@@ -106,7 +106,16 @@ def run(way: str, work: Mapping[str, Any], peers_python: Path) -> Figures:
     match way:
         case "ours" | "defaults" | "gloo":
             controller = best_controller(1, on_cores=True) if way == "ours" else GLOO
-            launcher = [sys.executable, "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", f"--{controller}"]
+            launcher = [
+                sys.executable,
+                "-m",
+                "agent.launch.horovodrun",
+                "-np",
+                "2",
+                "-H",
+                "localhost:2",
+                f"--{controller}",
+            ]
             outputs = _outputs([[*launcher, *program]], [environ | (HOROVOD_DEFAULTS if way == "defaults" else {})])
         case "mwms":
             workers = [f"localhost:{port}", f"localhost:{_free_port()}"]

@@ -100,7 +100,16 @@ def digits_accuracy(ranks: int) -> float:
     """Train the recipe digits on ranks of this machine, global batch 64; return the test accuracy in percent."""
     with tempfile.TemporaryDirectory() as directory:
         train = [sys.executable, "-m", "payload.train", "--recipe", "digits", "--global-batch", "64"]
-        launcher = [sys.executable, "-m", "payload.horovodrun", "-np", str(ranks), "-H", f"localhost:{ranks}", "--gloo"]
+        launcher = [
+            sys.executable,
+            "-m",
+            "agent.launch.horovodrun",
+            "-np",
+            str(ranks),
+            "-H",
+            f"localhost:{ranks}",
+            "--gloo",
+        ]
         output_of([*launcher, *train, "--run-dir", directory])
         result = json.loads((Path(directory) / "result.json").read_text())
         return 100 * float(result["test_accuracy"])

@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
+from agent.runs.store import FINAL_STATES, LIVE_STATES, QUEUED, RUN_ID_RULE, is_run_id
+from agent.spec import node_rules
 from cluster.errors import SHOWN, DeepcdkError
-from payload import node_rules
-from payload.runs import FINAL_STATES, LIVE_STATES, QUEUED, RUN_ID_RULE, is_run_id
 
 Shape = Callable[[Any], str]
 

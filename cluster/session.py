@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.spec.run import Node
 from cluster.aws import inventory as stock
 from cluster.aws.client import Aws
 from cluster.aws.pricing import Prices, cache_file, total_per_hour
@@ -17,7 +18,6 @@ from cluster.ssh.connection import Master, connect
 from cluster.ssh.push import Pushed, Tree, control_tree, look, push
 from cluster.terminal.status_line import doing, warn
 from cluster.terminal.wrap import fitted
-from payload.launch import Node
 from stacks.config import ClusterConfig, ConfigError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Session:
 
     def look(self, master: Master, trees: Sequence[Tree]) -> None:
         """Ask at once which of these trees, and of what the tasks need, are there: a push then knows."""
-        asked = [control_tree(self.project / "payload"), *trees]
+        asked = [control_tree(self.project / "agent"), *trees]
         self._there |= look(master, self.stack.payloads_root, asked)
 
     def push(
@@ -122,7 +122,7 @@ class Session:
 
     def control(self, master: Master) -> str:
         """Return the directory of the nodes' side of the tasks, pushed if need be."""
-        return self.push(master, control_tree(self.project / "payload")).directory
+        return self.push(master, control_tree(self.project / "agent")).directory
 
     def supervisor(self, master: Master) -> Supervisor:
         """Return the supervisor's command line on the master, pushed if need be."""

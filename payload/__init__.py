@@ -1,1 +1,1 @@
-"""What runs on the nodes: models, data, training, and the supervisor of a run. Shipped whole."""
+"""The training program: models, data, recipes, and the loop over them."""

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final, NoReturn
 
-from payload.errors import PayloadError
+from agent.errors import ReportedError
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -36,7 +36,7 @@ def quiet_tensorflow() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
-def say_error(command: str, error: PayloadError, status: int) -> int:
+def say_error(command: str, error: ReportedError, status: int) -> int:
     """Print an error in one line and return the exit status."""
     print(f"{command}: error: {error}", file=sys.stderr, flush=True)
     return status

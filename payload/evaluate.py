@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from agent.errors import ReportedError
+from agent.files.atomic import storing
 from payload.command_line import EXIT_FAILED, Parser, add_model, quiet_tensorflow, say_error
-from payload.durable import storing
-from payload.errors import PayloadError
-from payload.training.model_card import DESCRIPTION_FILE, ModelCard, ModelError, locate, read_card
+from payload.training.export.model_card import DESCRIPTION_FILE, ModelCard, ModelError, locate, read_card
 
 COMMAND = "payload.evaluate"
 
@@ -38,16 +38,16 @@ def main(argv: Sequence[str]) -> int:
     quiet_tensorflow()
     try:
         found = _evaluate(given)
-    except PayloadError as error:
+    except ReportedError as error:
         return say_error(COMMAND, error, EXIT_FAILED)
     print(json.dumps(found, indent=1) if given.json else "\n".join(_lines(found)))
     return 0
 
 
 def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
-    from payload.data.catalogue import open_dataset
     from payload.data.local_copy import local_directory
-    from payload.training.blueprint import settings_from
+    from payload.data.registry import open_dataset
+    from payload.training.export.model_spec import settings_from
 
     path, folder = locate(given.model or given.run_dir)
     card = read_card(folder)
@@ -62,11 +62,11 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, part: Any) 
     """Return the figures over all images of a part."""
     import numpy as np
 
-    from payload.data.batches import test_batches
-    from payload.data.parts import View
-    from payload.training.classifier import load
-    from payload.training.confusion import Confusion, write_confusion
+    from payload.data.pipeline.batches import test_batches
+    from payload.data.types import View
     from payload.training.evaluation_step import make_evaluation_step
+    from payload.training.export.classifier import load
+    from payload.training.reporting.confusion import Confusion, write_confusion
 
     classifier = load(path)
     if classifier.network is None:

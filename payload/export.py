@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from agent.errors import ReportedError
 from payload.command_line import EXIT_FAILED, Parser, quiet_tensorflow, say_error
-from payload.errors import PayloadError
-from payload.training.blueprint import read_blueprint
+from payload.training.export.model_spec import read_blueprint
 
 COMMAND = "payload.export"
 
@@ -29,15 +29,15 @@ def main(argv: Sequence[str]) -> int:
     try:
         read_blueprint(given.run_dir)  # before the seconds that TensorFlow takes
         print(_export(given))
-    except PayloadError as error:
+    except ReportedError as error:
         return say_error(COMMAND, error, EXIT_FAILED)
     return 0
 
 
 def _export(given: argparse.Namespace) -> str:
-    from payload.training.product import EXPORT_DIRECTORY, write_product
-    from payload.training.products import card_of
-    from payload.training.restoration import restore
+    from payload.training.export.outputs import card_of
+    from payload.training.export.restore import restore
+    from payload.training.export.saved_model import EXPORT_DIRECTORY, write_product
 
     found = restore(given.run_dir, given.checkpoint)
     for fault in found.faults:

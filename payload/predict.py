@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from agent.errors import ReportedError
 from payload.command_line import EXIT_FAILED, Parser, add_model, quiet_tensorflow, say_error
-from payload.errors import PayloadError
 
 BATCH: Final = 64
 """Images recognised at a time: bounds the memory."""
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     quiet_tensorflow()
     try:
         found = _predict(given)
-    except PayloadError as error:
+    except ReportedError as error:
         return say_error("payload.predict", error, EXIT_FAILED)
     print(json.dumps(found, indent=1) if given.json else "\n".join(_lines(found)))
     return 0
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 def _predict(given: argparse.Namespace) -> list[dict[str, Any]]:
     """Return for each image its path and the likeliest classes, the likeliest first."""
     from payload.data.image_files import read_images
-    from payload.training.classifier import likeliest, load
+    from payload.training.export.classifier import likeliest, load
 
     for path in given.images:  # before the seconds that TensorFlow takes
         read_images([path], size=(1, 1), channels=1)

@@ -17,14 +17,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from payload.data.catalogue import open_dataset
+from agent.errors import ReportedError
 from payload.data.local_copy import local_directory
-from payload.data.parts import Parts
-from payload.errors import PayloadError
-from payload.training.arrangement import arrange
+from payload.data.registry import open_dataset
+from payload.data.types import Parts
+from payload.settings import SettingError
 from payload.training.config import TrainConfig
-from payload.training.records import RESULT_FILE, Provenance
-from payload.training.settings import SettingError
+from payload.training.rank_setup import arrange
+from payload.training.run_files import RESULT_FILE, Provenance
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
         data = _prepare(config)
     except SettingError as error:
         return _fail_early(error, rank, EXIT_USAGE)
-    except PayloadError as error:
+    except ReportedError as error:
         return _fail_early(error, rank, EXIT_FAILED)
     if rank == 0:
         for line in data.damage:
@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
             stop_requested=stop,
             arrangement=arrangement,
         )
-    except PayloadError as error:
+    except ReportedError as error:
         # Rank 0 tells what all know; that a rank is lost is told by each that is left, for it may be rank 0.
         if rank == 0 or isinstance(error, trainer.distributed.RankLostError):
             _say(error)
@@ -104,9 +104,9 @@ def main(argv: Sequence[str]) -> int:
 def _prepare(config: TrainConfig) -> Parts:
     """Do all that can fail before TensorFlow is imported."""
     if (config.run_dir / RESULT_FILE).exists():
-        raise PayloadError(f"{config.run_dir} already holds the result of a completed run; give a new --run-dir")
+        raise ReportedError(f"{config.run_dir} already holds the result of a completed run; give a new --run-dir")
     if config.run_dir.exists() and not config.run_dir.is_dir():
-        raise PayloadError(f"{config.run_dir} is not a directory; give one as --run-dir")
+        raise ReportedError(f"{config.run_dir} is not a directory; give one as --run-dir")
     if not config.data_dir:
         return open_dataset(config.settings, None)
     root = Path(config.settings.local_dir) if config.settings.local_dir else None
@@ -132,14 +132,14 @@ def _import_trainer() -> Any:
             del sys.modules["sklearn"]
 
 
-def _fail_early(error: PayloadError, rank: int, status: int) -> int:
+def _fail_early(error: ReportedError, rank: int, status: int) -> int:
     if rank:
         time.sleep(ROOT_FIRST_S)
     _say(error)
     return status
 
 
-def _say(error: PayloadError) -> None:
+def _say(error: ReportedError) -> None:
     print(f"payload.train: error: {error}", file=sys.stderr, flush=True)
 
 

@@ -17,8 +17,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from payload.horovod_wheel import default_cache
-from payload.runtime import DEFAULT_ROOT
+from agent.environment.horovod_build import default_cache
+from agent.environment.runtime import DEFAULT_ROOT
 from tools.setup import node_runtime
 
 ROOT = Path(__file__).resolve().parent.parent

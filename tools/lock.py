@@ -2,8 +2,8 @@
 
 requirements/dev.txt     all groups, for a developer's machine
 requirements/uv.txt      the uv that set-up installs with
-payload/requirements.txt the group `node` alone, in the versions of dev.txt
-payload/requirements-gpu.txt the same with TensorFlow's GPU build (not run on a GPU)
+agent/environment/requirements.txt the group `node` alone, in the versions of dev.txt
+agent/environment/requirements-gpu.txt the same with TensorFlow's GPU build (not run on a GPU)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from payload.horovod_wheel import default_cache
+from agent.environment.horovod_build import default_cache
 from tools.setup import uv_program
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -53,8 +53,8 @@ def main() -> int:
     wanted: tuple[tuple[Path, list[str], list[str], Path | None], ...] = (
         (Path("requirements/uv.txt"), stdin, [UV], None),
         (dev, ["pyproject.toml", *all_groups], [], None),
-        (Path("payload/requirements.txt"), ["--group=node"], [], dev),
-        (Path("payload/requirements-gpu.txt"), stdin, for_gpu(groups["node"]), dev),
+        (Path("agent/environment/requirements.txt"), ["--group=node"], [], dev),
+        (Path("agent/environment/requirements-gpu.txt"), stdin, for_gpu(groups["node"]), dev),
     )
     for output, sources, lines, constraint in wanted:
         print(f"{output}", flush=True)

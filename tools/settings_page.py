@@ -10,7 +10,7 @@ import typing
 from pathlib import Path
 from typing import Any, Final
 
-from payload.training.settings import GROUPS, flag_of
+from payload.settings import GROUPS, flag_of
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 HEAD: Final = """# Settings of a training run
@@ -19,7 +19,7 @@ Every setting of `payload.train`, with its default. A [recipe](training.md) sets
 
     fab train --nodes 4 --recipe imagenet-fast --data-dir /mnt/efs/data/imagenet -- --no-xla --precision bfloat16
 
-`python -m tools.settings_page` writes this page from the declarations in `payload/training/settings`.
+`python -m tools.settings_page` writes this page from the declarations in `payload/settings`.
 """
 
 

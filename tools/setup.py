@@ -4,7 +4,7 @@
                our custom TensorFlow op
 .venv/bin      also node, npm and cdk, in the versions that are locked: one Node for jsii and for the CDK CLI
 node_modules   the CDK CLI
-<cache>/runtime/<fingerprint>   the Python of the embedded cloud's nodes, made by payload.runtime as on a real node
+<cache>/runtime/<fingerprint>   the Python of the embedded cloud's nodes, made as on real ones: `agent.environment`
 
 <cache> is $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk and serves all clones. A step that is done is skipped by a stamp
 in .setup/. Python packages come from the index that pip or uv is configured for.
@@ -21,13 +21,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from payload import custom_op, horovod_alone
-from payload.file_lock import file_lock
-from payload.horovod_proof import unresolved_name
-from payload.horovod_settings import INCLUDE, VERSION, XLA_BUILDER, Settings
-from payload.horovod_toolchain import HorovodError, check_platform, this_platform
-from payload.horovod_wheel import default_cache
-from payload.runtime import Runtime, runtime_for
+from agent.environment import custom_op, default_controller
+from agent.environment.horovod_build import default_cache
+from agent.environment.horovod_build_settings import INCLUDE, VERSION, XLA_BUILDER, Settings
+from agent.environment.horovod_selftest import unresolved_name
+from agent.environment.runtime import Runtime, runtime_for
+from agent.environment.toolchain import HorovodError, check_platform, this_platform
+from agent.files.lock import file_lock
 from tools.steps import Log, Step, StepError, carry_out, key_of, print_line
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -37,7 +37,7 @@ STATE: Final = ROOT / ".setup"
 DEV_LOCK: Final = ROOT / "requirements" / "dev.txt"
 UV_LOCK: Final = ROOT / "requirements" / "uv.txt"
 NODE_LOCK: Final = ROOT / "package-lock.json"
-RUNTIME_LOCK: Final = ROOT / "payload" / "requirements.txt"
+RUNTIME_LOCK: Final = ROOT / "agent" / "environment" / "requirements.txt"
 
 
 def site_packages(base: Path = VENV) -> Path:
@@ -110,11 +110,11 @@ def link_commands(log: Log) -> None:
 
 def install_horovod(log: Log, uv: Path, cache: Path) -> None:
     """Build Horovod's wheel or take it from the cache, install it, and prove it unless that very wheel is proved."""
-    module = [str(PYTHON), "-m", "payload.horovod_wheel"]
+    module = [str(PYTHON), "-m", "agent.environment.horovod_build"]
     wheel = Path(log.run([*module, "build", "--cache", str(cache)], ROOT).splitlines()[-1])
     install = [str(uv), "pip", "install", "--python", str(PYTHON), "--compile-bytecode", "--no-deps", "--no-index"]
     log.run([*install, "--reinstall", str(wheel)], ROOT)
-    horovod_alone.write(VENV)
+    default_controller.write(VENV)
     proved = wheel.with_suffix(".proved")
     if (name := unresolved_name()) is not None:
         print_line(f"Horovod is not proved here: this machine's name, {name}, has no address (see /etc/hosts)")
@@ -126,7 +126,7 @@ def install_horovod(log: Log, uv: Path, cache: Path) -> None:
 
 def install_custom_op(log: Log, cache: Path) -> None:
     """Build our custom TensorFlow op or take it from the cache, and install it."""
-    log.run([str(PYTHON), "-m", "payload.custom_op", "install", "--cache", str(cache)], ROOT)
+    log.run([str(PYTHON), "-m", "agent.environment.custom_op", "install", "--cache", str(cache)], ROOT)
 
 
 def node_runtime(cache: Path) -> Runtime:
@@ -139,7 +139,16 @@ def node_runtime(cache: Path) -> Runtime:
 
 def make_runtime(log: Log, python: Path, runtime: Runtime, cache: Path) -> None:
     """Make the nodes' Python with the module that makes it on a real node."""
-    ensure = [str(python), "-m", "payload.runtime", "ensure", "--root", str(runtime.root), "--cache", str(cache)]
+    ensure = [
+        str(python),
+        "-m",
+        "agent.environment.runtime",
+        "ensure",
+        "--root",
+        str(runtime.root),
+        "--cache",
+        str(cache),
+    ]
     log.run(ensure, ROOT)
 
 
@@ -150,7 +159,7 @@ def all_steps(environ: Mapping[str, str]) -> list[Step]:
     uv = uv_program(cache)
     runtime = node_runtime(cache)
     venv_key = key_of(DEV_LOCK, str(python), sys.version, str(ROOT))
-    horovod = [Path(module).resolve() for module in sorted((ROOT / "payload").glob("horovod_*.py"))]
+    horovod = [Path(module).resolve() for module in sorted((ROOT / "agent" / "environment").glob("*.py"))]
     node = VENV / "bin" / "node"
     return [
         Step(name="uv", key=key_of(str(uv)), present=uv.is_file, run=lambda log: get_uv(log, uv)),

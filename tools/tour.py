@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from payload.horovod_wheel import default_cache
+from agent.environment.horovod_build import default_cache
 from tools import demo
 
 CLOUD: Final = "tour"

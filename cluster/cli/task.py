@@ -11,11 +11,11 @@ from typing import Final
 
 from invoke.exceptions import Exit
 
+from agent.spec.run import LaunchError
 from cluster.cli import interrupt
 from cluster.errors import DeepcdkError
 from cluster.terminal.status_line import aside
 from cluster.terminal.wrap import fitted
-from payload.launch import LaunchError
 from stacks.config import ConfigError
 
 PROJECT: Final = Path(__file__).resolve().parents[2]

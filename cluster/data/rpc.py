@@ -10,17 +10,17 @@ import queue
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from agent.spec.run import MASTER_NAME
+from agent.staging.stream import ChangedError
 from cluster.data.report import Reports
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh.connection import Master, SilenceError
 from cluster.ssh.fanout import SILENCE_S
 from cluster.ssh.stream_reader import Interruptible
-from payload.intake import ChangedError
-from payload.launch import MASTER_NAME
 
 
 class Dialogue:
-    """Ask the master's `payload.stage serve`. Close it, or use it in a `with`."""
+    """Ask the master's `agent.staging.server serve`. Close it, or use it in a `with`."""
 
     def __init__(self, master: Master, command: Sequence[str], directory: str) -> None:
         """`directory` is the pushed tree in which the command runs."""

@@ -12,9 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from agent.staging.manifest import NAME_RULE, Entry, Manifest, ManifestError, check_name, sha256_of
 from cluster.errors import DeepcdkError, UsageError
 from cluster.terminal.paths import is_directory, is_file, resolved
-from payload.manifest import NAME_RULE, Entry, Manifest, ManifestError, check_name, sha256_of
 
 READERS: Final = 4
 BATCH: Final = 16

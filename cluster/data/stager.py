@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.remote.fanout import Request
+from agent.spec.run import MASTER_NAME, NODE_PYTHON, Node
+from agent.staging.manifest import Entry, Manifest, ManifestError
+from agent.staging.stream import SEND_BLOCK, coalesced, framed
 from cluster.answers import AnswerError
 from cluster.data.report import SHARED, Reports, StagingError
 from cluster.data.rpc import Dialogue
@@ -16,10 +20,6 @@ from cluster.ssh import fanout
 from cluster.ssh.connection import Master
 from cluster.ssh.fanout import short
 from cluster.terminal.progress import Gauge
-from payload.fanout import Request
-from payload.intake import SEND_BLOCK, coalesced, framed
-from payload.launch import MASTER_NAME, NODE_PYTHON, Node
-from payload.manifest import Entry, Manifest, ManifestError
 
 ROUNDS: Final = 2
 """How often what is found missing or damaged after an upload is sent again."""
@@ -103,7 +103,7 @@ class Stager:
         With another `turn` each reads another part. `among`: so many workers; None: as many as it is worth.
         """
         self._gauge.begin("checking the shared file system", len(manifest.entries), manifest.size)
-        words = [self._directory, "payload.stage", "check", self._root, self._name, "--turn", str(turn)]
+        words = [self._directory, "agent.staging.server", "check", self._root, self._name, "--turn", str(turn)]
         return self._lacking(manifest, self._on_nodes(words, are_module=True, among=among or readers(manifest)), turn)
 
     def _lacking(self, manifest: Manifest, reports: Reports, turn: int) -> tuple[Entry, ...]:
@@ -121,7 +121,7 @@ class Stager:
         times = 1 if sharded else len(self._workers)
         self._gauge.begin("copying to the workers", times * len(manifest.entries), times * manifest.size)
         flags = [*(["--sharded"] if sharded else []), f"--turn={turn}", f"--digest={manifest.digest}"]
-        words = [self._directory, "payload.porter", disks, self._name, self._root, *flags]
+        words = [self._directory, "agent.staging.copy_worker", disks, self._name, self._root, *flags]
         return self._told(self._on_nodes(words, are_module=True))
 
     def fetch(self, address: str, region: str, root: str, *, sharded: bool) -> Reports:
@@ -172,7 +172,7 @@ class Stager:
             raise AnswerError("what is to be staged", text, str(error), where=self._master.where) from None
 
     def _command(self, *words: str) -> list[str]:
-        return [NODE_PYTHON, "-X", "utf8", "-m", "payload.stage", *words]
+        return [NODE_PYTHON, "-X", "utf8", "-m", "agent.staging.server", *words]
 
     def _explain(self, status: int, text: str, stderr: str) -> None:
         """Raise what a failed command on the master means."""

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from agent.spec.run import NODES_PATH, Node, parse_nodes, workers
 from cluster.aws import inventory
 from cluster.aws.client import aws_errors
 from cluster.aws.inventory import Inventory, Stack
 from cluster.cli.numbers import parse_whole
 from cluster.errors import DeepcdkError, NotReadyError
 from cluster.terminal.status_line import doing, warn
-from payload.launch import NODES_PATH, Node, parse_nodes, workers
 
 if TYPE_CHECKING:
     from cluster.aws.client import Aws

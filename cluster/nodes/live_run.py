@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from agent.runs.store import QUEUED
 from cluster.errors import DeepcdkError, NoStackError
-from payload.runs import QUEUED
 from stacks.config import MASTER
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from agent.hardware.load import Load, to_document
+from agent.remote.fanout import Request
+from agent.spec.run import MASTER_NAME, NODE_PYTHON, Node
 from cluster.errors import DeepcdkError
 from cluster.ssh import fanout
 from cluster.terminal.tables import Table
-from payload.fanout import Request
-from payload.launch import MASTER_NAME, NODE_PYTHON, Node
-from payload.load import Load, to_document
 
 if TYPE_CHECKING:
     from cluster.aws.inventory import Inventory
@@ -24,7 +24,7 @@ Loads = Mapping[str, "Load | str"]
 
 def read(master: Master, directory: str, nodes: Sequence[Node]) -> dict[str, Load | str]:
     """Measure all nodes at once, with the program of a pushed tree; takes little more than a second."""
-    command = ("env", f"PYTHONPATH={directory}", NODE_PYTHON, "-m", "payload.load")
+    command = ("env", f"PYTHONPATH={directory}", NODE_PYTHON, "-m", "agent.hardware.load")
     requests = [Request(command=command, master=True)]
     if any(node.worker_index for node in nodes):
         requests.append(Request(command=command))

@@ -6,6 +6,7 @@ import datetime
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
+from agent.spec.run import Launch, LaunchError, Node, workers
 from cluster.aws import guard, inventory
 from cluster.aws.pricing import shown, total_per_hour
 from cluster.errors import DeepcdkError, NotReadyError
@@ -14,7 +15,6 @@ from cluster.runs import launch
 from cluster.runs.program import Program
 from cluster.session import Session, confirm
 from cluster.ssh.connection import Master
-from payload.launch import Launch, LaunchError, Node, workers
 from stacks.config import ClusterConfig
 from stacks.config_keys.network import ONE_NAT_GATEWAY
 

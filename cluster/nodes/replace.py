@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from agent.spec.run import MASTER_NAME, WORKER_PREFIX, Node, workers
 from cluster.aws import inventory as stock
 from cluster.aws.client import aws_errors
 from cluster.aws.inventory import Instance
@@ -18,7 +19,6 @@ from cluster.runs.supervisor import Supervisor
 from cluster.session import Session, confirm
 from cluster.ssh.connection import Master
 from cluster.terminal.status_line import doing, interruptible
-from payload.launch import MASTER_NAME, WORKER_PREFIX, Node, workers
 
 _COMMON: Final = WORKER_PREFIX.removesuffix("worker")
 

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from agent.runs.store import QUEUED
+from agent.spec.run import workers
 from cluster.aws import inventory as stock
 from cluster.aws.pricing import shown, total_per_hour
 from cluster.cli.numbers import parse_whole
@@ -16,8 +18,6 @@ from cluster.runs.supervisor import Supervisor
 from cluster.session import Session, confirm
 from cluster.ssh.connection import Master
 from cluster.terminal.status_line import interruptible
-from payload.launch import workers
-from payload.runs import QUEUED
 from stacks.config import WORKER
 
 FORCED_GRACE_S = 30.0

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from agent.spec.run import Node
 from cluster.aws import inventory
 from cluster.aws.client import aws_errors
 from cluster.aws.inventory import Instance, Inventory, Stack
 from cluster.errors import DeepcdkError, NotReadyError
 from cluster.nodes.grow import POLL_S, read_nodes, resize
 from cluster.terminal.status_line import doing
-from payload.launch import Node
 
 if TYPE_CHECKING:
     from cluster.aws.client import Aws

@@ -7,14 +7,14 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.runs.record import RECORD_FILE
+from agent.runs.store import is_run_id
 from cluster import answers
-from cluster.terminal.status_line import doing
 from cluster.aws.client import aws_errors
 from cluster.errors import DeepcdkError
 from cluster.ssh.bootstrap import is_path_below
 from cluster.ssh.fetch import Fetched, settled
-from payload.dossier import RECORD_FILE
-from payload.runs import is_run_id
+from cluster.terminal.status_line import doing
 from stacks.config import CLUSTER_TAG
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from cluster.terminal.status_line import LINE
 from cluster.runs.follow import Display, Picture
+from cluster.terminal.status_line import LINE
 from cluster.terminal.wrap import printable
 
 PLAIN_STEP_S: Final = 5.0

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from cluster.errors import UsageError
-from cluster.terminal.paths import expanded
 from cluster.runs.program import MAX_WORD_BYTES
+from cluster.terminal.paths import expanded
 
 OURS: Final = re.compile(
     "HOROVOD_(RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|HOSTNAME|CONTROLLER|CPU_OPERATIONS|GLOO_RENDEZVOUS_.*|ELASTIC)|DEEPCDK_.*"

@@ -9,8 +9,8 @@ from typing import Any, Final, Protocol
 
 from cluster import answers
 from cluster.answers import AnswerError
-from cluster.ssh.connection import SilenceError
 from cluster.errors import ConnectionFailedError
+from cluster.ssh.connection import SilenceError
 from cluster.ssh.stream_reader import Interruptible
 
 SILENCE_S: Final = 20.0

@@ -9,13 +9,12 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from cluster.errors import UsageError
-from cluster.aws.inventory import Stack
-from cluster.cli.numbers import parse_whole
-from cluster.runs.program import Program
-from payload.errors import PayloadError
-from payload.knobs import CONTROLLERS, MPI, KnobError, Knobs, best_controller
-from payload.launch import (
+from agent.errors import ReportedError
+from agent.launch.horovodrun_command import horovodrun
+from agent.launch.rank import words as rank_words
+from agent.spec.horovod import CONTROLLERS, MPI, KnobError, Knobs, best_controller
+from agent.spec.node_rules import MOST_SLOTS
+from agent.spec.run import (
     MASTER_NAME,
     NODE_PYTHON,
     WORKER_PREFIX,
@@ -27,11 +26,12 @@ from payload.launch import (
     meeting_interface,
     workers,
 )
-from payload.launcher import horovodrun
-from payload.node_rules import MOST_SLOTS
-from payload.rank import words as rank_words
+from cluster.aws.inventory import Stack
+from cluster.cli.numbers import parse_whole
+from cluster.errors import UsageError
+from cluster.runs.program import Program
+from payload.settings import SettingError
 from payload.training.config import TrainConfig
-from payload.training.settings import SettingError
 
 RUNTIME_PYTHON = "RUNTIME/bin/python"
 CORES = "cores"
@@ -63,7 +63,7 @@ class Training:
             config = TrainConfig.from_argv(self.command(_ANY_RUN)[2:])
         except SettingError as error:
             raise UsageError(error.flag, error.value, error.rule) from None
-        except PayloadError as error:
+        except ReportedError as error:
             raise UsageError("--recipe", self.recipe, str(error)) from None
         if str(config.run_dir) != _ANY_RUN:
             raise UsageError(
@@ -263,7 +263,7 @@ def dry_run_lines(nodes: Sequence[Node], count: int, specify: Callable[[Sequence
 
 def supervisor(stack: Stack, *arguments: str) -> list[str]:
     """Build a command line of the master's supervisor; it runs in a pushed tree."""
-    return [NODE_PYTHON, "-m", "payload.supervisor", "--root", stack.runs_root, *arguments]
+    return [NODE_PYTHON, "-m", "agent.supervisor.cli", "--root", stack.runs_root, *arguments]
 
 
 def git_commit(project: Path) -> str:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.spec.run import PROGRAM_FOLDER
 from cluster.errors import UsageError
 from cluster.runs.keras3_lint import KerasTrapError, Trap, find
-from cluster.terminal.paths import is_directory, is_file, resolved
 from cluster.ssh.push import Tree, check_syntax, pack
-from payload.launch import PROGRAM_FOLDER
+from cluster.terminal.paths import is_directory, is_file, resolved
 
 MAX_WORD_BYTES: Final = 128 * 1024 - 1
 """Longest single argument or NAME=VALUE that Linux gives to a program; it counts the byte that ends it."""

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agent.spec.provenance import DIFF_LIMIT, Origin
+from agent.spec.run import Launch
 from cluster.aws import inventory
 from cluster.errors import AwsError
 from cluster.session import Session
-from payload.launch import Launch
-from payload.origin import DIFF_LIMIT, Origin
 
 PRICE_WAIT_S = 1.0
 

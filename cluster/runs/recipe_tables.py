@@ -9,8 +9,8 @@ from typing import Any
 
 from cluster.errors import UsageError
 from cluster.terminal.tables import Table
-from payload.training.recipes import RECIPES, Recipe, Variant
-from payload.training.settings import GROUPS, Settings, flag_of
+from payload.recipes import RECIPES, Recipe, Variant
+from payload.settings import GROUPS, Settings, flag_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

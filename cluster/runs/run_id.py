@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from agent.runs.store import RUN_ID_RULE, is_run_id
 from cluster.errors import UsageError
-from payload.runs import RUN_ID_RULE, is_run_id
 
 
 def named(run_id: str) -> list[str]:

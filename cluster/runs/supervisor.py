@@ -7,18 +7,18 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from agent.remote import secret_files
+from agent.runs.store import FINAL_STATES, QUEUED
+from agent.spec.provenance import Order
 from cluster import answers
-from cluster.runs import launch
-from cluster.terminal.status_line import doing
 from cluster.answers import AnswerError
-from cluster.ssh.connection import Master
-from cluster.errors import DeepcdkError, LiveRunError, RemoteError
 from cluster.aws.inventory import Stack
-from cluster.ssh.stream_reader import Interruptible
+from cluster.errors import DeepcdkError, LiveRunError, RemoteError
+from cluster.runs import launch
 from cluster.runs.run_id import named
-from payload import vault
-from payload.origin import Order
-from payload.runs import FINAL_STATES, QUEUED
+from cluster.ssh.connection import Master
+from cluster.ssh.stream_reader import Interruptible
+from cluster.terminal.status_line import doing
 
 _DOING = {
     "start": "starting the run",
@@ -93,11 +93,11 @@ class Supervisor:
             yield
             return
         action, text = "leaving the secrets with the master", json.dumps(dict(secrets)).encode()
-        self.master.check(vault.command("keep", run_id), directory=self.directory, stdin=text, doing=action)
+        self.master.check(secret_files.command("keep", run_id), directory=self.directory, stdin=text, doing=action)
         try:
             yield
         except BaseException:
-            self.master.run(vault.command("drop", run_id), directory=self.directory)
+            self.master.run(secret_files.command("drop", run_id), directory=self.directory)
             raise
 
     def live(self) -> str:

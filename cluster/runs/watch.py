@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from agent.runs.store import QUEUED
 from cluster.runs import display, launch
-from cluster.ssh.connection import Master
 from cluster.runs.follow import Picture, follow
-from cluster.session import Session
 from cluster.runs.supervisor import Supervisor
-from payload.runs import QUEUED
+from cluster.session import Session
+from cluster.ssh.connection import Master
 
 PRICE_WAIT_S = 0.5
 

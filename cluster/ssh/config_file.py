@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.spec.node_rules import RULES, escaped
+from agent.spec.run import MASTER_NAME, WORKER_PREFIX, Node
 from cluster.errors import DeepcdkError, UsageError
 from cluster.ssh.host_keys import HostKey
 from cluster.terminal.paths import expanded
-from payload.launch import MASTER_NAME, WORKER_PREFIX, Node
-from payload.node_rules import RULES, escaped
 
 FOLDER: Final = "deepcdk"
 """Within ~/.ssh."""

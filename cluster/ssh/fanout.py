@@ -8,14 +8,14 @@ import queue
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from agent.remote.fanout import BAD_REQUEST, Request
+from agent.spec.run import MASTER_NAME, NODE_PYTHON
 from cluster import answers
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.ssh.connection import Master, SilenceError
 from cluster.ssh.stream_reader import Interruptible
 from cluster.terminal.status_line import warn
-from payload.fanout import BAD_REQUEST, Request
-from payload.launch import MASTER_NAME, NODE_PYTHON
 
 SILENCE_S: Final = 30.0
 """Six heartbeats of the far side."""
@@ -142,14 +142,17 @@ def short(host: str) -> str:
 
 
 def run(master: Master, directory: str, request: Request, shown: Listener | None) -> tuple[HostResult, ...]:
-    """Run a request through the master's `payload.fanout` in a pushed tree; return every node's result, by node.
+    """Run a request through the master's `agent.remote.fanout` in a pushed tree; return every node's result, by node.
 
     With `shown` the output appears as it comes and only its end is kept. Raises DeepcdkError for nodes that are not
     there, SilenceError when the connection breaks: the command is then ended on all nodes.
     """
     stream = Interruptible(
         master.lines(
-            [NODE_PYTHON, "-m", "payload.fanout"], directory=directory, silence_s=SILENCE_S, stdin=request.to_line()
+            [NODE_PYTHON, "-m", "agent.remote.fanout"],
+            directory=directory,
+            silence_s=SILENCE_S,
+            stdin=request.to_line(),
         )
     )
 

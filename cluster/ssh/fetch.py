@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.runs.store import RUN_ID_RULE, is_run_id
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh import bootstrap
 from cluster.ssh.push import farside_command
 from cluster.terminal.progress import amount
 from cluster.terminal.status_line import doing, now
-from payload.runs import RUN_ID_RULE, is_run_id
 
 if TYPE_CHECKING:
     from cluster.ssh.connection import Master

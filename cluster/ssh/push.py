@@ -14,67 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from agent.spec.run import NODE_PYTHON
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh import bootstrap
 from cluster.terminal import progress
 from cluster.terminal.status_line import doing
-from payload.launch import NODE_PYTHON
 
 if TYPE_CHECKING:
     from cluster.ssh.connection import Master
 
-# What the supervisor's command line needs. Pushed on its own, so that a run can be watched and stopped while the
-# payload at hand is broken.
-CONTROL_MODULES: Final = (
-    "__init__",
-    "addresses",
-    "afterlife",
-    "allreduce_proof",
-    "archive",
-    "carrying",
-    "crew",
-    "dossier",
-    "ending",
-    "equipment",
-    "errand",
-    "fanout",
-    "fetching",
-    "file_lock",
-    "hands",
-    "inspection",
-    "intake",
-    "keeper",
-    "knobs",
-    "launch",
-    "launcher",
-    "layer",
-    "load",
-    "manifest",
-    "meter",
-    "node_facts",
-    "node_rules",
-    "node_side",
-    "objects",
-    "origin",
-    "owner",
-    "pack",
-    "porter",
-    "preflight",
-    "program",
-    "rank",
-    "reaper",
-    "runs",
-    "shelf",
-    "stage",
-    "starting",
-    "supervision",
-    "supervisor",
-    "turns",
-    "vault",
-    "watch",
-    "whole",
-)
 LONG_BYTES: Final = 4_000_000
 """What takes more than a moment on a line of 10 Mbit/s."""
 _LOOK: Final = 'for d; do if test -d "$d"; then echo yes; else echo no; fi; done'
@@ -85,7 +34,6 @@ UPLOAD_S: Final = 24 * 3600.0
 """How long an upload may take; the connection's own keep-alive finds a dead one sooner."""
 SOUND_KEPT: Final = 50
 """So many payloads are remembered as checked."""
-CONTROL_FILES: Final = (*(f"{name}.py" for name in CONTROL_MODULES), "bin/ssh")
 
 
 class BrokenPayloadError(DeepcdkError, SyntaxError):
@@ -154,15 +102,15 @@ def check_syntax(root: Path, files: Iterable[Path]) -> None:
             raise BrokenPayloadError(f"{path}: {error}", remedy="correct it; nothing was uploaded") from None
 
 
-def pack(root: Path, files: Iterable[Path], folder: str = "payload") -> Tree:
-    """Pack the files of `root` under `folder`, with times, owners and modes that depend on nothing but the content."""
+def pack(root: Path, files: Iterable[Path], folder: str = "") -> Tree:
+    """Pack the files of `root`, under `folder` if there is one: times, owners and modes depend on the content alone."""
     buffer = io.BytesIO()
     count = 0
     with tarfile.open(fileobj=buffer, mode="w:", format=tarfile.PAX_FORMAT) as archive:
         for relative in files:
             path = root / relative
             data = path.read_bytes()
-            entry = tarfile.TarInfo(f"{folder}/{relative.as_posix()}")
+            entry = tarfile.TarInfo((Path(folder) / relative).as_posix())
             entry.size = len(data)
             entry.mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
             archive.addfile(entry, io.BytesIO(data))
@@ -180,14 +128,17 @@ def payload_tree(root: Path, sound: Path | None = None) -> Tree:
     files = payload_files(root)
     if not files:
         raise BrokenPayloadError(f"no payload at {root}", remedy="run from the project's root")
+    agent = root.parent / "agent"
+    folders = [(root, files), *([(agent, payload_files(agent))] if agent.is_dir() else [])]
     try:
-        tree = pack(root, files)
+        tree = pack(root.parent, [folder.name / file for folder, names in folders for file in names])
     except OSError as error:
         raise BrokenPayloadError(str(error), remedy="correct it; nothing was uploaded") from None
     mark = f"{sys.version_info[0]}.{sys.version_info[1]} {tree.sha256}"
     known = _lines(sound) if sound else []
     if mark not in known:
-        check_syntax(root, files)
+        for folder, names in folders:
+            check_syntax(folder, names)
         if sound:
             _remember(sound, [*known, mark][-SOUND_KEPT:])
     return tree
@@ -209,8 +160,8 @@ def _remember(path: Path, marks: Sequence[str]) -> None:
 
 
 def control_tree(root: Path) -> Tree:
-    """Pack the supervisor alone."""
-    return pack(root, [Path(name) for name in CONTROL_FILES])
+    """Pack the agent alone: a run can be watched and stopped while the payload at hand is broken."""
+    return pack(root.parent, [root.name / file for file in payload_files(root)])
 
 
 def farside_command(*arguments: str) -> list[str]:

@@ -15,14 +15,14 @@ import webbrowser
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from agent.launch.notebook import SAID
 from cluster.errors import DeepcdkError, UsageError
 from cluster.ssh import fanout
 from cluster.terminal.status_line import doing
-from payload.notebook import SAID
 
 if TYPE_CHECKING:
+    from agent.remote.fanout import Request
     from cluster.ssh.connection import Master
-    from payload.fanout import Request
 
 LAST_PORT: Final = 65535
 START_S: Final = 120.0
@@ -66,8 +66,8 @@ def serve(
 ) -> None:
     """Run a server on the master until Ctrl-C, with a tunnel to it from `port` of this machine.
 
-    Its lines that begin with `payload.notebook.SAID` are told as they come. Raises DeepcdkError with the server's last
-    lines where it ends by itself or never says where it listens.
+    Its lines that begin with `agent.launch.notebook.SAID` are told as they come. Raises DeepcdkError with the server's
+    last lines where it ends by itself or never says where it listens.
     """
     lines: list[str] = []
     addresses: queue.Queue[tuple[int, str] | BaseException | None] = queue.Queue()

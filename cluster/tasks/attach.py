@@ -14,6 +14,10 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
+from agent.runs.store import LIVE_STATES, QUEUED
+from agent.spec.provenance import Order
+from agent.spec.run import Launch, choose_hosts
+from agent.supervisor.resume import beginning, resumed
 from cluster.aws import guard
 from cluster.cli.task import (
     FULL_PREFLIGHT,
@@ -42,10 +46,6 @@ from cluster.session import Session
 from cluster.terminal.background import Ahead
 from cluster.terminal.status_line import interruptible
 from cluster.terminal.wrap import fitted
-from payload.afterlife import beginning, resumed
-from payload.launch import Launch, choose_hosts
-from payload.origin import Order
-from payload.runs import LIVE_STATES, QUEUED
 
 
 @task(iterable=["set_"], help={"run": RUN, "json": JSON, "set": SET, "key": KEY})

@@ -11,6 +11,7 @@ import time
 from invoke.context import Context
 from invoke.tasks import task
 
+from agent.spec.run import workers
 from cluster.cli.task import JSON, KEY, PROJECT, SET, guarded, remark, say
 from cluster.data.report import Staged
 from cluster.data.source import Reading, is_bucket, parse_name, survey
@@ -19,7 +20,6 @@ from cluster.errors import DeepcdkError, UsageError
 from cluster.session import Session
 from cluster.terminal import progress
 from cluster.terminal.status_line import doing
-from payload.launch import workers
 
 
 @task(

@@ -11,6 +11,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
+from agent.spec.run import Node
 from cluster.aws.inventory import console
 from cluster.cli.task import JSON, KEY, PROJECT, SET, YES, guarded, say, teller
 from cluster.errors import DeepcdkError, UsageError
@@ -21,7 +22,6 @@ from cluster.session import Session, confirm
 from cluster.ssh import config_file, session_manager
 from cluster.ssh.connection import Master, read_host_keys
 from cluster.terminal.status_line import doing
-from payload.launch import Node
 from stacks.config_keys.network import SESSION_MANAGER
 
 

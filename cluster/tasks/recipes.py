@@ -29,7 +29,7 @@ def recipes(c: Context, recipe: str = "", variant: str = "", all: bool = False, 
     from cluster.errors import UsageError
     from cluster.runs import recipe_tables as shown
     from cluster.terminal import tables
-    from payload.training.recipes import RECIPES
+    from payload.recipes import RECIPES
 
     if not recipe:
         for flag, given in (("--variant", variant), ("--all", all)):

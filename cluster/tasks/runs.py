@@ -8,6 +8,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
+from agent.runs.store import LIVE_STATES, QUEUED
 from cluster.cli.numbers import parse_whole
 from cluster.cli.task import FROM_BUCKET, JSON, KEY, PROJECT, RUN, SET, YES, guarded, remark, say
 from cluster.errors import DeepcdkError, LiveRunError, NoStackError, UsageError
@@ -17,7 +18,6 @@ from cluster.session import Session, confirm
 from cluster.ssh import fetch as fetching
 from cluster.terminal import tables
 from cluster.terminal.status_line import interruptible
-from payload.runs import LIVE_STATES, QUEUED
 
 
 def archived(session: Session, *, archive_only: bool) -> archives.Archive | None:

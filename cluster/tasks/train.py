@@ -13,6 +13,9 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
+from agent.remote.fanout import Request
+from agent.spec.provenance import Order
+from agent.spec.run import Launch, Node, workers
 from cluster.cli.task import (
     FULL_PREFLIGHT,
     JSON,
@@ -42,9 +45,6 @@ from cluster.ssh.fanout import words_after_dashes
 from cluster.ssh.push import Tree, payload_tree, sound_file
 from cluster.tasks.attach import ask_ahead, caution, finish, leave, may_have_begun, say_turn
 from cluster.terminal.status_line import doing, interruptible
-from payload.fanout import Request
-from payload.launch import Launch, Node, workers
-from payload.origin import Order
 
 
 @task(iterable=["set_"], help={"json": JSON, "set": SET, "key": KEY})

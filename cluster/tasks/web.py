@@ -8,6 +8,9 @@ from typing import Final
 from invoke.context import Context
 from invoke.tasks import task
 
+from agent.launch.notebook import Request as AskedNotebook
+from agent.remote.fanout import Request
+from agent.spec.run import NODE_PYTHON, PROGRAM_FOLDER
 from cluster.answers import AnswerError
 from cluster.cli.numbers import parse_whole
 from cluster.cli.task import KEY, PROJECT, RUN, SET, guarded, tell
@@ -20,9 +23,6 @@ from cluster.ssh.config_file import find_node
 from cluster.ssh.push import Tree, payload_tree
 from cluster.terminal.paths import expanded, is_file, resolved
 from cluster.terminal.status_line import doing
-from payload.fanout import Request
-from payload.launch import NODE_PYTHON, PROGRAM_FOLDER
-from payload.notebook import Request as AskedNotebook
 
 NOTEBOOK_S: Final = 900.0
 """How long JupyterLab may take the first time: its packages are built into wheels."""
@@ -67,13 +67,15 @@ def tensorboard(
         chosen = "" if all else session.supervisor(master).status(run)["run_id"]
         pushed = session.push(master, payload_tree(PROJECT / "payload"))
         wheelhouse = f"{session.stack.payloads_root}/.wheelhouse"
-        ensure = [NODE_PYTHON, "-m", "payload.runtime", "ensure", "--wheelhouse", wheelhouse]
+        ensure = [NODE_PYTHON, "-m", "agent.environment.runtime", "ensure", "--wheelhouse", wheelhouse]
         making = "making the training environment on the master"
         with doing(making):
             made = master.check(ensure, directory=pushed.directory, doing=making)
         python = next(iter(made.text.strip().splitlines()[-1:]), "")
         if not re.fullmatch(r"/[\w./-]+", python, flags=re.ASCII):
-            raise AnswerError("`payload.runtime ensure`", made.text, "its last line must be a path", where=master.where)
+            raise AnswerError(
+                "`agent.environment.runtime ensure`", made.text, "its last line must be a path", where=master.where
+            )
         logs = f"{session.stack.runs_root}/{chosen}".rstrip("/")
         command = (python, "-m", "tensorboard.main", "--logdir", logs, "--host", "127.0.0.1", "--port", "0")
         tell(f"TensorBoard of {chosen or 'all runs'} on the master")
@@ -125,7 +127,7 @@ def notebook(
             program=f"{others[0].directory}/{PROGRAM_FOLDER}" if others else "",
             requirements=expanded(requirements).name if others else "",
         )
-        command = ("env", "-C", pushed.directory, NODE_PYTHON, "-m", "payload.notebook", asked.to_json())
+        command = ("env", "-C", pushed.directory, NODE_PYTHON, "-m", "agent.launch.notebook", asked.to_json())
         tell(f"JupyterLab on {chosen}; the first time, its packages are installed")
         request = Request(command=command, master=True)
         try:

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from agent.errors import ReportedError
+from agent.files.atomic import replace_file
+from agent.hardware.machine import Machine, this_machine
 from payload.benchmark.config import BenchmarkConfig
 from payload.benchmark.process import run_cell
 from payload.benchmark.table import CellResult, describe, document, table
-from payload.durable import replace_file
-from payload.errors import PayloadError
-from payload.machine import Machine, this_machine
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -29,14 +29,14 @@ def main(argv: Sequence[str]) -> int:
     """Measure every cell, print the table and return the exit status."""
     try:
         config = BenchmarkConfig.from_argv(argv)
-    except PayloadError as error:
+    except ReportedError as error:
         return _fail(error, EXIT_USAGE)
     machine = this_machine()
     print(f"{config.mode} on {machine}", flush=True)
     results: list[CellResult] = []
     try:
         _measure(config, machine, results)
-    except PayloadError as error:
+    except ReportedError as error:
         return _fail(error, EXIT_FAILED)
     except KeyboardInterrupt:
         print(table(results), flush=True)
@@ -57,7 +57,7 @@ def _measure(config: BenchmarkConfig, machine: Machine, results: list[CellResult
         print(f"{number} of {len(cells)}: {describe(cell)}: {rate}", file=sys.stderr, flush=True)
 
 
-def _fail(error: PayloadError, status: int) -> int:
+def _fail(error: ReportedError, status: int) -> int:
     print(f"payload.benchmark: error: {error}", file=sys.stderr, flush=True)
     return status
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from payload.benchmark.config import Cell
 from payload.models.registry import network, parameter_count
-from payload.training.arrangement import arrange
-from payload.training.settings import Settings
+from payload.settings import Settings
+from payload.training.rank_setup import arrange
 
 LEARNING_RATE: Final = 1e-6
 """Small, so that random labels leave the numbers finite; a step takes as long as with any other."""

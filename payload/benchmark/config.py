@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, NoReturn
 
-from payload.errors import PayloadError
+from agent.errors import ReportedError
 from payload.models.registry import NETWORKS, ImageShapeError, Network, network
 
 NETWORK_NAMES: Final = ("alexnet", "googlenet", "inception-v3", "resnet50", "resnet152", "vgg16")
@@ -18,11 +18,12 @@ BATCH_SIZES: Final = (1, 32, 64, 96, 128)
 
 Mode = Literal["training", "inference"]
 Variant = Literal["tuned", "stock", "onednn-off"]
-"""How a cell runs: as the payload chooses (`payload.tuning`); as TensorFlow comes, with its pools of a thread for each
-logical CPU; or as the payload chooses without oneDNN, the stand-in for TensorFlow before its Intel optimisations."""
+"""How a cell runs: as the payload chooses (`payload.training.rank_tuning`); as TensorFlow comes, with its pools of a
+thread for each logical CPU; or as the payload chooses without oneDNN, the stand-in for TensorFlow before its Intel
+optimisations."""
 
 
-class BenchmarkConfigError(PayloadError, ValueError):
+class BenchmarkConfigError(ReportedError, ValueError):
     """Report a flag whose value breaks a rule. Carries `flag`, `value` and `rule`."""
 
     def __init__(self, flag: str, value: object, rule: str) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from payload.benchmark.config import Cell
 from payload.benchmark.table import CellOutputError, CellResult, Figures
-from payload.tuning import OMP_THREADS, ONEDNN
+from payload.training.rank_tuning import OMP_THREADS, ONEDNN
 
 LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
 ROOT: Final = Path(__file__).resolve().parents[2]

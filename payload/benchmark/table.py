@@ -8,9 +8,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, Final
 
+from agent.errors import ReportedError
+from agent.hardware.machine import Machine
 from payload.benchmark.config import Cell, Variant
-from payload.errors import PayloadError
-from payload.machine import Machine
 
 HEADINGS = ("network", "batch", "pixels", "images/s", "step ms", "spread", "cores", "MiB")
 COMPARED: Final[dict[Variant, tuple[str, str, str]]] = {
@@ -20,7 +20,7 @@ COMPARED: Final[dict[Variant, tuple[str, str, str]]] = {
 """What stands beside a cell for each variant that was measured too."""
 
 
-class CellOutputError(PayloadError, ValueError):
+class CellOutputError(ReportedError, ValueError):
     """Report a cell whose process ended well without figures. Carries its `output`."""
 
     def __init__(self, output: str) -> None:

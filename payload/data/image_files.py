@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from payload.data.crops import middle_boxes
-from payload.data.parts import DataError
+from payload.data.pipeline.crops import middle_boxes
+from payload.data.types import DataError
 
 
 def read_images(

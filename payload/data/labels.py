@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from payload.data.parts import DataError
+from payload.data.types import DataError
 
 LABELS_FILE: Final = "labels.txt"
 """In the directory of the data: a name a line, in the order of the labels."""

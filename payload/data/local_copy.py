@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from payload.data.parts import DataError
-from payload.fetching import fetch
-from payload.file_lock import file_lock
-from payload.manifest import ManifestError
-from payload.objects import Prefix
-from payload.shelf import Shelf, ShelfError
+from agent.files.lock import file_lock
+from agent.staging.dataset import Shelf, ShelfError
+from agent.staging.manifest import ManifestError
+from agent.staging.s3_fetch import fetch
+from agent.staging.s3_objects import Prefix
+from payload.data.types import DataError
 
 SCHEME: Final = "s3://"
 FRESH_S: Final = 600.0

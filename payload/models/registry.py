@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final
 
-from payload.errors import PayloadError
+from agent.errors import ReportedError
 
 PRECISIONS: Final = {
     "float32": "float32",
@@ -21,7 +21,7 @@ PRECISIONS: Final = {
 """Keras's policy for each kind of numbers in which layers may compute. float64 is for checking the others."""
 
 
-class UnknownNetworkError(PayloadError, LookupError):
+class UnknownNetworkError(ReportedError, LookupError):
     """Report a name that no network has. Carries `name` and the `nearest` one."""
 
     def __init__(self, name: str) -> None:
@@ -30,7 +30,7 @@ class UnknownNetworkError(PayloadError, LookupError):
         super().__init__(f"network {name}: unknown; did you mean {self.nearest}? Known: {', '.join(known)}")
 
 
-class ImageShapeError(PayloadError, ValueError):
+class ImageShapeError(ReportedError, ValueError):
     """Report images that a network cannot take. Carries `network`, `height` and `width` (None: several)."""
 
     def __init__(self, network: Network, height: int | None, width: int | None) -> None:

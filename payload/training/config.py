@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from payload.models.registry import network
-from payload.training.places import depot_for
-from payload.training.profiling import Span
-from payload.training.recipes import RECIPES, Recipe, Variant
-from payload.training.records import SETTINGS_FILE
+from payload.recipes import RECIPES, Recipe, Variant
+from payload.settings import GROUPS, SettingError, Settings, flag_of
+from payload.training.checkpoints.location import depot_for
+from payload.training.reporting.profiling import Span
+from payload.training.run_files import SETTINGS_FILE
 from payload.training.schedule import check_schedule
-from payload.training.settings import GROUPS, SettingError, Settings, flag_of
 
 _RATES: Final = (
     *("learning_rate", "base_batch", "warmup_epochs", "warmup_rate"),

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
-from payload.errors import PayloadError
+from agent.errors import ReportedError
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ _LOST: Final = re.compile(
 """What Horovod, Gloo and NCCL say when a rank is gone."""
 
 
-class RanksDisagreeError(PayloadError, RuntimeError):
+class RanksDisagreeError(ReportedError, RuntimeError):
     """Report that ranks hold different weights or data. Carries `what` and `ranks`, those outside the majority."""
 
     def __init__(self, what: str, ranks: Sequence[int], message: str) -> None:
@@ -43,7 +43,7 @@ class RanksDisagreeError(PayloadError, RuntimeError):
         super().__init__(message)
 
 
-class RankFailedError(PayloadError, RuntimeError):
+class RankFailedError(ReportedError, RuntimeError):
     """Report, on the ranks that were well, that others failed. Carries `messages` by rank."""
 
     def __init__(self, messages: dict[int, str]) -> None:
@@ -51,7 +51,7 @@ class RankFailedError(PayloadError, RuntimeError):
         super().__init__("; ".join(messages.values()))
 
 
-class RankLostError(PayloadError, ConnectionError):
+class RankLostError(ReportedError, ConnectionError):
     """Report, on a rank that is well, that another can no longer be reached. Carries `reason`, Horovod's own words."""
 
     def __init__(self, reason: str) -> None:
@@ -183,11 +183,11 @@ def attempt(ranks: Ranks, action: Callable[[], T]) -> T:
 
     A rank that failed raises its own error, the others RankFailedError; so nobody waits for a rank that is gone.
     """
-    error: PayloadError | None = None
+    error: ReportedError | None = None
     result: T | None = None
     try:
         result = action()
-    except PayloadError as caught:
+    except ReportedError as caught:
         error = caught
     failed = hvd.allgather(tf.constant([error is not None]), name="failed").numpy()
     if failed.any():

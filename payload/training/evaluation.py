@@ -8,13 +8,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.batches import test_batches
-from payload.data.parts import Batch, DataError, Part, View
+from payload.data.pipeline.batches import test_batches
+from payload.data.types import Batch, DataError, Part, View
 from payload.training import distributed
+from payload.training.batch_feed import told
+from payload.training.context import Run
 from payload.training.evaluation_step import make_evaluation_step
-from payload.training.records import Figures
-from payload.training.run import Run
-from payload.training.supply import told
+from payload.training.run_files import Figures
 
 SLOTS: Final = 512
 """Test images a rank and step at most: bounds the memory of an evaluation."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from payload.training.measures import hits, losses_of, pixels
+from payload.training.losses import hits, losses_of, pixels
 
 EvaluationStep = Callable[..., Any]
 

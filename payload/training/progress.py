@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from payload.training.records import Figures
+from payload.training.run_files import Figures
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

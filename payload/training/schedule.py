@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from payload.settings import SettingError, Settings
 from payload.training.rates import Decay, parse_pieces
-from payload.training.settings import SettingError, Settings
 
 _PHASE: Final = re.compile(
     r"(?P<start>[0-9]+):(?P<size>[0-9]+)/(?P<batch>[0-9]+)(?:/(?P<crop>0?\.[0-9]+|1|0))?(?P<rectangular>/rectangular)?"

@@ -11,13 +11,13 @@ from typing import Any, Final
 import keras
 import numpy.typing as npt
 
-from payload.data.parts import Parts
+from payload.data.types import Parts
 from payload.models.registry import network
-from payload.training.checkpoints import Checkpoint, DamagedCheckpointError
-from payload.training.optimizers import Optimizer, make_optimizer
+from payload.settings import SettingError, Settings
+from payload.training.checkpoints.store import Checkpoint, DamagedCheckpointError
+from payload.training.optimizers.optimizer import Optimizer, make_optimizer
+from payload.training.safetensors_io import bytes_of
 from payload.training.schedule import Schedule
-from payload.training.settings import SettingError, Settings
-from payload.training.tensors import bytes_of
 
 _SEED: Final = "/seed_generator_state"
 """How Keras's paths of seeds end."""
@@ -89,7 +89,7 @@ class TrainState:
 
 
 def new_state(settings: Settings, data: Parts, schedule: Schedule) -> TrainState:
-    """Build model and optimizer, with initial weights from the seed. Raises PayloadError for sizes that do not fit."""
+    """Build model and optimizer, with initial weights from the seed. Raises ReportedError for sizes that do not fit."""
     keras.utils.set_random_seed(settings.seed)
     model = build_model(settings, data, schedule)
     return TrainState(model=model, optimizer=make_optimizer(settings, model))

@@ -11,31 +11,31 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from payload.data.parts import Parts
+from payload.data.types import Parts
+from payload.settings import Settings
 from payload.training import distributed
-from payload.training.arrangement import Arrangement
-from payload.training.cadence import Cadence
-from payload.training.checkpoint_writer import CheckpointWriter
-from payload.training.checkpoints import CheckpointStore
+from payload.training.checkpoints.cadence import Cadence
+from payload.training.checkpoints.resume import Beginning, begin, store_for, with_batch_of
+from payload.training.checkpoints.sameness import lasting
+from payload.training.checkpoints.saving import finish_saving, save_after_epoch, save_stopped
+from payload.training.checkpoints.store import CheckpointStore
+from payload.training.checkpoints.writer import CheckpointWriter
 from payload.training.config import TrainConfig
-from payload.training.continuation import Beginning, begin, store_for, with_batch_of
+from payload.training.context import Outcome, Run
 from payload.training.distributed import Ranks
-from payload.training.epochs import DivergedError, require_equal_weights, train_epoch
+from payload.training.epoch import DivergedError, require_equal_weights, train_epoch
 from payload.training.evaluation import confusion_counts, evaluate
 from payload.training.evaluation_step import make_evaluation_step
-from payload.training.outcome import write_outcome
-from payload.training.products import write_products
-from payload.training.profiling import Span
+from payload.training.export.outputs import write_products
 from payload.training.progress import Progress
-from payload.training.records import Figures, Provenance
-from payload.training.reporting import Reporter
-from payload.training.run import Outcome, Run
-from payload.training.sameness import lasting
-from payload.training.saving import finish_saving, save_after_epoch, save_stopped
+from payload.training.rank_setup import Arrangement
+from payload.training.reporting.profiling import Span
+from payload.training.reporting.reporter import Reporter
+from payload.training.reporting.result import write_outcome
+from payload.training.run_files import Figures, Provenance
 from payload.training.schedule import Schedule, schedule_for
-from payload.training.settings import Settings
 from payload.training.state import TrainState, new_state
-from payload.training.training_step import make_train_step
+from payload.training.train_step import make_train_step
 
 
 def train_and_evaluate(
@@ -50,7 +50,7 @@ def train_and_evaluate(
 ) -> Outcome:
     """Train until the last epoch or until a stop is asked for; rank 0 writes records, checkpoints and the result.
 
-    `started`: unix time at which the process began; `arrangement`: what was chosen for this rank. Raises PayloadError,
+    `started`: unix time at which the process began; `arrangement`: what was chosen for this rank. Raises ReportedError,
     on all ranks.
     """
     with distributed.losses_told():

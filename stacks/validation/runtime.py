@@ -1,7 +1,7 @@
 """Rules of the nodes' runtime: one Python environment for master and workers, with a TensorFlow that exists for them.
 
-The runtime is made from `payload/requirements.txt`, whose TensorFlow is the package tensorflow-cpu: it has wheels for
-x86_64 alone, and computes on no GPU.
+The runtime is made from `agent/environment/requirements.txt`, whose TensorFlow is the package tensorflow-cpu: it has
+wheels for x86_64 alone, and computes on no GPU.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from payload.horovod_wheel import default_cache
-from payload.launch import TF_KERAS
+from agent.environment.horovod_build import default_cache
+from agent.spec.run import TF_KERAS
 from tests.e2e.conftest import EmbeddedCloud
 from tools import demo
 from tools.setup import node_runtime

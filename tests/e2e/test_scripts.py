@@ -101,7 +101,7 @@ def test_the_run_is_watched_by_its_own_output(done: Any) -> None:
 
 def test_the_record_has_the_exact_command_and_the_secrets_names_alone(done: Any) -> None:
     _, output, record, directory = done
-    assert record["launch"]["command"][1:3] == ["-m", "payload.horovodrun"]
+    assert record["launch"]["command"][1:3] == ["-m", "agent.launch.horovodrun"]
     assert record["launch"]["rank_command"][1:] == ["train.py", *WORDS]
     assert record["spec"]["secrets"] == ["TOKEN"]
     assert "swordfish" not in json.dumps(record) + output

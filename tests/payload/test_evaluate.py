@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from payload import evaluate
-from payload.training.settings import Settings
+from payload.settings import Settings
 
 
 def card(**changes: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from payload import predict
-from payload.training.model_card import ModelCard
+from payload.training.export.model_card import ModelCard
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_images_of_any_size_are_told_with_their_likeliest_classes(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, image: Path
 ) -> None:
     from payload.models.registry import network
-    from payload.training.product import write_product
+    from payload.training.export.saved_model import write_product
 
     model = network("lenet").build((28, 28, 1), 3)
     model.layers[-1].bias.assign([1.0, 3.0, 2.0])

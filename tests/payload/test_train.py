@@ -14,7 +14,7 @@ import pytest
 from payload import train
 
 ROOT = Path(__file__).parents[2]
-LAUNCHER = [sys.executable, "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
+LAUNCHER = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
 
 
 def command(run_dir: Path, *flags: str) -> list[str]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from payload.training.settings import Settings, flag_of
+from payload.settings import Settings, flag_of
 from tools.settings_page import PAGE, page
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
+from agent.staging.stream import ChangedError
 from cluster.data.report import StagingError
 from cluster.data.rpc import Dialogue
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh.connection import SilenceError
-from payload.intake import ChangedError
 
 
 class Answering:

@@ -13,6 +13,9 @@ from typing import IO, Any
 
 import pytest
 
+from agent.remote.fanout import Request
+from agent.spec.run import Node
+from agent.staging.manifest import Entry, Manifest
 from cluster.answers import AnswerError
 from cluster.data import source
 from cluster.data.report import Reports, StagingError
@@ -21,9 +24,6 @@ from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh.connection import Completed
 from cluster.ssh.fanout import HostResult
 from cluster.terminal.progress import PlainGauge
-from payload.fanout import Request
-from payload.launch import Node
-from payload.manifest import Entry, Manifest
 
 PROJECT = Path(__file__).resolve().parents[3]
 HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
@@ -35,11 +35,11 @@ NODES = tuple(
 
 SCRIPT = """
 import sys
-from payload import porter
-porter.own_index = lambda _: INDEX
+from agent.staging import copy_worker
+copy_worker.own_index = lambda _: INDEX
 module = sys.argv.pop(1)
-from payload import stage
-sys.exit(stage.main(sys.argv[1:]) if module == "payload.stage" else porter.main(sys.argv[1:]))
+from agent.staging import server
+sys.exit(server.main(sys.argv[1:]) if module == "agent.staging.server" else copy_worker.main(sys.argv[1:]))
 """
 
 
@@ -53,7 +53,7 @@ class LocalMaster:
         self.asked: list[Request] = []
 
     def run(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"") -> Completed:
-        words = [sys.executable, *argv[1:]] if "payload.stage" in argv else argv
+        words = [sys.executable, *argv[1:]] if "agent.staging.server" in argv else argv
         done = subprocess.run(words, cwd=PROJECT, input=stdin, capture_output=True, check=False)
         return Completed(status=done.returncode, stdout=done.stdout, stderr=done.stderr.decode())
 

@@ -8,10 +8,10 @@ import json
 
 import pytest
 
+from agent.hardware.load import Gpu, Load
+from agent.spec.run import Node
 from cluster.aws.inventory import Instance, Inventory, Stack
 from cluster.nodes.load import Row, documents, rate, rows, table
-from payload.launch import Node
-from payload.load import Gpu, Load
 
 LOAD = Load(
     processor=0.37, cores=8, memory_used=3 << 30, memory_total=16 << 30, received_per_s=12_500_000.0,

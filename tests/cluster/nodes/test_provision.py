@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agent.spec.run import Node, parse_nodes
 from cluster.aws import guard, inventory
 from cluster.aws.inventory import Instance, Inventory, Stack
 from cluster.errors import DeepcdkError
@@ -18,7 +19,6 @@ from cluster.nodes.provision import provide_nodes
 from cluster.runs.launch import Terms, Training
 from cluster.session import Session
 from cluster.ssh.connection import Master
-from payload.launch import Node, parse_nodes
 
 STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 from hypothesis import given
 
+from agent.spec.run import Node, parse_nodes
 from cluster.aws import inventory
 from cluster.aws.inventory import Instance, Inventory, Stack
 from cluster.errors import DeepcdkError, NotReadyError, UsageError
@@ -18,7 +19,6 @@ from cluster.nodes.replace import find, wait_joined
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session
 from cluster.ssh.connection import Master
-from payload.launch import Node, parse_nodes
 from tests.words import WORDS
 
 STACK = Stack(

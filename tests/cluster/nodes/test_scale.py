@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agent.spec.run import parse_nodes
 from cluster.aws import inventory
 from cluster.aws.inventory import Instance, Inventory, Stack
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
@@ -20,7 +21,6 @@ from cluster.nodes.shrink import BusyNodesError
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session
 from cluster.ssh.connection import Master
-from payload.launch import parse_nodes
 
 STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from agent.spec.run import parse_nodes
 from cluster.aws import inventory
 from cluster.aws.client import Aws
 from cluster.aws.inventory import Instance, Inventory, Stack
 from cluster.errors import NotReadyError
 from cluster.nodes.shrink import BusyNodesError, Leaver, choose, staying, take_out, wait_gone
 from cluster.ssh.connection import Completed, Master
-from payload.launch import parse_nodes
 
 STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="masters", worker_group="workers", efs_mount="/mnt/efs",

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cluster.runs.archive import Archive, find
 from cluster.aws.client import Aws
 from cluster.errors import DeepcdkError
+from cluster.runs.archive import Archive, find
 
 
 def make_bucket(aws: Aws, name: str, cluster: str = "deepcdk") -> str:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.spec.run import Launch, Node
 from cluster.errors import UsageError
 from cluster.runs.environment import check_secrets, parse_environment, read_secrets
-from payload.launch import Launch, Node
 from tests.words import WORDS
 
 NODE = Node(

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.ssh.connection import SilenceError
 from cluster.runs.follow import Picture, follow, parse_message, reduce
+from cluster.ssh.connection import SilenceError
 
 STATE = {
     "type": "state",

@@ -12,13 +12,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.ssh.connection import remote_line
-from cluster.errors import UsageError
+from agent.spec.horovod import Knobs
+from agent.spec.run import Launch, Node, parse_nodes
 from cluster.aws.inventory import Stack
-from cluster.runs.launch import Terms, Training, build, dry_run_lines, git_commit, parse_knobs, parse_preflight, read_work, split_further, supervisor
+from cluster.errors import UsageError
+from cluster.runs.launch import (
+    Terms,
+    Training,
+    build,
+    dry_run_lines,
+    git_commit,
+    parse_knobs,
+    parse_preflight,
+    read_work,
+    split_further,
+    supervisor,
+)
 from cluster.runs.program import Program
-from payload.knobs import Knobs
-from payload.launch import Launch, Node, parse_nodes
+from cluster.ssh.connection import remote_line
 from payload.training.config import TrainConfig
 from tests.words import LONG, WORDS
 
@@ -219,7 +230,7 @@ def test_knobs_are_parsed_and_bad_ones_refused_by_their_flags() -> None:
 
 def test_the_supervisor_is_called_without_a_shell_word_of_its_own() -> None:
     assert supervisor(STACK, "status", "--live") == [
-        "/opt/deepcdk/bin/python3", "-m", "payload.supervisor", "--root", "/mnt/efs/runs", "status", "--live",
+        "/opt/deepcdk/bin/python3", "-m", "agent.supervisor.cli", "--root", "/mnt/efs/runs", "status", "--live",
     ]  # fmt: skip
 
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.runs import program as module
 from cluster.errors import UsageError
-from cluster.ssh.bootstrap import unpack
+from cluster.runs import program as module
 from cluster.runs.program import MAX_WORD_BYTES, Program, check_word
+from cluster.ssh.bootstrap import unpack
 from cluster.ssh.push import BrokenPayloadError
 from tests.words import FILE_NAMES, LONG, WORDS
 

@@ -9,9 +9,9 @@ import pytest
 
 from cluster.errors import UsageError
 from cluster.runs.recipe_tables import document, recipe_named, settings_of, summary_table, tables, text, variant_named
+from payload.recipes import RECIPES, Recipe
+from payload.settings import Settings
 from payload.training.config import TrainConfig
-from payload.training.recipes import RECIPES, Recipe
-from payload.training.settings import Settings
 
 DIGITS, FAST = recipe_named("digits"), recipe_named("imagenet-fast")
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.supervisor.cli import _parser
 from cluster.errors import UsageError
 from cluster.runs.launch import supervisor
 from cluster.runs.run_id import named
-from payload.supervisor import _parser
 from tests.cluster.runs.test_supervisor import STACK
 from tests.words import WORDS
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from agent.spec.provenance import Order
+from agent.spec.run import Launch, parse_nodes
 from cluster.answers import AnswerError
-from cluster.ssh.connection import Completed, Master
-from cluster.errors import DeepcdkError, LiveRunError, RemoteError
 from cluster.aws.inventory import Stack
+from cluster.errors import DeepcdkError, LiveRunError, RemoteError
 from cluster.runs.supervisor import Supervisor
-from payload.launch import Launch, parse_nodes
-from payload.origin import Order
+from cluster.ssh.connection import Completed, Master
 
 STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
@@ -96,8 +96,8 @@ def test_secrets_reach_the_master_before_the_run_and_on_no_command_line() -> Non
     master = AnsweringMaster(answer(None), answer({"run_id": "one", "position": None}))
     Supervisor(master, STACK, "/x").start(Order(launch=SPEC), {"TOKEN": "swordfish"})
     assert [command[2:4] for command in master.commands] == [
-        ["payload.vault", "keep"],
-        ["payload.supervisor", "--root"],
+        ["agent.remote.secret_files", "keep"],
+        ["agent.supervisor.cli", "--root"],
     ]
     assert "swordfish" not in str(master.commands)
 
@@ -106,7 +106,7 @@ def test_a_run_that_does_not_start_leaves_no_secrets_behind() -> None:
     master = AnsweringMaster(answer(None), answer({"live": "other", "state": "running"}, 3), answer(None))
     with pytest.raises(LiveRunError):
         Supervisor(master, STACK, "/x").start(Order(launch=SPEC), {"TOKEN": "swordfish"})
-    assert master.commands[-1][2:] == ["payload.vault", "drop", "one"]
+    assert master.commands[-1][2:] == ["agent.remote.secret_files", "drop", "one"]
 
 
 def test_stopping_names_the_run_and_the_grace() -> None:

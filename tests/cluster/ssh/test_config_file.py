@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 
+from agent.spec.run import parse_nodes
 from cluster.errors import DeepcdkError, UsageError
 from cluster.ssh.config_file import (
     INCLUDE,
@@ -30,7 +31,6 @@ from cluster.ssh.config_file import (
 )
 from cluster.ssh.host_keys import HostKey
 from cluster.ssh.session_manager import command, proxy_command
-from payload.launch import parse_nodes
 from tests.words import FILE_NAMES, WORDS
 
 NODES = parse_nodes(

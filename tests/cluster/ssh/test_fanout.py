@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from agent.remote.fanout import BAD_REQUEST, Request
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.ssh.connection import Master, SilenceError
 from cluster.ssh.fanout import CommandFailedError, Prefixer, collect, parse_environment, run, words_after_dashes
 from cluster.terminal.status_line import warn
-from payload.fanout import BAD_REQUEST, Request
 
 ONE, TWO = "deeplearning-worker1", "deeplearning-worker10"
 REQUEST = Request(command=("true",))

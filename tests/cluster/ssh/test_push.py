@@ -17,7 +17,6 @@ from cluster.errors import RemoteError
 from cluster.ssh.bootstrap import unpack
 from cluster.ssh.connection import Completed
 from cluster.ssh.push import (
-    CONTROL_FILES,
     BrokenPayloadError,
     Tree,
     control_tree,
@@ -30,6 +29,7 @@ from cluster.ssh.push import (
 )
 
 PAYLOAD = Path(__file__).resolve().parents[3] / "payload"
+AGENT = PAYLOAD.with_name("agent")
 
 
 @pytest.fixture
@@ -193,19 +193,18 @@ def test_a_place_that_cannot_be_written_is_named(payload: Path, tmp_path: Path) 
 
 
 def test_the_control_tree_runs_by_itself(tmp_path: Path) -> None:
-    with tarfile.open(fileobj=io.BytesIO(control_tree(PAYLOAD).archive)) as archive:
+    with tarfile.open(fileobj=io.BytesIO(control_tree(AGENT).archive)) as archive:
         unpack(archive, tmp_path)
     done = subprocess.run(
-        [sys.executable, "-m", "payload.supervisor", "--root", str(tmp_path / "runs"), "status", "--list"],
+        [sys.executable, "-m", "agent.supervisor.cli", "--root", str(tmp_path / "runs"), "status", "--list"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "[]\n")
-    assert os.access(tmp_path / "payload" / "bin" / "ssh", os.X_OK)
+    assert os.access(tmp_path / "agent" / "bin" / "ssh", os.X_OK)
 
 
 def test_packing_follows_the_list_it_is_given(payload: Path) -> None:
     assert pack(payload, [Path("run")]).files == 1
-    assert len(CONTROL_FILES) == len(set(CONTROL_FILES))
 
 
 @pytest.mark.parametrize("said", ["", "yes", "yes no yes", "yes maybe", "yes \x1b[2J"])

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from agent.remote.fanout import Request
 from cluster.errors import DeepcdkError, UsageError
 from cluster.ssh.connection import Master
 from cluster.ssh.web_tunnel import find_address, free_port, has_display, serve
-from payload.fanout import Request
 
 NODE = "deeplearning-master"
 REQUEST = Request(command=("tensorboard",), master=True)

@@ -155,7 +155,7 @@ def test_a_record_names_what_ran_where_and_how_it_ended() -> None:
         "spec": {"command": ["-m", "payload.train", "--data-dir", "/a b"], "payload": "0123456789abcdef",
                  "hosts": [{"name": "deeplearning-worker1", "address": "10.0.1.1", "slots": 8}],
                  "program": "fedcba9876543210"},
-        "launch": {"command": ["python", "-m", "payload.horovodrun", "-H", "a b:1"]},
+        "launch": {"command": ["python", "-m", "agent.launch.horovodrun", "-H", "a b:1"]},
     }  # fmt: skip
     table = record_table(record)
     rows = {row[0]: row[1] for row in table.rows}
@@ -163,6 +163,6 @@ def test_a_record_names_what_ran_where_and_how_it_ended() -> None:
     assert rows["checkpoints"] == "2, last step-00000007"
     assert rows["nodes"] == "deeplearning-worker1 (10.0.1.1, 8 slots)"
     assert rows["command"] == "python -m payload.train --data-dir '/a b'"
-    assert rows["launched"] == "python -m payload.horovodrun -H 'a b:1'"
+    assert rows["launched"] == "python -m agent.launch.horovodrun -H 'a b:1'"
     assert rows["program"] == "fedcba9876543210"
     assert table.footer == ("  [bold]disk full",)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.errors import ReportedError
 from payload.benchmark.config import BATCH_SIZES, NETWORK_NAMES, BenchmarkConfig, BenchmarkConfigError
-from payload.errors import PayloadError
 from payload.models.registry import ImageShapeError, UnknownNetworkError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -69,7 +69,7 @@ def test_flags_reach_the_cells() -> None:
 def test_wrong_arguments_are_refused_in_one_line(argv: list[str], message: str) -> None:
     with pytest.raises(BenchmarkConfigError) as raised:
         BenchmarkConfig.from_argv(argv)
-    assert isinstance(raised.value, PayloadError)
+    assert isinstance(raised.value, ReportedError)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 

@@ -11,7 +11,7 @@ import pytest
 from payload.benchmark import __main__ as benchmark
 from payload.benchmark import process
 from payload.benchmark.config import BenchmarkConfig, Cell
-from payload.tuning import ONEDNN
+from payload.training.rank_tuning import ONEDNN
 
 CELL = BenchmarkConfig.from_argv(["--networks", "lenet", "--batch-sizes", "4"]).cells()[0]
 FIGURES = {

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from agent.hardware.machine import Machine
 from payload.benchmark.config import Cell
 from payload.benchmark.table import CellOutputError, CellResult, Figures, describe, document, table
-from payload.machine import Machine
 
 CELL = Cell(
     network="resnet50",

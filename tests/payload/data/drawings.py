@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from payload.data.example import IMAGE, LABEL, example
-from payload.data.record_file import framed
+from payload.data.records.example import IMAGE, LABEL, example
+from payload.data.records.tfrecord import framed
 
 SHAPES: Final = ("circle", "cross", "square", "triangle")
 """Names of the classes, in the order of their labels."""

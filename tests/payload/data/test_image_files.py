@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from payload.data.image_files import read_images
-from payload.data.parts import DataError
+from payload.data.types import DataError
 
 
 def test_an_image_of_the_networks_size_is_read_byte_by_byte(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from payload.data.labels import NAMES, class_names
-from payload.data.parts import DataError
+from payload.data.types import DataError
 
 
 def test_known_data_sets_have_their_published_names() -> None:

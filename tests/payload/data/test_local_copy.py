@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from payload.data.local_copy import FRESH_S, local_directory
-from payload.data.parts import DataError
+from payload.data.types import DataError
 
 CONTENTS = {"train-00000-of-00001": b"records" * 1000, "sub/train.index": b"index"}
 ADDRESS = "s3://my-data/imagenet"
@@ -103,9 +103,9 @@ def test_a_file_that_has_gone_is_missed_at_once(bucket: Path, tmp_path: Path) ->
 
 
 def test_what_stage_data_put_there_from_the_same_bucket_is_used(bucket: Path, tmp_path: Path) -> None:
-    from payload.fetching import fetch
-    from payload.objects import Prefix
-    from payload.shelf import Shelf
+    from agent.staging.dataset import Shelf
+    from agent.staging.s3_fetch import fetch
+    from agent.staging.s3_objects import Prefix
 
     shelf = Shelf(root=tmp_path / "disk", name="imagenet")
     fetch(Prefix.parse(ADDRESS), shelf, lambda entries: entries, lambda message: None)

@@ -14,16 +14,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from payload.data.batches import training_batches
-from payload.data.parts import Batch, DataError, View
-from payload.durable import StorageError
-from payload.errors import PayloadError
+from agent.errors import ReportedError
+from agent.files.atomic import StorageError
+from payload.data.pipeline.batches import training_batches
+from payload.data.types import Batch, DataError, View
+from payload.settings import Settings
 from payload.training import distributed
 from payload.training.distributed import RankFailedError, Ranks
 from payload.training.schedule import schedule_for
-from payload.training.settings import Settings
 from payload.training.state import TrainState, new_state
-from payload.training.training_step import make_train_step
+from payload.training.train_step import make_train_step
 from tests.payload.training.small_run import DATA, configuration, train
 
 
@@ -37,10 +37,10 @@ def result(run_dir: Path) -> dict[str, Any]:
     return document
 
 
-def error_of(action: Callable[[], object]) -> PayloadError | None:
+def error_of(action: Callable[[], object]) -> ReportedError | None:
     try:
         action()
-    except PayloadError as error:
+    except ReportedError as error:
         return error
     return None
 

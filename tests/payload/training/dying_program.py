@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 from payload import train
-from payload.data.parts import Batch
-from payload.training import epochs
+from payload.data.types import Batch
+from payload.training import epoch
+from payload.training.context import Run
 from payload.training.progress import StepSums
-from payload.training.run import Run
 
 
 def meet(directory: Path) -> None:
@@ -29,7 +29,7 @@ def main() -> int:
     rank, number, checkpoint, *argv = sys.argv[1:]
     meet(Path(checkpoint).parents[1])
     if os.environ["HOROVOD_RANK"] == rank:
-        step, left = epochs._step, iter(range(3))
+        step, left = epoch._step, iter(range(3))
 
         def last(run: Run, batch: Batch, rate: float, stop: bool) -> StepSums:
             if next(left, None) is None:
@@ -38,7 +38,7 @@ def main() -> int:
                 os.kill(os.getpid(), signal.Signals[number])
             return step(run, batch, rate, stop)
 
-        epochs._step = last
+        epoch._step = last
     return train.main(argv)
 
 

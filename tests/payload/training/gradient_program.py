@@ -28,12 +28,12 @@ import tensorflow as tf
 
 from payload.models import resnet
 from payload.models.registry import network
+from payload.settings import Settings
 from payload.training import distributed
 from payload.training.distributed import Ranks
-from payload.training.optimizers import Optimizer, make_optimizer
-from payload.training.settings import Settings
+from payload.training.optimizers.optimizer import Optimizer, make_optimizer
 from payload.training.state import digest_of
-from payload.training.training_step import make_train_step
+from payload.training.train_step import make_train_step
 
 FAMILIES: Final[dict[str, dict[str, Any]]] = {
     "lenet": {},

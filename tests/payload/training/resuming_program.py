@@ -23,20 +23,21 @@ from unittest import mock
 
 import keras
 
-from payload.data.batches import test_batches, training_batches
-from payload.data.parts import Batch, DataError, Parts
-from payload.errors import PayloadError
+from agent.errors import ReportedError
+from payload.data.pipeline.batches import test_batches, training_batches
+from payload.data.types import Batch, DataError, Parts
+from payload.settings import Settings
 from payload.train import StopRequest
-from payload.training import distributed, epochs, evaluation, trainer
-from payload.training.checkpoint_writer import CheckpointWriter
-from payload.training.checkpoints import read_header
+from payload.training import distributed, evaluation, trainer
+from payload.training import epoch as epochs
+from payload.training.checkpoints.resume import store_for
+from payload.training.checkpoints.storage import Directory, Fill
+from payload.training.checkpoints.store import read_header
+from payload.training.checkpoints.writer import CheckpointWriter
 from payload.training.config import TrainConfig
-from payload.training.continuation import store_for
-from payload.training.depots import Directory, Fill
+from payload.training.context import Run
 from payload.training.progress import StepSums
-from payload.training.run import Run
 from payload.training.schedule import Schedule
-from payload.training.settings import Settings
 from payload.training.state import TrainState, new_state
 from tests.payload.training.small_run import configuration, train
 
@@ -80,7 +81,7 @@ class Losses:
 def error_of(action: Callable[[], object]) -> str:
     try:
         action()
-    except PayloadError as error:
+    except ReportedError as error:
         return f"{type(error).__name__}: {error}"
     return "none"
 

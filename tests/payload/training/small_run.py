@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from payload.data.catalogue import open_dataset
-from payload.data.parts import Parts
+from payload.data.registry import open_dataset
+from payload.data.types import Parts
+from payload.settings import Settings
 from payload.training import trainer
-from payload.training.arrangement import arrange
 from payload.training.config import TrainConfig
-from payload.training.records import Provenance
-from payload.training.run import Outcome
-from payload.training.settings import Settings
+from payload.training.context import Outcome
+from payload.training.rank_setup import arrange
+from payload.training.run_files import Provenance
 
 NOBODY = Provenance(payload_hash=None, git_commit=None)
 

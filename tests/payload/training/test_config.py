@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from payload.errors import PayloadError
+from agent.errors import ReportedError
+from payload.recipes.digits import DIGITS
+from payload.settings import GROUPS, SettingError, Settings, flag_of
 from payload.training.config import TrainConfig
-from payload.training.recipes.digits import DIGITS
-from payload.training.settings import GROUPS, SettingError, Settings, flag_of
 
 DIGITS_ARGS = ["--recipe", "digits", "--run-dir", "/runs/a"]
 FASHION = ["--recipe", "fashion-mnist", "--run-dir", "/r", "--data-dir", "/d"]
@@ -116,7 +116,7 @@ def test_every_setting_says_what_it_is_in_a_line() -> None:
     ],
 )
 def test_wrong_arguments_are_refused_with_what_is_right(arguments: list[str], message: str) -> None:
-    with pytest.raises(PayloadError, match=message) as caught:
+    with pytest.raises(ReportedError, match=message) as caught:
         TrainConfig.from_argv(arguments)
     assert "\n" not in str(caught.value)
 

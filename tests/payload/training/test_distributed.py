@@ -21,7 +21,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Run collective_program.py once on two ranks; return what each found."""
     directory = tmp_path_factory.mktemp("collective")
     program = Path(__file__).with_name("collective_program.py")
-    command = [sys.executable, "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
+    command = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
     done = subprocess.run(
         [*command, "env", f"PYTHONPATH={ROOT}", sys.executable, str(program), str(directory)],
         capture_output=True,

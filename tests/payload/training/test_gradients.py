@@ -47,7 +47,16 @@ def of_three(alone: Path) -> list[dict[str, Any]]:
 @functools.cache
 def ranks_found(ranks: int, alone: Path) -> list[dict[str, Any]]:
     """Start ranks once, all families in one start."""
-    launcher = [sys.executable, "-m", "payload.horovodrun", "-np", str(ranks), "-H", f"localhost:{ranks}", "--gloo"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "agent.launch.horovodrun",
+        "-np",
+        str(ranks),
+        "-H",
+        f"localhost:{ranks}",
+        "--gloo",
+    ]
     output = run([*launcher, "env", f"PYTHONPATH={ROOT}"], alone, *(["more"] if ranks == THREE else []))
     lines = re.findall(r"^\[(\d)\]<stdout>:FOUND (.*)$", output, re.MULTILINE)
     assert len(lines) == ranks

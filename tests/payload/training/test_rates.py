@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from payload.settings import SettingError
 from payload.training.rates import Decay, Piece, Piecewise, parse_pieces, pieces_text
-from payload.training.settings import SettingError
 
 EPOCHS = st.integers(1, 200)
 

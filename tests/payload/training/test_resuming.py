@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.horovod, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = [sys.executable, str(Path(__file__).with_name("resuming_program.py"))]
-LAUNCHER = [sys.executable, "-m", "payload.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
+LAUNCHER = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
 
 
 def run(*command: str) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from payload.settings import SettingError, Settings
 from payload.training.schedule import (
     ImagePhase,
     check_schedule,
@@ -15,7 +16,6 @@ from payload.training.schedule import (
     schedule_for,
     total_epochs,
 )
-from payload.training.settings import SettingError, Settings
 
 PLAIN = Settings(epochs=10, global_batch=64, base_batch=32, learning_rate=0.1, warmup_epochs=2)
 

@@ -1,0 +1,182 @@
+"""Build our custom TensorFlow op (`custom_ops` beside this module), and put it beside TensorFlow.
+
+    python -m agent.environment.custom_op install    # 2 seconds with a C++ compiler; the last line is its path
+
+`agent.environment.runtime` does so for each runtime, `make setup` for a clone. The library is kept in a cache outside
+the tree, by a fingerprint of what goes into it, so that a node without a compiler can have another one's. Linux only,
+as Horovod is. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from agent.environment.horovod_build import default_cache, telling_lines
+from agent.environment.horovod_build_settings import digest
+from agent.environment.toolchain import NotCoveredError, installed_tensorflow, this_platform
+from agent.errors import ReportedError
+from agent.files.lock import file_lock
+
+SOURCE: Final = Path(__file__).parent / "custom_ops" / "image_view.cc"
+FLAGS: Final = ("-std=c++17", "-O3", "-shared", "-fPIC", "-Wall", "-Wextra")
+FRAMEWORK: Final = "libtensorflow_framework.so.2"
+"""Has TensorFlow's C API. It is loaded when the library is, so that no path to it is needed."""
+
+
+class CustomOpError(ReportedError, RuntimeError):
+    """Report that the operation could not be built or is not there, and what to do."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Library:
+    """Name the library that belongs to a TensorFlow here."""
+
+    tensorflow: str  # its version
+    tensorflow_include: Path  # the folder of its C++ headers
+    fingerprint: str
+
+    def cached(self, cache: Path) -> Path:
+        """Return where it is kept under the folder `cache`."""
+        return cache / "custom_op" / f"{self.fingerprint}.so"
+
+
+def identity() -> str:
+    """Return what makes this operation another one: the SHA-256 of its source and of how it is compiled."""
+    return hashlib.sha256("\0".join([SOURCE.read_text(encoding="utf-8"), *FLAGS]).encode()).hexdigest()
+
+
+def file_name() -> str:
+    """Return the library's name where it is installed."""
+    return f"deepcdk_custom_op_{identity()[:16]}.so"
+
+
+def installed() -> Path:
+    """Return where the library lies once it is installed: beside the package of the TensorFlow that this Python has.
+
+    That may be another environment's than this Python's own: a program's packages are laid over the runtime's.
+    """
+    spec = importlib.util.find_spec("tensorflow")
+    beside = spec.origin if spec is not None else None
+    packages = Path(beside).parents[1] if beside is not None else Path(sysconfig.get_path("purelib"))
+    return packages / file_name()
+
+
+def check_installed() -> Path:
+    """Return the installed library. Raises CustomOpError where it is not there."""
+    place = installed()
+    if not place.is_file():
+        raise CustomOpError(
+            f"{sys.prefix} has no operation to resize images with; put it there: "
+            f"{sys.executable} -m agent.environment.custom_op install"
+        )
+    return place
+
+
+def load() -> Any:
+    """Load the installed library into TensorFlow; return its operations. Raises CustomOpError."""
+    import tensorflow as tf  # Not at the top: what builds the library must import without it.
+
+    place = check_installed()
+    try:
+        return tf.load_op_library(str(place))
+    except tf.errors.OpError as error:
+        raise CustomOpError(
+            f"{place} does not load ({error.message}); remove it and build it anew: "
+            f"{sys.executable} -m agent.environment.custom_op install"
+        ) from None
+
+
+def here() -> Library:
+    """Return the library for this Python's TensorFlow. Raises CustomOpError where it cannot be built."""
+    platform = this_platform()
+    if platform.system != "Linux":
+        raise CustomOpError(f"this is {platform.system}, and our custom TensorFlow op is built on Linux alone")
+    try:
+        version, include = installed_tensorflow()
+    except NotCoveredError as error:
+        raise CustomOpError(f"{error.what}: install it there first") from None
+    inputs = {"op": identity(), "tensorflow": version, "machine": platform.machine, "libc": platform.libc}
+    return Library(tensorflow=version, tensorflow_include=include, fingerprint=digest(inputs))
+
+
+def build(library: Library, *, cache: Path, search_path: str, report: Callable[[str], None]) -> Path:
+    """Return the library from `cache`, compiled first when it is not there, by one process while others wait.
+
+    `search_path` is a PATH to find the compiler. Raises CustomOpError.
+    """
+    kept = library.cached(cache)
+    if _lists(kept):
+        return kept
+    with file_lock(kept.with_suffix(".lock"), on_wait=lambda: report(f"waiting for another build of {kept}")):
+        if not _lists(kept):
+            partial = kept.with_suffix(".part")
+            _compile(library, partial, search_path)
+            partial.rename(kept)
+    return kept
+
+
+def _lists(path: Path) -> bool:
+    """Tell whether a folder has a file. NFS may go on saying of the file itself that it is not there."""
+    return path.parent.is_dir() and path in path.parent.iterdir()
+
+
+def install(cache: Path, *, search_path: str, report: Callable[[str], None]) -> Path:
+    """Put the library where `installed` says, built first when it is not in `cache`; return that place.
+
+    Raises CustomOpError.
+    """
+    place = installed()
+    partial = place.with_suffix(f".{os.getpid()}.part")
+    shutil.copyfile(build(here(), cache=cache, search_path=search_path, report=report), partial)
+    return partial.rename(place)
+
+
+def _compile(library: Library, output: Path, search_path: str) -> None:
+    compiler = shutil.which("c++", path=search_path)
+    if compiler is None:
+        raise CustomOpError(
+            "there is no C++ compiler for our custom TensorFlow op. "
+            "Install one: `apt-get install g++` or `dnf install gcc-c++`."
+        )
+    home = library.tensorflow_include.parent
+    command = [compiler, *FLAGS, str(SOURCE), "-o", str(output), f"-I{library.tensorflow_include}"]
+    finished = subprocess.run(
+        [*command, f"-L{home}", f"-l:{FRAMEWORK}"], capture_output=True, text=True, errors="replace", check=False
+    )
+    if finished.returncode != 0:
+        told = "\n".join(f"    {line}" for line in telling_lines(finished.stderr))
+        raise CustomOpError(f"{SOURCE.name} did not compile with TensorFlow {library.tensorflow}:\n{told}")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the command line asks; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m agent.environment.custom_op", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("command", choices=("install",))
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk"
+    )
+    cache = parser.parse_args(argv).cache or default_cache(os.environ)
+    try:
+        path = os.environ.get("PATH", os.defpath)
+        print(install(cache, search_path=path, report=lambda line: print(line, file=sys.stderr, flush=True)))
+    except (CustomOpError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

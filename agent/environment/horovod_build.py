@@ -1,0 +1,267 @@
+"""Build Horovod's stock source distribution into a wheel for the TensorFlow, Python and settings at hand.
+
+No source of Horovod is changed. What today's TensorFlow needs is given through the environment: two more of the include
+folders in TensorFlow's own wheel, and one forwarding header (`include` beside this module). Wheels are kept in a cache
+outside the tree, by a fingerprint of all that goes into them. Run it with the Python that has TensorFlow and is to get
+Horovod:
+
+    python -m agent.environment.horovod_build build    # 3 to 6 minutes on two cores; the last line is the wheel's path
+    python -m agent.environment.horovod_build fingerprint
+    python -m agent.environment.horovod_build prove    # after installing it: two ranks, an allreduce, a training step
+
+Covered: Linux, Python 3.11 to 3.13, TensorFlow 2.15 to 2.21, on the CPU, over Gloo and over Open MPI 4, whose library
+is found beside Horovod, in the virtual environment's `lib`, wherever that lies. The settings for GPUs (NCCL) follow a
+build that compiled, linked and was imported; they have not been run on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from agent.environment.horovod_build_settings import (
+    INCLUDE,
+    SDIST_SHA256,
+    VERSION,
+    XLA_BUILDER,
+    Settings,
+    environment,
+    fingerprint,
+)
+from agent.environment.toolchain import HorovodError, NotCoveredError, Toolchain, detect
+from agent.files.lock import file_lock
+
+ERROR_LINE: Final = re.compile(r"\berror:|\bError\b|undefined reference|Killed|No space left|fatal:|not found$")
+SHOWN_LINES: Final = 12
+
+
+class BuildError(HorovodError):
+    """Report a failed build. Carries the `log`'s path and its telling `lines`."""
+
+    def __init__(self, step: str, log: Path, lines: Sequence[str]) -> None:
+        self.log, self.lines = log, tuple(lines)
+        told = "\n".join(f"    {line}" for line in lines)
+        super().__init__(f"{step} failed. The last errors:\n{told}\nThe whole log: {log}")
+
+
+def linkable_nccl(home: Path, scratch: Path) -> Path:
+    """Return an NCCL folder in which the linker finds `libnccl.so`: `home`, or one of links to it under `scratch`.
+
+    NVIDIA's Python package has libnccl.so.2 alone; the linker asks for libnccl.so.
+    """
+    if (home / "lib" / "libnccl.so").exists():
+        return home
+    library = home / "lib" / "libnccl.so.2"
+    if not library.exists() or not (home / "include" / "nccl.h").exists():
+        raise NotCoveredError(
+            f"{home} has no include/nccl.h with lib/libnccl.so or lib/libnccl.so.2", "Give --nccl-home."
+        )
+    linked = scratch / "nccl"
+    (linked / "lib").mkdir(parents=True)
+    (linked / "include").symlink_to(home / "include")
+    for name in ("libnccl.so", "libnccl.so.2"):
+        (linked / "lib" / name).symlink_to(library)
+    return linked
+
+
+def packaged_nccl(search_path: Sequence[str]) -> Path:
+    """Return the folder of NVIDIA's Python package of NCCL, which comes with tensorflow[and-cuda]."""
+    for entry in search_path:
+        if (home := Path(entry) / "nvidia" / "nccl").is_dir():
+            return home
+    raise NotCoveredError(
+        "NCCL is not installed", "Install tensorflow[and-cuda], which brings it, or give --nccl-home."
+    )
+
+
+def telling_lines(log: str) -> list[str]:
+    """Return the last lines of a build's `log` that name an error, or its last lines when none does."""
+    lines = [line.rstrip() for line in log.splitlines() if line.strip()]
+    errors = [line for line in lines if ERROR_LINE.search(line)]
+    return (errors or lines)[-SHOWN_LINES:]
+
+
+def cached_wheel(directory: Path) -> Path | None:
+    """Return the wheel in a fingerprint's `directory`, or None."""
+    return next(iter(sorted(directory.glob("horovod-*.whl"))), None)
+
+
+def build(
+    settings: Settings,
+    toolchain: Toolchain,
+    *,
+    cache: Path,
+    base: Mapping[str, str],
+    jobs: int,
+    report: Callable[[str], None],
+) -> Path:
+    """Return the wheel for `toolchain` from `cache`, having built it first when it is not there.
+
+    `base` is the environment to start from; `report` gets a line for each thing that takes time. One process builds,
+    the others wait for it. Raises BuildError.
+    """
+    name = fingerprint(settings, toolchain, (INCLUDE / XLA_BUILDER).read_text())
+    directory = cache / "horovod" / name
+    if (wheel := cached_wheel(directory)) is not None:
+        return wheel
+    lock = directory.with_suffix(".lock")
+    with file_lock(lock, on_wait=lambda: report(f"waiting for another build of Horovod ({lock})")):
+        if (wheel := cached_wheel(directory)) is not None:
+            return wheel
+        report(
+            f"building Horovod {VERSION} for TensorFlow {toolchain.tensorflow}, {toolchain.platform.python_tag}, "
+            f"{settings.operations}: 3 to 6 minutes on two cores"
+        )
+        for left in directory.parent.glob(f"{name}-*"):  # by a build that was killed; this one has the lock
+            shutil.rmtree(left)
+        # Not in /tmp, which many systems keep in memory: the objects take some 300 MiB.
+        with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=directory.parent) as scratch:
+            if settings.gpu:
+                nccl = linkable_nccl(settings.nccl_home or packaged_nccl(sys.path), Path(scratch))
+                settings = dataclasses.replace(settings, nccl_home=nccl)
+            lacks_header = not (toolchain.tensorflow_include / XLA_BUILDER).exists()
+            env = environment(settings, toolchain, base=base, jobs=jobs, lacks_header=lacks_header)
+            built = _build_in(Path(scratch), env, directory.with_suffix(".log"))
+            directory.mkdir(exist_ok=True)
+            partial = directory / f"{built.name}.part"
+            shutil.copyfile(built, partial)
+            return partial.rename(directory / built.name)
+
+
+def _build_in(scratch: Path, env: Mapping[str, str], log: Path) -> Path:
+    """Download, unpack and build Horovod in the folder `scratch`, and return its wheel there."""
+    with log.open("w") as output:
+
+        def run(step: str, command: Sequence[str], cwd: Path, extra: Mapping[str, str]) -> None:
+            """Run one command of the build with its output in the log."""
+            finished = subprocess.run(
+                command, cwd=cwd, env=dict(env) | dict(extra), stdout=output, stderr=subprocess.STDOUT, check=False
+            )
+            if finished.returncode != 0:
+                raise BuildError(step, log, telling_lines(log.read_text(errors="replace")))
+
+        pip, pip_environment = _pip(scratch)
+        run("Downloading Horovod", [*pip, *_download_arguments(scratch)], scratch, pip_environment)
+        source = _unpack(scratch / "sdist" / f"horovod-{VERSION}.tar.gz", scratch)
+        run("Building Horovod", [sys.executable, "setup.py", "bdist_wheel", "--dist-dir", str(scratch)], source, {})
+    built = cached_wheel(scratch)
+    if built is None:
+        raise BuildError("Building Horovod", log, ["no wheel was made"])
+    return built
+
+
+def _download_arguments(scratch: Path) -> list[str]:
+    """Return pip's arguments to bring the source distribution, checked by its hash, to scratch/sdist."""
+    wanted = scratch / "horovod.txt"
+    wanted.write_text(f"horovod=={VERSION} --hash=sha256:{SDIST_SHA256}\n")
+    # No isolation: the set-up tools that are installed are pinned, and what pip would bring lacks pkg_resources.
+    options = ["--no-deps", "--no-binary", "horovod", "--no-build-isolation", "--require-hashes"]
+    return ["download", *options, "--requirement", str(wanted), "--dest", str(scratch / "sdist")]
+
+
+def _pip(scratch: Path) -> tuple[list[str], dict[str, str]]:
+    """Return the command for pip and its environment: this Python's own, else the one that comes with Python."""
+    if find_spec("pip") is None:
+        try:
+            venv.create(scratch / "pip", with_pip=True)
+        except (subprocess.CalledProcessError, OSError) as error:
+            raise NotCoveredError(
+                f"{sys.executable} has neither pip nor the means to make it ({error})",
+                "Install pip into it, or Python's venv package: `apt-get install python3-venv`.",
+            ) from error
+        packages = next((scratch / "pip" / "lib").glob("python3*/site-packages"))
+        return [sys.executable, "-m", "pip"], {"PYTHONPATH": str(packages)}
+    return [sys.executable, "-m", "pip"], {}
+
+
+def _unpack(archive: Path, scratch: Path) -> Path:
+    """Unpack the source distribution, having checked that it is the pinned one, and return its folder."""
+    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if found != SDIST_SHA256:
+        raise HorovodError(f"{archive.name} has SHA-256 {found}, and {SDIST_SHA256} is pinned: it is not the release.")
+    with tarfile.open(archive) as tar:
+        # Pythons before 3.11.4 have no filters; the archive's contents are pinned by its hash.
+        tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
+        tar.extractall(scratch)
+    return scratch / f"horovod-{VERSION}"
+
+
+def default_cache(environ: Mapping[str, str]) -> Path:
+    """Return the folder for what is built once and kept outside the tree."""
+    base = environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "deepcdk"
+
+
+def default_jobs() -> int:
+    """Return how many compilers to run at once: one a core, but 1.5 GiB of memory for each."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return max(1, min(len(os.sched_getaffinity(0)), int(memory_gib / 1.5)))
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the options from which `settings_from` makes Settings."""
+    parser.add_argument("--operations", choices=("cpu", "gpu"), default="cpu", help="default: cpu")
+    parser.add_argument("--cuda-home", type=Path, default=Path("/usr/local/cuda"), metavar="DIR", help="for gpu")
+    parser.add_argument("--nccl-home", type=Path, metavar="DIR", help="for gpu; default: NVIDIA's Python package")
+    parser.add_argument("--cc", default="80,90", metavar="LIST", help="CUDA compute capabilities; default: 80,90")
+
+
+def settings_from(arguments: argparse.Namespace) -> Settings:
+    """Return the Settings that the options of `add_settings` say."""
+    return Settings(
+        operations=arguments.operations,
+        cuda_home=arguments.cuda_home,
+        nccl_home=arguments.nccl_home,
+        compute_capabilities=tuple(int(number) for number in arguments.cc.split(",") if number),
+    )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the command line asks; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m agent.environment.horovod_build", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("command", choices=("build", "fingerprint", "prove"))
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk"
+    )
+    parser.add_argument("--jobs", type=int, default=default_jobs(), metavar="N", help="compilers at once")
+    add_settings(parser)
+    arguments = parser.parse_args(argv)
+    try:
+        if arguments.command == "prove":
+            from agent.environment.horovod_selftest import prove
+
+            print(prove(environ=os.environ))
+            return 0
+        settings = settings_from(arguments)
+        toolchain = detect(
+            search_path=os.environ.get("PATH", os.defpath), cuda_home=settings.cuda_home if settings.gpu else None
+        )
+        if arguments.command == "fingerprint":
+            print(fingerprint(settings, toolchain, (INCLUDE / XLA_BUILDER).read_text()))
+            return 0
+        cache = arguments.cache or default_cache(os.environ)
+        report = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731 - one short expression
+        print(build(settings, toolchain, cache=cache, base=os.environ, jobs=max(1, arguments.jobs), report=report))
+    except (HorovodError, ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

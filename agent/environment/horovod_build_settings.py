@@ -1,0 +1,122 @@
+"""Say what Horovod is built for, and turn that into a fingerprint and an environment. Pure; standard library only."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from agent.environment.toolchain import Platform, Toolchain
+
+VERSION: Final = "0.28.1"
+SDIST_SHA256: Final = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
+INCLUDE: Final = Path(__file__).parent / "include"
+# The header that TensorFlow gave up, relative to an include folder. Only where it is missing does ours come in.
+XLA_BUILDER: Final = Path("tensorflow/compiler/xla/client/xla_builder.h")
+# Headers inside TensorFlow's wheel that its public headers include by a path from these folders.
+LIBRARIES: Final = "$ORIGIN/../../../.."
+"""Where Horovod's library, in lib/pythonX.Y/site-packages/horovod/tensorflow, finds Open MPI's: in lib."""
+CONTROLLERS: Final = "gloo, mpi"
+EXTERNAL_INCLUDES: Final = ("external/highwayhash", "external/farmhash_archive/src")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Say what Horovod is built for."""
+
+    operations: str = "cpu"  # cpu: allreduce over Gloo; gpu: over NCCL (not run on a GPU)
+    cuda_home: Path = Path("/usr/local/cuda")  # the CUDA toolkit, with bin/nvcc; for gpu only
+    nccl_home: Path | None = None  # has include/nccl.h and lib/libnccl.so*; None: NVIDIA's package beside TensorFlow
+    compute_capabilities: tuple[int, ...] = (80, 90)  # 80: A100, 90: H100 and H200; for gpu only
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that breaks a rule."""
+        if self.operations not in ("cpu", "gpu"):
+            raise ValueError(f"operations = {self.operations!r}: must be cpu or gpu")
+        if self.operations == "gpu" and not self.compute_capabilities:
+            raise ValueError("compute_capabilities is empty: name at least one, as 90")
+
+    @property
+    def gpu(self) -> bool:
+        """Tell whether the wheel is to allreduce on GPUs."""
+        return self.operations == "gpu"
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Return what of the settings makes one wheel differ from another."""
+        if not self.gpu:
+            return {"operations": "cpu"}
+        return {
+            "operations": "gpu",
+            "cuda": str(self.cuda_home),
+            "nccl": str(self.nccl_home or "package"),
+            "cc": ",".join(map(str, self.compute_capabilities)),
+        }
+
+
+def known_inputs(settings: Settings, here: Platform, header: str) -> dict[str, str]:
+    """Return what goes into the wheel as far as it is known before TensorFlow is installed."""
+    return {
+        "horovod": VERSION,
+        "sdist": SDIST_SHA256,
+        "header": hashlib.sha256(header.encode()).hexdigest(),
+        "system": here.system,
+        "machine": here.machine,
+        "libc": here.libc,
+        "python": here.python_tag,
+        "controllers": CONTROLLERS,
+        **settings.identity,
+    }
+
+
+def fingerprint(settings: Settings, toolchain: Toolchain, header: str) -> str:
+    """Return 16 hex digits that are the same for the same wheel, and for no other."""
+    inputs = known_inputs(settings, toolchain.platform, header)
+    return digest(
+        inputs | {"tensorflow": toolchain.tensorflow, "compiler": toolchain.compiler, "open mpi": toolchain.open_mpi}
+    )
+
+
+def digest(inputs: Mapping[str, str]) -> str:
+    """Return the first 16 hex digits of the SHA-256 of `inputs`, whatever their order."""
+    return hashlib.sha256(json.dumps(dict(inputs), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def environment(
+    settings: Settings, toolchain: Toolchain, *, base: Mapping[str, str], jobs: int, lacks_header: bool
+) -> dict[str, str]:
+    """Return the environment of the build: `base` without what would change the build unseen, and Horovod's settings.
+
+    `jobs` is the number of compilers at once (1 to 1.5 GiB each); `lacks_header`: TensorFlow has no XLA_BUILDER.
+    """
+    # A make above this one hands down MAKEFLAGS with a job server that is closed here.
+    stray = ("HOROVOD_", "CPLUS_INCLUDE_PATH", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+    kept = {name: value for name, value in base.items() if not name.startswith(stray)}
+    includes = [toolchain.tensorflow_include / name for name in EXTERNAL_INCLUDES]
+    if lacks_header:
+        includes.insert(0, INCLUDE)
+    result = kept | {
+        "PATH": f"{toolchain.mpicxx.parent}:{base.get('PATH', os.defpath)}",  # CMake looks for mpicxx there
+        "LDFLAGS": " ".join(filter(None, [base.get("LDFLAGS", ""), f"-Wl,-rpath,{LIBRARIES}"])),
+        "CPLUS_INCLUDE_PATH": ":".join(map(str, includes)),
+        "MAKEFLAGS": f"-j{jobs}",
+        "HOROVOD_CMAKE": str(toolchain.cmake),
+        "HOROVOD_WITH_TENSORFLOW": "1",
+        "HOROVOD_WITHOUT_PYTORCH": "1",
+        "HOROVOD_WITHOUT_MXNET": "1",
+        "HOROVOD_WITH_GLOO": "1",
+        "HOROVOD_WITH_MPI": "1",
+    }
+    if settings.gpu:
+        result |= {
+            "HOROVOD_GPU_OPERATIONS": "NCCL",
+            "HOROVOD_CUDA_HOME": str(settings.cuda_home),
+            "HOROVOD_NCCL_HOME": str(settings.nccl_home),
+            "HOROVOD_NCCL_LINK": "SHARED",
+            "HOROVOD_BUILD_CUDA_CC_LIST": ",".join(map(str, settings.compute_capabilities)),
+        }
+    return result

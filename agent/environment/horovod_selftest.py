@@ -1,0 +1,159 @@
+"""Prove on this machine that Horovod works: two ranks, an allreduce, and a training step that leaves equal weights.
+
+Over Gloo and over MPI, one after the other.
+
+Keras 3 and Horovod can be put together so that nothing fails and nothing is averaged. So the proof gives the ranks
+different data, takes a step as payload.train does, and compares the weights that each rank ended with.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from agent.environment.toolchain import HorovodError
+from agent.spec.horovod import CONTROLLERS
+
+RANKS: Final = 2
+TIMEOUT_S: Final = 180
+# The lines that rank 0 prints begin with it, to be told from TensorFlow's own.
+MARK: Final = "deepcdk-proof "
+
+
+def command(python: str, controller: str) -> list[str]:
+    """Return the command that starts the ranks. No script of a virtual environment is used: those hold its path."""
+    # An address and not `localhost`: a name that cannot be resolved is taken for another host, and tried over SSH.
+    launcher = [
+        python,
+        "-m",
+        "agent.launch.horovodrun",
+        f"--{controller}",
+        "-np",
+        str(RANKS),
+        "-H",
+        f"127.0.0.1:{RANKS}",
+    ]
+    return [*launcher, python, "-m", "agent.environment.horovod_selftest"]
+
+
+def unresolved_name() -> str | None:
+    """Return this machine's own name where it has no address: Gloo's ranks then crash in hvd.init() (seen)."""
+    try:
+        socket.getaddrinfo(socket.gethostname(), None)
+    except OSError:
+        return socket.gethostname()
+    return None
+
+
+def verdict(output: str) -> dict[str, float]:
+    """Return what rank 0 found, from the ranks' `output`; raise HorovodError where it is missing or wrong."""
+    # Horovod's launcher puts the rank before each line, as "[0]<stdout>:".
+    lines = [line.partition(MARK)[2] for line in output.splitlines() if MARK in line]
+    if len(lines) != 1:
+        raise HorovodError(f"Horovod's proof printed {len(lines)} results, and one was expected.")
+    found: dict[str, float] = json.loads(lines[0])
+    if found["ranks"] != RANKS or found["allreduce_error"] != 0:
+        raise HorovodError(f"Horovod's allreduce over {RANKS} ranks is wrong: {found}")
+    if found["weights_moved"] == 0 or found["weights_differ"] != 0:
+        raise HorovodError(f"After a training step the ranks' weights do not agree, or did not change: {found}")
+    return found
+
+
+def prove(*, environ: Mapping[str, str]) -> str:
+    """Run the proof with this Python and return one line on it; raise HorovodError when Horovod does not work."""
+    if (name := unresolved_name()) is not None:
+        raise HorovodError(
+            f"This machine's own name, {name}, has no address, and Horovod's ranks crash then. Give it one: "
+            f"echo '127.0.1.1 {name}' >> /etc/hosts"
+        )
+    seconds = [_prove(controller, environ)["seconds"] for controller in CONTROLLERS]
+    told = ", ".join(f"{controller} {took:.1f} s" for controller, took in zip(CONTROLLERS, seconds, strict=True))
+    return f"Horovod works: {RANKS} ranks, allreduce exact, weights equal after a training step (over {told})"
+
+
+def _prove(controller: str, environ: Mapping[str, str]) -> dict[str, float]:
+    """Run the proof over one controller; return what rank 0 found."""
+    root = Path(__file__).parents[2]
+    # One thread a rank and no GPU start-up noise: the proof is small and the machine may be too.
+    env = dict(environ) | {"TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    try:
+        finished = subprocess.run(
+            command(sys.executable, controller),
+            cwd=root,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        said = f"Horovod's proof over {controller} did not end within {TIMEOUT_S} s"
+        raise HorovodError(f"{said}: {error.stdout or ''!r:.2000}") from error
+    if finished.returncode != 0:
+        last = "\n".join(finished.stdout.splitlines()[-15:])
+        raise HorovodError(f"Horovod's proof over {controller} failed with status {finished.returncode}:\n{last}")
+    return verdict(finished.stdout)
+
+
+def main() -> None:
+    """Be one rank of the proof."""
+    import time
+
+    import horovod.tensorflow as hvd
+    import keras
+    import tensorflow as tf
+
+    started = time.monotonic()
+    hvd.init()
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
+    # On every rank: the sum of 1000 numbers that say which rank they are from.
+    summed = hvd.allreduce(tf.fill([1000], float(hvd.rank() + 1)), op=hvd.Sum, name="proof")
+    expected = hvd.size() * (hvd.size() + 1) / 2
+    error = float(tf.reduce_max(tf.abs(summed - expected)))
+
+    keras.utils.set_random_seed(hvd.rank())  # different weights and data on each rank
+    model = keras.Sequential([keras.Input([8]), keras.layers.Dense(16, activation="tanh"), keras.layers.Dense(4)])
+    optimizer = keras.optimizers.SGD(learning_rate=0.1, momentum=0.9)
+    optimizer.build(model.trainable_variables)
+    # Keras 3 wraps TensorFlow's variables, which Horovod needs; Keras 2, up to TensorFlow 2.15, does not.
+    weights = [v if isinstance(v, tf.Variable) else v.value for v in model.trainable_variables]
+    hvd.broadcast_variables(weights, root_rank=0)
+    before = tf.concat([tf.reshape(weight, [-1]) for weight in weights], axis=0)
+    images, labels = tf.random.normal([32, 8]), tf.random.uniform([32], maxval=4, dtype=tf.int32)
+
+    @tf.function  # type: ignore[untyped-decorator]  # TensorFlow has no types
+    def step() -> None:
+        """Take one step on the average of the ranks' gradients."""
+        with tf.GradientTape() as tape:
+            losses = keras.losses.sparse_categorical_crossentropy(labels, model(images), from_logits=True)
+            loss = tf.reduce_mean(losses)
+        gradients = hvd.grouped_allreduce(tape.gradient(loss, weights), op=hvd.Average)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    step()
+    after = tf.concat([tf.reshape(weight, [-1]) for weight in weights], axis=0)
+    # On every rank: all the ranks' weights, float32 [ranks, weights].
+    everyones = hvd.allgather(after[tf.newaxis, :], name="weights")
+    if hvd.rank() == 0:
+        found = {
+            "ranks": hvd.size(),
+            "allreduce_error": error,
+            "weights_moved": float(tf.reduce_max(tf.abs(after - before))),
+            "weights_differ": float(tf.reduce_max(tf.abs(everyones - everyones[:1]))),
+            "seconds": time.monotonic() - started,
+        }
+        print(MARK + json.dumps(found), flush=True)
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()

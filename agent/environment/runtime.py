@@ -1,0 +1,300 @@
+"""Make a node's runtime: a virtual environment with TensorFlow, Horovod and our custom op for TensorFlow.
+
+Packages come from the lock file beside this module.
+
+    python -m agent.environment.runtime ensure [--root /opt/deepcdk/runtime] [--wheelhouse DIR]
+    python -m agent.environment.runtime path        # where it is, or would be; nothing is made
+
+The last line of both is the runtime's Python.
+
+A runtime lies at ROOT/<fingerprint>: another lock file or Python makes another one, and a running job keeps its own. It
+is complete when its file `.complete` is there, which is written last. A complete one is used as it is, and may be
+read-only and bound elsewhere: run `bin/python -m MODULE` in it, never the scripts in bin/, which name the place where
+they were made. With a wheelhouse on a shared file system, one node downloads and builds, the others install from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.environment import custom_op, default_controller
+from agent.environment.horovod_build import add_settings, default_cache, settings_from
+from agent.environment.horovod_build_settings import INCLUDE, VERSION, XLA_BUILDER, Settings, digest, known_inputs
+from agent.environment.toolchain import HorovodError, Platform, check_platform, this_platform
+from agent.files.lock import file_lock
+
+DEFAULT_ROOT: Final = Path("/opt/deepcdk/runtime")
+LOCKS: Final = {"cpu": "requirements.txt", "gpu": "requirements-gpu.txt"}
+COMPLETE: Final = ".complete"
+
+
+class RuntimeSetupError(RuntimeError):
+    """Report why a node's runtime could not be made, and what to do."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """Name one runtime by what it is made from."""
+
+    root: Path
+    fingerprint: str
+
+    @property
+    def directory(self) -> Path:
+        """Return its folder."""
+        return self.root / self.fingerprint
+
+    @property
+    def python(self) -> Path:
+        """Return the Python to run with."""
+        return self.directory / "bin" / "python"
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether it was made to its end."""
+        return (self.directory / COMPLETE).is_file()
+
+
+def runtime_for(root: Path, *, lock: str, settings: Settings, here: Platform, header: str) -> Runtime:
+    """Return the runtime under `root` for the text of a lock file, but for its comments, on the platform `here`.
+
+    The compiler is left out: whatever compiler built Horovod, a node that has none may use it.
+    """
+    inputs = known_inputs(settings, here, header)
+    pins = "\n".join(line for line in lock.splitlines() if not line.lstrip().startswith("#"))
+    own = {"lock": pins, "alone": default_controller.LINE, "custom op": custom_op.identity()}
+    return Runtime(root=root, fingerprint=digest(inputs | own))
+
+
+def install_command(
+    *, python: Path, requirements: Path, uv: str | None, find_links: Path | None, no_deps: bool = False
+) -> list[str]:
+    """Return the command that installs `requirements` for `python`, compiled to byte code, by uv where there is one.
+
+    With `find_links` nothing is fetched: all comes from that folder.
+    """
+    if uv is not None:
+        command = [uv, "pip", "install", "--python", str(python), "--compile-bytecode"]
+    else:
+        command = [str(python), "-m", "pip", "install", "--no-input"]  # pip compiles unless told not to
+    if find_links is not None:
+        command += ["--no-index", "--find-links", str(find_links)]
+    if no_deps:
+        return [*command, "--no-deps", str(requirements)]
+    return [*command, "--require-hashes", "--requirement", str(requirements)]
+
+
+def download_command(*, python: Path, requirements: Path, destination: Path) -> list[str]:
+    """Return the command that brings the wheels of `requirements` to `destination`. uv has no such command."""
+    options = ["--require-hashes", "--only-binary", ":all:", "--requirement", str(requirements)]
+    return [str(python), "-m", "pip", "download", "--no-input", *options, "--dest", str(destination)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Maker:
+    """Make runtimes on this machine."""
+
+    runtime: Runtime
+    requirements: Path  # the lock file
+    settings_arguments: tuple[str, ...]  # Horovod's settings, as options of agent.environment.horovod_build
+    uv: str | None  # the program, where it is installed
+    wheelhouse: Path | None
+    cache: Path  # where what is built is kept when there is no wheelhouse
+    environ: Mapping[str, str]
+    report: Callable[[str], None]
+
+    def ensure(self) -> Path:
+        """Return the runtime's Python, having made the runtime first unless it is complete."""
+        runtime = self.runtime
+        if runtime.complete:
+            return runtime.python
+        self._check_writable()
+        lock = runtime.root / f"{runtime.fingerprint}.lock"
+        with file_lock(
+            lock, on_wait=lambda: self.report(f"waiting for another process that makes {runtime.directory}")
+        ):
+            if not runtime.complete:
+                self._make()
+        return runtime.python
+
+    def _check_writable(self) -> None:
+        """Raise RuntimeSetupError when no runtime can be made here, saying which ones there are."""
+        root = self.runtime.root
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RuntimeSetupError(f"{root} cannot be made: {error.strerror}. Make it, or give --root.") from error
+        if not os.access(root, os.W_OK):
+            there = sorted(path.parent.name for path in root.glob(f"*/{COMPLETE}"))
+            raise RuntimeSetupError(
+                f"{root} is read-only and has no runtime {self.runtime.fingerprint} "
+                f"(it has: {', '.join(there) or 'none'}). Make that one where {root} comes from: "
+                f"python -m agent.environment.runtime ensure --root DIR, with the same lock file and Python "
+                f"{sys.version_info[0]}.{sys.version_info[1]}."
+            )
+
+    def _make(self) -> None:
+        """Make the runtime anew in its own folder: a virtual environment holds its path and cannot be moved there."""
+        if self.runtime.directory.exists():
+            self.report(f"removing an incomplete runtime: {self.runtime.directory}")
+            shutil.rmtree(self.runtime.directory)
+        self.report(f"making the runtime {self.runtime.directory}")
+        # The Python itself, not a link to it: a virtual environment finds the library from where its Python lies.
+        base = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+        self._run("Making a virtual environment", [base, "-m", "venv", str(self.runtime.directory)])
+        if self.wheelhouse is None:
+            self._install_requirements(None)
+            self._install_wheel(self._horovod_wheel(self.cache))
+            self._install_custom_op(self.cache)
+        else:
+            self._install_from_wheelhouse(self.wheelhouse / self.runtime.fingerprint)
+        default_controller.write(self.runtime.directory)
+        check = "import horovod.tensorflow, keras, sklearn; from agent.environment.custom_op import load; load()"
+        self._run("Importing what was installed", [str(self.runtime.python), "-c", check], quiet=True)
+        (self.runtime.directory / COMPLETE).write_text(f"Horovod {VERSION}, {self.requirements.name}\n")
+
+    def _install_from_wheelhouse(self, wheels: Path) -> None:
+        """Install from the folder `wheels`, filling it first when no node has; the others wait meanwhile."""
+        lock = wheels.with_suffix(".lock")
+        with file_lock(lock, on_wait=lambda: self.report(f"waiting for the node that fills {wheels}")):
+            if not (wheels / COMPLETE).is_file():
+                self.report(f"downloading wheels to {wheels}")
+                command = download_command(
+                    python=self.runtime.python, requirements=self.requirements, destination=wheels
+                )
+                self._run("Downloading wheels", command)
+                self._install_requirements(wheels)
+                built = self._horovod_wheel(self.cache)
+                shutil.copyfile(built, wheels / built.name)
+                self._install_custom_op(wheels)
+                (wheels / COMPLETE).touch()
+                self._install_wheel(built)
+                return
+        self._install_requirements(wheels)
+        self._install_wheel(next(wheels.glob(f"horovod-{VERSION}-*.whl")))
+        self._install_custom_op(wheels)
+
+    def _install_requirements(self, find_links: Path | None) -> None:
+        self.report("installing TensorFlow and what goes with it")
+        command = install_command(
+            python=self.runtime.python, requirements=self.requirements, uv=self.uv, find_links=find_links
+        )
+        if self.uv is not None and find_links is None:
+            # uv does not read pip's configuration, in which a machine may name its only index.
+            try:
+                self._run("Installing with uv", command)
+                return
+            except RuntimeSetupError as error:
+                self.report(f"{error}\ntrying pip instead")
+            command = install_command(
+                python=self.runtime.python, requirements=self.requirements, uv=None, find_links=None
+            )
+        self._run("Installing", command)
+
+    def _install_wheel(self, wheel: Path) -> None:
+        command = install_command(
+            python=self.runtime.python, requirements=wheel, uv=self.uv, find_links=wheel.parent, no_deps=True
+        )
+        self._run("Installing Horovod", command)
+
+    def _horovod_wheel(self, cache: Path) -> Path:
+        """Return Horovod's wheel for the runtime, built by the runtime's own Python when it is not in the cache."""
+        module = [str(self.runtime.python), "-m", "agent.environment.horovod_build", "build", "--cache", str(cache)]
+        return Path(self._run("Building Horovod", [*module, *self.settings_arguments]).splitlines()[-1])
+
+    def _install_custom_op(self, cache: Path) -> None:
+        """Install our custom TensorFlow op, built by the first that needs it from `cache`."""
+        command = [str(self.runtime.python), "-m", "agent.environment.custom_op", "install", "--cache", str(cache)]
+        self._run("Building our custom TensorFlow op", command)
+
+    def _run(self, step: str, command: Sequence[str], *, quiet: bool = False) -> str:
+        """Run one step; return what it printed. What it says on the error stream passes through unless `quiet`."""
+        root = Path(__file__).parents[2]
+        finished = subprocess.run(
+            command,
+            cwd=root,
+            env=dict(self.environ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if quiet else None,
+            text=True,
+            check=False,
+        )
+        if finished.returncode != 0:
+            last = "\n".join(finished.stdout.splitlines()[-5:])
+            raise RuntimeSetupError(f"{step} failed with status {finished.returncode}: {' '.join(command)}\n{last}")
+        return finished.stdout
+
+
+def settings_options(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Return the options of agent.environment.horovod_build that say the same settings again."""
+    options = ["--operations", arguments.operations, "--cuda-home", str(arguments.cuda_home), "--cc", arguments.cc]
+    if arguments.nccl_home is not None:
+        options += ["--nccl-home", str(arguments.nccl_home)]
+    return tuple(options)
+
+
+def ensure(*options: str) -> Path:
+    """Do here what the command `ensure` does with these options; return the runtime's Python.
+
+    Raises HorovodError, RuntimeSetupError, ValueError or OSError.
+    """
+    return maker(_parser().parse_args(["ensure", *options])).ensure()
+
+
+def maker(arguments: argparse.Namespace) -> Maker:
+    """Return what makes the runtime of a command line. Raises as `ensure`."""
+    here = this_platform()
+    check_platform(here)
+    settings = settings_from(arguments)
+    requirements = arguments.requirements or Path(__file__).parent / LOCKS[settings.operations]
+    header = (INCLUDE / XLA_BUILDER).read_text()
+    runtime = runtime_for(arguments.root, lock=requirements.read_text(), settings=settings, here=here, header=header)
+    return Maker(
+        runtime=runtime,
+        requirements=requirements.absolute(),
+        settings_arguments=settings_options(arguments),
+        uv=shutil.which("uv", path=os.environ.get("PATH", os.defpath)),
+        wheelhouse=arguments.wheelhouse,
+        cache=arguments.cache or default_cache(os.environ),
+        environ=os.environ,
+        report=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m agent.environment.runtime", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("command", choices=("ensure", "path"))
+    parser.add_argument("--root", type=Path, default=DEFAULT_ROOT, metavar="DIR", help=f"default: {DEFAULT_ROOT}")
+    parser.add_argument("--requirements", type=Path, metavar="FILE", help="default: the lock file beside this module")
+    parser.add_argument("--wheelhouse", type=Path, metavar="DIR", help="a shared folder of wheels, filled by one node")
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk"
+    )
+    add_settings(parser)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the command line asks; return the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        made = maker(arguments)
+        print(made.runtime.python if arguments.command == "path" else made.ensure())
+    except (HorovodError, RuntimeSetupError, ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,203 @@
+"""What a node is doing now: `python3 -m agent.hardware.load` prints one line of JSON. Standard library only.
+
+Processor and network are measured over a second, from the kernel's own counters; GPUs are asked through nvidia-smi.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+MEASURED_S: Final = 1.0
+NVIDIA_SMI_S: Final = 10.0
+"""How long nvidia-smi may take: its first call loads the driver, which takes seconds without its daemon."""
+QUERY: Final = ("name", "utilization.gpu", "memory.used", "memory.total", "temperature.gpu")
+MIB: Final = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """Hold what nvidia-smi says of one GPU; None where it says N/A."""
+
+    name: str
+    utilization: float | None
+    """Part of the last sample period in which a kernel ran, 0 to 1."""
+    memory_used: int | None
+    """Bytes."""
+    memory_total: int | None
+    """Bytes."""
+    temperature_c: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Counters:
+    """Hold the kernel's counters at one moment."""
+
+    busy: int
+    """Processor time that was used, in ticks, of all cores."""
+    total: int
+    """Processor time that there was, in ticks, of all cores."""
+    received: int
+    """Bytes that all interfaces but the loopback have received."""
+    sent: int
+    """Bytes that they have sent."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Load:
+    """Hold one node's load."""
+
+    processor: float
+    """Part of all cores' time that was used, 0 to 1."""
+    cores: int
+    memory_used: int
+    """Bytes that programs hold and the kernel could not give to others."""
+    memory_total: int
+    received_per_s: float
+    """Bytes per second."""
+    sent_per_s: float
+    """Bytes per second."""
+    disk_used: int
+    """Bytes of the root file system."""
+    disk_total: int
+    gpus: tuple[Gpu, ...]
+
+    def __post_init__(self) -> None:
+        parts: tuple[Load | Gpu, ...] = (self, *self.gpus)
+        for part in parts:
+            for field in dataclasses.fields(part):
+                value, kind = getattr(part, field.name), str(field.type)
+                if kind in _NUMBERS and not _is_number(value) and (value is not None or "None" not in kind):
+                    raise ValueError(f"not a node's load: {field.name} = {value!a} must be a number")
+
+    @classmethod
+    def from_json(cls, text: str) -> Load:
+        """Build the load from the line that a node printed. Raises ValueError for anything else."""
+        try:
+            document = json.loads(text)
+            gpus = tuple(Gpu(**gpu) for gpu in document.pop("gpus"))
+            return cls(**document, gpus=gpus)
+        except (TypeError, AttributeError, KeyError, RecursionError) as error:
+            raise ValueError(f"not a node's load: {error}") from None
+
+
+_NUMBERS: Final = ("int", "float", "int | None", "float | None")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def parse_counters(stat: str, net_dev: str) -> Counters:
+    """Parse /proc/stat and /proc/net/dev. Raises ValueError for what they never hold."""
+    first = stat.split("\n", 1)[0].split()
+    if not first or first[0] != "cpu" or len(first) < 6:
+        raise ValueError(f"/proc/stat begins with {first}")
+    ticks = [int(word) for word in first[1:9]]  # guest time, behind these, is within user time
+    received = sent = 0
+    for line in net_dev.splitlines()[2:]:
+        name, _, numbers = line.partition(":")
+        if name.strip() != "lo":
+            words = numbers.split()
+            received, sent = received + int(words[0]), sent + int(words[8])
+    idle = ticks[3] + ticks[4]
+    return Counters(busy=sum(ticks) - idle, total=sum(ticks), received=received, sent=sent)
+
+
+def parse_memory(meminfo: str) -> tuple[int, int]:
+    """Parse /proc/meminfo into bytes in use and bytes in all. Raises ValueError where one of them is not there."""
+    values = {line.partition(":")[0]: line.partition(":")[2].split() for line in meminfo.splitlines()}
+    try:
+        total, available = (int(values[key][0]) * 1024 for key in ("MemTotal", "MemAvailable"))
+    except (KeyError, IndexError):
+        raise ValueError("/proc/meminfo lacks MemTotal or MemAvailable") from None
+    return total - available, total
+
+
+def parse_gpus(csv: str) -> tuple[Gpu, ...]:
+    """Parse nvidia-smi's answer to QUERY, without header and units. Raises ValueError that holds a malformed line."""
+    gpus = []
+    for line in csv.splitlines():
+        words = [word.strip() for word in line.split(",")]
+        if len(words) != len(QUERY):
+            raise ValueError(f"nvidia-smi says {line!r}")
+        percent, used, total, temperature = (_number(word) for word in words[1:])
+        gpus.append(
+            Gpu(
+                name=words[0],
+                utilization=None if percent is None else percent / 100,
+                memory_used=None if used is None else round(used * MIB),
+                memory_total=None if total is None else round(total * MIB),
+                temperature_c=temperature,
+            )
+        )
+    return tuple(gpus)
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None  # [N/A], [Not Supported]
+
+
+def measure(proc: Path, root: Path, sleep: Callable[[float], None] = time.sleep) -> Load:
+    """Measure this node over MEASURED_S."""
+    before, began = _counters(proc), time.monotonic()
+    sleep(MEASURED_S)
+    after, seconds = _counters(proc), max(time.monotonic() - began, 1e-6)
+    memory_used, memory_total = parse_memory((proc / "meminfo").read_text())
+    disk = shutil.disk_usage(root)
+    return Load(
+        processor=(after.busy - before.busy) / max(1, after.total - before.total),
+        cores=sum(line[:3] == "cpu" and line[3:4].isdecimal() for line in (proc / "stat").read_text().splitlines()),
+        memory_used=memory_used,
+        memory_total=memory_total,
+        received_per_s=(after.received - before.received) / seconds,
+        sent_per_s=(after.sent - before.sent) / seconds,
+        disk_used=disk.used,
+        disk_total=disk.total,
+        gpus=read_gpus(),
+    )
+
+
+def _counters(proc: Path) -> Counters:
+    return parse_counters((proc / "stat").read_text(), (proc / "net/dev").read_text())
+
+
+def read_gpus(command: Sequence[str] = ("nvidia-smi",)) -> tuple[Gpu, ...]:
+    """Ask nvidia-smi; no GPUs where there is no such program, or where it fails. Not run on a GPU yet."""
+    words = [*command, f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=NVIDIA_SMI_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return parse_gpus(done.stdout) if done.returncode == 0 else ()
+
+
+def to_document(load: Load) -> dict[str, Any]:
+    """Return a load as JSON values."""
+    return dataclasses.asdict(load)
+
+
+def main() -> int:
+    """Print this node's load."""
+    try:
+        load = measure(Path("/proc"), Path("/"))
+    except (OSError, ValueError) as error:
+        print(f"agent.hardware.load: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(to_document(load)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

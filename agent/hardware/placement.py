@@ -1,0 +1,101 @@
+"""Which cores, memory and GPU each rank of a host gets. Pure; `agent.hardware.binding` carries it out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TypeVar
+
+from agent.hardware.cpulist import show_list
+from agent.hardware.topology import Gpu, Topology
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Say what one rank gets of its host."""
+
+    cpus: tuple[int, ...]
+    """Logical CPUs, in order; whole cores unless ranks are more than cores."""
+    cores: int
+    """Physical cores' worth of compute: what threads are counted by."""
+    node: int | None
+    """Memory node to take memory from first; None: the kernel's own choice."""
+    gpu: Gpu | None = None
+    exclusive: bool = True
+    """Whether no other rank of this host computes on these cores."""
+
+    def __str__(self) -> str:
+        where = "" if self.node is None else f", memory node {self.node}"
+        gpu = f", GPU {self.gpu.index} ({self.gpu.address})" if self.gpu else ""
+        return f"CPUs {show_list(self.cpus)}{'' if self.exclusive else ' shared with other ranks'}{where}{gpu}"
+
+
+def place(topology: Topology, local_rank: int, local_size: int) -> Placement:
+    """Give a rank its part of the host.
+
+    Cores are dealt in the order of memory nodes, each rank a run of whole cores with all their hardware threads, runs
+    that differ by one core at most: no core has two ranks, none is left out, and no rank spans two nodes where nodes
+    and ranks divide evenly. More ranks than cores: each has a hardware thread of its own as long as there are enough,
+    all threads of a core going to neighbours; beyond that none is bound, and the kernel shares out.
+
+    A quota of CPU time does not narrow the cores, since other containers under quotas would choose the same ones; it
+    bounds the threads.
+    """
+    cores = topology.cores
+    if local_size <= len(cores):
+        own = _share(cores, local_rank, local_size)
+        threads, exclusive = len(own), True
+    elif local_size <= len(topology.cpus):
+        thread = _share([(core, cpu) for core in cores for cpu in core.cpus], local_rank, local_size)
+        own = tuple(dataclasses.replace(core, cpus=(cpu,)) for core, cpu in thread)
+        threads, exclusive = len({core for core, _ in thread}), False
+    else:
+        own, threads, exclusive = cores, 1, False
+    nodes = {core.node for core in own}
+    node = nodes.pop() if len(nodes) == 1 and len(topology.nodes) > 1 else None
+    return Placement(
+        cpus=tuple(sorted(cpu for core in own for cpu in core.cpus)),
+        cores=max(1, min(threads, int(topology.quota_cpus // local_size)) if bounded(topology) else threads),
+        node=node,
+        gpu=gpus(topology, local_size)[local_rank],
+        exclusive=exclusive,
+    )
+
+
+def bounded(topology: Topology) -> bool:
+    """Tell whether a quota grants less than the cores."""
+    return topology.quota_cpus < len(topology.cores)
+
+
+def gpus(topology: Topology, local_size: int) -> tuple[Gpu | None, ...]:
+    """Give each rank a GPU: of those on its own memory node the first, else one that no nearer rank took.
+
+    Ranks beyond the number of GPUs share them in turn.
+    """
+    given: dict[int, Gpu] = {}
+    ranks = range(local_size)
+    for first in range(0, local_size, max(1, len(topology.gpus))):
+        turn = ranks[first : first + len(topology.gpus)]
+        free = list(topology.gpus)
+        for near in (True, False):
+            for rank in turn:
+                nodes = _nodes(topology, rank, local_size)
+                chosen = next((gpu for gpu in free if gpu.node in nodes or not near), None)
+                if chosen and rank not in given:
+                    free.remove(chosen)
+                    given[rank] = chosen
+    return tuple(given.get(rank) for rank in ranks)
+
+
+def _nodes(topology: Topology, local_rank: int, local_size: int) -> frozenset[int]:
+    """Return the memory nodes of a rank's cores."""
+    if local_size > len(topology.cores):
+        return frozenset(core.node for core in topology.cores)
+    return frozenset(core.node for core in _share(topology.cores, local_rank, local_size))
+
+
+def _share(items: Sequence[T], rank: int, ranks: int) -> tuple[T, ...]:
+    """Return a rank's run of the items; the runs are disjoint, cover all, and differ by one item at most."""
+    return tuple(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks])

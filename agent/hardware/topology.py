@@ -1,0 +1,189 @@
+"""What a machine is made of: cores, memory nodes, NVIDIA GPUs, and the limits of its control group.
+
+Read from the kernel's files beneath a root, so that any machine can be read from a copy of its files. Standard library
+only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from agent.errors import ReportedError
+from agent.hardware.cgroup import read_limits
+from agent.hardware.cpulist import parse_list
+
+CPUS: Final = Path("sys/devices/system/cpu")
+NODES: Final = Path("sys/devices/system/node")
+PCI: Final = Path("sys/bus/pci/devices")
+DEVICES: Final = Path("dev")
+NVIDIA: Final = 0x10DE
+DISPLAY: Final = 0x03
+"""Base class of display controllers in PCI: 0x0300 has a screen, 0x0302 has none."""
+
+
+class TopologyError(ReportedError, ValueError):
+    """Report a file of the kernel's that says what it cannot. Carries `path` and `text`."""
+
+    def __init__(self, path: Path, text: str, rule: str) -> None:
+        self.path, self.text = path, text
+        super().__init__(f"{path} is {text[:80]!r}, {rule}; give --placement none to do without the machine's topology")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, order=True)
+class Core:
+    """Describe a physical core."""
+
+    node: int
+    """Its memory node."""
+    socket: int
+    cpus: tuple[int, ...]
+    """Its logical CPUs that may be used: hardware threads share the core."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """Describe an NVIDIA GPU."""
+
+    index: int
+    """Number in the order of the PCI bus, which CUDA counts in under CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+    address: str
+    """On the PCI bus."""
+    node: int | None
+    """The memory node that it hangs on; None where the machine does not say."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Topology:
+    """Describe what of a machine this process may use."""
+
+    cores: tuple[Core, ...]
+    """Physical cores, by memory node, socket and number."""
+    nodes: tuple[int, ...]
+    """Memory nodes of the machine, those without cores too."""
+    gpus: tuple[Gpu, ...] = ()
+    gpus_on_bus: int = 0
+    """GPUs that the bus has; `gpus` is empty where a container was given others than these."""
+    offline: tuple[int, ...] = ()
+    """Logical CPUs that are there and switched off."""
+    quota_cpus: float = math.inf
+    """CPUs' worth of time that the control group grants."""
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """Return the logical CPUs that may be used."""
+        return tuple(sorted(cpu for core in self.cores for cpu in core.cpus))
+
+    @property
+    def sockets(self) -> int:
+        """Return the number of sockets that have cores."""
+        return len({core.socket for core in self.cores})
+
+    def __str__(self) -> str:
+        parts = [
+            _counted(self.sockets, "socket"),
+            _counted(len(self.nodes), "memory node"),
+            _counted(len(self.cores), "core"),
+            _counted(len(self.cpus), "CPU"),
+            *([_counted(len(self.gpus), "GPU")] if self.gpus else []),
+            *([f"{len(self.offline)} CPUs off"] if self.offline else []),
+            *([f"quota {self.quota_cpus:g} CPUs"] if math.isfinite(self.quota_cpus) else []),
+        ]
+        return ", ".join(parts)
+
+
+def read_topology(root: Path, allowed: Collection[int] | None = None) -> Topology:
+    """Read the machine beneath `root`. `allowed`: what `os.sched_getaffinity` says; None: all that is on.
+
+    What a kernel leaves out (memory nodes, sockets, hardware threads) counts as one. Raises TopologyError for a file
+    that holds something else than it should, and where no CPU is left.
+    """
+    limits = read_limits(root)
+    online = _list(root / CPUS / "online")
+    if online is None:
+        raise TopologyError(root / CPUS / "online", "", "missing: not the files of a Linux machine")
+    usable = online & set(allowed if allowed is not None else online) & (limits.cpus or online)
+    if not usable:
+        raise TopologyError(root / CPUS / "online", _text(root / CPUS / "online") or "", "and none of it may be used")
+    node_of, nodes = _memory_nodes(root)
+    cores: dict[int, Core] = {}
+    for cpu in sorted(usable):
+        if cpu not in cores:
+            core = _core(root, cpu, usable - cores.keys(), node_of)
+            cores.update(dict.fromkeys(core.cpus, core))
+    gpus = _gpus(root, node_of, nodes)
+    given = sum(1 for path in (root / DEVICES).glob("nvidia[0-9]*"))
+    return Topology(
+        cores=tuple(sorted(set(cores.values()))),
+        nodes=nodes,
+        gpus=gpus if given == len(gpus) else (),
+        gpus_on_bus=len(gpus),
+        offline=tuple(sorted(_list(root / CPUS / "offline") or ())),
+        quota_cpus=limits.quota_cpus,
+    )
+
+
+def _core(root: Path, cpu: int, usable: frozenset[int], node_of: dict[int, int]) -> Core:
+    topology = root / CPUS / f"cpu{cpu}" / "topology"
+    siblings = _list(topology / "core_cpus_list") or _list(topology / "thread_siblings_list") or frozenset({cpu})
+    socket = _number(topology / "physical_package_id")
+    return Core(
+        node=node_of.get(cpu, 0),
+        socket=max(0, socket or 0),  # -1 where the firmware does not say
+        cpus=tuple(sorted((siblings | {cpu}) & usable)),
+    )
+
+
+def _memory_nodes(root: Path) -> tuple[dict[int, int], tuple[int, ...]]:
+    """Return the memory node of each CPU, and all nodes."""
+    nodes = tuple(sorted(_list(root / NODES / "online") or {0}))
+    return {cpu: node for node in nodes for cpu in _list(root / NODES / f"node{node}" / "cpulist") or ()}, nodes
+
+
+def _gpus(root: Path, node_of: dict[int, int], nodes: tuple[int, ...]) -> tuple[Gpu, ...]:
+    """Return NVIDIA's display controllers by their address; the node by number, else by the CPUs beside them."""
+    found = []
+    for device in sorted((root / PCI).glob("*")):
+        if (_number(device / "vendor"), (_number(device / "class") or 0) >> 16) != (NVIDIA, DISPLAY):
+            continue
+        node = _number(device / "numa_node")
+        beside = {node_of.get(cpu) for cpu in _list(device / "local_cpulist") or ()}
+        if node is None or node < 0:
+            node = beside.pop() if len(beside) == 1 else None
+        found.append((device.name, node if node in nodes else None))
+    return tuple(Gpu(index=index, address=address, node=node) for index, (address, node) in enumerate(found))
+
+
+def _text(path: Path) -> str | None:
+    """Return what a file holds, None where it is missing; some may be listed and yet not read."""
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _list(path: Path) -> frozenset[int] | None:
+    text = _text(path)
+    if text is None:
+        return None
+    try:
+        return parse_list(text)
+    except ValueError:
+        raise TopologyError(path, text, "no list of CPUs such as 0-3,8") from None
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    if text is None:
+        return None
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise TopologyError(path, text, "no number") from None
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""From a run's spec to its ranks: hosts, launcher, and what each rank becomes."""

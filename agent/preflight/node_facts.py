@@ -1,0 +1,251 @@
+"""What one node says of itself before a run: its clock, room, versions, interface, GPUs and EFA devices.
+
+    PYTHON -m agent.preflight.node_facts RUN_DIRECTORY [BEGAN]    # the ranks' Python; one line of JSON behind a mark
+
+BEGAN is when the command that ends with this began, by the same clock.
+
+Nothing heavy is imported: the facts of a node take a fraction of a second. Facts of programs are parsed from what they
+print: `nvidia-smi` and libfabric's `fi_info`, each only where it is installed. On a node with GPUs TensorFlow itself is
+asked how many it sees, in a process of its own, which takes some seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.hardware.interfaces import read_address
+from agent.spec.run import Launch, LaunchError
+
+MARK: Final = "deepcdk-facts "
+DISTRIBUTIONS: Final = (
+    "tensorflow-cpu",
+    "tensorflow",
+    "keras",
+    "horovod",
+    "numpy",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+)
+GPU_QUERY: Final = (
+    "nvidia-smi",
+    "--query-gpu=name,driver_version,memory.total,ecc.errors.uncorrected.volatile.total",
+    "--format=csv,noheader",
+)
+EFA_PROGRAMS: Final = ("fi_info", "/opt/amazon/efa/bin/fi_info")
+TIMEOUT_S: Final = 20.0
+DEVICES: Final = Path("/dev")
+FRAMEWORK_TIMEOUT_S: Final = 120.0
+"""The first import of TensorFlow after a boot reads 2 GB from the node's volume."""
+VISIBLE: Final = "deepcdk-visible-gpus "
+COUNT_VISIBLE_GPUS: Final = (
+    f"import tensorflow as tf; print({VISIBLE!r} + str(len(tf.config.list_physical_devices('GPU'))))"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """Hold one GPU, as `nvidia-smi` describes it."""
+
+    name: str
+    driver: str
+    memory: str
+    uncorrected_errors: int | None
+    """Memory errors since the driver was loaded that could not be corrected; None where it does not count them."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeFacts:
+    """Hold what one node says of itself."""
+
+    time: float
+    """Its clock, seconds since 1970."""
+    boot_id: str
+    free_bytes: int
+    """On the volume of /tmp."""
+    shared_free_bytes: int
+    """On the shared file system."""
+    spec_sha256: str
+    """Of the run's spec as this node reads it; "" where it cannot."""
+    interface: str
+    """The network interface that carries one of the run's addresses; "" where none does."""
+    versions: tuple[tuple[str, str], ...]
+    gpus: tuple[Gpu, ...] = ()
+    gpu_trouble: str = ""
+    """Last line of an `nvidia-smi` that failed."""
+    efa_domains: tuple[str, ...] | None = None
+    """EFA devices that libfabric offers; None where libfabric is not installed."""
+    gpu_devices: int = 0
+    """NVIDIA's device files, which are there without `nvidia-smi` too."""
+    visible_gpus: int | None = None
+    """GPUs that TensorFlow sees in the ranks' Python; None where it was not asked, or did not answer."""
+    framework_trouble: str = ""
+    """Last line of a TensorFlow that did not answer."""
+    began: float | None = None
+    """When the node took up the question, by its clock; None: no sooner than `time`."""
+
+    @classmethod
+    def parse(cls, output: str) -> NodeFacts:
+        """Read the facts from a node's output. Raises ValueError where there are none."""
+        lines = [line.partition(MARK)[2] for line in output.splitlines() if line.startswith(MARK)]
+        if len(lines) != 1:
+            raise ValueError(f"{len(lines)} lines of facts")
+        try:
+            found = json.loads(lines[0])
+            efa = found.pop("efa_domains")
+            return cls(
+                **{
+                    **found,
+                    "versions": tuple((name, version) for name, version in found["versions"]),
+                    "gpus": tuple(Gpu(**gpu) for gpu in found["gpus"]),
+                    "efa_domains": None if efa is None else tuple(efa),
+                }
+            )
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"not a node's facts: {error}") from None
+
+
+def parse_gpus(output: str) -> tuple[Gpu, ...]:
+    """Parse `nvidia-smi`'s answer to GPU_QUERY, a line for each GPU. Raises ValueError naming a malformed line."""
+    gpus = []
+    for line in output.splitlines():
+        fields = [field.strip() for field in line.split(",")]
+        if not line.strip():
+            continue
+        if len(fields) != 4:
+            raise ValueError(f"nvidia-smi said {line!r}")
+        errors = int(fields[3]) if fields[3].isdecimal() else None
+        gpus.append(Gpu(name=fields[0], driver=fields[1], memory=fields[2], uncorrected_errors=errors))
+    return tuple(gpus)
+
+
+def parse_efa(output: str) -> tuple[str, ...]:
+    """Parse `fi_info -p efa`: the names of the domains, each once. An answer without providers has none."""
+    domains = [line.partition("domain:")[2].strip() for line in output.splitlines() if "domain:" in line]
+    return tuple(dict.fromkeys(domains))
+
+
+def versions() -> tuple[tuple[str, str], ...]:
+    """Return the versions of Python and of the runtime's distributions.
+
+    Not the kernel's, nor Python's third number: an image that is a week newer differs in them, and does no harm.
+    """
+    import importlib.metadata  # Each command of the supervisor imports this module, and none asks for versions.
+
+    found = [("python", ".".join(platform.python_version_tuple()[:2]))]
+    for name in DISTRIBUTIONS:
+        try:
+            found.append((name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return tuple(found)
+
+
+def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
+    """Gather this node's facts. Which of the run's nodes it is, it tells by its address."""
+    gpus, trouble = _gpus()
+    devices = count_gpu_devices(DEVICES)
+    spec, addresses, variables = "", set(), dict[str, str]()
+    with contextlib.suppress(OSError, LaunchError):
+        content = (run_directory / "spec.json").read_bytes()
+        spec = hashlib.sha256(content).hexdigest()
+        launch = Launch.from_json(content.decode())
+        addresses, variables = {host.address for host in launch.hosts}, dict(launch.environment)
+    visible, framework_trouble = visible_gpus(variables) if gpus or devices else (None, "")
+    carriers = [name for _, name in socket.if_nameindex() if read_address(name) in addresses]
+    return NodeFacts(
+        time=time.time(),
+        boot_id=Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
+        free_bytes=shutil.disk_usage("/tmp").free,
+        shared_free_bytes=shutil.disk_usage(run_directory if spec else "/").free,
+        spec_sha256=spec,
+        interface=carriers[0] if carriers else "",
+        versions=versions(),
+        gpus=gpus,
+        gpu_trouble=trouble,
+        efa_domains=_efa(),
+        gpu_devices=devices,
+        visible_gpus=visible,
+        framework_trouble=framework_trouble,
+        began=began,
+    )
+
+
+def count_gpu_devices(devices: Path) -> int:
+    """Return the number of NVIDIA's device files."""
+    return len([path for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia[0-9]+", path.name)])
+
+
+def parse_visible_gpus(output: str) -> int:
+    """Parse what COUNT_VISIBLE_GPUS printed, among TensorFlow's own lines. Raises ValueError where it is not there."""
+    counts = [line.removeprefix(VISIBLE) for line in output.splitlines() if line.startswith(VISIBLE)]
+    if len(counts) != 1:
+        raise ValueError((output.strip().splitlines() or ["no output"])[-1])
+    return int(counts[0])
+
+
+def visible_gpus(variables: Mapping[str, str]) -> tuple[int | None, str]:
+    """Ask TensorFlow in this Python, with the ranks' `variables`, how many GPUs it sees; return that, and trouble."""
+    status, output = _run((sys.executable, "-c", COUNT_VISIBLE_GPUS), FRAMEWORK_TIMEOUT_S, variables)
+    try:
+        return parse_visible_gpus(output), ""
+    except ValueError as error:
+        return None, str(error) if status != 0 else f"TensorFlow ended without an answer: {error}"
+
+
+def _gpus() -> tuple[tuple[Gpu, ...], str]:
+    if shutil.which(GPU_QUERY[0]) is None:
+        return (), ""
+    status, output = _run(GPU_QUERY)
+    if status != 0:
+        return (), (output.strip().splitlines() or [f"status {status}"])[-1]
+    try:
+        return parse_gpus(output), ""
+    except ValueError as error:
+        return (), str(error)
+
+
+def _efa() -> tuple[str, ...] | None:
+    program = next((name for name in EFA_PROGRAMS if shutil.which(name)), None)
+    return None if program is None else parse_efa(_run((program, "-p", "efa"))[1])
+
+
+def _run(
+    command: Sequence[str], timeout_s: float = TIMEOUT_S, variables: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            env={**os.environ, **(variables or {})},
+        )
+    except subprocess.TimeoutExpired:
+        return 124, f"{command[0]} did not end within {timeout_s:g} s"
+    return done.returncode, done.stdout + done.stderr
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the facts."""
+    began = float(argv[1]) if argv[1:] else None
+    print(MARK + json.dumps(dataclasses.asdict(gather(Path(argv[0]), began))), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,271 @@
+"""Run one command on many nodes at once, from the master: the far side of `fab run`.
+
+`python3 -m agent.remote.fanout`: one line of JSON on standard input says what to run; standard output gets JSON lines,
+as they come. The words of the command travel as data to the process that executes them, past every shell. When
+standard input ends, or this process does, the commands on all nodes are ended.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import selectors
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final
+
+from agent.remote.node_stub import FLAGS, MODULE_SCRIPT, READY, SCRIPT, message
+from agent.spec.run import MASTER_NAME, NODE_PYTHON, NODES_PATH, LaunchError, choose_hosts, parse_nodes, workers
+
+HEARTBEAT_S: Final = 5.0
+BLOCK: Final = 1 << 16
+BAD_REQUEST: Final = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """Say what is to run, and where."""
+
+    command: tuple[str, ...]
+    """The words, as they reach the program; bytes that are not UTF-8 stand as lone surrogates."""
+    nodes: int = 0
+    """On the first so many workers; 0: on all of them."""
+    master: bool = False
+    """On the master alone."""
+    is_module: bool = False
+    """The words are a pushed tree, a module of it, and arguments for its `main`, which the node's side calls itself."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Further variables of the command. They show on no command line."""
+
+    def __post_init__(self) -> None:
+        if not self.command or not self.command[0]:
+            raise LaunchError("no command is given")
+        for name, _ in self.environment:
+            if not name or "=" in name:
+                raise LaunchError(f"environment {name!r}: not a variable's name")
+        for text in (*self.command, *(word for pair in self.environment for word in pair)):
+            if "\0" in text:
+                raise LaunchError("a word holds a NUL, which no program can be given")
+            if re.search("[\ud800-\udc7f\udd00-\udfff]", text):
+                raise LaunchError(f"{text!a}: neither text nor bytes")
+
+    def to_line(self) -> bytes:
+        """Return the request as one line of JSON, in ASCII."""
+        return json.dumps(dataclasses.asdict(self)).encode("ascii") + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Request:
+        """Build the request from its line. Raises LaunchError for anything that is not one."""
+        try:
+            document = json.loads(line)
+            return cls(
+                command=tuple(document["command"]),
+                nodes=document["nodes"],
+                master=document["master"],
+                is_module=document["is_module"],
+                environment=tuple((name, value) for name, value in document["environment"]),
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            raise LaunchError(f"not a request: {error}") from None
+
+    def hosts(self, nodes_text: str, tell: Callable[[str], None]) -> tuple[str, ...]:
+        """Return the names of the nodes on which it is to run. Raises LaunchError where they are not there.
+
+        `tell` gets a sentence for each node that the text has against a rule.
+        """
+        if self.master:
+            return (MASTER_NAME,)
+        nodes = parse_nodes(nodes_text, tell)
+        found = choose_hosts(nodes, self.nodes) if self.nodes else workers(nodes)
+        if not found:
+            raise LaunchError("no worker is ready")
+        return tuple(node.name for node in found)
+
+
+def node_command(host: str, ssh: str, python: str = NODE_PYTHON, *, is_module: bool = False) -> list[str]:
+    """Build the command that starts a node's side: through SSH, or here where the host is the master."""
+    words = [python, *FLAGS, "-c", MODULE_SCRIPT if is_module else SCRIPT]
+    return words if host == MASTER_NAME else [ssh, host, shlex.join(words)]
+
+
+class AbandonedError(RuntimeError):
+    """Report that whoever asked has gone, or wants no more."""
+
+
+class _Host:
+    """Hold one node's process and what of its output has not been told."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        self.name, self.process = name, process
+        self.began = time.monotonic()
+        self.open_streams = 2
+        self.is_ready = False
+        self.head = b""
+        """Standard output until it is known whether the node's side has spoken."""
+        self.trouble = b""
+        """Standard error until then: SSH's own."""
+
+
+def fan_out(
+    request: Request, hosts: Sequence[str], emit: Callable[[Mapping[str, Any]], None], stdin: IO[bytes], ssh: str
+) -> int:
+    """Run the request on these hosts at once, telling `emit` what comes; return how many failed.
+
+    Messages: `{"host", "stream": "stdout" or "stderr", "data": base64}`; `{"host", "exit_code", "reached", "seconds"}`
+    once a host, with `"trouble"` where it was not reached; and `{"heartbeat": true}` after a silence.
+    Before these `main` sends `{"warning"}` for each node that it leaves out, and `{"hosts"}`.
+    """
+    sent = message(request.command, dict(request.environment))
+    selector = selectors.DefaultSelector()
+    running: list[_Host] = []
+    failed = 0
+    selector.register(stdin, selectors.EVENT_READ, None)
+    try:
+        for name in hosts:
+            process = subprocess.Popen(
+                node_command(name, ssh, is_module=request.is_module),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            host = _Host(name, process)
+            running.append(host)
+            selector.register(_stream(process.stdout), selectors.EVENT_READ, (host, "stdout"))
+            selector.register(_stream(process.stderr), selectors.EVENT_READ, (host, "stderr"))
+            feeder = threading.Thread(target=_feed, args=(process, sent), daemon=True)
+            feeder.start()
+            if len(sent) < BLOCK:
+                feeder.join()  # A pipe holds that much; SSH takes more only once it is connected.
+        while running:
+            ready = selector.select(timeout=HEARTBEAT_S)
+            if not ready:
+                emit({"heartbeat": True})
+            for key, _ in ready:
+                if key.data is None:
+                    if not os.read(stdin.fileno(), BLOCK):
+                        raise AbandonedError("standard input ended")
+                    continue
+                host, stream = key.data
+                block = os.read(key.fd, BLOCK)
+                if block:
+                    _tell(host, stream, block, emit)
+                    continue
+                selector.unregister(key.fileobj)
+                host.open_streams -= 1
+                if not host.open_streams:
+                    running.remove(host)
+                    failed += _finish(host, emit)
+    finally:
+        for host in running:
+            _close(host.process)  # Its node's side sees that, and ends the command.
+        deadline = time.monotonic() + 6.0
+        for host in running:
+            try:
+                host.process.wait(timeout=max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                host.process.kill()
+        selector.close()
+    return failed
+
+
+def _stream(stream: IO[bytes] | None) -> IO[bytes]:
+    if stream is None:
+        raise RuntimeError("a pipe was not made")
+    return stream
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        _stream(process.stdin).close()
+
+
+def _feed(process: subprocess.Popen[bytes], sent: bytes) -> None:
+    """Send the request, and leave the pipe open."""
+    with contextlib.suppress(OSError, ValueError):  # It has ended already, and its last words tell why.
+        stdin = _stream(process.stdin)
+        stdin.write(sent)
+        stdin.flush()
+
+
+def _tell(host: _Host, stream: str, block: bytes, emit: Callable[[Mapping[str, Any]], None]) -> None:
+    if not host.is_ready:
+        if stream == "stderr":
+            host.trouble += block
+            return
+        host.head += block
+        _, found, block = host.head.partition(READY)
+        if not found:
+            return
+        host.is_ready = True  # What came before it is a login's greeting.
+        if host.trouble:
+            _emit_output(host, "stderr", host.trouble, emit)
+    if block:
+        _emit_output(host, stream, block, emit)
+
+
+def _emit_output(host: _Host, stream: str, block: bytes, emit: Callable[[Mapping[str, Any]], None]) -> None:
+    emit({"host": host.name, "stream": stream, "data": base64.b64encode(block).decode("ascii")})
+
+
+def _finish(host: _Host, emit: Callable[[Mapping[str, Any]], None]) -> bool:
+    _close(host.process)
+    status = host.process.wait()
+    # 255 after the command began is the command's own, or a connection that broke under it.
+    end: dict[str, Any] = {
+        "host": host.name,
+        "exit_code": status if status >= 0 else 128 - status,
+        "reached": host.is_ready,
+        "seconds": round(time.monotonic() - host.began, 3),
+    }
+    if not host.is_ready:
+        end["trouble"] = (host.trouble or host.head).decode("utf-8", errors="replace")[-2000:]
+    emit(end)
+    return status != 0
+
+
+def main() -> int:
+    """Run the command line: 0 when the command ended with 0 everywhere, 1 otherwise, 2 for a bad request."""
+
+    def emit(message: Mapping[str, Any]) -> None:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+
+    stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115  # unbuffered: it is selected on
+    try:
+        request = Request.from_line(_read_line(stdin))
+        text = "" if request.master else Path(NODES_PATH).read_text(encoding="utf-8", errors="backslashreplace")
+        hosts = request.hosts(text, lambda warning: emit({"warning": warning}))
+        emit({"hosts": list(hosts)})
+        ssh = str(Path(__file__).parents[1] / "bin" / "ssh")
+        return 1 if fan_out(request, hosts, emit, stdin, ssh) else 0
+    except (LaunchError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Nobody listens any more.
+            return 1
+        print(error, file=sys.stderr)
+        return BAD_REQUEST
+    except AbandonedError:
+        return 130
+
+
+def _read_line(stdin: IO[bytes]) -> bytes:
+    """Read one line, however long, and nothing beyond it."""
+    parts: list[bytes] = []
+    while block := stdin.read(BLOCK):
+        parts.append(block)
+        if block.endswith(b"\n"):
+            break
+    return b"".join(parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

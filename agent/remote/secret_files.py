@@ -1,0 +1,148 @@
+"""Keep a run's secrets on a node while it needs them: one file a run, which only the login user may read.
+
+    python -m agent.remote.secret_files keep RUN_ID  # on the master, for a run to come; a JSON object on standard input
+    python -m agent.remote.secret_files take RUN_ID  # on a node of the run, for its ranks; the same
+    python -m agent.remote.secret_files drop RUN_ID  # either
+
+They never lie on the shared file system, in the run's record or on a command line. The file lies in the login user's
+home, on the node's own encrypted disk, because that is still there after a reboot; it goes when the run ends.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from agent.spec.run import NODE_PYTHON, Launch, Node
+
+if TYPE_CHECKING:
+    from agent.runs.store import Runs
+
+TAKEN: Final = ".cache/deepcdk/taken"
+"""Below the login user's home. A node takes part in one run at a time: what lies there before one is a crash's."""
+TIMEOUT_S: Final = 60.0
+UNCLAIMED_S: Final = 3600.0
+"""How long secrets may lie on the master before their run is there: the laptop sends one after the other."""
+
+
+class VaultError(RuntimeError):
+    """Report secrets that are not where a rank looks for them."""
+
+
+def vault(home: Path) -> Path:
+    """Return the directory in which the master keeps the secrets of its runs, also of those that wait."""
+    return home / ".cache" / "deepcdk" / "secrets"
+
+
+def taken(home: Path) -> Path:
+    """Return the directory in which a node has those of the run that it takes part in."""
+    return home / TAKEN
+
+
+def keep(directory: Path, run_id: str, text: str) -> None:
+    """Write a run's secrets, readable by this user alone from the first byte on."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.chmod(0o700)
+    partial = directory / f".{run_id}.{os.getpid()}"
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    partial.replace(directory / run_id)
+
+
+def read(directory: Path, run_id: str, names: Sequence[str]) -> dict[str, str]:
+    """Return a run's secrets. Raises VaultError, which tells names and no values, where one is missing."""
+    if not names:
+        return {}
+    try:
+        found = json.loads((directory / run_id).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = {}
+    if absent := [name for name in names if name not in found]:
+        raise VaultError(f"the secrets {', '.join(absent)} are not on this node; give them again with --secret")
+    return {name: str(found[name]) for name in names}
+
+
+def drop(directory: Path, run_id: str) -> None:
+    """Remove a run's secrets."""
+    (directory / run_id).unlink(missing_ok=True)
+
+
+def sweep(directory: Path, runs: Runs) -> list[str]:
+    """Remove the secrets of runs that are over, or that never began within an hour; return the ids of these runs."""
+    gone = []
+    with contextlib.suppress(FileNotFoundError):
+        for path in directory.iterdir():
+            is_late = time.time() - path.stat().st_mtime > UNCLAIMED_S
+            if runs.is_over(path.name) or (is_late and not runs[path.name].path.exists()):
+                gone.append(path.name)
+    for run_id in gone:
+        drop(directory, run_id)
+    return gone
+
+
+def command(verb: str, run_id: str) -> list[str]:
+    """Build the command that does on a node what the function of that name does here."""
+    return [NODE_PYTHON, "-m", "agent.remote.secret_files", verb, run_id]
+
+
+def share(
+    directory: Path, launch: Launch, command_for: Callable[[Node, Sequence[str]], Sequence[str]]
+) -> dict[str, str]:
+    """Hand the run's secrets from this master to all its hosts at once, each over the standard input of its command.
+
+    Return what went wrong, by node; no value is in it.
+    """
+    if not launch.secrets:
+        return {}
+    try:
+        text = json.dumps(read(directory, launch.run_id, launch.secrets))
+    except VaultError as error:
+        return {"this master": str(error)}
+    take = command("take", launch.run_id)
+
+    def one(host: Node) -> str:
+        there = command_for(host, take)
+        try:
+            done = subprocess.run(there, input=text.encode(), capture_output=True, timeout=TIMEOUT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return type(error).__name__
+        return "" if done.returncode == 0 else done.stderr.decode(errors="replace").strip()[-500:] or "no word"
+
+    with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(launch.hosts)))) as pool:
+        answers = list(pool.map(one, launch.hosts))
+    return {
+        host.name: f"its secrets were not taken: {answer}"
+        for host, answer in zip(launch.hosts, answers, strict=True)
+        if answer
+    }
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command line."""
+    verb, run_id = argv
+    home = Path.home()
+    match verb:
+        case "keep":
+            keep(vault(home), run_id, sys.stdin.read())
+        case "take":
+            keep(taken(home), run_id, sys.stdin.read())
+        case "drop":
+            drop(vault(home), run_id)
+            drop(taken(home), run_id)
+        case _:
+            print(f"{verb}: must be keep, take or drop", file=sys.stderr)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

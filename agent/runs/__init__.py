@@ -1,0 +1,1 @@
+"""A run on the shared file system: its state, its record, the queue, and its stream of messages."""

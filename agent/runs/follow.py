@@ -1,0 +1,170 @@
+"""Follow a run as a stream of JSON lines, and its log as text, until it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import select
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from agent.runs.run_queue import Queue
+from agent.runs.store import QUEUED, RunDirectory, Runs, State
+
+POLL_S: Final = 0.2
+HEARTBEAT_S: Final = 5.0
+"""A reader who hears nothing for a few of these knows that the connection is dead."""
+
+
+def listened(descriptor: int) -> Callable[[float], None]:
+    """Return a sleep that raises BrokenPipeError once nobody reads what is written to a descriptor.
+
+    Who only waits for something to tell writes nothing, and would never notice.
+    """
+    poll = select.poll()
+    poll.register(descriptor, 0)  # The end of the reader is told in any case.
+
+    def sleep(seconds: float) -> None:
+        if poll.poll(seconds * 1000):
+            raise BrokenPipeError("the reader has gone")
+
+    return sleep
+
+
+class Tail:
+    """Read the complete lines that a growing file has gained since the last look."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+        self._rest = b""
+
+    def lines(self) -> list[str]:
+        """Return the new complete lines, decoded; a last line without an end waits for the rest of it."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                block = file.read()
+        except FileNotFoundError:
+            return []
+        self._offset += len(block)
+        *complete, self._rest = (self._rest + block).split(b"\n")
+        return [line.decode("utf-8", errors="replace") for line in complete]
+
+    def rest(self) -> list[str]:
+        """Return the last line where it has no end."""
+        return [self._rest.decode("utf-8", errors="replace")] if self._rest else []
+
+
+def follow(
+    directory: RunDirectory,
+    from_line: int = 0,
+    sleep: Callable[[float], None] = time.sleep,
+    *,
+    log_from: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield what happens in a run until it has ended, as messages of five types:
+
+    `state` with the state's fields, at first and at each change; `metric` with `line` (counted from 0) and `record`,
+    beginning with line `from_line`; `log` with `line` and `text`, beginning with line `log_from`, unless that is None;
+    `preflight` with the report on the nodes, once, unless the log or an earlier stream shows it; `heartbeat` where
+    nothing else was to say. The last one is the final state.
+    """
+    tail, log, log_number = Tail(directory.metrics), Tail(directory.log), 0
+    number = 0
+    told: dict[str, Any] = {}
+    inspected = from_line > 0 or log_from is not None  # whoever comes back has seen it; the log shows it too
+    spoke_at = time.monotonic()
+    while True:
+        state = with_outlook(directory.read_state(), directory)
+        document = state.to_document()
+        essence = {key: value for key, value in document.items() if key != "updated"}
+        new_lines = tail.lines()
+        if essence != told and not state.has_ended:
+            told, spoke_at = essence, time.monotonic()
+            yield {"type": "state", **document}
+        if not inspected and (report := _report(directory)):
+            inspected = True
+            yield {"type": "preflight", **report}
+        for line in new_lines:
+            if number >= from_line and (record := _record(line)) is not None:
+                spoke_at = time.monotonic()
+                yield {"type": "metric", "line": number, "record": record}
+            number += 1
+        if log_from is not None:
+            for text in log.lines() + (log.rest() if state.has_ended else []):
+                if log_number >= log_from:
+                    spoke_at = time.monotonic()
+                    yield {"type": "log", "line": log_number, "text": text}
+                log_number += 1
+        if state.has_ended:
+            yield {"type": "state", **document}
+            return
+        if time.monotonic() - spoke_at >= HEARTBEAT_S:
+            spoke_at = time.monotonic()
+            yield {"type": "heartbeat", "time": time.time()}
+        sleep(POLL_S)
+
+
+def _report(directory: RunDirectory) -> dict[str, Any] | None:
+    try:
+        report: dict[str, Any] = json.loads(directory.preflight.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return report
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def of_rank(line: str, rank: int | None) -> bool:
+    """Tell whether a line of launcher.log comes from that rank: horovodrun begins it with `[RANK]<stdout>:`."""
+    return rank is None or bool(re.match(rf"(?:[^\[]*)\[{rank}\]<std(?:out|err)>:", line))
+
+
+def log_lines(
+    directory: RunDirectory, *, following: bool, rank: int | None, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[str]:
+    """Yield the lines of launcher.log, of one rank or of all; with `following` until the run has ended."""
+    tail = Tail(directory.log)
+    while True:
+        live = following and not directory.read_state().has_ended
+        yield from (line for line in tail.lines() if of_rank(line, rank))
+        if not live:
+            yield from (line for line in tail.rest() if of_rank(line, rank))
+            return
+        sleep(POLL_S)
+
+
+def with_outlook(state: State, directory: RunDirectory) -> State:
+    """Return the state of a queued run with its place in the queue for a reason; any other as it is."""
+    if state.state != QUEUED or state.reason:
+        return state
+    return dataclasses.replace(state, reason=Queue(runs=Runs(root=directory.path.parent)).outlook(state.run_id))
+
+
+def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
+    """Return a run's state with its last epoch's and last record's metrics, as JSON values.
+
+    `position` is its place in the queue, 1 for the next one, null for a run that does not wait.
+    """
+    records = [record for line in Tail(directory.metrics).lines() if (record := _record(line)) is not None]
+    epochs = [record for record in records if record.get("event") == "epoch"]
+    document = with_outlook(state, directory).to_document()
+    document.pop("last_lines")
+    queue = Queue(runs=Runs(root=directory.path.parent))
+    return {
+        **document,
+        "position": queue.position(state.run_id) if state.state == QUEUED else None,
+        "last_lines": list(dataclasses.asdict(state)["last_lines"]),
+        "epoch": epochs[-1] if epochs else None,
+        "last": records[-1] if records else None,
+    }

@@ -1,0 +1,101 @@
+"""The record of a run: all that is kept of it, from where it came to how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from agent.runs import follow
+from agent.runs.store import RunDirectory, State, write_atomically
+from agent.spec.provenance import Origin
+
+ORIGIN_FILE: Final = "origin.json"
+DIFF_FILE: Final = "source.diff"
+COURSE_FILE: Final = "course.json"
+RECORD_FILE: Final = "record.json"
+
+
+def keep_origin(directory: RunDirectory, origin: Origin) -> None:
+    """Write down where a run comes from; what an earlier attempt wrote is kept beside it."""
+    path = directory.path / ORIGIN_FILE
+    if path.exists():
+        number = len(list(directory.path.glob("origin-*.json"))) + 1
+        path.replace(directory.path / f"origin-{number}.json")
+    document = dataclasses.asdict(origin)
+    diff = document.pop("diff")
+    document["diff_bytes"] = len(diff.encode("utf-8", errors="surrogateescape"))
+    document["diff_sha256"] = hashlib.sha256(diff.encode("utf-8", errors="surrogateescape")).hexdigest() if diff else ""
+    if diff:
+        (directory.path / DIFF_FILE).write_text(diff, encoding="utf-8", errors="surrogateescape")
+    write_atomically(path, json.dumps(document, indent=1))
+
+
+def keep_course(directory: RunDirectory, course: Mapping[str, Any]) -> None:
+    """Write down how a run goes: when each step of it was reached, and where its copy is."""
+    write_atomically(directory.path / COURSE_FILE, json.dumps(course, indent=1))
+
+
+def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any]:
+    """Return all that is kept of a run; `state`: one that is not written yet.
+
+    `launch` is null until it was launched, `result` until it succeeded.
+    """
+    sizes = []
+    for path in directory.path.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # A live run replaces its checkpoints.
+            sizes += [path.stat().st_size] if path.is_file() else []
+    state = state or directory.read_state()
+    spec, origin = _read(directory, "spec.json"), _read(directory, ORIGIN_FILE)
+    return {
+        "run_id": directory.run_id,
+        "directory": str(directory.path),
+        "state": follow.summary(state, directory),
+        "spec": spec,
+        "origin": origin,
+        "launch": _read(directory, directory.launched.name),
+        "course": _read(directory, COURSE_FILE),
+        "preflight": _read(directory, directory.preflight.name),
+        "result": _read(directory, "result.json"),
+        "usd": cost(origin, spec, state.updated - state.started),
+        "checkpoints": checkpoints(directory),
+        "attempts": 1 + len(list(directory.path.glob("spec-*.json"))),
+        "files": len(sizes),
+        "bytes": sum(sizes),
+    }
+
+
+def keep_record(directory: RunDirectory, state: State) -> None:
+    """Write the record for those who have the directory alone; without the values of variables, which may be secret."""
+    document = record(directory, state)
+    if document["spec"]:
+        document["spec"]["environment"] = [[name, None] for name, _ in document["spec"].get("environment", ())]
+    if document["launch"]:
+        document["launch"]["rank_environment"] = dict.fromkeys(document["launch"].get("rank_environment", ()))
+    write_atomically(directory.path / RECORD_FILE, json.dumps(document, indent=1))
+
+
+def cost(origin: Any, spec: Any, seconds: float) -> float | None:
+    """Return what the run's nodes and the master cost in this time, USD; None where a price is unknown."""
+    if not origin or not spec or not origin.get("instance_types"):
+        return None
+    kinds, prices = origin["instance_types"], origin["usd_per_hour"]
+    hosts = {host["instance_id"] for host in spec.get("hosts", ())}
+    each = [prices.get(kinds.get(id)) for id in sorted(hosts | {origin.get("master") or ""} - {""})]
+    known = [float(price) for price in each if price is not None]
+    return round(sum(known) * max(0.0, seconds) / 3600, 4) if known and len(known) == len(each) else None
+
+
+def checkpoints(directory: RunDirectory) -> list[str]:
+    """List the names of a run's checkpoints, oldest first."""
+    return sorted(path.name for path in directory.path.glob("checkpoints/step-*"))
+
+
+def _read(directory: RunDirectory, name: str) -> Any:
+    try:
+        return json.loads((directory.path / name).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None

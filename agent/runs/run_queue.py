@@ -1,0 +1,86 @@
+"""Whose turn it is: the runs that wait, the next one first, in one file on the shared file system."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from typing import Final
+
+from agent.runs.store import QUEUED, Runs, State, write_atomically
+
+WITHDRAWN: Final = "taken out of the queue"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Queue:
+    """The queue of one cluster. Whoever changes it holds the guard of the runs, so that two never do at once."""
+
+    runs: Runs
+
+    def ids(self) -> list[str]:
+        """Return the ids of the waiting runs, the next one first. A run that has begun or gone no longer waits."""
+        try:
+            listed = json.loads((self.runs.root / ".queue").read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return []
+        return [run_id for run_id in listed if self._waits(run_id)] if isinstance(listed, list) else []
+
+    def _waits(self, run_id: object) -> bool:
+        try:
+            return isinstance(run_id, str) and self.runs[run_id].read_state().state == QUEUED
+        except (OSError, ValueError):
+            return False
+
+    def position(self, run_id: str) -> int | None:
+        """Return a waiting run's place, 1 for the next one; None for a run that does not wait."""
+        waiting = self.ids()
+        return waiting.index(run_id) + 1 if run_id in waiting else None
+
+    def outlook(self, run_id: str) -> str:
+        """Say where a run stands in the queue and what is before it; "" for a run that does not wait."""
+        waiting = [*self.ids()]
+        if run_id not in waiting:
+            return ""
+        place = waiting.index(run_id)
+        before = waiting[place - 1] if place else self.runs.live() or ""
+        return f"place {place + 1} in the queue" + (f", after {before}" if before else "")
+
+    def add(self, run_id: str) -> None:
+        """Put a run, whose state says that it is queued, at the end."""
+        with self.runs.guard():
+            self._write([*(each for each in self.ids() if each != run_id), run_id])
+
+    def begin(self, state: State, spec: str) -> bool:
+        """Take a run out and make it a starting one; tell whether it was still waiting."""
+        with self.runs.guard():
+            if not (there := self._take(state.run_id)):
+                return there
+            write_atomically(self.runs[state.run_id].spec, spec)
+            self.runs[state.run_id].write_state(state)
+        return True
+
+    def end(self, run_id: str, state: str, reason: str) -> bool:
+        """Take a run out and give it a final state; tell whether it was still waiting."""
+        with self.runs.guard():
+            if not (there := self._take(run_id)):
+                return there
+            directory = self.runs[run_id]
+            ended = dataclasses.replace(directory.read_state(), state=state, reason=reason, updated=time.time())
+            directory.write_state(ended)
+        return True
+
+    def remark(self, run_id: str, reason: str) -> None:
+        """Write down why a run still waits."""
+        with self.runs.guard():
+            if run_id in self.ids():
+                directory = self.runs[run_id]
+                directory.write_state(dataclasses.replace(directory.read_state(), reason=reason, updated=time.time()))
+
+    def _take(self, run_id: str) -> bool:
+        waiting = self.ids()
+        self._write([each for each in waiting if each != run_id])
+        return run_id in waiting
+
+    def _write(self, ids: list[str]) -> None:
+        write_atomically(self.runs.root / ".queue", json.dumps(ids))

@@ -1,0 +1,282 @@
+"""Run directories on the shared file system: the state of a run, and the lock that keeps runs one at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from agent.runs.process_identity import Owner
+
+QUEUED: Final = "queued"
+LIVE_STATES: Final = ("starting", "running")
+FINAL_STATES: Final = ("succeeded", "failed", "stopped")
+DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL_REASON: Final = "the shared file system is full"
+SUPERVISOR_DIED: Final = "supervisor died"
+# It says where horovodrun noticed that a rank had failed, and hides that rank's own words, which stand before it.
+_LAUNCHERS_TRACEBACK: Final = re.compile(
+    r"^Traceback \(most recent call last\):\n(?: .*\n)+RuntimeError: Horovod detected .*\n", flags=re.MULTILINE
+)
+
+
+RUN_ID_RULE: Final = "1 to 128 of a-z, 0-9, . and -, a letter or digit first"
+
+
+def is_run_id(text: str) -> bool:
+    """Tell whether a run can be called so: then it is the name of a directory, and no flag."""
+    return re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,127}", text) is not None
+
+
+class LiveRunError(RuntimeError):
+    """Report that another run is live or queued; `run_id` names it, `state` says which."""
+
+    def __init__(self, run_id: str, state: str) -> None:
+        self.run_id, self.state = run_id, state
+        super().__init__(f"run {run_id} is {state}; one run at a time: wait for it, or stop it")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace the file in one step, so that a reader sees the old text or the new, never a part."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class State:
+    """Say where a run stands, as state.json holds it. Times are in seconds since 1970."""
+
+    run_id: str
+    state: str
+    """queued, starting, running, succeeded, failed or stopped."""
+    owner: Owner
+    """The supervisor; of a queued run, the process that put it there."""
+    started: float
+    """When it was launched; while it is queued, since when."""
+    updated: float
+    """Heartbeat of the supervisor."""
+    reason: str = ""
+    """Why it failed or stopped; what it is doing while it starts."""
+    exit_code: int | None = None
+    """Of the launcher, once it ended."""
+    hosts: tuple[str, ...] = ()
+    recipe: str = ""
+    last_lines: tuple[str, ...] = ()
+    """Last lines of launcher.log, once the run failed."""
+
+    @property
+    def is_live(self) -> bool:
+        """Tell whether the run has begun and not ended, as far as is written."""
+        return self.state in LIVE_STATES
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether the run is neither live nor queued."""
+        return self.state in FINAL_STATES
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the state as JSON values, the supervisor's pid also at the top."""
+        return {**dataclasses.asdict(self), "pid": self.owner.pid}
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> State:
+        """Build the state from JSON values."""
+        values = {key: value for key, value in document.items() if key != "pid"}
+        for key in ("hosts", "last_lines"):
+            values[key] = tuple(values.get(key, ()))
+        return cls(**{**values, "owner": Owner(**values["owner"])})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunDirectory:
+    """Name the files of one run."""
+
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def spec(self) -> Path:
+        return self.path / "spec.json"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "launcher.log"
+
+    @property
+    def launched(self) -> Path:
+        """Return the file that says exactly what was started."""
+        return self.path / "launch.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def preflight(self) -> Path:
+        return self.path / "preflight.json"
+
+    @property
+    def stop_request(self) -> Path:
+        return self.path / "stop.json"
+
+    def write_state(self, state: State) -> None:
+        """Write state.json atomically; on a full disk in the room that it has already, shortened."""
+        path = self.path / "state.json"
+        try:
+            write_atomically(path, json.dumps(state.to_document(), indent=1))
+        except OSError as error:
+            if error.errno not in DISK_FULL or not path.exists():
+                raise
+            reason = f"{state.reason[:200]}; {DISK_FULL_REASON}" if state.reason else DISK_FULL_REASON
+            short = dataclasses.replace(state, reason=reason, last_lines=())
+            with path.open("r+b", buffering=0) as file:
+                # One write, as long as what stands there: a reader never sees the end of the old text.
+                file.write(json.dumps(short.to_document()).encode().ljust(path.stat().st_size))
+
+    def read_state(self) -> State:
+        """Read state.json; a live state whose supervisor is gone is told as failed.
+
+        Raises FileNotFoundError where there is none, ValueError where it is malformed.
+        """
+        state = self._written_state()
+        if state.is_live and not state.owner.is_alive():
+            # It may have written its last word and ended since the file was read: only what stands there now counts.
+            state = self._written_state()
+            if state.is_live:
+                reason = f"{SUPERVISOR_DIED}: {state.owner.fate}" if state.owner.fate else SUPERVISOR_DIED
+                return dataclasses.replace(state, state="failed", reason=reason, last_lines=tuple(self.last_lines()))
+        return state
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Tell whether the run stands written as live although its supervisor is gone."""
+        return self.read_state().state == "failed" and self._written_state().is_live
+
+    def _written_state(self) -> State:
+        try:
+            return State.from_document(json.loads((self.path / "state.json").read_text(encoding="utf-8")))
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"{self.path / 'state.json'} is not the state of a run: {error}") from None
+
+    def last_lines(self, count: int = 20) -> list[str]:
+        """Return the last lines of launcher.log, of its last 16 KiB, without the launcher's own traceback."""
+        return _LAUNCHERS_TRACEBACK.sub("", self.last_text()).splitlines()[-count:]
+
+    def last_text(self, size: int = 16384) -> str:
+        """Return the last `size` bytes of launcher.log, "" without one."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(0, os.SEEK_END)
+                file.seek(max(0, file.tell() - size))
+                return file.read().decode("utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runs:
+    """All runs under one directory of the shared file system, of which one may be live."""
+
+    root: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.root / ".live"
+
+    def __getitem__(self, run_id: str) -> RunDirectory:
+        return RunDirectory(path=self.root / run_id)
+
+    def ids(self) -> list[str]:
+        """Return the ids of all runs, oldest first."""
+        if not self.root.is_dir():
+            return []
+        return sorted(entry.parent.name for entry in self.root.glob("[!.]*/state.json"))
+
+    def live(self) -> str | None:
+        """Return the id of the live run, if there is one whose supervisor is alive."""
+        holder = self._holder()
+        return holder[0] if holder and holder[1].is_alive() else None
+
+    def claim(self, run_id: str, owner: Owner) -> str | None:
+        """Take the lock for `run_id`. Return the id of a dead run whose lock was taken over, marking that run failed.
+
+        Raises LiveRunError while another run is live.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        with self.guard():
+            holder = self._holder()
+            if holder and holder[1].is_alive():
+                raise LiveRunError(holder[0], "live")
+            dead = holder[0] if holder else None
+            if dead and dead != run_id:
+                self.bury(dead)
+            self.lock.unlink(missing_ok=True)
+            content = json.dumps({"run_id": run_id, "owner": dataclasses.asdict(owner)})
+            handle = os.open(self.lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(content)
+        return dead if dead != run_id else None
+
+    def is_over(self, run_id: str) -> bool:
+        """Tell whether a run has ended for certain; one without a state may not have begun."""
+        try:
+            return self[run_id].read_state().state in FINAL_STATES
+        except (OSError, ValueError):
+            return False
+
+    def hand_over(self, run_id: str, owner: Owner) -> None:
+        """Name another process as the holder of this run's lock."""
+        write_atomically(self.lock, json.dumps({"run_id": run_id, "owner": dataclasses.asdict(owner)}))
+
+    def release(self, run_id: str) -> None:
+        """Drop the lock if it is this run's."""
+        with self.guard():
+            holder = self._holder()
+            if holder and holder[0] == run_id:
+                self.lock.unlink(missing_ok=True)
+
+    def forsaken(self) -> str | None:
+        """Return the id of the run that holds the lock although its supervisor is gone."""
+        holder = self._holder()
+        return holder[0] if holder and holder[0] and not holder[1].is_alive() else None
+
+    def bury(self, run_id: str) -> None:
+        """Write down of a run whose supervisor is gone that it has failed."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            if self[run_id].is_forsaken:
+                self[run_id].write_state(dataclasses.replace(self[run_id].read_state(), updated=time.time()))
+
+    def _holder(self) -> tuple[str, Owner] | None:
+        try:
+            document = json.loads(self.lock.read_text(encoding="utf-8"))
+            return str(document["run_id"]), Owner(**document["owner"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError):
+            return "", Owner(pid=0, start_ticks=0, boot_id="", host="")  # Cut short by a crash: as good as stale.
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Keep two takers of the lock apart while each looks and then acts."""
+        with (self.root / ".guard").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield

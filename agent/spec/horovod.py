@@ -1,0 +1,91 @@
+"""Horovod's own settings as validated values, and as the flags of horovodrun that say them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+DEFAULT_CYCLE_TIME_MS: Final = 5.0
+"""For a user's program, whose steps nobody knows. Horovod's own 1 ms wakes its background thread so often that it takes
+the cores of the compute. The payload's own ranks choose theirs by the step (`payload.training.rank_tuning`)."""
+
+
+GLOO: Final = "gloo"
+MPI: Final = "mpi"
+CONTROLLERS: Final = (GLOO, MPI)
+
+
+def best_controller(hosts: int, *, on_cores: bool) -> str:
+    """Return what ranks that compute on this many hosts do best to meet and add up over.
+
+    Open MPI passes messages within a host through shared memory, and was faster there on cores (docs/tuning.md). Gloo,
+    whose ranks notice each other's loss by themselves, is for all else: on GPUs neither of them carries the gradients.
+    """
+    return MPI if hosts == 1 and on_cores else GLOO
+
+
+class KnobError(ValueError):
+    """Report a setting that breaks a rule. Carries `flag`, `value` and `rule`."""
+
+    def __init__(self, flag: str, value: object, rule: str) -> None:
+        self.flag, self.value, self.rule = flag, value, rule
+        super().__init__(f"{flag} = {value!r}: {rule}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Knobs:
+    """Hold what a user may turn; None leaves it to Horovod, or to the autotuner, which holds fixed what is given."""
+
+    fusion_threshold_mb: int | None = None
+    """Size of the buffer in which small gradients travel together, MiB; 0: each alone. Horovod's default: 128."""
+    cycle_time_ms: float | None = None
+    """How often the background thread gathers gradients. None: what the payload's ranks choose, 5 ms for a program of
+    the user's own, or the autotuner's choice."""
+    cache_capacity: int | None = None
+    """Names of tensors that need no negotiation any more. Horovod's default: 1024; 0: none."""
+    hierarchical_allreduce: bool = False
+    """Within each host first, then between hosts. Horovod does so in GPU builds over MPI, and ignores it elsewhere."""
+    hierarchical_allgather: bool = False
+    """The same for allgather, over MPI."""
+    autotune: bool = False
+    """Search fusion, cycle and the like while training; the trials go to autotune.csv in the run's directory."""
+    timeline: bool = False
+    """Record each collective in timeline.json in the run's directory, for chrome://tracing; it grows fast."""
+
+    def __post_init__(self) -> None:
+        _within("fusion_threshold_mb", self.fusion_threshold_mb, 0, 65536)
+        _within("cycle_time_ms", self.cycle_time_ms, 0.01, 60_000)
+        _within("cache_capacity", self.cache_capacity, 0, 1 << 30)
+
+    def flags(self, run_directory: str, *, ranks_choose: bool = False) -> list[str]:
+        """Build horovodrun's flags; what it writes goes to `run_directory`.
+
+        `ranks_choose`: the ranks set for themselves what no flag gives.
+        """
+        cycle_time_ms = self.cycle_time_ms
+        if cycle_time_ms is None and not self.autotune and not ranks_choose:
+            cycle_time_ms = DEFAULT_CYCLE_TIME_MS
+        numbers = (
+            ("--fusion-threshold-mb", self.fusion_threshold_mb),
+            ("--cycle-time-ms", cycle_time_ms),
+            ("--cache-capacity", self.cache_capacity),
+        )
+        switches = (
+            ("--hierarchical-allreduce", self.hierarchical_allreduce),
+            ("--hierarchical-allgather", self.hierarchical_allgather),
+        )
+        return [
+            *(word for flag, value in numbers if value is not None for word in (flag, _shown(value))),
+            *(flag for flag, on in switches if on),
+            *(["--autotune", "--autotune-log-file", f"{run_directory}/autotune.csv"] if self.autotune else []),
+            *(["--timeline-filename", f"{run_directory}/timeline.json"] if self.timeline else []),
+        ]
+
+
+def _shown(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def _within(name: str, value: float | None, low: float, high: float) -> None:
+    if value is not None and not low <= value <= high:  # also refuses NaN
+        raise KnobError(f"--{name.replace('_', '-')}", value, f"must be {low:g} to {high:g}")

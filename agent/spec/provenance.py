@@ -1,0 +1,64 @@
+"""Where a run comes from: what the laptop knows at its launch and the master does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from agent.spec.run import Launch, LaunchError
+
+DIFF_LIMIT: Final = 1 << 20
+"""Bytes of a diff that are kept: a source tree, not a data set that somebody has under version control."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Hold what made a run, as far as only the laptop knows it. Empty values: nobody said."""
+
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The cluster's configuration, as cdk.json and --set gave it."""
+    template_sha256: str = ""
+    """Of the deployed template, as JSON with sorted keys."""
+    stack: str = ""
+    region: str = ""
+    bucket: str = ""
+    """To which the run's record is copied."""
+    instance_types: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Type of each instance, by its id, the master included."""
+    master: str = ""
+    """Id of the master's instance."""
+    usd_per_hour: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+    """On-demand price of each type; null where it was not known."""
+    diff: str = ""
+    """What differed from the commit, as `git diff` writes it; new files that git does not know are not in it."""
+    diff_is_cut: bool = False
+    """Whether it was longer than DIFF_LIMIT."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """Hold what the laptop hands over to start a run, or to go on with one."""
+
+    launch: Launch
+    origin: Origin = dataclasses.field(default_factory=Origin)
+
+    def to_json(self) -> str:
+        """Return the order as JSON, which `from_json` reads back unchanged."""
+        return json.dumps({"launch": json.loads(self.launch.to_json()), "origin": dataclasses.asdict(self.origin)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Order:
+        """Build the order; the spec of a run alone is one of unknown origin. Raises LaunchError for anything else."""
+        try:
+            document = json.loads(text)
+            if not isinstance(document, dict) or "launch" not in document:
+                return cls(launch=Launch.from_json(text))
+            return cls(
+                launch=Launch.from_json(json.dumps(document["launch"])), origin=Origin(**document.get("origin", {}))
+            )
+        except LaunchError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise LaunchError(f"not the order of a run: {error}") from None

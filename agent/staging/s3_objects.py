@@ -1,0 +1,214 @@
+"""Objects of a bucket, listed and fetched by the AWS CLI of the node's image, with the node's own role."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.staging.dataset import FullError, Shelf, ShelfError, fresh_token
+from agent.staging.manifest import Entry
+
+FEWEST_AT_ONCE: Final = 200
+MOST_AT_ONCE: Final = 5000
+"""Files of one call of the CLI: each call lists the prefix anew, and a command line holds 2 MiB."""
+MOST_BYTES_AT_ONCE: Final = 4 << 30
+"""Bytes of one call: so much is fetched again where it is interrupted."""
+POLL_S: Final = 1.0
+
+
+class DeniedError(ShelfError):
+    """Report that the node's role may not list or read there."""
+
+    kind = "denied"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prefix:
+    """Name what lies in a bucket under a prefix, which is a directory's or one object's name."""
+
+    bucket: str
+    key: str
+    """Without slashes at its ends; empty: the whole bucket."""
+    region: str = ""
+    """Of the cluster; the CLI follows a bucket that lies elsewhere."""
+
+    @classmethod
+    def parse(cls, address: str, region: str = "") -> Prefix:
+        """Parse s3://BUCKET/PREFIX. Raises ShelfError with the rule."""
+        found = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", address, flags=re.DOTALL)
+        if not found:
+            raise ShelfError(f"{address!r} is no s3://BUCKET/PREFIX")
+        key = (found[2] or "").strip("/")
+        if set(key) & set("*?["):
+            raise ShelfError(f"{address!r}: *, ? and [ are patterns to the AWS CLI; name the prefix above it")
+        return cls(bucket=found[1], key=key, region=region)
+
+    def __str__(self) -> str:
+        """Return its address."""
+        return f"s3://{self.bucket}/{self.key}".rstrip("/")
+
+    @property
+    def folder(self) -> str:
+        """Return what the keys below it begin with."""
+        return f"{self.key}/" if self.key else ""
+
+    def list_command(self, prefix: str) -> list[str]:
+        """Build the command that lists the objects whose keys begin so.
+
+        Within JSON the CLI takes every word as it is. As an argument it takes `-x` for a flag, and file://x for a file
+        to be read.
+        """
+        asked = json.dumps({"Bucket": self.bucket, "Prefix": prefix})
+        return [*_AWS, "s3api", "list-objects-v2", "--cli-input-json", asked, *self._further("json")]
+
+    def fetch_command(self, directory: Path, entries: Sequence[Entry] | None, single: bool = False) -> list[str]:
+        """Build the command that fetches these files, or all, into a directory."""
+        if single and entries:
+            return [*_AWS, "s3", "cp", str(self), str(directory / entries[0].path), *_QUIET, *self._further()]
+        patterns = [f"--include={literal(entry.path)}" for entry in entries or ()]
+        chosen = ["--exclude", "*", *patterns] if entries is not None else []
+        address = f"s3://{self.bucket}/{self.folder}"
+        return [*_AWS, "s3", "cp", address, str(directory), "--recursive", *_QUIET, *chosen, *self._further()]
+
+    def _further(self, output: str = "") -> list[str]:
+        region = ["--region", self.region] if self.region else []
+        return [*region, *(["--output", output] if output else [])]
+
+
+_AWS: Final = ("nice", "aws")
+_QUIET: Final = ("--only-show-errors", "--no-progress")
+
+
+def literal(path: str) -> str:
+    """Return a pattern of the CLI that matches this path and no other."""
+    return re.sub(r"([*?\[])", r"[\1]", path)
+
+
+def parse_listing(text: str, prefix: Prefix) -> tuple[Entry, ...]:
+    """Parse the CLI's listing, "" where nothing is there; markers of folders are left out.
+
+    Raises ShelfError for what is no listing, ManifestError for a key that could lead out of its directory.
+    """
+    if not text.strip():
+        return ()
+    try:
+        contents = json.loads(text).get("Contents") or ()
+        found = [(str(each["Key"]), int(each["Size"]), str(each.get("ETag", "")).strip('"')) for each in contents]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ShelfError(f"the AWS CLI's listing of {prefix} is none: {text[:200]!r}") from None
+    entries = []
+    for key, size, etag in found:
+        if key == prefix.key:
+            entries.append(Entry(path=key.rpartition("/")[2], size=size, etag=etag))
+        elif key.startswith(prefix.folder) and not key.endswith("/"):
+            entries.append(Entry(path=key.removeprefix(prefix.folder), size=size, etag=etag))
+    return tuple(entries)
+
+
+def explain(prefix: Prefix, stderr: str, status: int) -> ShelfError:
+    """Return what the CLI's failure means."""
+    last = "\n".join(line for line in stderr.strip().splitlines()[-3:] if line.strip())
+    if "kms" in stderr.lower() and "denied" in stderr.lower():
+        return DeniedError(f"{prefix} is encrypted with a key that the nodes may not use: kms:Decrypt\n{last}")
+    if re.search(r"AccessDenied|Forbidden|\b403\b", stderr):
+        return DeniedError(
+            f"the nodes may not read {prefix}: their roles lack s3:ListBucket on the bucket {prefix.bucket}, "
+            f"or s3:GetObject on its objects\n{last}"
+        )
+    if "No space left" in stderr:
+        return FullError(last)
+    return ShelfError(f"the AWS CLI failed at {prefix} (status {status})\n{last}")
+
+
+def listing(prefix: Prefix) -> tuple[Entry, ...]:
+    """List what lies under a prefix, or the one object of that name. Raises ShelfError where there is nothing."""
+    for wanted in dict.fromkeys((prefix.folder, prefix.key)):
+        try:
+            done = subprocess.run(
+                prefix.list_command(wanted),
+                env=_environment(),
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise ShelfError(f"this node has no program {error.filename}, which fetches from S3") from None
+        if done.returncode:
+            raise explain(prefix, done.stderr.decode(errors="replace"), done.returncode)
+        entries = parse_listing(done.stdout.decode("utf-8"), prefix)
+        if wanted == prefix.key:
+            entries = tuple(entry for entry in entries if not prefix.key or entry.path == prefix.key.rpartition("/")[2])
+        if entries:
+            return entries
+    raise ShelfError(f"nothing lies at {prefix}")
+
+
+def is_single(prefix: Prefix, entries: Sequence[Entry]) -> bool:
+    """Tell whether an address names one object and not a folder."""
+    return len(entries) == 1 and bool(prefix.key) and entries[0].path == prefix.key.rpartition("/")[2]
+
+
+def batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """Divide files into the CLI's calls."""
+    most = min(MOST_AT_ONCE, max(FEWEST_AT_ONCE, len(entries) // 50))
+    batch: list[Entry] = []
+    for entry in entries:
+        if batch and (len(batch) >= most or sum(e.size for e in batch) + entry.size > MOST_BYTES_AT_ONCE):
+            yield batch
+            batch = []
+        batch.append(entry)
+    if batch:
+        yield batch
+
+
+def fetch(
+    prefix: Prefix, shelf: Shelf, entries: Sequence[Entry], *, single: bool, at: Callable[[int], None]
+) -> Iterator[Entry]:
+    """Fetch files to a shelf, yielding each, with its hash, once it is there; `at` is told of bytes on their way."""
+    for batch in batches(entries):
+        directory = shelf.partial / f"fetch-{fresh_token()}"
+        directory.mkdir(parents=True)
+        try:
+            _run(prefix, directory, prefix.fetch_command(directory, batch, single), at)
+            for entry in batch:
+                yield dataclasses.replace(entry, sha256=shelf.adopt(entry, directory / entry.path))
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _run(prefix: Prefix, directory: Path, command: Sequence[str], at: Callable[[int], None]) -> None:
+    process = subprocess.Popen(
+        command, env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    try:
+        while True:
+            try:
+                _, stderr = process.communicate(timeout=POLL_S)
+                break
+            except subprocess.TimeoutExpired:
+                at(sum(_size(Path(parent) / name) for parent, _, names in os.walk(directory) for name in names))
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if process.returncode:
+        raise explain(prefix, stderr.decode(errors="replace"), process.returncode)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0  # It has just been given its final name.
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment, in which the CLI takes every name for UTF-8."""
+    return {**os.environ, "PYTHONUTF8": "1", "AWS_PAGER": ""}

@@ -1,0 +1,148 @@
+"""The nodes' side of `fab stage-data`: `python3 -m agent.staging.server COMMAND ...`, JSON lines on standard output.
+
+On the master: `serve`, which takes commands over its standard input; `list ADDRESS REGION`. On the nodes, each of
+which takes its part: `check ROOT NAME`; `fetch ROOT NAME ADDRESS REGION`, and `fetch-shared` with the same words; with
+`--nodes ADDRESS,...`, `--sharded`, and `--turn N`, by which the parts move on from node to node. What copies to a
+worker's own disk is `agent.staging.copy_worker`.
+
+Whatever ends one of them, the next call goes on from what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from agent.staging import s3_objects
+from agent.staging.copy_worker import part_of, speaking
+from agent.staging.dataset import Shelf
+from agent.staging.disk_copy import check
+from agent.staging.manifest import Entry, Manifest
+from agent.staging.pack import Packer
+from agent.staging.progress import Emit, account
+from agent.staging.s3_fetch import fetch, fetch_shared, journals_removed, known, with_hashes
+from agent.staging.s3_objects import Prefix
+from agent.staging.stream import BrokenOffError, receive
+
+HEARTBEAT_S: Final = 2.0
+_COMMANDS: Final = ("serve", "list", "check", "fetch", "fetch-shared")
+
+
+def begin(shelf: Shelf, text: str, emit: Emit) -> None:
+    """Begin a data set on the shared file system."""
+    given = Manifest.from_text(text)
+    seen = known(shelf)
+    wanted = Manifest.of((seen.get((e.path, e.size, e.etag), e) for e in given.entries), given.source)
+    foreign = shelf.begin(wanted)
+    found = sum(os.path.isfile(shelf.place(entry)) for entry in wanted.entries)  # noqa: PTH113  # thousands of them
+    emit({"done": {"foreign": foreign, "found": found}})
+
+
+def finish(shelf: Shelf, emit: Emit) -> None:
+    """Write the manifest of a data set that is whole."""
+    coming = shelf.coming()
+    manifest = Manifest.of(with_hashes(shelf, coming), coming.source)
+    shelf.finish(manifest)
+    journals_removed(shelf)
+    emit({"done": account(manifest, 0, 0)})
+
+
+def take_in(shelf: Shelf, stream: IO[bytes], emit: Emit, *, packing: bool = False) -> None:
+    """Receive the files of a stream; with `packing` the small ones once more in one file."""
+    count = {"files": 0, "bytes": 0}
+
+    def stored(entry: Entry) -> None:
+        count["files"] += 1
+        count["bytes"] += entry.size
+
+    with shelf.locked():
+        if packing:
+            with Packer(shelf) as packer:
+                receive(shelf, stream, stored, packer)
+        else:
+            receive(shelf, stream, stored)
+    emit({"done": count})
+
+
+def serve(stream: IO[bytes], emit: Emit, every_s: float = HEARTBEAT_S) -> None:
+    """Carry out one command after another, each a line of JSON and what it brings, until the stream ends.
+
+    `{"begin": [ROOT, NAME], "bytes": N}` and N bytes of a manifest; `{"receive": [ROOT, NAME], "packing": BOOL}` and
+    the files; `{"finish": [ROOT, NAME]}`. Each is answered by a line with `done`. While one takes its time, a line now
+    and then tells that somebody is there.
+    """
+    over = threading.Event()
+
+    def tell() -> None:
+        while not over.wait(every_s):
+            emit({"alive": True})
+
+    threading.Thread(target=tell, daemon=True).start()
+    try:
+        while line := stream.readline():
+            asked = json.loads(line)
+            command = next(word for word in ("begin", "receive", "finish") if word in asked)
+            root, name = asked[command]
+            shelf = Shelf(root=Path(root), name=name)
+            if command == "begin":
+                text = stream.read(asked["bytes"])
+                if len(text) < asked["bytes"]:
+                    raise BrokenOffError("the connection ended before the manifest did")
+                begin(shelf, text.decode("ascii"), emit)
+            elif command == "receive":
+                take_in(shelf, stream, emit, packing=asked["packing"])
+            else:
+                finish(shelf, emit)
+    finally:
+        over.set()
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="agent.staging.server", description=__doc__)
+    parser.add_argument("command", choices=_COMMANDS)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--nodes", default="", help="addresses of the nodes that share the work, in order")
+    parser.add_argument("--sharded", action="store_true")
+    parser.add_argument("--single", action="store_true")
+    parser.add_argument("--turn", type=int, default=0)
+    return parser.parse_args(argv)
+
+
+def _carry_out(options: argparse.Namespace, emit: Emit) -> None:
+    words: list[str] = options.words
+    if options.command == "serve":
+        serve(sys.stdin.buffer, emit)
+        return
+    if options.command == "list":
+        prefix = Prefix.parse(*words)
+        listed = s3_objects.listing(prefix)
+        sys.stdout.write(Manifest.of(listed, str(prefix)).to_text())
+        return
+    shelf = Shelf(root=Path(words[0]), name=words[1])
+    addresses = options.nodes.split(",") if options.nodes else []
+
+    def part(entries: Sequence[Entry]) -> Sequence[Entry]:
+        return part_of(entries, addresses, options.turn)
+
+    if options.command == "check":
+        check(shelf, part(shelf.listed().entries), emit)
+    elif options.command == "fetch":
+        fetch(Prefix.parse(*words[2:4]), shelf, part if options.sharded else lambda entries: entries, emit)
+    else:
+        entries = shelf.coming().entries
+        fetch_shared(Prefix.parse(*words[2:4]), shelf, part(entries), options.single, emit)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the status is that of `speaking`."""
+    return speaking(lambda emit: _carry_out(_parse(argv), emit))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

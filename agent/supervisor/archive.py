@@ -1,0 +1,92 @@
+"""The copy of a run in the bucket, which outlives the cluster: made while it runs and once more when it has ended.
+
+By the AWS CLI of the master's image, with the role of the master, which may list `runs/` of the bucket and add to it,
+and neither read nor delete what is there. Checkpoints stay on the shared file system, and so do the files that hold the
+values of the ranks' variables.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from agent.remote.command import Completed, execute
+from agent.runs.record import ORIGIN_FILE
+from agent.runs.store import RunDirectory
+from agent.spec.run import WORK_FOLDER
+
+PERIOD_S: Final = 60.0
+TIMEOUT_S: Final = 120.0
+"""For the last copy: a run is not held up for longer by a bucket that does not answer."""
+WORK_LIMIT: Final = 1 << 30
+"""Bytes of a user's working directory that are copied; a larger one holds data or checkpoints, and is left out."""
+# What is half written has a name that begins with a dot.
+NOT_COPIED: Final = ("checkpoints/*", "spec*.json", "launch.json", "state.json", ".*", "*/.*")
+
+
+def destination(directory: RunDirectory) -> tuple[str, str]:
+    """Return the S3 address of a run's copy and the region of its bucket; "" where nobody named a bucket."""
+    try:
+        origin = json.loads((directory.path / ORIGIN_FILE).read_text(encoding="utf-8"))
+        bucket, region = str(origin["bucket"]), str(origin["region"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", ""
+    return (f"s3://{bucket}/runs/{directory.run_id}" if bucket else ""), region
+
+
+def command(directory: RunDirectory, address: str, region: str, *, excluded: Sequence[str] = ()) -> list[str]:
+    """Build the command that brings the copy up to date."""
+    return [
+        *("nice", "aws", "s3", "sync", str(directory.path), address),
+        *("--only-show-errors", "--no-progress", "--no-follow-symlinks"),
+        *(["--region", region] if region else []),
+        *(word for pattern in (*NOT_COPIED, *excluded) for word in ("--exclude", pattern)),
+    ]
+
+
+class Copier:
+    """Keep the copy of one run up to date, without ever holding it up while it trains."""
+
+    def __init__(self, directory: RunDirectory, run: Callable[[Sequence[str], float], Completed] = execute) -> None:
+        self.directory, self._run = directory, run
+        self.address, self.region = destination(directory)
+        self._copying: subprocess.Popen[bytes] | None = None
+        self._next = time.monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether it is time for another copy, and the one before has ended."""
+        idle = self._copying is None or self._copying.poll() is not None
+        return bool(self.address) and idle and time.monotonic() >= self._next
+
+    def begin(self) -> None:
+        """Begin a copy in the background; its failure is told by the last one."""
+        self._next = time.monotonic() + PERIOD_S
+        if shutil.which("aws"):
+            self._copying = subprocess.Popen(
+                command(self.directory, self.address, self.region, excluded=(f"{WORK_FOLDER}/*",)),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+
+    def finish(self) -> str:
+        """Make the last copy; return why it was not made, "" where all is well or no bucket is named."""
+        if self._copying is not None and self._copying.poll() is None:
+            self._copying.terminate()
+            self._copying.wait()
+        if not self.address:
+            return ""
+        if not shutil.which("aws"):
+            return "there is no AWS CLI on the master"
+        work = self.directory.path / WORK_FOLDER
+        size = sum(path.stat().st_size for path in work.rglob("*") if path.is_file() and not path.is_symlink())
+        excluded = (f"{WORK_FOLDER}/*",) if size > WORK_LIMIT else ()
+        done = self._run(command(self.directory, self.address, self.region, excluded=excluded), TIMEOUT_S)
+        if done.status != 0:
+            return (done.output.strip().splitlines() or [f"status {done.status}"])[-1]
+        return f"{WORK_FOLDER}/ has {size:,} bytes, and was left out" if excluded else ""

@@ -1,0 +1,136 @@
+"""Find why a launcher ended other than well: a node that was taken away, ranks that did not report, the rank that ended
+first, or a bare status.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.spec.run import Launch, Node
+
+LEAVING: Final = Path(".cluster") / "leaving"
+"""On the shared file system: what a node that is about to end has read of the reason, by its instance's id."""
+_FIRST: Final = re.compile(
+    r"The first process to do so was:\s+Process name: (?:\[\[\d+,\d+\],)?(\d+)\]?\s+Exit code:\s+(-?\d+)\n"
+)
+"""As horovodrun says it over Gloo, and mpirun."""
+_SIGNALLED: Final = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)")
+"""mpirun's words alone, as the next one."""
+_SILENT: Final = re.compile(r"lost communication with a remote daemon[\s\S]{0,2000}?Remote daemon: \S+ on node (\S+)")
+_LAUNCHED: Final = "\n[supervisor] $ "
+"""Begins what the last attempt of a run wrote."""
+_GAVE_UP: Final = re.compile(
+    r"^\[\d+\]<stderr>:.*?(?:Timed out waiting (\d+)ms for |Wait timeout after (\d+) seconds for key)", re.MULTILINE
+)
+"""A rank's words when Gloo's time-out is over: in a collective, or before it where the ranks meet."""
+_NOTICED: Final = re.compile(
+    r"^\[(\d+)\]<stderr>:.*?(?:Horovod background loop uncaught exception|Wait timeout after \d+ seconds for key|"
+    r"Horovod has been shut down|HorovodInternalError|a rank ended or its host is gone)",
+    re.MULTILINE,
+)
+"""A rank's words when it can no longer reach another, after Gloo's time-out or by a closed connection. Horovod's thread
+writes them on each rank that is alive, whatever the program does."""
+_NOTICE_BYTES: Final = 1 << 15
+"""What a rank writes between its notice and its end: tracebacks of TensorFlow, of all its threads."""
+
+
+def length(ranks: int) -> int:
+    """Return how much of the end of a log `reason` needs, bytes: all ranks give up at once, and each writes a lot."""
+    return min(_NOTICE_BYTES * (1 + ranks), 1 << 25)
+
+
+def reason(launch: Launch, status: int, log: str) -> str:
+    """Return why the launcher of a run ended with a status other than 0; `log` is the end of what it wrote."""
+    log = log.rpartition(_LAUNCHED)[2]
+    if gone := leaving(launch):
+        return f"{gone}; `fab resume {launch.run_id}` goes on once its group has put another in its place"
+    named = silent(log) or unreported(launch.hosts, log) or first_rank(launch.hosts, log)
+    return named or f"the launcher ended with {said(status)}"
+
+
+def leaving(launch: Launch) -> str:
+    """Name the hosts of a run that are being taken away, with what they were told; "" where none is."""
+    found = []
+    for host in launch.hosts:
+        try:
+            text = (Path(launch.efs_mount) / LEAVING / host.instance_id).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        # Behind the colon EC2 says it in JSON.
+        found.append(f"{host.name} leaves the cluster ({text.strip().partition(': ')[0]})")
+    return ", ".join(found)
+
+
+def silent(log: str) -> str:
+    """Name the host that mpirun can no longer reach, with the remedy; "" where it misses none."""
+    if not (told := _SILENT.findall(log)):
+        return ""
+    node = told[-1]
+    return f"{node} no longer answers; `fab replace {node.removeprefix('deeplearning-')}`, then `fab resume`"
+
+
+def unreported(hosts: Sequence[Node], log: str) -> str:
+    """Return which ranks had not reported when others gave up; "" where none did, or one ended of itself before.
+
+    A rank that is frozen, or whose host is cut off, writes nothing. All others notice: by Gloo's time-out, or by the
+    connections that the first ones close when they end. Which of them ends first is chance.
+    """
+    waits = [(float(ms) / 1000 if ms else float(s), bool(s)) for ms, s in _GAVE_UP.findall(log)]
+    noticed = {int(rank) for rank in _NOTICED.findall(log)}
+    first = _first(log)
+    if not waits or (first and first[0] not in noticed):
+        return ""
+    places = _places(hosts)
+    missing = sorted(set(range(len(places))) - noticed)
+    wait_s, meeting = max(waits)
+    done = "joined when the others gave up" if meeting else "reported when a collective timed out"
+    unknown = "the log does not tell which rank caused it"
+    if not missing:
+        return f"every rank had {done} after {wait_s:g} s: {unknown}"
+    by_host: dict[str, list[int]] = {}
+    for rank in missing:
+        by_host.setdefault(places[rank], []).append(rank)
+    named = " and ".join(f"{listed(ranks)} on {host}" for host, ranks in by_host.items())
+    others = f"; {listed(sorted(noticed))} had" + (f": {unknown}" if missing[1:] else "")
+    return f"{named} had not {done} after {wait_s:g} s{others}"
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """Write ranks in ascending order, as `rank 3` or `ranks 0-2, 5`."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and spans[-1][1] == rank - 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in spans]
+    return f"rank{'s' if ranks[1:] else ''} {', '.join(words)}"
+
+
+def first_rank(hosts: Sequence[Node], log: str) -> str:
+    """Say which rank ended first, as Horovod's launcher tells at its end; "" where it does not."""
+    found, places = _first(log), _places(hosts)
+    if not found:
+        return ""
+    rank, status = found
+    where = f" on {places[rank]}" if rank < len(places) else ""
+    return f"rank {rank}{where} ended first, with {said(status)}"
+
+
+def _first(log: str) -> tuple[int, int] | None:
+    """Return the rank that ended first and its status; None where the launcher names none."""
+    told = _FIRST.findall(log) or [(rank, f"-{number}") for rank, number in _SIGNALLED.findall(log)]
+    return (int(told[-1][0]), int(told[-1][1])) if told else None
+
+
+def _places(hosts: Sequence[Node]) -> list[str]:
+    """Return the host of each rank."""
+    return [host.name for host in hosts for _ in range(host.slots)]
+
+
+def said(status: int) -> str:
+    """Write the status of a process; one below 0 is a signal's."""
+    return f"signal {-status}" if status < 0 else f"status {status}"

@@ -1,0 +1,114 @@
+"""Bring one node to what a run's ranks need: nothing left of other runs, the runtime, the program's own packages.
+
+    NODE_PYTHON -m agent.supervisor.prepare_node RUN_DIRECTORY     # the last line: the Python of the ranks
+
+One process does it all, and has the node tell its facts before the last line: what each node starts adds up, and the
+run waits for the slowest.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.environment.overlay import Layer, LayerMaker
+from agent.launch.rank import this_host
+from agent.preflight.checks import facts_command
+from agent.preflight.node_facts import DEVICES, count_gpu_devices
+from agent.remote.processes import reap
+from agent.remote.secret_files import TAKEN
+from agent.spec.run import NODE_PYTHON, Launch, Node
+
+CLEARING_S: Final = 10.0
+"""How long what a crash left of another run may take to go."""
+
+
+class EquipmentError(RuntimeError):
+    """Report a node that cannot take its ranks."""
+
+
+def command(launch: Launch) -> list[str]:
+    """Build the command that prepares a node for a run; it runs in the payload's directory."""
+    return [NODE_PYTHON, "-m", "agent.supervisor.prepare_node", launch.run_directory]
+
+
+def clear(launch: Launch, home: Path) -> None:
+    """Remove what a crash left of other runs: secrets and processes. Raises EquipmentError where a process stays."""
+    shutil.rmtree(home / TAKEN, ignore_errors=True)
+    left = reap(
+        launch.runs_root,
+        run_id=launch.run_id,
+        others=True,
+        ranks_only=False,
+        number=signal.SIGKILL,
+        wait_s=CLEARING_S,
+    )["left"]
+    if left:
+        raise EquipmentError(f"processes of another run stay: {', '.join(map(str, left))}")
+
+
+def layer_of(launch: Launch, runtime: Path, home: Path) -> Layer | None:
+    """Return the layer that a run's program needs over the runtime; None where the runtime is enough."""
+    if not launch.needs_layer:
+        return None
+    return Layer(
+        runtime=runtime,
+        program=Path(launch.program_directory),
+        requirements=launch.requirements,
+        further=launch.further_requirements,
+        root=home / ".cache" / "deepcdk" / "layers",
+        wheelhouse=Path(launch.efs_mount) / "payloads" / ".wheelhouse",
+    )
+
+
+def check_slots(host: Node, *, gpus: int, cores: int) -> None:
+    """Raise EquipmentError where a node is to take more ranks than it has GPUs or, without GPUs, cores."""
+    have, what = (gpus, "GPUs") if gpus else (cores, "cores")
+    if host.slots > have:
+        raise EquipmentError(f"{host.slots} ranks are asked of {host.name}, which has {have} {what}")
+
+
+def equip(launch: Launch, runtime: Path) -> Path:
+    """Return the ranks' Python, having made the layer that they need. Raises EquipmentError or LayerError."""
+    if launch.ranks_per_node and (host := this_host(launch)) is not None:
+        check_slots(host, gpus=count_gpu_devices(DEVICES), cores=len(os.sched_getaffinity(0)))
+    layer = layer_of(launch, runtime, Path.home())
+    maker = LayerMaker(layer=layer, report=lambda line: print(line, file=sys.stderr, flush=True)) if layer else None
+    return maker.ensure() if maker else runtime
+
+
+def tell_facts(launch: Launch, python: Path, began: float) -> None:
+    """Have the ranks' Python print this node's facts; where it cannot, the pre-flight asks for them again."""
+    if launch.preflight != "skip" and this_host(launch) is not None:
+        subprocess.run([*facts_command(str(python), launch), repr(began)], stdin=subprocess.DEVNULL, check=False)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prepare this node; return the exit status."""
+    from agent.environment import (
+        runtime,  # Not at the top: the supervisor imports this module, and is pushed without that one.
+    )
+
+    began, directory = time.time(), Path(argv[0])
+    try:
+        launch = Launch.from_json((directory / "spec.json").read_text(encoding="utf-8"))
+        clear(launch, Path.home())
+        made = runtime.ensure("--wheelhouse", f"{launch.efs_mount}/payloads/.wheelhouse")
+        python = equip(launch, made)
+        tell_facts(launch, python, began)
+        print(python, flush=True)
+    except (RuntimeError, ValueError, OSError) as error:  # each error of the modules here is one of these
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

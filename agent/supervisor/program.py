@@ -1,0 +1,27 @@
+"""Lay out the user's own program for a run: a copy in the run's directory, in which its ranks work."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from agent.spec.run import Launch, LaunchError
+
+
+def stage(launch: Launch) -> None:
+    """Copy the pushed program into the run's directory, unless an earlier attempt has; nothing for other runs.
+
+    What the ranks write into their working directory so belongs to the run, and the pushed tree, which other runs
+    share by its content, stays as its hash says. Raises LaunchError where the tree is not there.
+    """
+    if not launch.program:
+        return
+    source, target = Path(launch.program_directory), Path(launch.working_directory)
+    if target.exists():
+        return
+    if not source.is_dir():
+        raise LaunchError(f"{source}, which run {launch.run_id} is to run, is not there")
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(source, partial)
+    partial.rename(target)

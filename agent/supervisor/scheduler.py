@@ -1,0 +1,174 @@
+"""The keeper of the queue: one process on the master that starts each waiting run when its turn has come.
+
+It lives while runs wait. Every command of the supervisor sees to it that there is one, and the nodes' registry runs the
+hook that `leave_hook` writes when the master boots: so neither a killed keeper nor a reboot loses a turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import functools
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from agent.runs import record
+from agent.runs.process_identity import Owner
+from agent.runs.run_queue import Queue
+from agent.runs.store import LiveRunError, Runs, write_atomically
+from agent.spec.run import (
+    NODES_PATH,
+    Launch,
+    LaunchError,
+    Node,
+    choose_hosts,
+    common_network,
+    meeting_interface,
+    parse_nodes,
+)
+from agent.supervisor.archive import Copier
+from agent.supervisor.submit import detach, kill
+from agent.supervisor.supervisor import first_state
+
+POLL_S: Final = 1.0
+NODES_PATIENCE_S: Final = 180.0
+"""How long the first run in the queue waits for its nodes: a replaced one takes about as long to join."""
+HOOK: Final = ".at-boot"
+
+
+def command(runs: Runs) -> list[str]:
+    """Build the keeper's command line; it runs in a pushed tree."""
+    return [sys.executable, "-m", "agent.supervisor.cli", "--root", str(runs.root), "keep"]
+
+
+def leave_hook(runs: Runs) -> None:
+    """Write the program that a booting master runs: it tells what became of the live run, and keeps the queue."""
+    path = runs.root / HOOK
+    text = f"#!/bin/sh\ncd {shlex.quote(str(Path.cwd()))} && exec {shlex.join(command(runs))}\n"
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_text(encoding="utf-8") == text:
+            return
+    write_atomically(path, text)
+    path.chmod(0o755)
+
+
+def call(runs: Runs) -> None:
+    """See to it that somebody keeps the queue, while runs wait in it."""
+    if not Queue(runs=runs).ids():
+        return
+    with _alone(runs) as alone:
+        if not alone:
+            return
+    with (runs.root / ".keeper.log").open("ab") as log:
+        subprocess.Popen(command(runs), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+
+def keep(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) -> None:
+    """Start the waiting runs, one after the other; return when none waits, or at once where another keeper does it."""
+    queue, since = Queue(runs=runs), time.monotonic()
+    tell = functools.lru_cache(maxsize=256)(_log)  # A line of the nodes file that is left out stays so for many rounds.
+    with _alone(runs) as lock:
+        if lock is None:
+            return
+        lay_to_rest(runs)
+        first = ""
+        while True:
+            with runs.guard():
+                waiting = queue.ids()
+                if not waiting:
+                    # Let go while nobody can add a run: whoever adds one after this calls a keeper that gets the lock.
+                    fcntl.flock(lock, fcntl.LOCK_UN)
+                    return
+            if waiting[0] != first or runs.live():
+                first, since = waiting[0], time.monotonic()
+            _try(queue, first, nodes_path, tell, patient=time.monotonic() - since < NODES_PATIENCE_S)
+            time.sleep(poll_s)
+
+
+def lay_to_rest(runs: Runs) -> None:
+    """End what a run has left whose supervisor is gone, as after a reboot, and write down that it has failed."""
+    if not (run_id := runs.forsaken()):
+        return
+    with contextlib.suppress(OSError, ValueError):
+        kill(runs, Launch.from_json(runs[run_id].spec.read_text(encoding="utf-8")))
+    runs.bury(run_id)
+    runs.release(run_id)
+    with contextlib.suppress(OSError, ValueError):
+        record.keep_record(runs[run_id], runs[run_id].read_state())
+        Copier(runs[run_id]).finish()
+
+
+def _log(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _try(queue: Queue, run_id: str, nodes_path: str, tell: Callable[[str], None], *, patient: bool) -> None:
+    """Start the first run, if nothing else is live and its nodes are there."""
+    runs = queue.runs
+    if runs.live():
+        return
+    try:
+        launch = at_hand(Launch.from_json(runs[run_id].spec.read_text(encoding="utf-8")), tell, nodes_path)
+    except (LaunchError, OSError) as error:
+        if patient:
+            queue.remark(run_id, f"waiting: {error}")
+        else:
+            queue.end(run_id, "failed", f"its turn came, but {error}; `fab scale` adds nodes, `fab resume` repeats it")
+        return
+    try:
+        runs.claim(run_id, Owner.of(os.getpid()))
+    except LiveRunError:
+        return  # It has ended and still clears its nodes.
+    state = first_state(launch)
+    if not queue.begin(state, launch.to_json()):
+        runs.release(run_id)  # It was taken out of the queue meanwhile.
+        return
+    try:
+        detach(runs, runs[run_id])
+    except (OSError, RuntimeError) as error:
+        ended = dataclasses.replace(state, state="failed", reason=f"it could not be started: {error}")
+        runs[run_id].write_state(dataclasses.replace(ended, updated=time.time()))
+        runs.release(run_id)
+
+
+def at_hand(launch: Launch, tell: Callable[[str], None], nodes_path: str = NODES_PATH) -> Launch:
+    """Return a run's spec on the nodes as they are now. Raises LaunchError for too few, OSError without their list.
+
+    Its own nodes where they are still the same instances, else the first ones, with as many slots as asked for.
+    `tell` gets a sentence for each node that the list has against a rule.
+    """
+    if launch.launcher:
+        return launch
+    nodes = parse_nodes(Path(nodes_path).read_text(encoding="utf-8", errors="backslashreplace"), tell)
+    if _all_there(launch.hosts, nodes):
+        return launch
+    chosen = choose_hosts(nodes, len(launch.hosts))
+    hosts = tuple(dataclasses.replace(new, slots=old.slots) for new, old in zip(chosen, launch.hosts, strict=True))
+    masters = [node for node in nodes if node.worker_index is None]
+    together = [*masters, *hosts]
+    interface, network = meeting_interface(together), common_network(together)
+    return dataclasses.replace(launch, hosts=hosts, interface=interface, network=network)
+
+
+def _all_there(hosts: Sequence[Node], nodes: Sequence[Node]) -> bool:
+    there = {(node.name, node.instance_id, node.address) for node in nodes}
+    return all((host.name, host.instance_id, host.address) in there for host in hosts)
+
+
+@contextlib.contextmanager
+def _alone(runs: Runs) -> Iterator[IO[str] | None]:
+    """Hold the keeper's lock for a block; None where another process holds it."""
+    with (runs.root / ".keeper").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield file

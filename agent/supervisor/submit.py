@@ -1,0 +1,205 @@
+"""Start a run, or go on with one: take the lock, write its directory, leave a supervisor behind."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.remote import processes
+from agent.remote.command import execute, remote_command
+from agent.runs import follow, record
+from agent.runs.process_identity import Owner
+from agent.runs.run_queue import Queue
+from agent.runs.store import QUEUED, LiveRunError, RunDirectory, Runs, State
+from agent.spec.provenance import Order
+from agent.spec.run import NODE_PYTHON, Launch, LaunchError, Node
+from agent.supervisor import resume as resuming
+from agent.supervisor.supervisor import first_state
+
+READY_TIMEOUT_S: Final = 20.0
+
+
+def start(runs: Runs, order: Order) -> RunDirectory:
+    """Make the run's directory, take the lock and leave a supervisor behind that outlives this process.
+
+    Raises LiveRunError, also where runs wait in the queue, FileExistsError for a run id that is taken, or RuntimeError
+    when the supervisor does not start.
+    """
+    launch = order.launch
+    _check_new(runs, launch.run_id)
+    _check_queue(runs)
+    _claim(runs, launch.run_id)
+    try:
+        directory = _make(runs, order, first_state(launch))
+        detach(runs, directory)
+    except BaseException:
+        runs.release(launch.run_id)
+        raise
+    return directory
+
+
+def enqueue(runs: Runs, order: Order) -> RunDirectory:
+    """Make the run's directory and put it into the queue. Raises FileExistsError for a run id that is taken."""
+    launch = order.launch
+    _check_new(runs, launch.run_id)
+    runs.root.mkdir(parents=True, exist_ok=True)
+    directory = _make(runs, order, _queued(launch))
+    Queue(runs=runs).add(launch.run_id)
+    return directory
+
+
+def resume(runs: Runs, order: Order) -> RunDirectory:
+    """Go on with an ended run in its own directory, and leave a supervisor behind.
+
+    Raises LiveRunError while any run is live or queued, FileNotFoundError without the run, LaunchError where it cannot
+    go on.
+    """
+    launch, run_id = order.launch, order.launch.run_id
+    directory = runs[run_id]
+    _check_queue(runs)
+    _claim(runs, run_id)
+    try:
+        _check_resumable(directory, launch)
+        _clear(runs, directory, launch)
+        record.keep_origin(directory, order.origin)
+        again = first_state(launch)
+        resuming.reopen(directory, launch, again)
+        try:
+            detach(runs, directory)
+        except BaseException as error:
+            reason = f"it could not be resumed: {error}"
+            directory.write_state(dataclasses.replace(again, state="failed", reason=reason, updated=time.time()))
+            raise
+    except BaseException:
+        runs.release(run_id)
+        raise
+    return directory
+
+
+def enqueue_again(runs: Runs, order: Order) -> RunDirectory:
+    """Put an ended run into the queue, to go on in its own directory. Raises as `resume`."""
+    launch = order.launch
+    directory = runs[launch.run_id]
+    state = directory.read_state()
+    if not state.has_ended or runs.live() == launch.run_id:
+        raise LiveRunError(launch.run_id, state.state)
+    _check_resumable(directory, launch)
+    _clear(runs, directory, launch)
+    record.keep_origin(directory, order.origin)
+    resuming.reopen(directory, launch, _queued(launch))
+    Queue(runs=runs).add(launch.run_id)
+    return directory
+
+
+def _check_new(runs: Runs, run_id: str) -> None:
+    if runs[run_id].path.exists():
+        raise FileExistsError(f"{runs[run_id].path} exists already")
+
+
+def _check_queue(runs: Runs) -> None:
+    """Nobody pushes in: while runs wait, the next one is the first of them."""
+    if waiting := Queue(runs=runs).ids():
+        raise LiveRunError(runs.live() or waiting[0], "live" if runs.live() else QUEUED)
+
+
+def _check_resumable(directory: RunDirectory, launch: Launch) -> None:
+    resuming.check_resumable(directory, directory.read_state())
+    if not Path(launch.payload_directory).is_dir():
+        raise LaunchError(f"{launch.payload_directory}, which run {launch.run_id} ran, is no longer there")
+
+
+def _clear(runs: Runs, directory: RunDirectory, launch: Launch) -> None:
+    """Kill what a crash left of an earlier attempt: it bears the same id, so the new one would not clear it away."""
+    before = Launch.from_json(directory.spec.read_text(encoding="utf-8"))
+    kill(runs, dataclasses.replace(launch, hosts=_union(before.hosts, launch.hosts)))
+
+
+def _queued(launch: Launch) -> State:
+    return dataclasses.replace(first_state(launch), state=QUEUED)
+
+
+def _make(runs: Runs, order: Order, state: State) -> RunDirectory:
+    """Make a run's directory, whole or not at all."""
+    launch = order.launch
+    partial = runs.root / f".{launch.run_id}.{secrets.token_hex(4)}"
+    try:
+        partial.mkdir()
+        record.keep_origin(RunDirectory(path=partial), order.origin)
+        (partial / "spec.json").write_text(launch.to_json(), encoding="utf-8")
+        RunDirectory(path=partial).write_state(state)
+        partial.rename(runs[launch.run_id].path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return runs[launch.run_id]
+
+
+def _union(before: Sequence[Node], after: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the hosts of two attempts, each name once; where an old one is gone, its name is another's or nobody's."""
+    return tuple({node.name: node for node in (*before, *after)}.values())
+
+
+def kill(runs: Runs, launch: Launch) -> None:
+    """Kill what is left of a run, on all its hosts at once; one that is gone has nothing left."""
+    python = sys.executable if launch.launcher else NODE_PYTHON
+    argv = processes.command(
+        python, str(runs.root), run_id=launch.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0
+    )
+    ssh = f"{launch.payload_directory}/agent/bin/ssh"
+    commands = [remote_command(ssh, host, launch.payload_directory, argv) for host in (None, *launch.hosts)]
+    with concurrent.futures.ThreadPoolExecutor(max_workers=min(64, len(commands))) as pool:
+        list(pool.map(lambda command: execute(command, 30.0), commands))
+
+
+def _claim(runs: Runs, run_id: str) -> None:
+    """Take the lock, waiting for a run that has just ended and still clears its nodes."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        try:
+            runs.claim(run_id, Owner.of(os.getpid()))
+            return
+        except LiveRunError as error:
+            try:
+                ending = runs[error.run_id].read_state().has_ended
+            except (OSError, ValueError):
+                ending = False
+            if not ending or time.monotonic() > deadline:
+                raise
+        time.sleep(follow.POLL_S)
+
+
+def detach(runs: Runs, directory: RunDirectory) -> None:
+    """Start the supervisor in a session of its own, with no descriptor of ours, and wait until it holds the lock."""
+    ready, tell = os.pipe()
+    with directory.log.open("ab") as log:
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "agent.supervisor.cli",
+                "--root",
+                str(runs.root),
+                "oversee",
+                directory.run_id,
+                str(tell),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            pass_fds=[tell],
+            start_new_session=True,
+        )
+    os.close(tell)
+    with os.fdopen(ready, "rb") as pipe:
+        if pipe.read() != b"ready":
+            raise RuntimeError("the supervisor did not start:\n" + "\n".join(directory.last_lines()))

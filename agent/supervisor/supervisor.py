@@ -1,0 +1,242 @@
+"""Carry out one run on the master: prepare the nodes, launch, watch, stop, clean up, and write state.json."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final
+
+from agent.launch.horovodrun_command import document, horovodrun, launcher_environment
+from agent.launch.hosts import POLL_S, Crew, login, tail
+from agent.preflight import checks
+from agent.preflight.runner import Inspection
+from agent.remote import secret_files
+from agent.remote.command import Completed, execute
+from agent.runs import record
+from agent.runs.process_identity import Owner
+from agent.runs.store import RunDirectory, Runs, State, write_atomically
+from agent.spec.run import NODE_PYTHON, Launch
+from agent.supervisor import failure, prepare_node
+from agent.supervisor.archive import Copier
+from agent.supervisor.program import stage
+
+HEARTBEAT_S: Final = 5.0
+PREPARE_TIMEOUT_S: Final = 1800.0
+"""Building Horovod on a node of a new type takes minutes; done once for each node and kept."""
+DEFAULT_GRACE_S: Final = 30.0
+SSH_FAILED: Final = 255
+"""As ssh ends where it does not reach a host."""
+
+
+class PreparationError(RuntimeError):
+    """Report hosts on which the runtime could not be made; `failures` holds each host's last lines."""
+
+    def __init__(self, failures: Mapping[str, str]) -> None:
+        self.failures = dict(failures)
+        hosts_by_lines: dict[str, list[str]] = {}
+        for host, lines in self.failures.items():
+            hosts_by_lines.setdefault(lines, []).append(host)
+        super().__init__("; ".join(f"{', '.join(hosts)}: {lines}" for lines, hosts in hosts_by_lines.items()))
+
+
+def unprepared(results: Mapping[str, Completed]) -> dict[str, str]:
+    """Return the last words of each host that could not be prepared, with the remedy for one that was not reached."""
+    return {
+        name: tail(done.output) + (f"; do: {checks.replacing(name)}" if done.status == SSH_FAILED else "")
+        for name, done in results.items()
+        if done.status != 0
+    }
+
+
+def first_state(launch: Launch) -> State:
+    """Build the state with which a run begins, owned by this process."""
+    now = time.time()
+    return State(
+        run_id=launch.run_id,
+        state="starting",
+        owner=Owner.of(os.getpid()),
+        started=now,
+        updated=now,
+        hosts=tuple(host.name for host in launch.hosts),
+        recipe=launch.recipe,
+    )
+
+
+class Supervisor:
+    """Oversee one run from its preparation to its final state. Lives in a process of its own, which the lock names."""
+
+    def __init__(
+        self, runs: Runs, launch: Launch, log: IO[bytes], run: Callable[[Sequence[str], float], Completed] = execute
+    ) -> None:
+        self.runs, self.launch, self.log = runs, launch, log
+        self.directory: RunDirectory = runs[launch.run_id]
+        self.state = first_state(launch)
+        self._stop_requested = False
+        self._crew = Crew(
+            launch, runs.root, run, beat=self._heartbeat, gives_up=self._stops_before_launch, say=self._say
+        )
+        self._inspection = Inspection(
+            launch=launch,
+            directory=self.directory,
+            runs_root=runs.root,
+            crew=self._crew,
+            gives_up=self._stops_before_launch,
+            tell=lambda reason: self._update(reason=reason),
+            say=self._say,
+        )
+        self._copier = Copier(self.directory, run)
+        self._course: dict[str, Any] = {"archive": self._copier.address, "times": {}}
+
+    def request_stop(self, *_: object) -> None:
+        """Ask for a graceful end; the handler of SIGTERM."""
+        self._stop_requested = True
+
+    def _stops_before_launch(self) -> bool:
+        return self._stop_requested and self.state.state == "starting"
+
+    def oversee(self) -> State:
+        """Carry the run through to its final state, and write that whatever happens."""
+        self._update(reason="preparing the nodes")
+        self._reach("started")
+        try:
+            python, heard = self._prepare()
+            self._reach("prepared")
+            self._inspection.carry_out(python, heard)
+            self._reach("inspected")
+            if self._stop_requested:
+                self._update(state="stopped", reason="stopped before it was launched")
+            else:
+                self._launch(python)
+        except Exception as error:  # The state must be told, whatever went wrong; the traceback is in the log.
+            known = isinstance(error, PreparationError | checks.PreflightError)
+            self._fail(str(error) if known else f"{type(error).__name__}: {error}")
+            if not known and not isinstance(error, OSError):
+                raise
+        finally:
+            if self.state.state != "succeeded":
+                self._crew.reap(signal.SIGKILL, wait_s=5.0, ranks_only=self.state.is_live)
+            self._drop_secrets()
+            self.runs.release(self.launch.run_id)
+        return self.state
+
+    def _prepare(self) -> tuple[str, dict[str, Completed]]:
+        """Equip every host at once; return the path of the ranks' interpreter, and what the hosts said."""
+        if self.launch.launcher:
+            return NODE_PYTHON, {}
+        hosts = [None, *self.launch.hosts]
+        results = self._crew.everywhere(hosts, prepare_node.command(self.launch), PREPARE_TIMEOUT_S)
+        if self._stop_requested:
+            return "", {}
+        if failures := unprepared(results):
+            raise PreparationError(failures)
+        paths = {name: done.output.strip().splitlines()[-1] for name, done in results.items()}
+        if len(set(paths.values())) != 1:
+            raise PreparationError({name: f"runtime at {path}" for name, path in paths.items()})
+        if failed := secret_files.share(secret_files.vault(Path.home()), self.launch, self._crew.remote):
+            raise PreparationError(failed)
+        return next(iter(paths.values())), results
+
+    def _drop_secrets(self) -> None:
+        """Remove the run's secrets everywhere, and here those of runs that ended without a supervisor."""
+        if self.launch.secrets:
+            drop = secret_files.command("drop", self.launch.run_id)
+            for name, done in self._crew.everywhere([None, *self.launch.hosts], drop, 30.0).items():
+                if done.status != 0:
+                    self._say(f"{name}: secrets not removed: {tail(done.output)}")
+        with contextlib.suppress(OSError):
+            secret_files.sweep(secret_files.vault(Path.home()), self.runs)
+
+    def _launch(self, python: str) -> None:
+        command = list(self.launch.launcher) or horovodrun(self.launch, python)
+        stage(self.launch)
+        started = document(self.launch, python, command, launcher_environment(self.launch, login()))
+        write_atomically(self.directory.launched, json.dumps(started, indent=1))
+        self._say(f"$ {shlex.join(command)}")
+        launcher = self._crew.start(command, self.log)
+        self._reach("launched")
+        self._update(state="running", reason="")
+        stopped_by_us = False
+        while launcher.poll() is None:
+            if self._stop_requested:
+                stopped_by_us = True
+                self._end(launcher)
+                break
+            time.sleep(POLL_S)
+            self._heartbeat()
+        status = launcher.wait()
+        if stopped_by_us:
+            self._update(state="stopped", reason="stopped on request", exit_code=status)
+        elif status == 0:
+            self._update(state="succeeded", reason="", exit_code=0)
+        else:
+            log = self.directory.last_text(failure.length(self.launch.ranks))
+            self._fail(failure.reason(self.launch, status, log), exit_code=status)
+
+    def _end(self, launcher: subprocess.Popen[bytes]) -> None:
+        """End the ranks gracefully, then hard.
+
+        SIGTERM goes to the ranks themselves: horovodrun would kill its SSH clients after 5 s, and leave the ranks.
+        """
+        grace_s = self._grace_s()
+        self._say(f"stop requested: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
+        self._update(reason=f"stopping, {grace_s:g} s of grace")
+        if grace_s > 0:
+            self._crew.reap(signal.SIGTERM, wait_s=0.0)
+            if self.launch.launcher:
+                launcher.terminate()
+            self._crew.wait_for(launcher, grace_s)
+        if launcher.poll() is None:
+            self._say("grace is over: SIGKILL to the ranks")
+            self._crew.kill(launcher)
+
+    def _grace_s(self) -> float:
+        try:
+            return float(json.loads(self.directory.stop_request.read_text(encoding="utf-8"))["grace_s"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return DEFAULT_GRACE_S
+
+    def _fail(self, reason: str, exit_code: int | None = None) -> None:
+        self._say(f"failed: {reason}")
+        self._update(state="failed", reason=reason, exit_code=exit_code, last_lines=tuple(self.directory.last_lines()))
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk must not end the supervisor while ranks are alive
+            self.log.write(f"[supervisor] {line}\n".encode())
+            self.log.flush()
+
+    def _heartbeat(self) -> None:
+        if time.time() - self.state.updated >= HEARTBEAT_S:
+            self._update()
+            if self._copier.is_due:
+                self._keep_record(self.state)
+                self._copier.begin()
+
+    def _reach(self, step: str, **facts: object) -> None:
+        """Write down that the run has reached a step, and what is known since."""
+        self._course = {**self._course, **facts, "times": {**self._course["times"], step: round(time.time(), 3)}}
+        with contextlib.suppress(OSError):  # a full disk is told where it ends the run
+            record.keep_course(self.directory, self._course)
+
+    def _keep_record(self, state: State) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            record.keep_record(self.directory, state)
+
+    def _update(self, **changes: object) -> None:
+        state = dataclasses.replace(self.state, updated=time.time(), **changes)  # type: ignore[arg-type]  # checked by callers
+        if state.has_ended:
+            # Before anybody is told: whoever then destroys the cluster finds nobody who still writes to its bucket.
+            self._reach("ended")
+            self._keep_record(state)
+            if trouble := self._copier.finish():
+                self._say(f"the copy in the bucket is not whole: {trouble}")
+                self._reach("ended", trouble=trouble)
+        self.state = state
+        self.directory.write_state(state)

@@ -1,0 +1,74 @@
+"""IDX files, the format of MNIST and Fashion-MNIST, plain or compressed with gzip.
+
+Layout: two zero bytes, a type byte, the number of dimensions, each dimension as a big-endian 32-bit number, the values.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from payload.data.types import DataError
+
+_TYPES: Final = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+class IdxError(DataError):
+    """Report an IDX file that cannot be read. Carries `path`."""
+
+    def __init__(self, path: Path, fault: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: {fault}")
+
+
+def find_idx(directory: Path, name: str) -> Path:
+    """Return the file of that name in the directory, plain or with `.gz`, the plain one first."""
+    for candidate in (directory / name, directory / f"{name}.gz"):
+        if candidate.is_file():
+            return candidate
+    raise IdxError(directory / name, "no such file, nor with .gz; give the directory that holds it as --data-dir")
+
+
+def read_idx(path: Path) -> npt.NDArray[Any]:
+    """Read one file as an array of its own shape and type, in the machine's byte order.
+
+    Raises IdxError, which names the file, where it is missing, truncated, too long or not an IDX file.
+    """
+    content = _content(path)
+    if len(content) < 4:
+        raise IdxError(path, f"truncated: {len(content)} bytes, less than a header; copy it anew")
+    zeros, kind, dimensions = struct.unpack_from(">HBB", content)
+    if zeros != 0 or kind not in _TYPES or not dimensions:
+        raise IdxError(path, f"not an IDX file: it starts with {content[:4].hex(' ')}")
+    start = 4 + 4 * dimensions
+    if len(content) < start:
+        raise IdxError(path, f"truncated: {len(content)} bytes, less than its header of {start}; copy it anew")
+    shape = struct.unpack_from(f">{dimensions}I", content, 4)
+    dtype = np.dtype(_TYPES[kind])
+    expected = start + math.prod(shape) * dtype.itemsize
+    if len(content) != expected:
+        fault = "truncated" if len(content) < expected else "too long"
+        raise IdxError(path, f"{fault}: {len(content)} bytes, but its header ({shape}) makes {expected}; copy it anew")
+    values = np.frombuffer(content, dtype, offset=start).reshape(shape)
+    return values.astype(dtype.newbyteorder("="))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    except FileNotFoundError:
+        raise IdxError(path, "no such file") from None
+    except EOFError:
+        raise IdxError(path, "truncated: its gzip stream ends early; copy it anew") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise IdxError(path, f"damaged: {error}; copy it anew") from error
+    except OSError as error:
+        raise IdxError(path, f"cannot be read: {error.strerror}") from error

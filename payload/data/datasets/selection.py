@@ -1,0 +1,45 @@
+"""Which examples of the training part are used, and which of them are held back for validation."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from payload.data.types import DataError, Part
+
+SPLIT_SEED: Final = 0
+"""Fixes which images are held back, whatever the seed of a run: runs must be comparable."""
+
+
+def stratified(
+    labels: npt.NDArray[np.integer], fraction: float, *, seed: int = SPLIT_SEED
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Split positions in two, each class in the same proportion in both: those that stay, and `fraction` of all."""
+    random = np.random.default_rng(seed)
+    held = [np.zeros(0, np.int64)]
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        random.shuffle(members)
+        held.append(members[: round(len(members) * fraction)])
+    second = np.sort(np.concatenate(held))
+    return np.setdiff1d(np.arange(len(labels)), second), second
+
+
+def limited(part: Part, limit: int) -> Part:
+    """Return the first `limit` examples; all where it is 0. Raises DataError where there are fewer."""
+    if limit == 0 or limit == part.examples:
+        return part
+    if limit > part.examples:
+        raise DataError(f"--train-limit {limit}: there are {part.examples} training images")
+    return part.pick(np.arange(limit))
+
+
+def held_back(part: Part, fraction: float) -> tuple[Part, Part]:
+    """Split a part in what is trained on and what validates. Raises DataError where nothing is left of either."""
+    first, second = stratified(part.labels, fraction)
+    if not len(first) or not len(second):
+        rule = f"of {part.examples} images it leaves {len(first)} for training and {len(second)} for validation"
+        raise DataError(f"--validation-fraction {fraction:g}: {rule}")
+    return part.pick(first), part.pick(second)

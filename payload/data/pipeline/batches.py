@@ -1,0 +1,65 @@
+"""What each step is fed with on one rank, whatever the data are made of.
+
+Examples of a step follow from seed, epoch and step, and random changes from seed, epoch and example. So a run goes on
+at any step, on any number of ranks, with what it would have seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from payload.data.pipeline import memory_batches, record_batches
+from payload.data.pipeline.evaluation_batches import record_test_batches
+from payload.data.pipeline.sharding import Shares
+from payload.data.records.part import RecordPart
+from payload.data.types import Batch, Part, View
+
+
+def training_batches(
+    part: Part,
+    view: View,
+    *,
+    seed: int,
+    epoch: int,
+    first_step: int = 0,
+    global_batch: int,
+    rank: int,
+    ranks: int,
+    threads: int = 0,
+) -> Iterator[Batch]:
+    """Yield this rank's batches of an epoch from `first_step` on, all of one shape, as many on every rank.
+
+    `threads`: images decoded or moved at a time; 0: one for each core of this process. Raises RecordError.
+    """
+    shares = Shares(
+        order=part.order(seed=seed, epoch=epoch),
+        global_batch=global_batch,
+        rank=rank,
+        ranks=ranks,
+        by_place=isinstance(part, RecordPart),
+    )
+    if isinstance(part, RecordPart):
+        records = part.records_for(view)
+        look = record_batches.training_look(records, view, seed, epoch)
+        return record_batches.batches(part, records, view, shares, look, first_step=first_step, threads=threads)
+    return memory_batches.batches(part, view, shares, (seed, epoch), first_step, threads)  # type: ignore[arg-type]
+
+
+def test_batches(
+    part: Part, view: View, *, slots: int, rank: int, ranks: int, threads: int = 0, ranks_on_node: int = 1
+) -> Iterator[Batch]:
+    """Yield this rank's batches of all test images, each of them once over all ranks; no more slots than needed.
+
+    Nothing is random, whatever the view says. Record files: rectangular images come in groups of one shape each, and
+    decoded ones stay in memory by the part's `cache`. Raises RecordError.
+    """
+    if isinstance(part, RecordPart):
+        return record_test_batches(
+            part, view, slots=slots, rank=rank, ranks=ranks, threads=threads, ranks_on_node=ranks_on_node
+        )
+    shares = Shares(
+        order=np.arange(part.examples), global_batch=min(slots * ranks, part.examples), rank=rank, ranks=ranks
+    )
+    return memory_batches.batches(part, view, shares, None, 0, threads)  # type: ignore[arg-type]

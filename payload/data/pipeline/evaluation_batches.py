@@ -1,0 +1,105 @@
+"""Test images of record files: their middles, square or in a few shapes near their own, kept once they are decoded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from payload.data.pipeline.crops import middle_boxes
+from payload.data.pipeline.record_batches import Look, batches
+from payload.data.pipeline.sharding import Share, Shares
+from payload.data.records.index import RecordIndex
+from payload.data.records.part import CHANNELS, MARGIN, RecordPart
+from payload.data.types import Batch, View
+
+RATIO_STEPS: Final = 4
+"""Shapes from a square to twice as wide as high, and as many the other way: nine in all, each traced once. Neighbours
+differ by a factor of 1.19, so that the middle of an image, within its margin, fits the nearest."""
+MULTIPLE: Final = 8
+"""Sides of rectangular images are multiples of it, which halve well within networks."""
+MEMORY_SHARE: Final = 4
+"""Decoded images may take this part of the memory: a quarter."""
+_LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def record_test_batches(
+    part: RecordPart, view: View, *, slots: int, rank: int, ranks: int, threads: int, ranks_on_node: int
+) -> Iterator[Batch]:
+    """Yield this rank's batches of test images, from memory where they have been decoded before."""
+    key = (view.size, view.rectangular, slots, rank, ranks)
+    if key in part.kept:
+        yield from part.kept[key]
+        return
+    records = part.records_for(view)
+    groups = _groups(records, view, slots=slots, rank=rank, ranks=ranks)
+    keeps = part.cache == "test" or (part.cache == "auto" and _fits(groups, ranks_on_node))
+    decoded: list[Batch] = []
+    for size, shares in groups:
+        look = _look(records, size)
+        for batch in batches(part, records, View(size=size), shares, look, first_step=0, threads=threads):
+            if keeps:
+                decoded.append(batch)
+            yield batch
+    if keeps:
+        part.kept.clear()
+        part.kept[key] = decoded
+
+
+def shapes(sizes: npt.NDArray[np.integer], side: int) -> npt.NDArray[np.int64]:
+    """Return the shape of each image's middle, int64 [N, 2]: the nearest of nine whose shorter side is `side`."""
+    ratios = np.log2(sizes[:, 1] / sizes[:, 0])
+    steps = np.clip(np.rint(ratios * RATIO_STEPS), -RATIO_STEPS, RATIO_STEPS)
+    longer = (np.rint(side * 2 ** (abs(steps) / RATIO_STEPS) / MULTIPLE) * MULTIPLE).clip(min=side)
+    height, width = np.where(steps < 0, longer, side), np.where(steps < 0, side, longer)
+    return np.stack([height, width], axis=1).astype(np.int64)
+
+
+def _groups(
+    records: RecordIndex, view: View, *, slots: int, rank: int, ranks: int
+) -> list[tuple[tuple[int, int], Shares]]:
+    """Return the shapes of the images of a view, each with this rank's shares of the images that get it."""
+    table = records.table
+    wanted = np.tile(np.array(view.size), (len(table), 1))
+    if view.rectangular:
+        wanted = shapes(np.stack([table["height"], table["width"]], axis=1), min(view.size))
+    found, which = np.unique(wanted, axis=0, return_inverse=True)
+    groups = []
+    for number, (height, width) in enumerate(found):
+        order = np.flatnonzero(which.ravel() == number)
+        shares = Shares(order=order, global_batch=min(slots * ranks, len(order)), rank=rank, ranks=ranks)
+        groups.append(((int(height), int(width)), shares))
+    return groups
+
+
+def _look(records: RecordIndex, size: tuple[int, int]) -> Callable[[Share], Look]:
+    """Return the function from a share of test images to their middles."""
+    table = records.table
+
+    def look(share: Share) -> Look:
+        sizes = np.stack([table["height"][share.positions], table["width"][share.positions]], axis=1)
+        boxes = middle_boxes(sizes, size, fraction=MARGIN)
+        still = np.zeros((len(boxes), 0), np.float32)
+        return Look(boxes=boxes, mirrored=np.zeros(len(boxes), bool), moves=still)
+
+    return look
+
+
+def _fits(groups: list[tuple[tuple[int, int], Shares]], ranks_on_node: int) -> bool:
+    needed = sum(height * width * CHANNELS * shares.slots * shares.steps for (height, width), shares in groups)
+    return needed * ranks_on_node * MEMORY_SHARE <= memory_bytes()
+
+
+def memory_bytes() -> int:
+    """Return the memory that this process may use: the machine's, or less where its control group has a limit."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for file in _LIMITS:
+        try:
+            found = min(found, int(file.read_text()))
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+    return found

@@ -1,0 +1,31 @@
+"""Our custom TensorFlow op, which takes a box of an image to a view's size, mirrored or not, in bytes."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from agent.environment import custom_op
+from payload.data.records.part import CHANNELS
+
+
+def load() -> None:
+    """Load the operation. Raises CustomOpError where it is not installed, or does not load."""
+    _library()
+
+
+def image_view(image: Any, box: Any, size: tuple[int, int], *, mirrored: Any) -> Any:
+    """Return a box of an image, mirrored if it is to be, as uint8 [*size, 3]: bilinear, without antialiasing.
+
+    `image`: uint8 [height, width, 3]. `box`: int32 [4], top, left, height and width within the image. `mirrored`: a
+    Boolean, or a tensor of one. Raises as `load`.
+    """
+    height, width = size
+    view = _library().deepcdk_image_view(image=image, box=box, mirrored=mirrored, height=height, width=width)
+    view.set_shape([height, width, CHANNELS])
+    return view
+
+
+@functools.cache
+def _library() -> Any:
+    return custom_op.load()

@@ -1,0 +1,76 @@
+"""The pipeline over images in memory: crop, mirror, rotation, shift, zoom and size in one resampling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from payload.data.pipeline.crops import middle_boxes, random_boxes
+from payload.data.pipeline.sharding import Share, Shares
+from payload.data.pipeline.tf_data import AHEAD, cores, options, resample
+from payload.data.pipeline.transforms import flips, transforms
+from payload.data.types import Batch, View
+
+
+class InMemory(Protocol):
+    """A part whose images can be had at once."""
+
+    @property
+    def labels(self) -> npt.NDArray[np.int32]:
+        """Return the class of each example."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Return height and width of all images."""
+
+    @property
+    def channels(self) -> int:
+        """Return the channels of all images."""
+
+    def gather(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """Return the images at these positions."""
+
+
+def batches(
+    part: InMemory, view: View, shares: Shares, draws: tuple[int, int] | None, first_step: int, threads: int
+) -> Iterator[Batch]:
+    """Yield the shares as batches. `draws`: seed and epoch of the random changes; None: none are made."""
+    resampled = part.size != view.size or (draws is not None and view.is_random)
+
+    def read(step: int) -> tuple[npt.NDArray[Any], ...]:
+        share = shares[int(step)]
+        moves = _moves(part, view, share, draws) if resampled else np.zeros((len(share.positions), 8), np.float32)
+        return part.gather(share.positions), part.labels[share.positions], share.weights, moves
+
+    def batch(step: Any) -> tuple[Any, ...]:
+        types = (tf.uint8, tf.int32, tf.float32, tf.float32)
+        images, labels, weights, moves = tf.numpy_function(read, [step], types)
+        images.set_shape([shares.slots, *part.size, part.channels])
+        moves.set_shape([shares.slots, 8])
+        labels.set_shape([shares.slots])
+        weights.set_shape([shares.slots])
+        return resample(images, moves, view.size) if resampled else images, labels, weights
+
+    steps = tf.data.Dataset.range(first_step, shares.steps)
+    dataset = steps.map(batch, num_parallel_calls=threads or cores()).prefetch(AHEAD)
+    for step, (images, labels, weights) in enumerate(dataset.with_options(options(threads)), start=first_step):
+        yield Batch(images=images, labels=labels, weights=weights, batch_size=shares[step].batch_size)
+
+
+def _moves(part: InMemory, view: View, share: Share, draws: tuple[int, int] | None) -> npt.NDArray[np.float32]:
+    sizes = np.tile(np.array(part.size), (len(share.positions), 1))
+    if draws is None:
+        boxes, still = middle_boxes(sizes, view.size), View(size=view.size)
+        return transforms(boxes, np.zeros(len(sizes), bool), still, share.positions, seed=0, epoch=0)
+    seed, epoch = draws
+    boxes = middle_boxes(sizes, view.size)
+    if view.smallest_crop:
+        boxes = random_boxes(sizes, share.positions, smallest=view.smallest_crop, seed=seed, epoch=epoch)
+    mirrored = np.zeros(len(sizes), bool)
+    if view.flip:
+        mirrored = flips(share.positions, seed=seed, epoch=epoch)
+    return transforms(boxes, mirrored, view, share.positions, seed=seed, epoch=epoch)

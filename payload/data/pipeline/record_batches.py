@@ -1,0 +1,196 @@
+"""The pipeline over record files: a step's records are read at once, then decoded, cropped and resized side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from payload.data.pipeline.crops import middle_boxes, random_boxes
+from payload.data.pipeline.image_view import image_view, load
+from payload.data.pipeline.sharding import Share, Shares
+from payload.data.pipeline.tf_data import AHEAD, cores, options, resample
+from payload.data.pipeline.transforms import flips, transforms
+from payload.data.records.image_header import PNG
+from payload.data.records.index import RecordIndex
+from payload.data.records.part import CHANNELS, RecordPart
+from payload.data.records.reader import RecordReader
+from payload.data.types import Batch, DataError, View
+
+MCU_WIDTH: Final = 16
+"""Columns of the units that most JPEG are coded in (8 and 32 are the others). A window that begins at one is decoded to
+its place; of any other, each row is copied once more."""
+READS: Final = 4
+"""Steps whose records are read at a time: what a shared file system makes wait, waits side by side."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Look:
+    """Say which box of each image is looked at, and how."""
+
+    boxes: npt.NDArray[np.int32]
+    """[slots, 4]: top, left, height, width."""
+    mirrored: npt.NDArray[np.bool_]
+    """[slots]: whether it is mirrored."""
+    moves: npt.NDArray[np.float32]
+    """[slots, 8] (`payload.data.pipeline.transforms`); [slots, 0] where the view moves none."""
+
+
+def training_look(records: RecordIndex, view: View, seed: int, epoch: int) -> Callable[[Share], Look]:
+    """Return the function from a share of a training step to how its images are looked at."""
+    table = records.table
+
+    def look(share: Share) -> Look:
+        examples = share.positions
+        sizes = np.stack([table["height"][examples], table["width"][examples]], axis=1)
+        if view.smallest_crop:
+            boxes = random_boxes(sizes, examples, smallest=view.smallest_crop, seed=seed, epoch=epoch)
+        else:
+            boxes = middle_boxes(sizes, view.size)
+        mirrored = flips(examples, seed=seed, epoch=epoch) if view.flip else np.zeros(len(examples), bool)
+        moves = np.zeros((len(examples), 0), np.float32)
+        if view.moves:
+            whole = np.tile(np.array([0, 0, *view.size]), (len(examples), 1))
+            moves = transforms(whole, np.zeros(len(examples), bool), view, examples, seed=seed, epoch=epoch)
+        return Look(boxes=boxes, mirrored=mirrored, moves=moves)
+
+    return look
+
+
+def batches(
+    part: RecordPart,
+    records: RecordIndex,
+    view: View,
+    shares: Shares,
+    look: Callable[[Share], Look],
+    *,
+    first_step: int,
+    threads: int,
+) -> Iterator[Batch]:
+    """Yield the shares as batches of `view.size`, from one resolution of a part.
+
+    Raises RecordError for a record that is damaged or cannot be decoded; where they are skipped the pipeline begins
+    anew at the step that met one, without it. Raises CustomOpError where nothing here can resize images.
+    """
+    load()
+    reader = RecordReader(part=part, records=records)
+    step = first_step
+    while step < shares.steps:
+        try:
+            for images in _images(reader, view, shares, look, step, threads):
+                yield _batch(reader, shares[step], images)
+                step += 1
+        except tf.errors.OpError as error:
+            if reader.error is not None:
+                raise reader.error from None
+            _find_damaged(reader, shares[step], error)
+
+
+def _batch(reader: RecordReader, share: Share, images: Any) -> Batch:
+    damaged = np.array([int(position) in reader.part.damaged for position in share.positions]) & (share.weights > 0)
+    return Batch(
+        images=images,
+        labels=tf.constant(reader.part.labels[share.positions]),
+        weights=tf.constant(share.weights * ~damaged),
+        batch_size=share.batch_size,
+        skipped=int(damaged.sum()),
+    )
+
+
+def _images(
+    reader: RecordReader, view: View, shares: Shares, look: Callable[[Share], Look], first_step: int, threads: int
+) -> Iterator[Any]:
+    """Yield the images of each step, [slots, height, width, 3]: float32 where the view moves them, else uint8."""
+    with_png = bool((reader.records.table["kind"] == PNG).any())
+    at_once = threads or cores()
+    columns = 5 if view.moves else 4
+    black = tf.io.encode_jpeg(tf.zeros([1, 1, CHANNELS], tf.uint8)).numpy()
+
+    def read(step: int) -> tuple[npt.NDArray[Any], ...]:
+        share = shares[int(step)]
+        seen = look(share)
+        images = np.full(len(share.positions), black, object)
+        boxes = np.tile(np.array([0, 0, 1, 1], np.int32), (len(images), 1))
+        used = share.positions[: share.used]
+        for slot, (position, image) in enumerate(zip(used, reader.read(used), strict=True)):
+            if image and int(position) not in reader.part.damaged:
+                images[slot], boxes[slot] = image, seen.boxes[slot]
+        return (images, *windows(boxes), seen.mirrored, seen.moves)[:columns]
+
+    def records(step: Any) -> Any:
+        types = (tf.string, tf.int32, tf.int32, tf.bool, tf.float32)
+        shapes: tuple[list[int], ...] = ([], [4], [4], [], [8])
+        found = tf.numpy_function(read, [step], types[:columns])
+        for each, shape in zip(found, shapes, strict=False):
+            each.set_shape([shares.slots, *shape])
+        return tuple(found)
+
+    def image(encoded: Any, window: Any, box: Any, mirrored: Any, *moves: Any) -> Any:
+        return decoded(encoded, window, box, view.size, with_png=with_png, mirrored=mirrored), *moves
+
+    dataset = tf.data.Dataset.range(first_step, shares.steps)
+    dataset = dataset.map(records, num_parallel_calls=READS).unbatch()
+    dataset = dataset.map(image, num_parallel_calls=at_once).batch(shares.slots, drop_remainder=True)
+    if view.moves:
+        dataset = dataset.map(lambda images, moves: (resample(images, moves, view.size),), num_parallel_calls=at_once)
+    return (images for (images,) in dataset.prefetch(AHEAD).with_options(options(at_once)))
+
+
+def windows(boxes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Return what to decode of each image, from a multiple of MCU_WIDTH on, and where in that its box lies; [N, 4]."""
+    window, box = boxes.copy(), boxes.copy()
+    box[:, 0], box[:, 1] = 0, boxes[:, 1] % MCU_WIDTH
+    window[:, 1] -= box[:, 1]
+    window[:, 3] += box[:, 1]
+    return window, box
+
+
+def decoded(
+    encoded: Any, window: Any, box: Any, size: tuple[int, int], *, with_png: bool, mirrored: Any = False
+) -> Any:
+    """Decode a window of an image, and that alone, and return the box in it as a view, uint8 [*size, 3].
+
+    `encoded`: a JPEG, or where `with_png` says so perhaps a PNG. `window`, of the image, and `box`, of the window:
+    int32 [4]. `mirrored`: a Boolean, or a tensor of one.
+    """
+    if with_png:
+        is_png = tf.equal(tf.strings.substr(encoded, 0, 4), b"\x89PNG")
+        pixels = tf.cond(is_png, lambda: _png(encoded, window), lambda: _jpeg(encoded, window))
+    else:
+        pixels = _jpeg(encoded, window)
+    return image_view(pixels, box, size, mirrored=mirrored)
+
+
+def _jpeg(encoded: Any, window: Any) -> Any:
+    return tf.io.decode_and_crop_jpeg(encoded, window, channels=CHANNELS)
+
+
+def _png(encoded: Any, window: Any) -> Any:
+    image = tf.io.decode_png(encoded, channels=CHANNELS)
+    top, left, height, width = tf.unstack(window)
+    return image[top : top + height, left : left + width]
+
+
+def _find_damaged(reader: RecordReader, share: Share, error: Exception) -> None:
+    """Find which images of a step cannot be decoded; leave them out, or raise RecordError for the first."""
+    found = False
+    used = share.positions[: share.used]
+    for position, encoded in zip(used, reader.read(used), strict=True):
+        if int(position) in reader.part.damaged:
+            continue
+        row = reader.records.table[position]
+        whole = tf.constant([0, 0, int(row["height"]), int(row["width"])])
+        try:
+            decoded(tf.constant(encoded), whole, whole, (8, 8), with_png=bool(row["kind"] == PNG))
+        except tf.errors.OpError as fault:
+            damage = reader.fault(int(position), f"its image cannot be decoded: {str(fault).splitlines()[0]}")
+            if not reader.part.skip:
+                raise damage from None
+            reader.leave_out(np.array([position]), str(damage))
+            found = True
+    if not found:
+        raise DataError(f"the images of the {reader.part.name} could not be prepared: {error}") from error

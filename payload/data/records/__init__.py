@@ -1,0 +1,1 @@
+"""Images in TFRecord files: made, indexed, read."""

@@ -1,0 +1,107 @@
+"""tf.train.Example, as far as images need it: written whole, and read without fetching the image. No TensorFlow.
+
+An Example is Protocol Buffers' wire format: Example { features = 1 { repeated entry = 1 { key = 1, value = 2 } } }, and
+a value holds one of the lists bytes = 1, float = 2, int64 = 3, with `value` = 1 in each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from payload.data.records.lazy_bytes import LazyBytes
+
+IMAGE: Final = "image/encoded"
+LABEL: Final = "image/class/label"
+_LENGTH_DELIMITED: Final = 2
+_FIXED: Final = {1: 8, 5: 4}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found:
+    """Say where an Example's image lies, and which label it has."""
+
+    start: int
+    """First byte of the encoded image within the Example."""
+    size: int
+    """Bytes of the encoded image."""
+    label: int
+
+
+def locate(data: LazyBytes) -> Found:
+    """Find image and label. Raises ValueError, which says what is not as it should be."""
+    image: tuple[int, int] | None = None
+    label: int | None = None
+    for features in _fields(data, 0, len(data), 1):
+        for entry in _fields(data, *features, 1):
+            key = "".join(data.part(start, end - start).decode("utf-8") for start, end in _fields(data, *entry, 1))
+            if key == IMAGE:
+                image = _value(data, entry, 1)
+            elif key == LABEL:
+                label = _number(data, _value(data, entry, 3))
+    if image is None or label is None:
+        raise ValueError(f"no {IMAGE if image is None else LABEL} is in it")
+    return Found(start=image[0], size=image[1] - image[0], label=label)
+
+
+def example(features: Mapping[str, bytes | int]) -> bytes:
+    """Write an Example of byte strings and whole numbers, the image last: a reader finds the rest before it."""
+    names = sorted(features, key=lambda name: (name == IMAGE, name))
+    return _delimited(1, b"".join(_delimited(1, _entry(name, features[name])) for name in names))
+
+
+def _entry(name: str, value: bytes | int) -> bytes:
+    if isinstance(value, int):
+        given = _delimited(3, _delimited(1, _varint(value & (2**64 - 1))))
+    else:
+        given = _delimited(1, _delimited(1, value))
+    return _delimited(1, name.encode("utf-8")) + _delimited(2, given)
+
+
+def _delimited(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _fields(data: LazyBytes, start: int, end: int, number: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each field of that number, of varying length or a number's, within a message."""
+    while start < end:
+        key, start = data.varint(start)
+        kind = key & 7
+        if kind == _LENGTH_DELIMITED:
+            size, start = data.varint(start)
+            after = start + size
+        elif kind == 0:
+            _, after = data.varint(start)
+        elif kind in _FIXED:
+            after = start + _FIXED[kind]
+        else:
+            raise ValueError(f"it is no tf.train.Example: wire type {kind} before byte {start}")
+        if after > end:
+            raise ValueError(f"it is no tf.train.Example: a field at byte {start} ends beyond its message")
+        if key >> 3 == number:
+            yield start, after
+        start = after
+
+
+def _value(data: LazyBytes, entry: tuple[int, int], kind: int) -> tuple[int, int]:
+    """Return where the first value of a list lies; of whole numbers that lie packed, where all of them do."""
+    for feature in _fields(data, *entry, 2):
+        for values in _fields(data, *feature, kind):
+            for value in _fields(data, *values, 1):
+                return value
+    raise ValueError(f"its {IMAGE if kind == 1 else LABEL} is empty or of another type")
+
+
+def _number(data: LazyBytes, place: tuple[int, int]) -> int:
+    value, _ = data.varint(place[0])
+    return value - 2**64 if value >= 2**63 else value

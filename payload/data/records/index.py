@@ -1,0 +1,241 @@
+"""The index of a part's record files: where each record lies, and the label, size and kind of its image.
+
+It is made once, by whoever comes first, and kept beside the files, or where these may not be written in the user's
+cache. The maker of record files writes it with them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import re
+import sys
+import zipfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from agent.files.atomic import StorageError, replace_file
+from agent.files.lock import file_lock
+from payload.data.records.example import locate
+from payload.data.records.image_header import read_header
+from payload.data.records.lazy_bytes import LazyBytes
+from payload.data.records.tfrecord import FOOTER, HEADER, RecordError, read_length
+from payload.data.types import DataError
+
+FORMAT: Final = 1
+READERS: Final = 16
+"""Files read at once: a shared file system takes its time for each request."""
+RECORD: Final = np.dtype(
+    [
+        ("file", "<i4"),
+        ("offset", "<i8"),  # of the record within its file
+        ("length", "<i8"),  # of its data
+        ("start", "<i4"),  # of the encoded image within the data
+        ("size", "<i4"),  # of the encoded image, bytes
+        ("label", "<i4"),  # as it stands in the record
+        ("height", "<i4"),
+        ("width", "<i4"),
+        ("kind", "<i4"),  # JPEG, PNG, or 0: damaged
+    ]
+)
+_NAME: Final = re.compile(r"(?P<part>[a-z]+)-(?P<number>\d+)-of-(?P<files>\d+)(?:\.tfrecords?)?")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordIndex:
+    """List the records of one part's files."""
+
+    directory: Path
+    files: tuple[str, ...]
+    """Names, in the order of their numbers."""
+    sizes: tuple[int, ...]
+    """Bytes of each."""
+    table: npt.NDArray[Any]
+    """One row of type RECORD for each record, in the order of files and offsets."""
+    damage: tuple[str, ...] = ()
+    """What was left out, in words, with files and offsets."""
+
+    def to_bytes(self) -> bytes:
+        """Return the index as the content of its file."""
+        head = {"format": FORMAT, "files": self.files, "sizes": self.sizes, "damage": self.damage}
+        content = io.BytesIO()
+        np.savez(content, head=np.frombuffer(json.dumps(head).encode(), np.uint8), table=self.table)
+        return content.getvalue()
+
+    @classmethod
+    def from_bytes(cls, directory: Path, content: bytes) -> RecordIndex:
+        """Read the content of its file. Raises ValueError where it is damaged or of another format."""
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                head, table = json.loads(arrays["head"].tobytes()), arrays["table"]
+            if head["format"] != FORMAT or table.dtype != RECORD:
+                raise ValueError("of another format")
+            return cls(
+                directory=directory,
+                files=tuple(head["files"]),
+                sizes=tuple(head["sizes"]),
+                table=table,
+                damage=tuple(head["damage"]),
+            )
+        except (OSError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"no index: {error}") from error
+
+
+def record_files(directory: Path, parts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """List the record files of a part, in order, and the names of those that their numbering misses.
+
+    `parts`: names by which the part may go; the first of which there are files is taken.
+    """
+    names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+    for part in parts:
+        found: dict[int, str] = {}
+        total = 0
+        for name in names:
+            match = _NAME.fullmatch(name)
+            if match and match["part"] == part:
+                found[int(match["number"])] = name
+                total = max(total, int(match["files"]))
+        if found:
+            some = next(iter(found.values()))
+            missing = [_sibling(some, number) for number in range(total) if number not in found]
+            return [found[number] for number in sorted(found)], missing
+    return [], []
+
+
+def _sibling(name: str, number: int) -> str:
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(name)
+    start, end = match.span("number")
+    return f"{name[:start]}{number:0{end - start}d}{name[end:]}"
+
+
+def open_index(directory: Path, parts: Sequence[str], *, skip: bool) -> RecordIndex:
+    """Return the index of a part's files; make and keep it where there is none that fits them.
+
+    Raises RecordError for a missing or damaged file; with `skip` what is damaged is left out and listed.
+    """
+    files, missing = record_files(directory, parts)
+    if not files:
+        raise DataError(f"{directory}: no record files {parts[0]}-00000-of-NNNNN; give their directory as --data-dir")
+    if missing and not skip:
+        raise RecordError(directory / missing[0], None, f"no such file, and {len(missing)} of the part are missing")
+    place = _writable(directory) / f"{parts[0]}.index"
+    index = _kept(directory, files, (directory / f"{parts[0]}.index", place), skip=skip)
+    if index is None:
+        with file_lock(place.with_name(f".{place.name}.lock")):
+            index = _kept(directory, files, (place,), skip=skip)  # another rank may have made it meanwhile
+            if index is None:
+                index = make_index(directory, files, skip=skip)
+                _keep(index, place)
+    absent = tuple(f"{directory / name}: no such file" for name in missing)
+    return dataclasses.replace(index, damage=index.damage + absent)
+
+
+def make_index(directory: Path, files: Sequence[str], *, skip: bool) -> RecordIndex:
+    """Read the headers of all records. Raises RecordError for the first damaged one, unless it is skipped."""
+    with ThreadPoolExecutor(max_workers=READERS) as pool:
+        scanned = list(pool.map(lambda name: scan(directory / name, skip=skip), files))
+    for number, (rows, _, _) in enumerate(scanned):
+        rows["file"] = number
+    return RecordIndex(
+        directory=directory,
+        files=tuple(files),
+        sizes=tuple(size for _, size, _ in scanned),
+        table=np.concatenate([rows for rows, _, _ in scanned]),
+        damage=tuple(line for _, _, lines in scanned for line in lines),
+    )
+
+
+def scan(path: Path, *, skip: bool = False) -> tuple[npt.NDArray[Any], int, list[str]]:
+    """Return the rows of one file's records, its size, and what of it is damaged, in words."""
+    rows: list[tuple[int, ...]] = []
+    damage: list[str] = []
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise RecordError(path, None, f"cannot be opened: {error.strerror}") from error
+    try:
+        size, offset = os.fstat(descriptor).st_size, 0
+        if not size:
+            _note(RecordError(path, None, "it is empty; copy it anew"), damage, skip)
+        while offset < size:
+            try:
+                length = read_length(_read(descriptor, offset, HEADER), path, offset, size)
+            except RecordError as error:
+                _note(error, damage, skip)
+                break  # where the next record begins is unknown
+            try:
+                rows.append(_row(descriptor, offset, length))
+            except (ValueError, UnicodeDecodeError) as error:
+                _note(RecordError(path, offset, str(error)), damage, skip)
+            offset += HEADER + length + FOOTER
+        return np.array(rows, RECORD), size, damage
+    except OSError as error:
+        raise RecordError(path, None, f"cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _row(descriptor: int, offset: int, length: int) -> tuple[int, ...]:
+    def fetch(start: int, count: int) -> bytes:
+        return _read(descriptor, offset + HEADER + start, count)
+
+    found = locate(LazyBytes(fetch, length))
+    image = LazyBytes(lambda start, count: fetch(found.start + start, count), found.size)
+    header = read_header(image)
+    return (0, offset, length, found.start, found.size, found.label, header.height, header.width, header.kind)
+
+
+def _read(descriptor: int, start: int, count: int) -> bytes:
+    return os.pread(descriptor, count, start)
+
+
+def _note(error: RecordError, damage: list[str], skip: bool) -> None:
+    if not skip:
+        raise error
+    damage.append(str(error))
+
+
+def _kept(directory: Path, files: Sequence[str], places: Sequence[Path], *, skip: bool) -> RecordIndex | None:
+    """Return the index kept at one of these places, if it is of these files as they are now."""
+    for place in places:
+        try:
+            index = RecordIndex.from_bytes(directory, place.read_bytes())
+        except (OSError, ValueError):
+            continue
+        sizes = tuple(_size(directory / name) for name in files)
+        if index.files == tuple(files) and index.sizes == sizes and (skip or not index.damage):
+            return index
+    return None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+def _writable(directory: Path) -> Path:
+    """Return the directory itself, or where it cannot be written its place in the user's cache."""
+    if os.access(directory, os.W_OK):
+        return directory
+    name = hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
+    return Path.home() / ".cache" / "deepcdk" / "records" / name
+
+
+def _keep(index: RecordIndex, place: Path) -> None:
+    """Write the index; where that is not possible the next rank reads the files again."""
+    try:
+        replace_file(place, index.to_bytes())
+    except StorageError as error:
+        print(f"payload.data: {error}; every rank reads all record files instead", file=sys.stderr, flush=True)

@@ -1,0 +1,289 @@
+"""Make record files from raw images: `python -m payload.data.records.maker SOURCE DESTINATION --sizes 0,160,352`.
+
+SOURCE has train/CLASS/*.JPEG and validation/CLASS/*.JPEG, as ImageNet unpacks; DESTINATION gets a directory for each
+size, with train-00000-of-NNNNN, validation-00000-of-NNNNN and their indexes, manifest.json, and labels.txt. Whatever
+ends it, the same command goes on with the shards that are not done.
+
+Exit status: 0 done; 1 failed, with one line that says why; 2 wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import dataclasses
+import hashlib
+import json
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, Final
+
+from agent.errors import ReportedError
+from agent.files.atomic import StorageError, replace_file, storing
+from agent.files.lock import file_lock
+from payload.data.labels import LABELS_FILE
+from payload.data.records.index import make_index, record_files
+from payload.data.records.shards import MAKING, ShardJob, ShardReport, folder_of, make_shard, split
+from payload.data.records.source_images import Source
+from payload.data.types import DataError
+
+FORMAT: Final = 1
+MANIFEST: Final = "manifest.json"
+QUALITY: Final = 90
+"""Of the JPEG of resized images: above Pillow's 75, so as to add little to the artefacts of the source."""
+SHARDS: Final = 1024
+VALIDATION_SHARE: Final = 8
+"""Validation images come in this part of the shards: an eighth, as is usual (1024 and 128)."""
+TELL_S: Final = 5.0
+"""Time between two lines of progress."""
+LARGEST_SIZE: Final = 1 << 13
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """Hold what is to be made."""
+
+    source: Path
+    destination: Path
+    sizes: tuple[int, ...] = (0, 160, 352)
+    shards: int = SHARDS
+    workers: int = 1
+    quality: int = QUALITY
+    skip: bool = False
+    validation_list: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.sizes or len(set(self.sizes)) != len(self.sizes):
+            raise DataError(f"--sizes {','.join(map(str, self.sizes))}: must be different sizes, 0 for the originals")
+        if not all(0 <= size <= LARGEST_SIZE for size in self.sizes):
+            raise DataError(f"--sizes {','.join(map(str, self.sizes))}: each must be 0 to {LARGEST_SIZE}")
+        for flag, value, low, high in (
+            ("--shards", self.shards, 1, 99_999),
+            ("--workers", self.workers, 1, 1024),
+            ("--quality", self.quality, 1, 95),
+        ):
+            if not low <= value <= high:
+                raise DataError(f"{flag} {value}: must be {low} to {high}")
+
+
+def make_records(order: Order, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Make what is not there yet; return the manifest. One maker at a time works on a destination.
+
+    Raises DataError for a damaged image, a destination of other data or a full disk.
+    """
+    source = Source.scan(order.source, order.validation_list)
+    jobs = _jobs(order, source)
+    with storing(order.destination):
+        for folder in (order.destination / MAKING, *(folder_of(order.destination, size) for size in order.sizes)):
+            folder.mkdir(parents=True, exist_ok=True)
+    with file_lock(order.destination / MAKING / "lock", on_wait=lambda: tell("another maker is at work; waiting")):
+        _claim(order, source)
+        reports = {report.name: report for job in jobs if (report := ShardReport.read(job)) is not None}
+        left = [job for job in jobs if job.name not in reports]
+        total = sum(len(job.images) for job in jobs)
+        clock = _Progress(tell, total, sum(len(job.images) for job in jobs if job.name in reports))
+        if reports:
+            tell(f"{len(reports):,} of {len(jobs):,} shards are there already")
+        for job, report in _made(left, order.workers):
+            reports[report.name] = report
+            clock.add(len(job.images))
+        for size in order.sizes:
+            _write_indexes(folder_of(order.destination, size))
+        manifest = _manifest(order, source, [reports[job.name] for job in jobs])
+        names = "".join(f"{name}\n" for name in source.classes)
+        replace_file(order.destination / LABELS_FILE, names.encode())
+        replace_file(order.destination / MANIFEST, json.dumps(manifest, indent=1).encode())
+    return manifest
+
+
+def _jobs(order: Order, source: Source) -> list[ShardJob]:
+    jobs = []
+    held_shards = max(1, order.shards // VALIDATION_SHARE)
+    for part, images, shards in (
+        ("train", source.training, order.shards),
+        ("validation", source.validation, held_shards),
+    ):
+        parts = split(images, shards) if images else []
+        for number, chosen in enumerate(parts):
+            jobs.append(
+                ShardJob(
+                    root=order.source,
+                    destination=order.destination,
+                    name=f"{part}-{number:05d}-of-{len(parts):05d}",
+                    images=chosen,
+                    sizes=order.sizes,
+                    quality=order.quality,
+                    skip=order.skip,
+                )
+            )
+    return jobs
+
+
+def _claim(order: Order, source: Source) -> None:
+    """Note of what the shards are made, or find that they are made of the same. Raises DataError."""
+    listed = [[image.path, image.label] for image in (*source.training, *source.validation)]
+    plan = {
+        "format": FORMAT,
+        "sizes": order.sizes,
+        "shards": order.shards,
+        "quality": order.quality,
+        "images": hashlib.sha256(json.dumps(listed).encode()).hexdigest(),
+    }
+    note = order.destination / MAKING / "plan.json"
+    text = json.dumps(plan, sort_keys=True)
+    try:
+        found = note.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        replace_file(note, text.encode())
+        return
+    if found != text:
+        rule = "give another directory, or remove this one"
+        raise DataError(f"{order.destination}: holds shards of other images, sizes or settings; {rule}")
+
+
+def _made(jobs: Sequence[ShardJob], workers: int) -> Iterator[tuple[ShardJob, ShardReport]]:
+    """Make shards side by side, yielding each when it is done. After a failure those at work are still ended."""
+    if not jobs:
+        return
+    pool = concurrent.futures.ProcessPoolExecutor(
+        max_workers=min(workers, len(jobs)),
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_end_with_parent,
+    )
+    try:
+        futures = {pool.submit(_attempt, job): job for job in jobs}
+        for future in concurrent.futures.as_completed(futures):
+            report = future.result()
+            if isinstance(report, str):
+                raise DataError(report)
+            yield futures[future], report
+    except BrokenProcessPool:
+        raise DataError("a worker was killed, perhaps for want of memory; run the same command again") from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _attempt(job: ShardJob) -> ShardReport | str:
+    """Make a shard in a worker; return what was wrong as text, for not every error can be sent."""
+    try:
+        return make_shard(job)
+    except StorageError as error:
+        text = str(error).partition("; make room")[0]
+        return f"{text}; make room there and run the same command again"
+    except ReportedError as error:
+        return str(error)
+
+
+def _end_with_parent() -> None:
+    """End this worker when the maker has been killed, which could not end it."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _write_indexes(directory: Path) -> None:
+    for part in ("train", "validation"):
+        files, missing = record_files(directory, (part,))
+        if missing:
+            raise DataError(f"{directory / missing[0]}: has gone while the others were made; run the command again")
+        if files:
+            replace_file(directory / f"{part}.index", make_index(directory, files, skip=False).to_bytes())
+
+
+def _manifest(order: Order, source: Source, reports: Sequence[ShardReport]) -> dict[str, Any]:
+    def records(part: str) -> int:
+        return sum(report.records for report in reports if report.name.startswith(f"{part}-"))
+
+    return {
+        "format": FORMAT,
+        "classes": source.classes,
+        "first_label": 1,
+        "training": records("train"),
+        "validation": records("validation"),
+        "sizes": order.sizes,
+        "quality": order.quality,
+        "skipped": [line for report in reports for line in report.skipped],
+        "files": {path: dict(facts) for report in reports for path, facts in sorted(report.files.items())},
+    }
+
+
+class _Progress:
+    """Say now and then how far it is."""
+
+    def __init__(self, tell: Callable[[str], None], total: int, there: int) -> None:
+        self._tell, self._total, self._there = tell, total, there
+        self._began = self._told = time.monotonic()
+        self._made = 0
+
+    def add(self, images: int) -> None:
+        self._made += images
+        now = time.monotonic()
+        done = self._there + self._made
+        if now - self._told < TELL_S and done < self._total:
+            return
+        self._told = now
+        rate = self._made / max(now - self._began, 1e-9)
+        left = round((self._total - done) / rate)
+        self._tell(f"{done:,} of {self._total:,} images, {rate:,.0f} a second, {left // 60}:{left % 60:02d} left")
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in text.split(","))
+
+
+def _parse(argv: Sequence[str]) -> Order:
+    parser = argparse.ArgumentParser(
+        prog="python -m payload.data.records.maker", description="Make record files from raw images in class folders."
+    )
+    parser.add_argument("source", type=Path, help="directory above train/CLASS/*.JPEG and validation/")
+    parser.add_argument("destination", type=Path, help="directory for the record files, a folder for each size")
+    sizes = "shorter sides, pixels, with commas between; 0: as they came (0,160,352)"
+    parser.add_argument("--sizes", type=_whole_numbers, default=(0, 160, 352), help=sizes)
+    parser.add_argument("--shards", type=int, default=SHARDS, help=f"files of training images a size ({SHARDS})")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes (the cores)")
+    parser.add_argument("--quality", type=int, default=QUALITY, help=f"of resized JPEG, 1 to 95 ({QUALITY})")
+    parser.add_argument("--corrupt", choices=("error", "skip"), default="error", help="what a damaged image is (error)")
+    parser.add_argument("--validation-list", type=Path, help="file that names the classes of validation images")
+    given = vars(parser.parse_args(list(argv)))
+    return Order(skip=given.pop("corrupt") == "skip", **given)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command line."""
+
+    def tell(line: str) -> None:
+        print(line, flush=True)
+
+    try:
+        order = _parse(argv)
+    except ReportedError as error:
+        return _fail(error, 2)
+    try:
+        manifest = make_records(order, tell)
+    except ReportedError as error:
+        return _fail(error, 1)
+    for line in manifest["skipped"]:
+        tell(f"left out, damaged: {line}")
+    counts = f"{manifest['training']:,} training and {manifest['validation']:,} validation images"
+    tell(f"{counts} of {len(manifest['classes']):,} classes, {len(manifest['skipped'])} left out")
+    return 0
+
+
+def _fail(error: ReportedError, status: int) -> int:
+    print(f"record_maker: error: {error}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,166 @@
+"""One shard of a data set: the same images in record files of each size, all whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final
+
+from agent.files.atomic import replace_file, storing, sync_directory
+from payload.data.records.example import IMAGE, LABEL, example
+from payload.data.records.part import ORIGINAL as ORIGINAL_FOLDER
+from payload.data.records.resizing import DamagedImageError, versions
+from payload.data.records.source_images import SourceImage
+from payload.data.records.tfrecord import framed
+from payload.data.types import DataError
+
+FIRST_LABEL: Final = 1
+"""Labels in record files begin at 1, as in the usual ones of ImageNet."""
+MAKING: Final = ".making"
+"""Directory of what a maker notes about its work."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShardJob:
+    """Say what goes into one shard, and how."""
+
+    root: Path
+    """Of the raw images."""
+    destination: Path
+    name: str
+    """Of its files, the same for each size: train-00000-of-01024."""
+    images: tuple[SourceImage, ...]
+    sizes: tuple[int, ...]
+    """Shorter sides, pixels; 0: as they came."""
+    quality: int
+    """Of JPEG, 1 to 95."""
+    skip: bool
+    """Whether a damaged image is left out instead of being an error."""
+
+    @property
+    def note(self) -> Path:
+        """Return the file that says that it is done."""
+        return self.destination / MAKING / f"{self.name}.json"
+
+    def file(self, size: int) -> Path:
+        """Return the record file of one size."""
+        return folder_of(self.destination, size) / self.name
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShardReport:
+    """Say what a finished shard holds."""
+
+    name: str
+    records: int
+    skipped: tuple[str, ...]
+    """Paths of damaged images that were left out, each with the fault."""
+    files: Mapping[str, Mapping[str, Any]]
+    """By path below the destination: `bytes` and `sha256`."""
+
+    @classmethod
+    def read(cls, job: ShardJob) -> ShardReport | None:
+        """Return the report of a shard that is done; None where it, or a file of it, is not there."""
+        try:
+            document = json.loads(job.note.read_text(encoding="utf-8"))
+            report = cls(**{**document, "skipped": tuple(document["skipped"])})
+            for path, facts in report.files.items():
+                if (job.destination / path).stat().st_size != facts["bytes"]:
+                    return None
+            return report
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
+def folder_of(destination: Path, size: int) -> Path:
+    """Return the directory of one size."""
+    return destination / (str(size) if size else ORIGINAL_FOLDER)
+
+
+def make_shard(job: ShardJob) -> ShardReport:
+    """Write one shard. Its files appear once all of them are whole.
+
+    Raises DataError for a damaged or missing image, which it names, and StorageError for a full disk.
+    """
+    partials = [job.file(size).with_name(f".{job.name}.partial") for size in job.sizes]
+    skipped: list[str] = []
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(storing(job.file(job.sizes[0])))
+            outputs = [_Output(stack.enter_context(partial.open("wb"))) for partial in partials]
+            for image in job.images:
+                try:
+                    made = versions(_content(job.root / image.path), job.sizes, quality=job.quality)
+                except DamagedImageError as error:
+                    if not job.skip:
+                        rule = "replace it, or leave such images out with --corrupt skip"
+                        raise DataError(f"{job.root / image.path}: damaged: {error}; {rule}") from error
+                    skipped.append(f"{image.path}: {error}")
+                    continue
+                for output, content in zip(outputs, made, strict=True):
+                    output.write(_record(image, content))
+            for output in outputs:
+                output.end()
+        if len(skipped) == len(job.images):
+            raise DataError(f"{job.root}: all {len(skipped)} images of the shard {job.name} are damaged")
+        facts = {}
+        for size, partial, output in zip(job.sizes, partials, outputs, strict=True):
+            target = job.file(size)
+            with storing(target):
+                partial.replace(target)
+                sync_directory(target.parent)
+            facts[str(target.relative_to(job.destination))] = output.facts()
+    finally:
+        for partial in partials:
+            partial.unlink(missing_ok=True)
+    report = ShardReport(name=job.name, records=len(job.images) - len(skipped), skipped=tuple(skipped), files=facts)
+    replace_file(job.note, json.dumps(dataclasses.asdict(report)).encode())
+    return report
+
+
+class _Output:
+    """A file whose hash is taken while it is written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._digest, self._size = file, hashlib.sha256(), 0
+
+    def write(self, content: bytes) -> None:
+        self._file.write(content)
+        self._digest.update(content)
+        self._size += len(content)
+
+    def end(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def facts(self) -> dict[str, Any]:
+        return {"bytes": self._size, "sha256": self._digest.hexdigest()}
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _record(image: SourceImage, content: bytes) -> bytes:
+    path = Path(image.path)
+    features: dict[str, bytes | int] = {
+        IMAGE: content,
+        LABEL: image.label + FIRST_LABEL,
+        "image/filename": path.name.encode(),
+        "image/format": b"JPEG",
+    }
+    return framed(example(features))
+
+
+def split(images: Sequence[SourceImage], shards: int) -> list[tuple[SourceImage, ...]]:
+    """Cut images into so many shards, or one each where there are fewer; sizes differ by one at most."""
+    count = min(shards, len(images))
+    return [tuple(images[len(images) * n // count : len(images) * (n + 1) // count]) for n in range(count)]

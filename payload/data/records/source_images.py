@@ -1,0 +1,123 @@
+"""Raw images in class folders, as ImageNet unpacks: train/n01440764/*.JPEG, and validation in folders or with a list.
+
+A class is a folder of the training images; labels follow the sorted names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from payload.data.types import DataError
+
+SUFFIXES: Final = frozenset({".jpeg", ".jpg", ".png"})
+TRAINING: Final = ("train", "training")
+VALIDATION: Final = ("validation", "val")
+ORDER_SEED: Final = 0
+"""Fixes in which order training images go into the record files, so that a file holds images of many classes."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceImage:
+    """Name one raw image."""
+
+    path: str
+    """Relative to the source."""
+    label: int
+    """0 for the first class."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """List the raw images of a data set."""
+
+    root: Path
+    classes: tuple[str, ...]
+    training: tuple[SourceImage, ...]
+    """In the order in which they go into record files."""
+    validation: tuple[SourceImage, ...]
+    """Sorted by path; empty where there are none."""
+
+    @classmethod
+    def scan(cls, root: Path, validation_list: Path | None = None) -> Source:
+        """List what lies below a directory.
+
+        `validation_list`: names the class of each validation image, where these lie in one folder: a line
+        `FILE CLASS`, or a class alone, in the order of the sorted files. Raises DataError, which names what is wrong.
+        """
+        folder = _folder(root, TRAINING)
+        if folder is None:
+            raise DataError(f"{root}: no folder train; give the directory above train/CLASS/*.JPEG")
+        classes = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir()))
+        training = _in_folders(root, folder, classes)
+        if not training:
+            raise DataError(f"{folder}: no images in folders of their classes")
+        order = np.random.default_rng(ORDER_SEED).permutation(len(training))
+        held = _folder(root, VALIDATION)
+        validation: list[SourceImage] = []
+        if held is not None:
+            listed = validation_list is not None
+            validation = _listed(root, held, classes, validation_list) if listed else _in_folders(root, held, classes)
+            if not validation:
+                rule = "lay them in folders of their classes, or name these with --validation-list"
+                raise DataError(f"{held}: no images whose class is known; {rule}")
+        elif validation_list is not None:
+            raise DataError(f"{root}: no folder validation, whose images {validation_list} could name")
+        return cls(
+            root=root,
+            classes=classes,
+            training=tuple(training[position] for position in order),
+            validation=tuple(validation),
+        )
+
+
+def _folder(root: Path, names: Sequence[str]) -> Path | None:
+    return next((root / name for name in names if (root / name).is_dir()), None)
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+
+
+def _in_folders(root: Path, folder: Path, classes: tuple[str, ...]) -> list[SourceImage]:
+    labels = {name: label for label, name in enumerate(classes)}
+    found = []
+    for path in sorted(path for path in folder.iterdir() if path.is_dir()):
+        images = _images(path)
+        if path.name not in labels and images:
+            raise DataError(f"{path}: there is no class {path.name} among the training images")
+        found += [SourceImage(path=str(each.relative_to(root)), label=labels[path.name]) for each in images]
+    return found
+
+
+def _listed(root: Path, folder: Path, classes: tuple[str, ...], listing: Path | None) -> list[SourceImage]:
+    if listing is None:
+        return []
+    try:
+        lines = [line for line in listing.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{listing}: cannot be read: {error}") from error
+    images = _images(folder)
+    named = {path.stem: path for path in images}
+    labels = {name: label for label, name in enumerate(classes)}
+    if lines and lines[0].startswith("ImageId,"):  # the head of Kaggle's table
+        lines = lines[1:]
+    words = [re.split(r"[\s,]+", line.strip()) for line in lines]
+    if len(words) != len(images):
+        raise DataError(f"{listing}: {len(words)} lines, but {len(images)} images lie in {folder}")
+    found = []
+    for number, (given, image) in enumerate(zip(words, images, strict=True), start=1):
+        path = image if len(given) == 1 else named.get(Path(given[0]).stem)
+        name = given[0] if len(given) == 1 else given[1]
+        if path is None:
+            raise DataError(f"{listing}, line {number}: no image {given[0]} in {folder}")
+        if name not in labels:
+            hint = "; numbers of the development kit follow another order than the folders" if name.isdecimal() else ""
+            raise DataError(f"{listing}, line {number}: no class {name} among the training images{hint}")
+        found.append(SourceImage(path=str(path.relative_to(root)), label=labels[name]))
+    return sorted(found, key=lambda image: image.path)

@@ -1,0 +1,86 @@
+"""The choice of the data set that the settings name."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Final
+
+from payload.data.datasets.selection import held_back, limited
+from payload.data.types import DataError, Part, Parts
+from payload.models.registry import network
+from payload.settings import Settings
+
+NEED_FILES: Final = ("mnist", "fashion-mnist", "cifar10", "imagenet")
+"""Data sets of the user's own files, given by --data-dir."""
+
+
+def open_dataset(settings: Settings, data_dir: Path | None) -> Parts:
+    """Open the parts of the data set that the settings name.
+
+    With `validation_fraction` that part of the training images is held back; `train_limit` counts before it is. It
+    stands for the test images too, where record files have none. Raises DataError, which names the file.
+    """
+    if settings.dataset in NEED_FILES and data_dir is None:
+        raise DataError(f"data set {settings.dataset} needs --data-dir: the directory of its files")
+    train, test = _open(settings, data_dir or Path())
+    train = limited(train, settings.train_limit)
+    validation = None
+    if settings.validation_fraction:
+        train, validation = held_back(train, settings.validation_fraction)
+        test = test or validation
+    if test is None:
+        raise DataError(f"{data_dir}: no test images")
+    return Parts(train=train, validation=validation, test=test)
+
+
+def _open(settings: Settings, directory: Path) -> tuple[Part, Part | None]:
+    match settings.dataset:
+        case "digits":
+            from payload.data.datasets.digits import load_digits
+
+            return load_digits()
+        case "mnist" | "fashion-mnist":
+            from payload.data.datasets.fashion_mnist import load_fashion_mnist
+
+            return load_fashion_mnist(directory, settings.dataset)
+        case "cifar10":
+            from payload.data.datasets.cifar10 import load_cifar10
+
+            return load_cifar10(directory)
+        case "synthetic":
+            return _synthetic(settings)
+        case _:
+            from payload.data.records.part import open_record_parts
+
+            return open_record_parts(
+                directory,
+                name=settings.dataset,
+                classes=settings.classes,
+                skip=settings.corrupt == "skip",
+                cache=settings.cache,
+                with_test=not settings.validation_fraction,
+            )
+
+
+def _synthetic(settings: Settings) -> tuple[Part, Part]:
+    """Return images of the size and classes asked for, else of those for which the network was published."""
+    from payload.data.datasets.synthetic import TEST_IMAGES, TRAINING_IMAGES, SyntheticPart
+
+    published = network(settings.network)
+    side = settings.image_size or published.image_size
+    train, test = (
+        SyntheticPart(
+            examples=examples,
+            classes=settings.classes or published.classes,
+            size=(side, side),
+            channels=published.channels,
+            seed=seed,
+        )
+        for seed, examples in enumerate(_counts(settings.train_limit or TRAINING_IMAGES, TEST_IMAGES / TRAINING_IMAGES))
+    )
+    return train, test
+
+
+def _counts(training: int, share: float) -> tuple[int, int]:
+    return training, max(1, math.ceil(training * share))

@@ -1,0 +1,17 @@
+"""Recipes: settings under a name, each with its command, hardware, time and accuracy. Standard library only."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from payload.recipes.benchmark import BENCHMARK
+from payload.recipes.digits import DIGITS
+from payload.recipes.fashion_mnist import FASHION_MNIST
+from payload.recipes.imagenet_90 import IMAGENET_90
+from payload.recipes.imagenet_fast import IMAGENET_FAST
+from payload.recipes.recipe import Recipe, Variant
+
+__all__ = ["RECIPES", "Recipe", "Variant"]
+
+RECIPES: Final = (DIGITS, FASHION_MNIST, IMAGENET_90, IMAGENET_FAST, BENCHMARK)
+"""Every recipe there is, in the order in which they are shown."""

@@ -1,0 +1,42 @@
+"""The protocol of "Benchmarking NVIDIA CUDA 9 and Amazon EC2 P3 Instances Using Fashion MNIST" (Poduska 2018).
+
+80% of the training images for training and 20% for validation; 10 epochs at 0.001, then 10 at 0.0001, then 0, 25 or 50
+with augmentation, which the article varies; figures as JSON, and a confusion matrix. The article states neither the
+optimizer nor the batch, nor how far it rotates, shifts and zooms: Adam, 256 images and the ranges below are ours.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from payload.recipes.recipe import UNKNOWN, Recipe
+from payload.settings import Settings
+
+FASHION_MNIST: Final = Recipe(
+    name="fashion-mnist",
+    summary="a VGG-like network on 70,000 pictures of clothes, the protocol of a benchmark of 2018",
+    settings=Settings(
+        network="fashion-vgg",
+        dataset="fashion-mnist",
+        validation_fraction=0.2,
+        epochs=20,
+        augmented_epochs=0,
+        batch_per_rank=256,
+        global_batch_limit=1024,
+        optimizer="adam",
+        momentum=0.9,
+        rate_phases="0-10:0.001,10-:0.0001",
+        rotation_deg=8,
+        shift_fraction=0.08,
+        zoom_fraction=0.08,
+        confusion_matrix=True,
+        checkpoint_epochs=5,
+    ),
+    needs_data_dir=True,
+    command="fab train --recipe fashion-mnist --data-dir /mnt/efs/data/fashion-mnist -- --augmented-epochs 25",
+    hardware="one GPU of a P2 or P3 instance",
+    expected_time="the article's figures are pictures; none is repeated here",
+    expected_accuracy=UNKNOWN,
+    evidence="cited",
+    source="https://www.dominodatalab.com/blog/benchmarking-nvidia-cuda-9-amazon-ec2-p3-instances-using-fashion-mnist",
+)

@@ -1,0 +1,54 @@
+"""What a recipe is: settings under a name, and what is known of their outcome. Standard library only."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from payload.settings import Settings
+
+UNKNOWN: Final = "not measured"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Variant:
+    """Change some settings of a recipe, as they were published for another number of ranks."""
+
+    name: str
+    ranks: int
+    """Number of ranks from which it is taken where none is asked for."""
+    overrides: Mapping[str, Any]
+    expected_time: str
+    expected_accuracy: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Hold the settings of one kind of run. Each can be overridden by its flag (`payload.training.config`)."""
+
+    name: str
+    summary: str
+    """What it trains, in one line."""
+    settings: Settings
+    needs_data_dir: bool
+    """Whether the data are files of the user's, given by --data-dir."""
+    command: str
+    """How to run it from the laptop."""
+    hardware: str
+    """On what the figures below were obtained."""
+    expected_time: str
+    """How long it took there, start-up included where that is said."""
+    expected_accuracy: str
+    """What it reached there, on the test images."""
+    evidence: Literal["measured", "cited"]
+    """Where the figures come from: from running it here, or from the source."""
+    source: str
+    """The publication whose protocol it is; "" for one of this project."""
+    variants: tuple[Variant, ...] = ()
+    """By rising number of ranks; empty: the settings hold for any number."""
+
+    def variant_for(self, ranks: int) -> Variant | None:
+        """Return the variant of the largest number of ranks that is there, at least the smallest; None without any."""
+        fitting = [variant for variant in self.variants if variant.ranks <= ranks]
+        return fitting[-1] if fitting else next(iter(self.variants), None)

@@ -1,0 +1,39 @@
+"""What is trained on what: the network, the data, and how they are read."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from payload.settings.rules import setting
+
+DATASETS: Final = ("digits", "mnist", "fashion-mnist", "cifar10", "imagenet", "synthetic")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """Choose network and data."""
+
+    network: str = setting("lenet", "network, by its name in `payload.models.registry`")
+    dataset: str = setting("digits", "data set", choices=DATASETS)
+    validation_fraction: float = setting(
+        0.0,
+        "part of the training images held back for validation after each epoch; 0: the test images",
+        low=0,
+        high=0.9,
+    )
+    train_limit: int = setting(0, "training images used, the first of the set's order; 0: all", low=0, high=1 << 40)
+    image_size: int = setting(0, "side of the training images, pixels; 0: the data's own", low=0, high=1 << 13)
+    test_size: int = setting(0, "side of the test images, pixels; 0: that of the training images", low=0, high=1 << 13)
+    rectangular_validation: bool = setting(False, "keep the shape of test images instead of cropping them square")
+    classes: int = setting(0, "classes of synthetic images; 0: as the network was published", low=0, high=1 << 20)
+    cache: str = setting(
+        "auto",
+        "test images of record files stay in memory: always, never, or where they fit into a quarter of it",
+        choices=("auto", "test", "none"),
+    )
+    corrupt: str = setting(
+        "error", "what a damaged record is: an error, or skipped and counted", choices=("error", "skip")
+    )
+    local_dir: str = setting("", "directory on each node's own disk for data from s3://; default: data in the home")
+    decode_threads: int = setting(0, "images decoded at a time; 0: a rank's share of the cores", low=0, high=1024)

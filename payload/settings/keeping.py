@@ -1,0 +1,33 @@
+"""What a run keeps of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from payload.settings.rules import setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KeepingSettings:
+    """Choose checkpoints, records and products."""
+
+    checkpoint_epochs: int = setting(
+        1, "epochs between checkpoints; the last always ends with one", low=1, high=100_000
+    )
+    checkpoint_minutes: float = setting(
+        0.0, "minutes between checkpoints within an epoch; 0: none", low=0, high=100_000
+    )
+    keep_checkpoints: int = setting(
+        3, "newest checkpoints kept; of several, a damaged one has an elder", low=1, high=1000
+    )
+    keep_best: bool = setting(False, "keep also the checkpoint of the best accuracy")
+    checkpoint_dir: str = setting(
+        "", "directory or s3://BUCKET/PREFIX for the checkpoints; default: the run's directory"
+    )
+    histogram_epochs: int = setting(
+        0, "epochs between histograms of the weights for TensorBoard; 0: none", low=0, high=100_000
+    )
+    pictures: bool = setting(False, "show images, first filters and, at the end, embeddings in TensorBoard")
+    profile_steps: str = setting("", "steps FIRST-LAST, counted from 1, to profile for TensorBoard")
+    confusion_matrix: bool = setting(False, "write confusion.json and confusion.png at the end")
+    export: bool = setting(False, "write the network as model.keras and SavedModel at the end")

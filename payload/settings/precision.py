@@ -1,0 +1,21 @@
+"""In which numbers is computed and sent."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from payload.settings.rules import setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrecisionSettings:
+    """Choose the numbers."""
+
+    precision: str = setting(
+        "float32", "numbers of the layers; weights stay float32", choices=("float32", "bfloat16", "float16")
+    )
+    loss_scale: float = setting(
+        0.0, "by which the loss is multiplied in float16; 0: as large as gradients allow", low=0, high=1 << 24
+    )
+    compression: str = setting("none", "numbers in which gradients travel", choices=("none", "fp16"))
+    xla: bool = setting(False, "compile forward and backward pass by XLA; the allreduce stays outside")

@@ -1,0 +1,42 @@
+"""How a setting is declared, and the error of one that breaks its rule. Standard library only."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from agent.errors import ReportedError
+
+
+class SettingError(ReportedError, ValueError):
+    """Report a flag whose value breaks a rule. Carries `flag`, `value` and `rule`."""
+
+    def __init__(self, flag: str, value: object, rule: str) -> None:
+        self.flag, self.value, self.rule = flag, value, rule
+        super().__init__(f"{flag}: {rule}" if value is None else f"{flag} {value}: {rule}")
+
+
+def flag_of(name: str) -> str:
+    """Return the flag by which a setting is given."""
+    return "--" + name.replace("_", "-")
+
+
+def setting(
+    default: Any, text: str, *, low: float | None = None, high: float | None = None, choices: Sequence[str] = ()
+) -> Any:
+    """Declare a setting: its default, one line that says what it is with its unit, and what values it may have."""
+    return dataclasses.field(
+        default=default, metadata={"help": text, "low": low, "high": high, "choices": tuple(choices)}
+    )
+
+
+def check(group: Any) -> None:
+    """Hold every setting of a group against its own declaration. Raises SettingError."""
+    for field in dataclasses.fields(group):
+        value, rule = getattr(group, field.name), field.metadata
+        if rule.get("choices") and value not in rule["choices"]:
+            raise SettingError(flag_of(field.name), value, f"must be one of {', '.join(rule['choices'])}")
+        low, high = rule.get("low"), rule.get("high")
+        if low is not None and high is not None and not low <= value <= high:  # also refuses NaN
+            raise SettingError(flag_of(field.name), value, f"must be {low:g} to {high:g}")

@@ -1,0 +1,1 @@
+"""Checkpoints: written beside the training, kept, found again."""

@@ -1,0 +1,202 @@
+"""Checkpoints: whole or not there at all, each with a manifest by which damage is found.
+
+    checkpoints/step-00000460/arrays.safetensors   every variable of model and optimizer
+    checkpoints/step-00000460/manifest.json        position in the run, its settings, size and SHA-256 of the arrays
+
+The position (epoch, step) is all that order, augmentation and learning rate depend on besides the settings. The seeds
+of dropout are variables of the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import IO, Any, Final
+
+from agent.errors import ReportedError
+from payload.training.checkpoints.retention import Retention
+from payload.training.checkpoints.storage import ARRAYS, Depot
+from payload.training.progress import Progress
+from payload.training.safetensors_io import Arrays, Hashed, TensorFileError, read_tensors, size_of, write_tensors
+
+_FORMAT: Final = 2
+
+Settings = Mapping[str, Any]
+"""Values of JSON, by the names of settings."""
+
+
+class DamagedCheckpointError(ReportedError, ValueError):
+    """Report a checkpoint that its manifest contradicts. Carries `address` and `fault`."""
+
+    def __init__(self, address: str, fault: str) -> None:
+        self.address, self.fault = address, fault
+        super().__init__(f"{address}: damaged checkpoint: {fault}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Header:
+    """Hold what a manifest says."""
+
+    progress: Progress
+    settings: Settings
+    """Those of the run that wrote it."""
+    accuracy: float | None
+    """On the test images, 0 to 1; None where it was not measured at this step."""
+    bytes: int
+    sha256: str
+    """Of the arrays' file."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """Hold what was read from one checkpoint."""
+
+    name: str
+    address: str
+    header: Header
+    arrays: Arrays
+
+    @property
+    def progress(self) -> Progress:
+        """Return how far the run had come."""
+        return self.header.progress
+
+
+def name_of(progress: Progress) -> str:
+    """Return the name of the checkpoint at a position; names sort by age."""
+    return f"step-{progress.total_steps:08d}"
+
+
+class CheckpointStore:
+    """Keep the checkpoints of one run in a depot."""
+
+    def __init__(self, depot: Depot, retention: Retention) -> None:
+        """Name the depot; nothing is read or written yet."""
+        self.depot, self.retention = depot, retention
+        self._accuracies: dict[str, float | None] = {}
+
+    def names(self) -> list[str]:
+        """List the complete checkpoints, the newest first; whether they are valid shows when they are read."""
+        return self.depot.names()
+
+    def save(
+        self, progress: Progress, arrays: Arrays, *, settings: Settings | None = None, accuracy: float | None = None
+    ) -> tuple[str, int]:
+        """Write a checkpoint, make it last, then remove those that need not stay; return its name and size in bytes.
+
+        Raises ReportedError, for instance where the disk is full; earlier checkpoints are then untouched.
+        """
+        name = name_of(progress)
+        size = size_of(arrays)
+
+        def fill(file: IO[bytes]) -> bytes:
+            hashed = Hashed(file)
+            write_tensors(hashed, arrays)
+            header = Header(
+                progress=progress,
+                settings=settings or {},
+                accuracy=accuracy,
+                bytes=hashed.bytes,
+                sha256=hashed.sha256,
+            )
+            return json.dumps({"format": _FORMAT, **dataclasses.asdict(header)}, indent=1).encode()
+
+        self.depot.put(name, size, fill)
+        self._accuracies[name] = accuracy
+        self._retain()
+        return name, size
+
+    def best_accuracy(self) -> float | None:
+        """Return the best accuracy of those kept; None where none was measured."""
+        self._learn(self.names())
+        return max((accuracy for accuracy in self._accuracies.values() if accuracy is not None), default=None)
+
+    def global_batch(self) -> int | None:
+        """Return the images a step, at the beginning, of the run that wrote the newest readable manifest; else None."""
+        for name in self.names():
+            with contextlib.suppress(DamagedCheckpointError):
+                return read_header(self.depot, name).progress.global_batch
+        return None
+
+    def newest_valid(self) -> tuple[Checkpoint | None, list[DamagedCheckpointError]]:
+        """Read the newest checkpoint that is whole, and return it with the faults of those passed over."""
+        faults: list[DamagedCheckpointError] = []
+        for name in self.names():
+            try:
+                return read_checkpoint(self.depot, name), faults
+            except DamagedCheckpointError as fault:
+                faults.append(fault)
+        return None, faults
+
+    def _retain(self) -> None:
+        names = self.names()
+        self._learn(names)
+        kept = self.retention.kept(self._accuracies)
+        for name in names:
+            if name not in kept:
+                self.depot.remove(name)
+                del self._accuracies[name]
+
+    def _learn(self, names: list[str]) -> None:
+        """Know the accuracies of these, reading those that another process wrote."""
+        known = self._accuracies
+        self._accuracies = {name: known[name] if name in known else self._accuracy(name) for name in names}
+
+    def _accuracy(self, name: str) -> float | None:
+        if not self.retention.best:
+            return None
+        try:
+            return read_header(self.depot, name).accuracy
+        except DamagedCheckpointError:
+            return None
+
+
+def read_header(depot: Depot, name: str) -> Header:
+    """Read what a checkpoint's manifest says. Raises DamagedCheckpointError."""
+    address = depot.address(name)
+    try:
+        manifest = json.loads(depot.manifest(name))
+        number = manifest.pop("format")
+    except OSError as error:
+        raise DamagedCheckpointError(address, f"{error.filename}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedCheckpointError(address, f"its manifest cannot be read: {error!r}") from error
+    if number != _FORMAT:
+        raise DamagedCheckpointError(address, f"format {number}; this version reads {_FORMAT}")
+    try:
+        progress = Progress(**manifest.pop("progress"))
+        header = Header(progress=progress, **manifest)
+        _require_types(header)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedCheckpointError(address, f"its manifest cannot be read: {error!r}") from error
+    return header
+
+
+def read_checkpoint(depot: Depot, name: str) -> Checkpoint:
+    """Read one checkpoint and verify it against its manifest. Raises DamagedCheckpointError."""
+    header, address = read_header(depot, name), depot.address(name)
+    try:
+        with depot.arrays(name) as file:
+            hashed = Hashed(file)
+            arrays = read_tensors(hashed, header.bytes)
+            if file.read(1):
+                raise DamagedCheckpointError(address, f"{ARRAYS} has more bytes than its manifest says")
+    except OSError as error:
+        raise DamagedCheckpointError(address, f"{error.filename or ARRAYS}: {error.strerror}") from error
+    except TensorFileError as error:
+        raise DamagedCheckpointError(address, f"{ARRAYS} is not the file of its manifest: {error}") from error
+    if hashed.sha256 != header.sha256:
+        raise DamagedCheckpointError(address, f"{ARRAYS} does not have the SHA-256 of its manifest")
+    return Checkpoint(name=name, address=address, header=header, arrays=arrays)
+
+
+def _require_types(header: Header) -> None:
+    for owner, whole in ((header.progress, ("epoch", "step", "total_steps", "global_batch")), (header, ("bytes",))):
+        for name in whole:
+            value = getattr(owner, name)
+            if not isinstance(value, int) or value < 0:
+                raise ValueError(f"{name} is {value!r}")
+    if not isinstance(header.settings, dict):
+        raise ValueError("settings are no object")

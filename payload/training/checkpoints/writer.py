@@ -1,0 +1,151 @@
+"""Write checkpoints beside the training: the variables are copied between two steps, a thread does the rest.
+
+At most one is in flight. A failure is kept until it is asked for: `failed` tells of it at any time and at no cost,
+`check` and `finish` raise it. So rank 0 can tell the others together with the sums of its next step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from agent.errors import ReportedError
+from payload.training.checkpoints.store import CheckpointStore, Settings
+from payload.training.progress import Progress
+from payload.training.safetensors_io import CHUNK, Arrays
+
+PATIENCE_S: Final = 60.0
+"""Between two lines that say what is being waited for."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Written:
+    """Tell of a checkpoint that is there, and of what it took."""
+
+    name: str
+    bytes: int
+    waited_s: float
+    """Time that training waited for the one before."""
+    copied_s: float
+    """Time that training waited while the variables were copied."""
+    written_s: float
+    """Time until it was there, beside the training."""
+
+
+class NotFiniteError(ReportedError, ArithmeticError):
+    """Report weights with which nobody could go on. Carries `name`, one of them."""
+
+    def __init__(self, name: str, step: int) -> None:
+        self.name = name
+        super().__init__(
+            f"{name} is not finite after {step} steps, so no checkpoint of it was written; "
+            "lower --learning-rate, in a new run or with --resume from the last checkpoint"
+        )
+
+
+class CheckpointWriter:
+    """Write one checkpoint at a time in a thread. For one rank, and one thread of it."""
+
+    def __init__(self, store: CheckpointStore, *, patience_s: float = PATIENCE_S) -> None:
+        """Write to a store; no thread runs until there is something to write."""
+        self.store = store
+        self._patience_s = patience_s
+        self._thread: threading.Thread | None = None
+        self._error: ReportedError | None = None
+        self._written: list[Written] = []
+
+    @property
+    def failed(self) -> bool:
+        """Tell whether a checkpoint could not be written, and nobody has been told yet."""
+        return self._error is not None
+
+    def save(
+        self,
+        progress: Progress,
+        copy: Callable[[], Arrays],
+        *,
+        settings: Settings | None = None,
+        accuracy: float | None = None,
+    ) -> None:
+        """Wait for the one in flight, call `copy`, and begin to write what it returns. What fails is kept for later."""
+        began = time.monotonic()
+        self._wait()
+        if self.failed:
+            return
+        waited = time.monotonic()
+        try:
+            arrays = copy()
+        except MemoryError:
+            self._error = ReportedError(
+                "no memory for a copy of the variables, from which a checkpoint is written; "
+                "give the host more, or start fewer ranks on it"
+            )
+            return
+        copied = time.monotonic()
+
+        def write() -> None:
+            try:
+                _require_finite(arrays, progress)
+                name, size = self.store.save(progress, arrays, settings=settings, accuracy=accuracy)
+            except ReportedError as error:
+                self._error = error
+            except Exception as error:
+                self._error = ReportedError(f"the checkpoint at step {progress.total_steps} failed: {error!r}")
+                self._error.__cause__ = error
+            else:
+                took = Written(
+                    name=name,
+                    bytes=size,
+                    waited_s=waited - began,
+                    copied_s=copied - waited,
+                    written_s=time.monotonic() - copied,
+                )
+                self._written.append(took)
+
+        self._thread = threading.Thread(target=write, name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def written(self) -> list[Written]:
+        """Return what has been written since this was asked last."""
+        found, self._written = self._written, []
+        return found
+
+    def check(self) -> None:
+        """Raise what failed. Raises ReportedError."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def finish(self) -> None:
+        """Wait for the one in flight, and raise what failed. Raises ReportedError."""
+        self._wait()
+        self.check()
+
+    def close(self) -> None:
+        """Wait for the one in flight. Where another error ends the run, a failure is said and not raised."""
+        self._wait()
+        if self._error is not None:
+            print(f"payload.train: warning: {self._error}", flush=True)
+            self._error = None
+
+    def _wait(self) -> None:
+        if self._thread is None:
+            return
+        while self._thread.is_alive():
+            self._thread.join(self._patience_s)
+            if self._thread.is_alive():
+                print("payload.train: waiting for a checkpoint to be written", flush=True)
+        self._thread = None
+
+
+def _require_finite(arrays: Arrays, progress: Progress) -> None:
+    """Refuse weights that a step has spoilt whose own loss was still a number."""
+    for name, array in arrays.items():
+        values = array.reshape(-1) if array.dtype.kind == "f" else array.reshape(-1)[:0]
+        if not all(np.isfinite(values[start : start + CHUNK]).all() for start in range(0, len(values), CHUNK)):
+            raise NotFiniteError(name, progress.total_steps)

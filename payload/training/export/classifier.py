@@ -1,0 +1,113 @@
+"""An exported network, loaded: from images as they are in files to probabilities. Needs nothing else of its run."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from payload.training.export.model_card import ModelCard, ModelError, locate, read_card
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Classifier:
+    """Hold a loaded network."""
+
+    path: Path
+    labels: tuple[str, ...]
+    size: tuple[int, int]
+    """Height and width of the images, pixels."""
+    channels: int
+    network: Any
+    """The Keras model from pixels 0 to 1 to logits; None where a SavedModel was loaded, which is closed."""
+    function: Callable[[Any], Any]
+    card: ModelCard | None
+
+    def probabilities(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        """Return how likely each class is: uint8 [N, height, width, channels] to float32 [N, classes]."""
+        return np.asarray(self.function(images), np.float32)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """Say how likely one class is for an image."""
+
+    label: str
+    number: int
+    probability: float
+
+
+def likeliest(probabilities: npt.NDArray[np.float32], labels: Sequence[str], top: int) -> list[Prediction]:
+    """List the likeliest classes of one image, the likeliest first; of equals the one of the lower number."""
+    order = np.argsort(-probabilities, kind="stable")[:top]
+    return [Prediction(label=labels[n], number=int(n), probability=float(probabilities[n])) for n in order]
+
+
+def load(given: Path, size: tuple[int, int] | None = None) -> Classifier:
+    """Load an export, a .keras file or a SavedModel; `size` for a network that takes images of any and says none.
+
+    Raises ModelError.
+    """
+    path, folder = locate(given)
+    card = read_card(folder)
+    with _naming(path):
+        shape, classes, network, function = _saved_model(path) if path.is_dir() else _keras(path)
+    height, width, channels = shape
+    fixed = (height, width) if height and width else None
+    chosen = fixed or size or (card.size if card else None)
+    if chosen is None:
+        raise ModelError(f"{path}: takes images of any size, and no model.json beside it says which; give --size")
+    labels = card.labels if card else tuple(map(str, range(classes)))
+    if len(labels) != classes:
+        raise ModelError(f"{folder}: model.json names {len(labels)} classes, the model has {classes}; export it anew")
+    return Classifier(
+        path=path, labels=labels, size=chosen, channels=channels, network=network, function=function, card=card
+    )
+
+
+def _keras(path: Path) -> tuple[tuple[int | None, int | None, int], int, Any, Callable[[Any], Any]]:
+    import keras
+
+    model = keras.saving.load_model(path, compile=False)
+    networks = [layer for layer in model.layers if isinstance(layer, keras.Model)]
+    if str(model.inputs[0].dtype) != "uint8" or len(model.output_shape) != 2 or len(networks) != 1:
+        raise ModelError(f"{path}: is no export of this project's: it must take uint8 images and give probabilities")
+
+    def function(images: Any) -> Any:
+        return model(images, training=False)
+
+    return model.input_shape[1:], model.output_shape[1], networks[0], function
+
+
+def _saved_model(path: Path) -> tuple[tuple[int | None, int | None, int], int, Any, Callable[[Any], Any]]:
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(str(path))
+    signature = loaded.signatures.get("serving_default")
+    (taken,) = signature.structured_input_signature[1].values() if signature else (None,)
+    given = signature.structured_outputs.get("probabilities") if signature else None
+    if taken is None or given is None or taken.dtype != tf.uint8 or len(taken.shape) != 4:
+        raise ModelError(f"{path}: its signature serving_default must take uint8 images and give probabilities")
+
+    def function(images: Any) -> Any:
+        kept = loaded  # signatures hold no variables of their own
+        return kept.signatures["serving_default"](**{taken.name: tf.constant(images)})["probabilities"]
+
+    return tuple(taken.shape[1:]), given.shape[1], None, function
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Any:
+    """Turn whatever a loader says of a file that it cannot read into one line that names the file."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:  # Keras, h5py, zipfile and TensorFlow each have errors of their own
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelError(f"{path}: cannot be loaded: {first}") from error

@@ -1,0 +1,101 @@
+"""What it takes to build a run's network again, and to feed it: settings.json of its directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ReportedError
+from agent.files.atomic import replace_file
+from payload.data.labels import class_names
+from payload.data.records.part import MARGIN, RecordPart
+from payload.settings import Settings
+from payload.training.run_files import SETTINGS_FILE
+
+if TYPE_CHECKING:
+    from payload.training.context import Run
+
+
+class BlueprintError(ReportedError, ValueError):
+    """Report a run's directory whose settings.json is missing or damaged; the message names the file."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Blueprint:
+    """Hold all that the network of a run follows from, but its weights."""
+
+    recipe: str
+    variant: str | None
+    data_dir: str | None
+    """Where the data were for the ranks."""
+    labels: tuple[str, ...]
+    """What the classes are called."""
+    input_shape: tuple[int | None, int | None, int]
+    """Height, width and channels that the network takes; None: any."""
+    test_size: tuple[int, int]
+    """Height and width of test images at the end of the run."""
+    rectangular: bool
+    """Whether test images then keep about their shape."""
+    margin: float
+    """Part of a test image's shorter side that is looked at."""
+    settings: Settings
+
+
+def blueprint_of(run: Run) -> Blueprint:
+    """Return the blueprint of a run. Raises DataError where the names of its classes cannot be read."""
+    view = run.test_view(run.schedule.epochs - 1)
+    height, width, channels = run.state.model.input_shape[1:]
+    return Blueprint(
+        recipe=run.config.recipe.name,
+        variant=run.config.variant.name if run.config.variant else None,
+        data_dir=run.config.data_dir,
+        labels=names_of(run),
+        input_shape=(height, width, channels),
+        test_size=view.size,
+        rectangular=view.rectangular,
+        margin=MARGIN if isinstance(run.data.test, RecordPart) else 1.0,
+        settings=run.settings,
+    )
+
+
+def names_of(run: Run) -> tuple[str, ...]:
+    """Return the names of a run's classes. Raises DataError where they cannot be read."""
+    part = run.data.test
+    places = [records.directory for records in part.sets] if isinstance(part, RecordPart) else []
+    beside = [directory for place in places for directory in (place, place.parent)]
+    return class_names(run.settings.dataset, part.classes, run.config.data_dir, *beside)
+
+
+def write_blueprint(run_dir: Path, blueprint: Blueprint) -> None:
+    """Write settings.json. Raises StorageError."""
+    replace_file(run_dir / SETTINGS_FILE, json.dumps(dataclasses.asdict(blueprint), indent=1).encode() + b"\n")
+
+
+def read_blueprint(run_dir: Path) -> Blueprint:
+    """Read settings.json. Raises BlueprintError, SettingError."""
+    path = run_dir / SETTINGS_FILE
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        lists = ("labels", "input_shape", "test_size")
+        own: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in document.items()}
+        return Blueprint(**{**own, "settings": settings_from(document["settings"])})
+    except FileNotFoundError:
+        raise BlueprintError(f"{path}: no such file; give the directory of a run of payload.train") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, ReportedError):
+            raise
+        raise BlueprintError(f"{path}: cannot be read as the settings of a run: {error!r}") from error
+
+
+def settings_from(values: dict[str, Any]) -> Settings:
+    """Make settings of JSON values, where tuples are lists. Raises SettingError, BlueprintError."""
+    types = typing.get_type_hints(Settings)
+    if unknown := sorted(values.keys() - types.keys()):
+        raise BlueprintError(f"settings that this version does not have: {', '.join(unknown)}; use the one that it had")
+    given: dict[str, Any] = {
+        name: tuple(value) if typing.get_origin(types.get(name)) is tuple else value for name, value in values.items()
+    }
+    return Settings(**given)

@@ -1,0 +1,68 @@
+"""The network of a run, built and filled again from one of its checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from agent.errors import ReportedError
+from payload.models.registry import network
+from payload.training.checkpoints.resume import store_for
+from payload.training.checkpoints.store import Checkpoint, CheckpointStore, read_checkpoint
+from payload.training.export.model_spec import Blueprint, read_blueprint
+from payload.training.optimizers.optimizer import make_optimizer
+from payload.training.state import TrainState
+
+
+class NoCheckpointError(ReportedError, LookupError):
+    """Report a run without a checkpoint that can be used."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Restored:
+    """Hold a run's state as a checkpoint has it."""
+
+    blueprint: Blueprint
+    state: TrainState
+    checkpoint: str
+    """Its name."""
+    steps: int
+    """Steps that had been taken."""
+    faults: tuple[str, ...]
+    """Damaged checkpoints that were passed over."""
+
+
+def restore(run_dir: Path, name: str = "") -> Restored:
+    """Restore a run's network and optimizer; `name`: of a checkpoint, "" for the newest that is whole.
+
+    Raises ReportedError.
+    """
+    blueprint = read_blueprint(run_dir)
+    checkpoint, faults = _checkpoint(store_for(blueprint.settings, run_dir), name)
+    settings = blueprint.settings
+    model = network(settings.network).build(
+        blueprint.input_shape, len(blueprint.labels), precision=settings.precision, zero_gamma=settings.zero_gamma
+    )
+    state = TrainState(model=model, optimizer=make_optimizer(settings, model))
+    state.restore(checkpoint)
+    return Restored(
+        blueprint=blueprint,
+        state=state,
+        checkpoint=checkpoint.name,
+        steps=checkpoint.progress.total_steps,
+        faults=faults,
+    )
+
+
+def _checkpoint(store: CheckpointStore, name: str) -> tuple[Checkpoint, tuple[str, ...]]:
+    names, place = store.names(), store.depot.address()
+    if name:
+        if name not in names:
+            there = f"there are {', '.join(names)}" if names else "there is none"
+            raise NoCheckpointError(f"{place}: no checkpoint {name}; {there}")
+        return read_checkpoint(store.depot, name), ()
+    checkpoint, damaged = store.newest_valid()
+    if checkpoint is None:
+        rest = f"none of {len(names)} is whole: {damaged[0]}" if damaged else "`fab fetch --checkpoints` brings them"
+        raise NoCheckpointError(f"{place}: no checkpoint to use; {rest}")
+    return checkpoint, tuple(str(fault) for fault in damaged)

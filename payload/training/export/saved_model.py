@@ -1,0 +1,104 @@
+"""The trained network as files that need nothing of this project.
+
+    export/model.keras     Keras 3's format, of Keras's own layers alone
+    export/saved_model/    TensorFlow's, for TensorFlow Serving and other languages
+    export/model.json      what they take and tell: size of the images, names of the classes, where they come from
+
+Both take uint8 images [B, height, width, channels] as they are in a file, and give probabilities, float32 [B, classes];
+the SavedModel's signature `serving_default` gives the likeliest class too. What the images go through on their way to
+the network is inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import keras
+import tensorflow as tf
+
+from agent.files.atomic import StorageError, storing
+from payload.training.export.model_card import DESCRIPTION_FILE, KERAS_FILE, SAVED_MODEL, ModelCard
+
+EXPORT_DIRECTORY: Final = "export"
+
+
+def write_product(directory: Path, network: Any, card: ModelCard) -> None:
+    """Write a network, float32 images 0 to 1 to logits, so that `directory` is there whole or not at all.
+
+    What lay there before is replaced. Raises StorageError.
+    """
+    whole = served(network)
+    partial = directory.with_name(f".{directory.name}.partial")
+    with _storing(directory):
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            whole.save(partial / KERAS_FILE)
+            _write_saved_model(partial / SAVED_MODEL, whole)
+            (partial / DESCRIPTION_FILE).write_text(json.dumps(dataclasses.asdict(card), indent=1) + "\n")
+            _sync(partial)
+            _put(partial, directory)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def served(network: Any) -> Any:
+    """Wrap a network, so that it takes bytes and gives probabilities; its layers become Keras's own."""
+    own = keras.models.clone_model(network, clone_function=_stock)
+    own.set_weights(network.get_weights())
+    images = keras.layers.Input(network.input_shape[1:], dtype="uint8", name="images")
+    pixels = keras.layers.Rescaling(1 / 255, dtype="float32", name="pixels")(images)
+    probabilities = keras.layers.Softmax(dtype="float32", name="probabilities")(own(pixels))
+    return keras.Model(images, probabilities, name=f"{network.name}_served")
+
+
+def _stock(layer: Any) -> Any:
+    """Make the layer anew as Keras's own kind that it is made from: the files load where this project is not."""
+    kind: Any = next(kind for kind in type(layer).__mro__ if kind.__module__.startswith("keras."))
+    return kind.from_config(layer.get_config())
+
+
+def _write_saved_model(path: Path, whole: Any) -> None:
+    def serve(images: Any) -> Mapping[str, Any]:
+        probabilities = whole(images, training=False)
+        return {"probabilities": probabilities, "classes": tf.argmax(probabilities, axis=1)}
+
+    archive = keras.export.ExportArchive()
+    archive.track(whole)
+    signature = [tf.TensorSpec((None, *whole.input_shape[1:]), tf.uint8, name="images")]
+    archive.add_endpoint("serving_default", serve, input_signature=signature)
+    archive.write_out(str(path), verbose=False)
+
+
+def _sync(directory: Path) -> None:
+    """Make the files last before their directory gets its name."""
+    for path in directory.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+
+def _put(partial: Path, directory: Path) -> None:
+    """Give the directory its name, in place of one that has it."""
+    old = directory.with_name(f".{directory.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if directory.exists():
+        directory.rename(old)
+    partial.rename(directory)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _storing(path: Path) -> Iterator[None]:
+    with storing(path):
+        try:
+            yield
+        except tf.errors.OpError as error:
+            raise StorageError(path, OSError(error.message)) from error

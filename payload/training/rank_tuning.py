@@ -1,0 +1,181 @@
+"""Threads, oneDNN and Horovod's settings of one rank, chosen from its cores and its work. Pure; standard library only.
+
+What the user set, by a flag or a variable of the environment, is kept. docs/tuning.md has the measurements.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from agent.hardware.placement import Placement
+from agent.spec.horovod import GLOO, MPI
+from payload.models.work import Work
+
+CONTROLLER: Final = "HOROVOD_CONTROLLER"
+CYCLE_TIME: Final = "HOROVOD_CYCLE_TIME"
+FUSION_THRESHOLD: Final = "HOROVOD_FUSION_THRESHOLD"
+AUTOTUNE: Final = "HOROVOD_AUTOTUNE"
+OMP_THREADS: Final = "OMP_NUM_THREADS"
+OMP_WAIT: Final = "KMP_BLOCKTIME"
+ONEDNN: Final = "TF_ENABLE_ONEDNN_OPTS"
+CALLER_THREAD: Final = "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"
+
+GFLOPS_512_BITS: Final = 60.0
+"""What one core with 512-bit vectors makes of ResNet-50 and LeNet, 1e9 operations a second: 50 to 75 measured."""
+PASSES: Final = 3
+"""A training step computes forward, the gradient of the inputs and that of the weights: each as much as forward."""
+BACKWARD: Final = 2
+"""The gradient of a layer's inputs and that of its weights need not wait for each other, in a chain of layers too."""
+WAKE_MS: Final = {GLOO: 0.1, MPI: 0.02}
+"""Processor time that a cycle of Horovod's background thread costs a pair of ranks. Over Gloo 0.06 was measured with
+LeNet, 0.13 with ResNet-50, whose caches it disturbs more; over MPI, which wakes no second thread, 0.01 to 0.03."""
+CYCLE_MS: Final = (0.5, 100.0)
+"""Bounds of a chosen cycle: below, the thread would do little else; above, nothing more is to be had."""
+LARGEST_BUFFER_MIB: Final = 128
+"""Horovod's own size of the buffer in which gradients travel."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """Say what the ranks compute together."""
+
+    work: Work
+    parameters: int
+    """Gradients that are summed in each step."""
+    batch_per_rank: int
+    """Images that a rank computes in each step."""
+    ranks: int
+    bytes_per_gradient: int = 4
+
+    @property
+    def gradient_mib(self) -> float:
+        """Return what each rank sends in a step, MiB."""
+        return self.parameters * self.bytes_per_gradient / 2**20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """Hold what was chosen for one rank, or was given."""
+
+    intra_op_threads: int
+    """Threads within an operation: the rank's physical cores."""
+    inter_op_threads: int
+    """Operations at a time: the network's branches, at least two, as far as there are cores."""
+    step_ms: float | None
+    """Estimated computation of a step; None on a GPU, for which there is no estimate."""
+    gradient_mib: float
+    cycle_time_ms: float | None
+    """How often Horovod's background thread gathers gradients; None: its own default, or the autotuner's choice."""
+    fusion_threshold_mib: int | None
+    """Size of the buffer in which gradients travel together; None likewise."""
+    variables: tuple[tuple[str, str], ...]
+    """To be set in the environment before TensorFlow is imported."""
+    given: tuple[str, ...]
+    """Names of settings and variables that the user chose."""
+
+    def values(self) -> dict[str, float | int | str | None]:
+        """Return what is recorded of a run."""
+        return {
+            "intra_op_threads": self.intra_op_threads,
+            "inter_op_threads": self.inter_op_threads,
+            "estimated_step_ms": self.step_ms,
+            "gradient_mib": round(self.gradient_mib, 3),
+            "cycle_time_ms": self.cycle_time_ms,
+            "fusion_threshold_mib": self.fusion_threshold_mib,
+            "variables": " ".join(f"{name}={value}" for name, value in self.variables),
+            "given": " ".join(self.given),
+        }
+
+    def __str__(self) -> str:
+        parts = [
+            f"intra-op {self.intra_op_threads}, inter-op {self.inter_op_threads}",
+            *([f"a step of about {self.step_ms:.3g} ms"] if self.step_ms is not None else []),
+            f"gradients of {self.gradient_mib:.3g} MiB",
+            *([f"cycle {self.cycle_time_ms:g} ms"] if self.cycle_time_ms is not None else []),
+            *([f"buffer {self.fusion_threshold_mib} MiB"] if self.fusion_threshold_mib is not None else []),
+            *([f"given: {', '.join(self.given)}"] if self.given else []),
+        ]
+        return ", ".join(parts)
+
+
+def tune(
+    job: Job,
+    placement: Placement,
+    *,
+    vector_bits: int,
+    environ: Mapping[str, str],
+    intra_op_threads: int = 0,
+    inter_op_threads: int = 0,
+) -> Tuning:
+    """Choose what was not given: by a setting other than 0, or by a variable of `environ`.
+
+    `vector_bits`: width of the cores' vectors. All ranks of a run on equal hosts choose alike; the buffer's size, in
+    which they must agree, follows from the network alone.
+    """
+    intra = intra_op_threads or placement.cores
+    step = None if placement.gpu else step_ms(job, placement.cores, vector_bits)
+    variables = {OMP_THREADS: str(intra), OMP_WAIT: "1"}
+    if vector_bits >= 256:  # x86: TensorFlow leaves oneDNN off on cores without instructions made for networks
+        variables[ONEDNN] = "1"
+        if intra == 1:  # the pool's one thread would compute while the thread that called it waits
+            variables[CALLER_THREAD] = "1"
+    cycle: float | None = None
+    buffer: int | None = None
+    if job.ranks > 1 and step is not None and not _on(environ, AUTOTUNE):
+        controller = MPI if environ.get(CONTROLLER) == MPI else GLOO
+        cycle, buffer = cycle_ms(step, job.ranks, controller), buffer_mib(job.gradient_mib)
+        variables |= {CYCLE_TIME: f"{cycle:g}", FUSION_THRESHOLD: str(buffer << 20)}
+    known = (CYCLE_TIME, FUSION_THRESHOLD, AUTOTUNE, OMP_THREADS, OMP_WAIT, ONEDNN, CALLER_THREAD)
+    settings = {"intra_op_threads": intra_op_threads, "inter_op_threads": inter_op_threads}
+    return Tuning(
+        intra_op_threads=intra,
+        inter_op_threads=inter_op_threads or max(1, min(max(BACKWARD, job.work.branches), intra)),
+        step_ms=None if step is None else round(step, 1),
+        gradient_mib=job.gradient_mib,
+        cycle_time_ms=_number(environ.get(CYCLE_TIME), cycle),
+        fusion_threshold_mib=_mib(environ.get(FUSION_THRESHOLD), buffer),
+        variables=tuple((name, value) for name, value in variables.items() if name not in environ),
+        given=(*(name for name, value in settings.items() if value), *(name for name in known if name in environ)),
+    )
+
+
+def step_ms(job: Job, cores: int, vector_bits: int) -> float:
+    """Estimate the computation of one step from multiply-adds and from what a core makes of them."""
+    operations = 2 * PASSES * job.work.multiply_adds * job.batch_per_rank
+    return operations / (cores * GFLOPS_512_BITS * vector_bits / 512 * 1e9) * 1e3
+
+
+def cycle_ms(step: float, ranks: int, controller: str = GLOO) -> float:
+    """Return the cycle that costs least, ms.
+
+    Per step a cycle T of Horovod's thread costs the ranks W·S/T in wake-ups, S being the step and W what each costs,
+    and T/2 in waiting for the next one: least at T = sqrt(2·W·S). An estimate of S that is four times off doubles or
+    halves T, which costs a quarter more than the least. Each wake-up passes a message round the ring of all ranks, so
+    W grows with their number; measured is it for two.
+    """
+    best = math.sqrt(2 * WAKE_MS[controller] * (ranks - 1) * step)
+    low, high = CYCLE_MS
+    return float(f"{min(high, max(low, best)):.2g}")
+
+
+def buffer_mib(gradient_mib: float) -> int:
+    """Return the buffer that holds all gradients at once, and a little more, up to Horovod's own size."""
+    return min(LARGEST_BUFFER_MIB, math.ceil(gradient_mib) + 1)
+
+
+def _on(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "0") not in ("", "0")
+
+
+def _number(text: str | None, chosen: float | None) -> float | None:
+    try:
+        return chosen if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _mib(text: str | None, chosen: int | None) -> int | None:
+    return chosen if text is None else int(text) >> 20 if text.isdecimal() else None

@@ -1,0 +1,95 @@
+"""Which class is taken for which: counts over the test images, confusion.json and what follows from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from agent.files.atomic import replace_file
+
+CONFUSION_FILE: Final = "confusion.json"
+PICTURE_FILE: Final = "confusion.png"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Confusion:
+    """Count images by true class (rows) and recognised class (columns)."""
+
+    labels: tuple[str, ...]
+    counts: npt.NDArray[np.int64]
+    """[classes, classes]."""
+
+    def __post_init__(self) -> None:
+        if self.counts.shape != (len(self.labels), len(self.labels)):
+            raise ValueError(f"counts {self.counts.shape}: must be a row and a column for each of {len(self.labels)}")
+
+    @property
+    def images(self) -> int:
+        """Return how many images were counted."""
+        return int(self.counts.sum())
+
+    @property
+    def accuracy(self) -> float:
+        """Return the part of all images that was recognised, 0 to 1."""
+        return float(np.trace(self.counts) / max(1, self.images))
+
+    @property
+    def shares(self) -> npt.NDArray[np.float64]:
+        """Return the part of each true class that was taken for each class; rows of classes without images are 0."""
+        totals = self.counts.sum(axis=1, keepdims=True)
+        shares: npt.NDArray[np.float64] = self.counts / np.maximum(totals, 1)
+        return shares
+
+    def recall(self) -> list[float | None]:
+        """Return the part of each class that was recognised; None where there was no image of it."""
+        return _parts(np.diag(self.counts), self.counts.sum(axis=1))
+
+    def precision(self) -> list[float | None]:
+        """Return the part that is right of what was recognised as each class; None where nothing was."""
+        return _parts(np.diag(self.counts), self.counts.sum(axis=0))
+
+    def confused(self, most: int = 10) -> list[tuple[str, str, int]]:
+        """List the pairs that are confused most: true class, recognised class, images."""
+        wrong = self.counts * (1 - np.eye(len(self.labels), dtype=np.int64))
+        order = np.argsort(-wrong, axis=None, kind="stable")[:most]
+        pairs = [divmod(int(place), len(self.labels)) for place in order]
+        return [(self.labels[a], self.labels[b], int(wrong[a, b])) for a, b in pairs if wrong[a, b]]
+
+    def document(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        return {
+            "images": self.images,
+            "accuracy": self.accuracy,
+            "labels": list(self.labels),
+            "recall": self.recall(),
+            "precision": self.precision(),
+            "confused": [{"class": a, "recognised_as": b, "images": count} for a, b, count in self.confused()],
+            "rows": "true class",
+            "columns": "recognised class",
+            "counts": self.counts.tolist(),
+        }
+
+
+def write_confusion(run_dir: Path, confusion: Confusion) -> None:
+    """Write confusion.json and confusion.png. Raises StorageError."""
+    from payload.training.reporting.confusion_picture import draw  # Pillow, which others need not import
+
+    replace_file(run_dir / CONFUSION_FILE, _json(confusion.document()).encode())
+    replace_file(run_dir / PICTURE_FILE, draw(confusion))
+
+
+def _json(document: dict[str, Any]) -> str:
+    """Write JSON with a line for each key, and for each row of the counts."""
+    counts = ",\n  ".join(json.dumps(row) for row in document["counts"])
+    rest = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items() if key != "counts"]
+    return "{\n" + ",\n".join([*rest, f' "counts": [\n  {counts}\n ]']) + "\n}\n"
+
+
+def _parts(some: Sequence[int] | npt.NDArray[Any], whole: npt.NDArray[Any]) -> list[float | None]:
+    return [float(a / b) if b else None for a, b in zip(some, whole, strict=True)]

@@ -1,0 +1,98 @@
+"""TensorBoard events of a run: curves, histograms, pictures and text."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from tensorboard.plugins.histogram import metadata as histogram_metadata
+
+from agent.files.atomic import StorageError, storing
+
+EVENTS_DIRECTORY: Final = "events"
+BUCKETS: Final = 30
+"""Of a histogram: TensorBoard's own number."""
+FLUSH_MS: Final = 10_000
+"""Longest that a point waits in memory before TensorBoard can see it."""
+
+
+class Events:
+    """Write what TensorBoard shows of a run."""
+
+    def __init__(self, run_dir: Path) -> None:
+        """Open an event file of its own; a resumed run adds another beside it. Raises StorageError."""
+        self.directory = run_dir / EVENTS_DIRECTORY
+        with storing(self.directory):
+            self.directory.mkdir(parents=True, exist_ok=True)
+        with self._storing():
+            self._writer = tf.summary.create_file_writer(str(self.directory), flush_millis=FLUSH_MS)
+
+    def scalars(self, step: int, values: Mapping[str, float], *, flush: bool = True) -> None:
+        """Add one point to each curve. Raises StorageError, without `flush` perhaps at a later call."""
+        with self._writing(flush=flush):
+            for name, value in values.items():
+                tf.summary.scalar(name, value, step=step)
+
+    def histograms(self, step: int, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Add how the numbers of each array are spread; those that are not finite are left out. Raises StorageError.
+
+        `tf.summary.histogram` would hold 240 bytes for each number at a time.
+        """
+        with self._writing():
+            for name, array in arrays.items():
+                tf.summary.write(
+                    tag=name,
+                    tensor=tf.constant(buckets(array)),
+                    step=step,
+                    metadata=histogram_metadata.create_summary_metadata(display_name=None, description=""),
+                )
+
+    def pictures(self, step: int, name: str, pictures: npt.NDArray[np.uint8]) -> None:
+        """Add pictures, [N, height, width, 1 or 3]. Raises StorageError."""
+        with self._writing():
+            tf.summary.image(name, pictures, step=step, max_outputs=len(pictures))
+
+    def text(self, name: str, markdown: str, *, step: int = 0) -> None:
+        """Add a text in Markdown. Raises StorageError."""
+        with self._writing():
+            tf.summary.text(name, markdown, step=step)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+
+    @contextlib.contextmanager
+    def _writing(self, *, flush: bool = True) -> Iterator[None]:
+        with self._storing(), self._writer.as_default():
+            yield
+            if flush:
+                self._writer.flush()
+
+    @contextlib.contextmanager
+    def _storing(self) -> Iterator[None]:
+        try:
+            yield
+        except tf.errors.OpError as error:
+            raise StorageError(self.directory, OSError(error.message)) from error
+
+
+def buckets(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Count an array's finite numbers in buckets of equal width: rows of left edge, right edge, count."""
+    numbers = np.asarray(array, np.float32).ravel()
+    counts, edges = np.histogram(numbers[np.isfinite(numbers)], bins=BUCKETS)
+    return np.stack([edges[:-1], edges[1:], counts], axis=1).astype(np.float64)
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Write a table as Markdown, whatever its cells hold."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(_cell(value) for value in line) + " |" for line in lines)
+
+
+def _cell(value: object) -> str:
+    return str(value).replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,84 @@
+"""Embeddings for TensorBoard's projector: points in the space of the last features, each with its label and picture.
+
+events/projector_config.pbtxt     what the projector reads first
+events/embedding/features.tsv     a line an image, a column a feature
+events/embedding/labels.tsv       true and recognised class of each
+events/embedding/sprite.png       all thumbnails in rows, as many as columns
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from agent.files.atomic import replace_file, storing
+from payload.training.reporting.image_grid import Pixels, mosaic, thumbnails
+
+MOST_IMAGES: Final = 1000
+MOST_NUMBERS: Final = 500_000
+"""Of all points together: about 4 MB of text, which a browser still turns smoothly."""
+THUMBNAIL_SIDE: Final = 48
+"""Pixels at most; smaller images keep their size."""
+_FOLDER: Final = "embedding"
+_CONFIG: Final = """\
+embeddings {{
+  tensor_name: "features before the classifier"
+  tensor_path: "{folder}/features.tsv"
+  metadata_path: "{folder}/labels.tsv"
+  sprite {{
+    image_path: "{folder}/sprite.png"
+    single_image_dim: {side}
+    single_image_dim: {side}
+  }}
+}}
+"""
+
+
+def image_count(available: int, features: int) -> int:
+    """Return how many images to show, so that file and browser cope."""
+    return max(1, min(available, MOST_IMAGES, MOST_NUMBERS // features))
+
+
+def write_projector(
+    events: Path, *, features: npt.NDArray[Any], truth: Sequence[str], recognised: Sequence[str], images: Pixels
+) -> None:
+    """Write the points of [N, D] features with their class names and images [N, height, width, 1 or 3].
+
+    The configuration comes last: TensorBoard sees all or nothing. Raises StorageError.
+    """
+    folder = events / _FOLDER
+    with storing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    points = "".join("\t".join(f"{value:.4g}" for value in row) + "\n" for row in features)
+    replace_file(folder / "features.tsv", points.encode())
+    names = [f"{_plain(a)}\t{_plain(b)}\t{'yes' if a == b else 'no'}" for a, b in zip(truth, recognised, strict=True)]
+    replace_file(folder / "labels.tsv", "\n".join(["class\trecognised as\tright", *names, ""]).encode())
+    side = min(THUMBNAIL_SIDE, *images.shape[1:3])
+    replace_file(folder / "sprite.png", png(_sprite(thumbnails(images, side))))
+    replace_file(events / "projector_config.pbtxt", _CONFIG.format(folder=_FOLDER, side=side).encode())
+
+
+def png(picture: Pixels) -> bytes:
+    """Write [height, width, 1 or 3] bytes as PNG."""
+    buffer = io.BytesIO()
+    Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture).save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def _sprite(pictures: Pixels) -> Pixels:
+    """Lay thumbnails out as the projector wants them: no gaps, as many columns as rows, the rest white."""
+    across = math.ceil(math.sqrt(len(pictures)))
+    rest = across * across - len(pictures)
+    filled = np.concatenate([pictures, np.full((rest, *pictures.shape[1:]), 255, np.uint8)])
+    return mosaic(filled, columns=across, gap=0)
+
+
+def _plain(name: str) -> str:
+    return " ".join(name.split())

@@ -1,0 +1,132 @@
+"""Facts about building and keeping our custom TensorFlow op."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.environment import custom_op
+from agent.environment.custom_op import CustomOpError, Library, build, file_name, here, identity, install, main
+from agent.environment.toolchain import Platform
+from payload.data.records.part import open_record_parts
+
+ROOT = Path(__file__).parents[3]
+A_LIBRARY = Library(tensorflow="2.21.0", tensorflow_include=Path("/tf/include"), fingerprint="0123456789abcdef")
+COMPILER = """#!/bin/sh
+echo run >> {count}
+while [ "$1" != -o ]; do shift; done
+echo library > "$2"
+"""
+
+
+def compiler(directory: Path, script: str) -> str:
+    """Put a compiler into a folder; return the PATH that has it."""
+    directory.mkdir(exist_ok=True)
+    (directory / "c++").write_text(script)
+    (directory / "c++").chmod(0o755)
+    return f"{directory}:/usr/bin:/bin"
+
+
+def test_it_is_compiled_once_and_then_kept(tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    path = compiler(tmp_path / "bin", COMPILER.format(count=count))
+    for _ in range(2):
+        made = build(A_LIBRARY, cache=tmp_path / "cache", search_path=path, report=lambda line: None)
+        assert made == tmp_path / "cache" / "custom_op" / "0123456789abcdef.so"
+        assert made.read_text() == "library\n"
+    assert count.read_text() == "run\n"
+    assert sorted(file.suffix for file in made.parent.iterdir()) == [".lock", ".so"]
+
+
+def test_a_node_without_a_compiler_takes_another_ones(tmp_path: Path) -> None:
+    kept = A_LIBRARY.cached(tmp_path)
+    kept.parent.mkdir()
+    kept.write_text("library\n")
+    assert build(A_LIBRARY, cache=tmp_path, search_path="/nowhere", report=lambda line: None) == kept
+
+
+def test_another_system_than_linux_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    mac = Platform(system="Darwin", machine="arm64", libc="", python=(3, 12))
+    monkeypatch.setattr(custom_op, "this_platform", lambda: mac)
+    with pytest.raises(CustomOpError, match=r"this is Darwin.*on Linux alone"):
+        here()
+
+
+def test_no_compiler_is_told_with_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(CustomOpError, match=r"no C\+\+ compiler .* `apt-get install g\+\+` or `dnf install gcc-c\+\+`"):
+        build(A_LIBRARY, cache=tmp_path, search_path="/nowhere", report=lambda line: None)
+
+
+def test_a_failed_compilation_shows_its_errors_and_leaves_nothing(tmp_path: Path) -> None:
+    path = compiler(tmp_path / "bin", "#!/bin/sh\necho 'image_view.cc:7: error: no such thing' >&2\nexit 1\n")
+    with pytest.raises(CustomOpError, match=r"(?s)did not compile with TensorFlow 2\.21\.0:.*7: error: no such thing"):
+        build(A_LIBRARY, cache=tmp_path, search_path=path, report=lambda line: None)
+    assert not list(tmp_path.glob("custom_op/*.so"))
+
+
+@pytest.mark.tensorflow
+def test_another_source_is_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = identity(), file_name(), here().fingerprint
+    changed = tmp_path / "image_view.cc"
+    changed.write_text(custom_op.SOURCE.read_text() + "\n")
+    monkeypatch.setattr(custom_op, "SOURCE", changed)
+    after = identity(), file_name(), here().fingerprint
+    assert all(one != other for one, other in zip(before, after, strict=True))
+
+
+def test_images_to_resize_are_refused_at_once_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custom_op, "installed", lambda: Path("/nowhere/op.so"))
+    with pytest.raises(CustomOpError, match=r"no operation to resize images .* -m payload\.custom_op install"):
+        open_record_parts(Path("/data"), name="drawings", classes=0, skip=False, cache="none")
+
+
+def test_an_environment_laid_over_the_runtime_finds_the_runtimes(tmp_path: Path) -> None:
+    """As packages of a program's own are: TensorFlow is another environment's."""
+    packages = tmp_path / "runtime" / "site-packages"
+    (packages / "tensorflow").mkdir(parents=True)
+    (packages / "tensorflow" / "__init__.py").touch()
+    program = "from agent.environment import custom_op; print(custom_op.installed())"
+    command = [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = ['.', {str(packages)!r}]; {program}"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    assert Path(found) == packages / file_name()
+
+
+@pytest.mark.tensorflow
+def test_installing_leaves_the_library_alone_beside_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custom_op, "installed", lambda: tmp_path / "packages" / "op.so")
+    (tmp_path / "packages").mkdir()
+    path = compiler(tmp_path / "bin", COMPILER.format(count=tmp_path / "count"))
+    place = install(tmp_path / "cache", search_path=path, report=lambda line: None)
+    assert [file.name for file in (tmp_path / "packages").iterdir()] == [place.name]
+    assert place.read_text() == "library\n"
+
+
+def test_the_command_names_what_is_wrong_and_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(custom_op, "here", lambda: A_LIBRARY)
+    assert main(["install", "--cache", str(tmp_path)]) == 1
+    assert "no C++ compiler" in capsys.readouterr().err
+
+
+def test_a_python_without_tensorflow_is_told(tmp_path: Path) -> None:
+    command = [sys.executable, "-I", "-S", "-c"]
+    program = (
+        "import sys; sys.path.insert(0, '.'); from agent.environment.custom_op import main; "
+        f"sys.exit(main(['install', '--cache', {str(tmp_path)!r}]))"
+    )
+    finished = subprocess.run([*command, program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert finished.returncode == 1
+    assert finished.stderr.endswith("has no TensorFlow: install it there first\n")
+
+
+@pytest.mark.tensorflow
+def test_the_source_compiles_without_a_warning(tmp_path: Path) -> None:
+    warnings = tmp_path / "c++.log"
+    path = compiler(tmp_path / "bin", f'#!/bin/sh\nexec /usr/bin/c++ "$@" -Werror 2>{warnings}\n')
+    assert build(here(), cache=tmp_path / "cache", search_path=path, report=lambda line: None).is_file()
+    assert warnings.read_text() == ""

@@ -1,0 +1,152 @@
+"""Facts about building and keeping Horovod's wheel."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from agent.environment import horovod_build
+from agent.environment.horovod_build import (
+    BuildError,
+    build,
+    cached_wheel,
+    default_cache,
+    linkable_nccl,
+    main,
+    packaged_nccl,
+    telling_lines,
+)
+from agent.environment.horovod_build_settings import INCLUDE, XLA_BUILDER, Settings, fingerprint
+from agent.environment.toolchain import HorovodError, NotCoveredError, Platform, Toolchain
+
+WHEEL = "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
+TOOLCHAIN = Toolchain(
+    platform=Platform(system="Linux", machine="x86_64", libc="glibc-2.36", python=(3, 11)),
+    tensorflow="2.21.0",
+    tensorflow_include=Path("/venv/tensorflow/include"),
+    compiler="c++ 12.2.0",
+    cmake=Path("/venv/cmake"),
+    mpicxx=Path("/venv/bin/mpicxx"),
+    open_mpi="mpirun (Open MPI) 4.1.8",
+)
+
+
+def build_into(cache: Path) -> tuple[Path, list[str]]:
+    """Build with TOOLCHAIN; return the wheel and what was reported."""
+    told: list[str] = []
+    made = build(Settings(), TOOLCHAIN, cache=cache, base={"PATH": "/usr/bin:/bin"}, jobs=1, report=told.append)
+    return made, told
+
+
+def fake_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setup_py: str) -> None:
+    """Put a source distribution with the given setup.py in the place of Horovod's."""
+    source = tmp_path / "horovod-0.28.1"
+    source.mkdir()
+    (source / "setup.py").write_text(setup_py)
+    archive = tmp_path / "release.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(source, arcname="horovod-0.28.1")
+    # In the place of `pip download ... --dest DIR`.
+    copy = "import os, shutil, sys; os.mkdir(sys.argv[-1]); shutil.copy(sys.argv[1], sys.argv[-1] + sys.argv[2])"
+    pip = ([sys.executable, "-c", copy, str(archive), "/horovod-0.28.1.tar.gz"], dict[str, str]())
+    monkeypatch.setattr(horovod_build, "_pip", lambda scratch: pip)
+    monkeypatch.setattr(horovod_build, "SDIST_SHA256", hashlib.sha256(archive.read_bytes()).hexdigest())
+
+
+MAKES_A_WHEEL = f"""
+import os, pathlib, sys
+assert os.environ["HOROVOD_WITH_GLOO"] == "1"
+(pathlib.Path(sys.argv[-1]) / "{WHEEL}").write_text("wheel")
+"""
+
+
+def test_a_wheel_is_built_once_and_then_taken_from_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_release(monkeypatch, tmp_path, MAKES_A_WHEEL)
+    first, told = build_into(tmp_path / "cache")
+    assert first.name == WHEEL
+    assert first.parent.name == fingerprint(Settings(), TOOLCHAIN, (INCLUDE / XLA_BUILDER).read_text())
+    assert len(told) == 1
+    assert "3 to 6 minutes" in told[0]
+    monkeypatch.setattr(horovod_build, "_pip", None)
+    assert build_into(tmp_path / "cache") == (first, [])
+
+
+def test_a_failed_build_shows_the_compilers_last_errors_and_the_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake_release(
+        monkeypatch, tmp_path, "print('x.cc:1:2: error: no such thing\\nnoise', flush=True); raise SystemExit(1)"
+    )
+    with pytest.raises(BuildError, match=r"x\.cc:1:2: error: no such thing") as failed:
+        build_into(tmp_path / "cache")
+    assert "noise" in failed.value.log.read_text()
+    assert str(failed.value.log) in str(failed.value)
+    assert list((tmp_path / "cache").glob("**/*.whl")) == []
+
+
+def test_a_source_distribution_with_another_hash_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_release(monkeypatch, tmp_path, MAKES_A_WHEEL)
+    monkeypatch.setattr(horovod_build, "SDIST_SHA256", "0" * 64)
+    with pytest.raises(HorovodError, match="it is not the release"):
+        build_into(tmp_path / "cache")
+
+
+def test_a_wheel_that_was_not_copied_to_its_end_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / f"{WHEEL}.part").touch()
+    assert cached_wheel(tmp_path) is None
+    (tmp_path / WHEEL).touch()
+    assert cached_wheel(tmp_path) == tmp_path / WHEEL
+
+
+def test_errors_are_picked_from_a_long_log() -> None:
+    log = "\n".join(["[ 10%] Building"] * 500 + ["a.cc:3:1: error: bad", "c++: fatal error: Killed signal terminated"])
+    log += "\n" + "\n".join(["make: *** Waiting"] * 50)
+    assert telling_lines(log) == ["a.cc:3:1: error: bad", "c++: fatal error: Killed signal terminated"]
+
+
+def test_without_a_named_error_the_last_lines_are_shown() -> None:
+    assert telling_lines("one\n\n two \n") == ["one", " two"]
+
+
+def test_nccl_of_the_python_package_gets_the_link_that_the_linker_needs(tmp_path: Path) -> None:
+    home = tmp_path / "nvidia" / "nccl"
+    (home / "lib").mkdir(parents=True)
+    (home / "include").mkdir()
+    (home / "include" / "nccl.h").touch()
+    (home / "lib" / "libnccl.so.2").write_text("library")
+    linked = linkable_nccl(packaged_nccl(["/nowhere", str(tmp_path)]), tmp_path / "scratch")
+    assert (linked / "lib" / "libnccl.so").read_text() == "library"
+    assert (linked / "include" / "nccl.h").exists()
+    (home / "lib" / "libnccl.so").touch()
+    assert linkable_nccl(home, tmp_path / "scratch") == home
+
+
+def test_a_missing_nccl_is_told_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(NotCoveredError, match="--nccl-home"):
+        packaged_nccl([str(tmp_path)])
+    with pytest.raises(NotCoveredError, match="--nccl-home"):
+        linkable_nccl(tmp_path, tmp_path)
+
+
+def test_the_cache_lies_outside_the_tree() -> None:
+    assert default_cache({"XDG_CACHE_HOME": "/var/cache"}) == Path("/var/cache/deepcdk")
+    assert default_cache({}) == Path.home() / ".cache" / "deepcdk"
+    assert default_cache({"XDG_CACHE_HOME": "relative"}) == Path.home() / ".cache" / "deepcdk"
+
+
+def test_the_command_line_prints_the_fingerprint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fingerprint"]) == 0
+    assert len(capsys.readouterr().out.strip()) == 16
+
+
+def test_the_command_line_reports_what_is_not_covered(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["build", "--cache", str(tmp_path)]) == 1
+    assert "there is no C++ compiler" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

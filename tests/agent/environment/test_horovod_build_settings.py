@@ -1,0 +1,126 @@
+"""Facts about the settings of the Horovod build, its environment and its fingerprint."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.environment.horovod_build_settings import (
+    EXTERNAL_INCLUDES,
+    INCLUDE,
+    XLA_BUILDER,
+    Settings,
+    digest,
+    environment,
+    fingerprint,
+)
+from agent.environment.toolchain import Platform, Toolchain
+
+HERE = Platform(system="Linux", machine="x86_64", libc="glibc-2.36", python=(3, 11))
+TOOLCHAIN = Toolchain(
+    platform=HERE,
+    tensorflow="2.21.0",
+    tensorflow_include=Path("/venv/tensorflow/include"),
+    compiler="c++ (Debian 12.2.0-14) 12.2.0",
+    cmake=Path("/venv/cmake/data/bin/cmake"),
+    mpicxx=Path("/venv/bin/mpicxx"),
+    open_mpi="mpirun (Open MPI) 4.1.8",
+)
+GPU = Settings(operations="gpu", cuda_home=Path("/cuda"), nccl_home=Path("/nccl"), compute_capabilities=(80, 90))
+
+
+def built_with(settings: Settings, base: dict[str, str] | None = None, *, lacks_header: bool = True) -> dict[str, str]:
+    """Return the build's environment with two jobs."""
+    return environment(settings, TOOLCHAIN, base=base or {}, jobs=2, lacks_header=lacks_header)
+
+
+def test_the_cpu_build_has_tensorflow_with_gloo_and_mpi_and_nothing_else() -> None:
+    settings = {name: value for name, value in built_with(Settings()).items() if name.startswith("HOROVOD_")}
+    assert settings == {
+        "HOROVOD_WITH_TENSORFLOW": "1",
+        "HOROVOD_WITHOUT_PYTORCH": "1",
+        "HOROVOD_WITHOUT_MXNET": "1",
+        "HOROVOD_WITH_GLOO": "1",
+        "HOROVOD_WITH_MPI": "1",
+        "HOROVOD_CMAKE": "/venv/cmake/data/bin/cmake",
+    }
+
+
+def test_open_mpi_is_found_by_the_build_and_then_from_wherever_the_library_lies() -> None:
+    built = built_with(Settings(), {"PATH": "/usr/bin", "LDFLAGS": "-Wl,-O1"})
+    assert built["PATH"] == "/venv/bin:/usr/bin"
+    assert built["LDFLAGS"] == "-Wl,-O1 -Wl,-rpath,$ORIGIN/../../../.."
+
+
+def test_the_gpu_build_has_nccl_and_its_homes() -> None:
+    # Not run on a GPU: these are the settings of a build that compiled, linked and was imported.
+    built = built_with(GPU)
+    assert built["HOROVOD_GPU_OPERATIONS"] == "NCCL"
+    assert built["HOROVOD_CUDA_HOME"] == "/cuda"
+    assert built["HOROVOD_NCCL_HOME"] == "/nccl"
+    assert built["HOROVOD_NCCL_LINK"] == "SHARED"
+    assert built["HOROVOD_BUILD_CUDA_CC_LIST"] == "80,90"
+
+
+def test_the_forwarding_header_is_on_the_path_only_where_tensorflow_lacks_it() -> None:
+    externals = [f"/venv/tensorflow/include/{name}" for name in EXTERNAL_INCLUDES]
+    assert built_with(Settings(), lacks_header=True)["CPLUS_INCLUDE_PATH"].split(":") == [str(INCLUDE), *externals]
+    assert built_with(Settings(), lacks_header=False)["CPLUS_INCLUDE_PATH"].split(":") == externals
+
+
+def test_settings_left_in_the_environment_do_not_change_the_build() -> None:
+    base = {"HOROVOD_GPU": "CUDA", "CPLUS_INCLUDE_PATH": "/old", "MAKEFLAGS": "-j --jobserver-auth=3,4", "HOME": "/h"}
+    built = built_with(Settings(), base)
+    assert "HOROVOD_GPU" not in built
+    assert "/old" not in built["CPLUS_INCLUDE_PATH"]
+    assert built["MAKEFLAGS"] == "-j2"
+    assert built["HOME"] == "/h"
+
+
+def test_the_header_lies_where_horovod_includes_it_from() -> None:
+    text = (INCLUDE / XLA_BUILDER).read_text()
+    assert '#include "xla/hlo/builder/xla_builder.h"' in text
+    assert "AsGpuStreamValue(Stream* stream)" in text.partition("#if HAVE_GPU")[2]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        dataclasses.replace(TOOLCHAIN, tensorflow="2.20.0"),
+        dataclasses.replace(TOOLCHAIN, compiler="c++ 13"),
+        dataclasses.replace(TOOLCHAIN, open_mpi="mpirun (Open MPI) 4.1.9"),
+        dataclasses.replace(TOOLCHAIN, platform=dataclasses.replace(HERE, python=(3, 12))),
+        dataclasses.replace(TOOLCHAIN, platform=dataclasses.replace(HERE, libc="glibc-2.39")),
+        dataclasses.replace(TOOLCHAIN, platform=dataclasses.replace(HERE, machine="aarch64")),
+    ],
+)
+def test_another_tensorflow_compiler_python_or_platform_is_another_wheel(changed: Toolchain) -> None:
+    assert fingerprint(Settings(), changed, "h") != fingerprint(Settings(), TOOLCHAIN, "h")
+
+
+def test_other_settings_or_another_header_are_another_wheel() -> None:
+    variants = [Settings(), GPU, dataclasses.replace(GPU, compute_capabilities=(90,))]
+    made = {fingerprint(settings, TOOLCHAIN, header) for settings in variants for header in ("a", "b")}
+    assert len(made) == 6
+
+
+def test_where_the_virtual_environment_lies_does_not_matter() -> None:
+    moved = dataclasses.replace(TOOLCHAIN, tensorflow_include=Path("/elsewhere"), cmake=Path("/usr/bin/cmake"))
+    assert fingerprint(Settings(), moved, "h") == fingerprint(Settings(), TOOLCHAIN, "h")
+
+
+@given(st.dictionaries(st.text(), st.text(), min_size=1))
+def test_a_digest_does_not_depend_on_the_order(inputs: dict[str, str]) -> None:
+    assert digest(inputs) == digest(dict(reversed(inputs.items())))
+    assert len(digest(inputs)) == 16
+
+
+def test_settings_that_break_a_rule_are_refused() -> None:
+    with pytest.raises(ValueError, match="operations = 'tpu': must be cpu or gpu"):
+        Settings(operations="tpu")
+    with pytest.raises(ValueError, match="compute_capabilities is empty"):
+        Settings(operations="gpu", compute_capabilities=())

@@ -1,0 +1,155 @@
+"""Facts about a program's own packages: laid over the runtime, the same on all nodes, made once for each content."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from agent.environment.overlay import Layer, LayerError, LayerMaker, meaning, missing, refers_to_files
+
+REPORT = {
+    "install": [
+        {"metadata": {"name": "toy", "version": "1.2"}, "download_info": {"url": "https://example.org/toy.whl"}},
+        {
+            "metadata": {"name": "own", "version": "0.1"},
+            "download_info": {
+                "url": "https://example.org/own.git",
+                "vcs_info": {"vcs": "git", "commit_id": "c0ffee", "requested_revision": "main"},
+            },
+        },
+    ]
+}
+
+
+def make(tmp_path: Path, requirements: str, **changes: object) -> Layer:
+    """Lay out a program with these requirements."""
+    program = tmp_path / "payloads" / "fedcba9876543210" / "program"
+    program.mkdir(parents=True, exist_ok=True)
+    (program / "requirements.txt").write_text(requirements)
+    layer = Layer(
+        runtime=Path(sys.executable),
+        program=program,
+        requirements="requirements.txt",
+        further=(),
+        root=tmp_path / "layers",
+        wheelhouse=tmp_path / "wheelhouse",
+    )
+    return dataclasses.replace(layer, **changes)  # type: ignore[arg-type]  # the tests give what fits
+
+
+def test_a_report_becomes_sources_and_pins_with_the_commit_that_was_resolved() -> None:
+    sources, pins = missing(REPORT)
+    assert sources == ["toy @ https://example.org/toy.whl", "own @ git+https://example.org/own.git@c0ffee"]
+    assert pins == ["toy==1.2", "own==0.1"]
+
+
+def test_comments_and_blank_lines_mean_nothing(tmp_path: Path) -> None:
+    assert meaning("# all\n\ntoy>=1  # why\nother @ https://x/y#egg=other\n") == [
+        "toy>=1",
+        "other @ https://x/y#egg=other",
+    ]
+    assert make(tmp_path, "toy\n").fingerprint == make(tmp_path, "# why\n\ntoy # here\n").fingerprint
+
+
+@pytest.mark.parametrize(
+    ("line", "refers"),
+    [
+        ("toy>=1", False),
+        ("toy @ https://example.org/toy.tar.gz", False),
+        ("-r more.txt", True),
+        ("--find-links wheels", True),
+        ("-e ./lib", True),
+        ("./lib", True),
+        ("wheels/toy-1.0-py3-none-any.whl", True),
+        ("toy @ file:///somewhere", True),
+        ("--pre", False),
+    ],
+)
+def test_requirements_that_name_files_depend_on_the_whole_tree(tmp_path: Path, line: str, refers: bool) -> None:
+    assert refers_to_files(line) == refers
+    here = make(tmp_path, line)
+    other = make(tmp_path / "other", line)
+    moved = dataclasses.replace(here, program=other.program.parent.rename(tmp_path / "0123456789abcdef") / "program")
+    assert (here.fingerprint != moved.fingerprint) == refers
+
+
+def test_another_runtime_or_further_packages_make_another_layer(tmp_path: Path) -> None:
+    layer = make(tmp_path, "toy\n")
+    others = [dataclasses.replace(layer, runtime=Path("/other")), dataclasses.replace(layer, further=("tf-keras",))]
+    assert len({layer.fingerprint, *(other.fingerprint for other in others)}) == 3
+
+
+def test_requirements_that_are_gone_are_told(tmp_path: Path) -> None:
+    with pytest.raises(LayerError, match=r"missing\.txt cannot be read"):
+        _ = dataclasses.replace(make(tmp_path, ""), requirements="missing.txt").fingerprint
+
+
+def wheel(folder: Path, name: str, version: str, *requires: str) -> None:
+    """Write a wheel with one module, which holds its version."""
+    folder.mkdir(exist_ok=True)
+    info = f"{name}-{version}.dist-info"
+    metadata = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}", *(f"Requires-Dist: {r}" for r in requires)]
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        archive.writestr(f"{name}.py", f"VERSION = {version!r}\n")
+        archive.writestr(f"{info}/METADATA", "\n".join(metadata) + "\n")
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a runtime of wheels that bear the names that matter."""
+    place = tmp_path_factory.mktemp("runtime")
+    for name, version in (("tensorflow_cpu", "2.21.0"), ("horovod", "0.28.1"), ("numpy", "2.4.6"), ("toy", "1.0")):
+        wheel(place / "wheels", name, version)
+    venv.create(place / "env", with_pip=True)
+    python = place / "env" / "bin" / "python"
+    install = ["-m", "pip", "install", "-q", "--no-index", "--disable-pip-version-check"]
+    subprocess.run([python, *install, *(place / "wheels").glob("*.whl")], check=True)
+    return python
+
+
+def said(python: Path, code: str) -> str:
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_layer_adds_what_the_runtime_lacks_and_leaves_the_runtime_alone(tmp_path: Path, runtime: Path) -> None:
+    text = "--no-index\n--find-links wheels\nnewer\ntoy>=1.2\nhorovod\ntensorflow>=2.4\n"
+    layer = make(tmp_path, text, runtime=runtime)
+    wheel(layer.program / "wheels", "newer", "3.0", "tensorflow>=2.20", "numpy", "extra")
+    wheel(layer.program / "wheels", "extra", "0.1")
+    wheel(layer.program / "wheels", "toy", "1.2")
+    python = LayerMaker(layer=layer, report=lambda line: None).ensure()
+    code = "import toy, newer, extra, horovod; print(toy.VERSION, newer.VERSION, extra.VERSION, horovod.__file__)"
+    versions, _, where = said(python, code).rpartition(" ")
+    assert versions == "1.2 3.0 0.1"
+    assert where.startswith(str(runtime.parent.parent))
+    assert said(runtime, "import toy; print(toy.VERSION)") == "1.0"
+    # A second node has only the shared file system: no index, and not the first one's layer.
+    (layer.program / "wheels").rename(tmp_path / "gone")
+    second = dataclasses.replace(layer, root=tmp_path / "second")
+    assert said(LayerMaker(layer=second, report=lambda line: None).ensure(), code).startswith("1.2 3.0 0.1")
+    assert LayerMaker(layer=second, report=pytest.fail).ensure() == second.python
+
+
+def test_requirements_against_the_runtime_are_refused_with_what_it_has(tmp_path: Path, runtime: Path) -> None:
+    layer = make(tmp_path, "--no-index\ntensorflow==2.10\n", runtime=runtime)
+    with pytest.raises(LayerError, match=r"keep: horovod 0\.28\.1, numpy 2\.4\.6, tensorflow 2\.21\.0") as caught:
+        LayerMaker(layer=layer, report=lambda line: None).ensure()
+    assert "tensorflow==2.10" in str(caught.value)
+    assert not (layer.directory / ".complete").exists()
+
+
+def test_what_was_cut_short_is_made_anew(tmp_path: Path, runtime: Path) -> None:
+    layer = make(tmp_path, "", runtime=runtime)
+    (layer.directory / "bin").mkdir(parents=True)
+    python = LayerMaker(layer=layer, report=lambda line: None).ensure()
+    assert said(python, "import toy; print(toy.VERSION)") == "1.0"

@@ -1,0 +1,238 @@
+"""Facts about a node's runtime."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.environment import default_controller
+from agent.environment import runtime as module
+from agent.environment.horovod_build_settings import Settings
+from agent.environment.runtime import (
+    COMPLETE,
+    Maker,
+    Runtime,
+    RuntimeSetupError,
+    download_command,
+    install_command,
+    main,
+    runtime_for,
+)
+from agent.environment.toolchain import Platform
+
+ROOT = Path(__file__).parents[3]
+HERE = Platform(system="Linux", machine="x86_64", libc="glibc-2.34", python=(3, 11))
+
+
+def a_runtime(root: Path = Path("/opt/runtime"), *, lock: str = "keras==3.15.1", here: Platform = HERE) -> Runtime:
+    """Return the runtime for a lock file and a platform."""
+    return runtime_for(root, lock=lock, settings=Settings(), here=here, header="header")
+
+
+def a_maker(runtime: Runtime, tmp_path: Path) -> Maker:
+    """Return a maker without uv and wheelhouse."""
+    return Maker(
+        runtime=runtime,
+        requirements=tmp_path / "lock.txt",
+        settings_arguments=(),
+        uv=None,
+        wheelhouse=None,
+        cache=tmp_path / "cache",
+        environ=os.environ,
+        report=lambda line: None,
+    )
+
+
+def locked(path: Path) -> dict[str, str]:
+    """Return the versions that a lock file names, by package and marker."""
+    lines = [
+        line.removesuffix("\\").strip() for line in path.read_text().splitlines() if "==" in line and line[0] != " "
+    ]
+    return dict(line.split("==", 1) for line in lines)
+
+
+def test_another_lock_file_python_or_platform_is_another_runtime() -> None:
+    others = [
+        a_runtime(lock="keras==3.15.2"),
+        a_runtime(here=dataclasses.replace(HERE, python=(3, 12))),
+        a_runtime(here=dataclasses.replace(HERE, libc="glibc-2.36")),
+        runtime_for(Path("/r"), lock="keras==3.15.1", settings=Settings(operations="gpu"), here=HERE, header="header"),
+        runtime_for(Path("/r"), lock="keras==3.15.1", settings=Settings(), here=HERE, header="changed"),
+    ]
+    assert len({runtime.fingerprint for runtime in [a_runtime(), *others]}) == 6
+
+
+def test_another_custom_op_is_another_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = a_runtime().fingerprint
+    monkeypatch.setattr(module.custom_op, "identity", lambda: "changed")  # type: ignore[attr-defined]
+    assert a_runtime().fingerprint != before
+
+
+def test_a_comment_in_the_lock_file_does_not_matter() -> None:
+    assert a_runtime(lock="# by uv\nkeras==3.15.1\n    # via -c dev.txt").fingerprint == a_runtime().fingerprint
+
+
+def test_the_same_inputs_are_the_same_runtime_under_any_root() -> None:
+    assert a_runtime(Path("/home/cache")).fingerprint == a_runtime(Path("/opt/runtime")).fingerprint
+
+
+def test_a_complete_runtime_is_used_as_it_is_even_when_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = a_runtime(tmp_path)
+    runtime.directory.mkdir()
+    (runtime.directory / COMPLETE).touch()
+    monkeypatch.setattr(module.os, "access", lambda path, mode: False)  # type: ignore[attr-defined]
+    assert a_maker(runtime, tmp_path).ensure() == tmp_path / runtime.fingerprint / "bin" / "python"
+
+
+def test_a_read_only_root_without_the_runtime_says_which_ones_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "0123456789abcdef").mkdir()
+    (tmp_path / "0123456789abcdef" / COMPLETE).touch()
+    runtime = a_runtime(tmp_path)
+    monkeypatch.setattr(module.os, "access", lambda path, mode: False)  # type: ignore[attr-defined]
+    with pytest.raises(
+        RuntimeSetupError, match=rf"read-only and has no runtime {runtime.fingerprint}.*0123456789abcdef"
+    ):
+        a_maker(runtime, tmp_path).ensure()
+
+
+def test_an_incomplete_runtime_is_removed_and_a_failed_one_is_not_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = a_runtime(tmp_path / "root")
+    runtime.directory.mkdir(parents=True)
+    (runtime.directory / "left-over").touch()
+    steps: list[str] = []
+
+    def fail_late(self: Maker, step: str, command: list[str], *, quiet: bool = False) -> str:
+        steps.append(step)
+        if step == "Building Horovod":
+            raise RuntimeSetupError("no compiler")
+        return ""
+
+    monkeypatch.setattr(Maker, "_run", fail_late)
+    with pytest.raises(RuntimeSetupError, match="no compiler"):
+        a_maker(runtime, tmp_path).ensure()
+    assert steps == ["Making a virtual environment", "Installing", "Building Horovod"]
+    assert not (runtime.directory / "left-over").exists()
+    assert not runtime.complete
+
+
+def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = tmp_path / "cache" / "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
+    built.parent.mkdir()
+    built.touch()
+    steps: list[str] = []
+    kept: list[str] = []
+
+    def pretend(self: Maker, step: str, command: list[str], *, quiet: bool = False) -> str:
+        steps.append(step)
+        if "agent.environment.custom_op" in command:
+            kept.append(command[-1])
+        if step == "Downloading wheels":
+            Path(command[-1]).mkdir(parents=True)
+        if step == "Making a virtual environment":
+            (Path(command[-1]) / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+        return f"noise\n{built}" if step == "Building Horovod" else ""
+
+    monkeypatch.setattr(Maker, "_run", pretend)
+    for node in ("first", "second"):
+        runtime = a_runtime(tmp_path / node)
+        steps.append(node)
+        maker = dataclasses.replace(a_maker(runtime, tmp_path), wheelhouse=tmp_path / "efs")
+        assert maker.ensure() == runtime.python
+        assert runtime.complete
+        assert (runtime.directory / "lib/python3.11/site-packages" / default_controller.NAME).is_file()
+    made = "Making a virtual environment"
+    wheel, operation = "Installing Horovod", "Building our custom TensorFlow op"
+    last = "Importing what was installed"
+    first = ["first", made, "Downloading wheels", "Installing", "Building Horovod", operation, wheel, last]
+    assert steps == [*first, "second", made, "Installing", wheel, operation, last]
+    # Both look for the operation where the first one leaves it.
+    assert kept == [str(tmp_path / "efs" / a_runtime(tmp_path).fingerprint)] * 2
+
+
+def test_everything_is_installed_by_hash_and_compiled() -> None:
+    options = {"python": Path("/r/bin/python"), "requirements": Path("/p/lock.txt"), "find_links": None}
+    by_uv = install_command(uv="/bin/uv", **options)  # type: ignore[arg-type]
+    assert by_uv[:5] == ["/bin/uv", "pip", "install", "--python", "/r/bin/python"]
+    assert {"--require-hashes", "--compile-bytecode"} < set(by_uv)
+    by_pip = install_command(uv=None, **options)  # type: ignore[arg-type]
+    assert by_pip[:4] == ["/r/bin/python", "-m", "pip", "install"]
+    assert "--require-hashes" in by_pip
+    assert "--require-hashes" in download_command(
+        python=Path("/r/bin/python"), requirements=Path("/p/lock.txt"), destination=Path("/w")
+    )
+
+
+def test_from_a_wheelhouse_nothing_is_fetched() -> None:
+    command = install_command(
+        python=Path("/r/bin/python"), requirements=Path("/p/lock.txt"), uv=None, find_links=Path("/efs/w")
+    )
+    assert command[4:8] == ["--no-input", "--no-index", "--find-links", "/efs/w"]
+
+
+def test_path_prints_what_ensure_would_and_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "root"
+    assert main(["path", "--root", str(root)]) == 0
+    printed = Path(capsys.readouterr().out.strip())
+    assert printed.parent.parent.parent == root
+    assert not root.exists()
+
+
+def test_the_settings_reach_the_horovod_build_unchanged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made: list[Maker] = []
+
+    def record(self: Maker) -> Path:
+        made.append(self)
+        return self.runtime.python
+
+    monkeypatch.setattr(Maker, "ensure", record)
+    assert main(["ensure", "--root", str(tmp_path), "--operations", "gpu", "--cc", "90", "--nccl-home", "/nccl"]) == 0
+    arguments = made[0].settings_arguments
+    assert arguments[:2] == ("--operations", "gpu")
+    assert arguments[-2:] == ("--nccl-home", "/nccl")
+    assert "90" in arguments
+    assert made[0].requirements.name == "requirements-gpu.txt"
+
+
+def test_nodes_train_with_the_versions_that_developers_test() -> None:
+    dev = locked(ROOT / "requirements" / "dev.txt")
+    node = locked(ROOT / "agent" / "environment" / "requirements.txt")
+    assert node["tensorflow-cpu"] == "2.21.0"
+    assert {name: dev.get(name) for name in node} == node
+
+
+def test_the_gpu_lock_differs_in_tensorflow_and_its_cuda_libraries_alone() -> None:
+    node, gpu = (locked(ROOT / "agent" / "environment" / name) for name in ("requirements.txt", "requirements-gpu.txt"))
+    assert gpu["tensorflow"] == node["tensorflow-cpu"]
+    assert {name for name in gpu.keys() - node.keys() if not name.startswith("nvidia-")} == {"tensorflow"}
+    assert {name: gpu[name] for name in gpu.keys() & node.keys()} == {
+        name: version for name, version in node.items() if name != "tensorflow-cpu"
+    }
+
+
+@pytest.mark.parametrize("name", ["requirements/dev.txt", "requirements/uv.txt", "agent/environment/requirements.txt"])
+def test_a_lock_file_names_no_address(name: str) -> None:
+    assert "://" not in (ROOT / name).read_text()
+
+
+def test_the_module_needs_the_standard_library_alone() -> None:
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        "import sys; sys.path.insert(0, '.'); import agent.environment.runtime",
+    ]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 0

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.files.atomic import StorageError, replace_file
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    replace_file(path, b"old")
+    replace_file(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_keeps_the_old_content_and_says_path_and_free_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    replace_file(path, b"old")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match=r"No space left on device \([0-9.]+ MiB free\); make room") as caught:
+        replace_file(path, b"new")
+    assert str(path) in str(caught.value)
+    assert caught.value.free_bytes is not None
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_directory_that_is_missing_is_an_error_of_the_same_kind(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="No such file"):
+        replace_file(tmp_path / "absent" / "file", b"")
+
+
+FILL = """
+import sys
+from pathlib import Path
+import numpy as np
+from payload.training.checkpoints.store import CheckpointStore
+from payload.training.checkpoints.storage import Directory
+from payload.training.progress import Progress
+from payload.training.checkpoints.retention import Retention
+from agent.files.atomic import StorageError
+store = CheckpointStore(Directory(Path(sys.argv[1]) / "checkpoints"), Retention(newest=9))
+for step in range(1, 9):
+    try:
+        store.save(Progress(recipe="digits", seed=1, global_batch=1, total_steps=step), {"a": np.zeros(40_000)})
+    except StorageError as error:
+        print(error)
+        break
+newest, faults = store.newest_valid()
+print(step, newest.progress.total_steps, len(faults), sorted(path.name for path in store.depot.path.iterdir()))
+"""
+
+
+@pytest.mark.root
+def test_checkpoints_on_a_full_disk_leave_the_earlier_ones_whole(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    assert unshare
+    script = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" -c "$3" "$1"'
+    done = subprocess.run(
+        [unshare, "--mount", "sh", "-c", script, "sh", str(tmp_path), sys.executable, FILL],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[3],
+    )
+    assert "No space left on device" in done.stdout
+    assert "4 3 0 ['step-00000001', 'step-00000002', 'step-00000003']" in done.stdout
+
+
+ROOM_AFTER_ALL = """
+mount -t tmpfs -o size=8m none "$1/kept" || exit 9
+shift_dir=$1; python=$2; shift 2
+"$python" -m payload.train "$@"; first=$?
+ls "$shift_dir/kept"
+mount -o remount,size=64m "$shift_dir/kept" || exit 9
+"$python" -m payload.train "$@" --resume; second=$?
+echo "status $first $second"
+"""
+
+
+@pytest.mark.root
+@pytest.mark.tensorflow
+def test_a_run_ends_on_a_full_disk_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    assert unshare
+    kept, run_dir = tmp_path / "kept", tmp_path / "run"
+    kept.mkdir()
+    flags = ["--recipe", "digits", "--train-limit", "64", "--epochs", "4", "--checkpoint-epochs", "1"]
+    places = ["--run-dir", str(run_dir), "--checkpoint-dir", str(kept)]
+    done = subprocess.run(
+        [unshare, "--mount", "sh", "-c", ROOM_AFTER_ALL, "sh", str(tmp_path), sys.executable, *flags, *places],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        timeout=600,
+    )
+    assert "status 1 0" in done.stdout, done.stdout + done.stderr
+    (said,) = [line for line in done.stderr.splitlines() if line.startswith("payload.train: error")]
+    assert "step-00000006: No space left on device" in said and "go on with --resume" in said
+    assert "\nstep-00000002\nstep-00000004\nepoch" not in done.stdout
+    assert "\nstep-00000002\nstep-00000004\n" in done.stdout
+    assert "resumed from step-00000004" in done.stdout
+    assert "epoch 4/4" in done.stdout

@@ -1,0 +1,63 @@
+"""Facts about the lock between processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from agent.files.lock import file_lock
+
+HOLDER = """
+import sys
+from pathlib import Path
+from agent.files.lock import file_lock
+with file_lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def holder(path: Path) -> subprocess.Popen[str]:
+    """Start a process that holds the lock until its input ends, and return it once it does."""
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_second_process_waits_and_says_so_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    with holder(tmp_path / "lock") as process:
+        assert process.stdin is not None
+        let_go = process.stdin.close
+
+        def on_wait() -> None:
+            told.append("waiting")
+            let_go()
+
+        with file_lock(tmp_path / "lock", on_wait=on_wait):
+            assert process.wait(60) == 0
+    assert told == ["waiting"]
+
+
+def test_a_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    with holder(tmp_path / "lock") as process:
+        process.kill()
+        process.wait()
+    told: list[str] = []
+    with file_lock(tmp_path / "lock", on_wait=lambda: told.append("waiting")):
+        assert told == []
+
+
+def test_a_lock_is_given_back_after_an_error(tmp_path: Path) -> None:
+    try:
+        with file_lock(tmp_path / "deep" / "lock"):
+            raise KeyError
+    except KeyError:
+        pass
+    with file_lock(tmp_path / "deep" / "lock", on_wait=lambda: (_ for _ in ()).throw(AssertionError)):
+        pass

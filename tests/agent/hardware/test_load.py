@@ -1,0 +1,105 @@
+"""Facts about a node's load: what the kernel's counters and nvidia-smi say, and what they never say."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.hardware.load import Gpu, Load, measure, parse_counters, parse_gpus, parse_memory, read_gpus, to_document
+
+STAT = "cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 50 0 25 400 25 0 0 0 0 0\ncpu1 50 0 25 400 25 0 0 0 0 0\nintr 1\n"
+LATER = STAT.replace("cpu  100 0 50 800 50", "cpu  160 0 90 890 60")
+NET = (
+    "Inter-|   Receive                                                |  Transmit\n"
+    " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls\n"
+    "    lo: 9999 1 0 0 0 0 0 0 9999 1 0 0 0 0 0 0\n"
+    "  ens5: 1000 1 0 0 0 0 0 0 300 1 0 0 0 0 0 0\n"
+    "  eth1: 24 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n"
+)
+MEMORY = "MemTotal:        4000 kB\nMemFree:          100 kB\nMemAvailable:    3000 kB\n"
+SMI = (
+    "Tesla V100-SXM2-16GB, 97, 15360, 16160, 61\n"
+    "Tesla V100-SXM2-16GB, [N/A], 0, 16160, [Not Supported]\n"
+)  # fmt: skip
+
+
+def test_idle_and_waiting_time_are_not_busy_and_the_loopback_is_no_network() -> None:
+    counters = parse_counters(STAT, NET)
+    assert (counters.busy, counters.total) == (150, 1000)
+    assert (counters.received, counters.sent) == (1024, 307)
+
+
+@pytest.mark.parametrize("text", ["", "intr 5", "cpu 1 2"])
+def test_another_file_is_no_counters(text: str) -> None:
+    with pytest.raises(ValueError, match="/proc/stat"):
+        parse_counters(text, NET)
+
+
+def test_memory_that_could_be_had_is_not_in_use() -> None:
+    assert parse_memory(MEMORY) == (1000 * 1024, 4000 * 1024)
+    with pytest.raises(ValueError, match="MemAvailable"):
+        parse_memory("MemTotal: 4000 kB\n")
+
+
+def test_each_gpu_is_told_and_what_it_does_not_know_is_none() -> None:
+    first, second = parse_gpus(SMI)
+    assert first == Gpu(
+        name="Tesla V100-SXM2-16GB", utilization=0.97, memory_used=15360 << 20, memory_total=16160 << 20,
+        temperature_c=61.0,
+    )  # fmt: skip
+    assert (second.utilization, second.temperature_c) == (None, None)
+    with pytest.raises(ValueError, match="No devices"):
+        parse_gpus("No devices were found")
+
+
+def test_a_node_without_nvidia_smi_has_no_gpus(tmp_path: Path) -> None:
+    assert read_gpus([str(tmp_path / "nvidia-smi")]) == ()
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho 'no driver' >&2; exit 9\n")
+    broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
+    assert read_gpus([str(broken)]) == ()
+
+
+def test_the_load_is_what_changed_within_the_measured_time(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    for name, text in (("stat", STAT), ("net/dev", NET), ("meminfo", MEMORY)):
+        (tmp_path / name).write_text(text)
+
+    def later(seconds: float) -> None:
+        (tmp_path / "stat").write_text(LATER)
+
+    load = measure(tmp_path, tmp_path, sleep=later)
+    assert load.processor == pytest.approx(0.5)
+    assert (load.cores, load.memory_total, load.received_per_s) == (2, 4000 * 1024, 0.0)
+
+
+def test_the_printed_line_comes_back_as_the_same_load() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.hardware.load"], capture_output=True, text=True, check=True, timeout=60
+    )
+    load = Load.from_json(done.stdout)
+    assert 0 <= load.processor <= 1
+    assert 0 < load.memory_used < load.memory_total
+    assert Load.from_json(json.dumps(to_document(load))) == load
+    with_gpu = dataclasses.replace(load, gpus=parse_gpus(SMI))
+    assert Load.from_json(json.dumps(to_document(with_gpu))) == with_gpu
+
+
+@pytest.mark.parametrize("value", ["x", None, [], {}, True, float("nan"), float("inf")])
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Load) if field.name != "gpus"])
+def test_a_load_without_its_numbers_is_none(field: str, value: object) -> None:
+    document = {each.name: 1 for each in dataclasses.fields(Load)} | {"gpus": [], field: value}
+    with pytest.raises(ValueError, match=f"{field} = .* must be a number"):
+        Load.from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"gpus": []}', '{"gpus": [{}]}', "[" * 100_000])
+def test_another_text_is_no_load(text: str) -> None:
+    with pytest.raises(ValueError):
+        Load.from_json(text)

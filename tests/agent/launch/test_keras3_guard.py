@@ -1,0 +1,120 @@
+"""Facts about what stands by a user's program: Keras 3's silent trap is an error, and its errors are explained."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from agent.launch.keras3_guard.sitecustomize import explain, is_keras_3
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+def run(tmp_path: Path, program: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program as a rank, with stand-ins for the packages where the test made some."""
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    path = os.pathsep.join([str(PROJECT / "agent" / "launch" / "keras3_guard"), str(tmp_path)])
+    return subprocess.run(
+        [sys.executable, tmp_path / "program.py"],
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": path,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "HOROVOD_RANK": "0",
+            **variables,
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("AttributeError: 'Variable' object has no attribute 'ref'", "was given those of Keras 3"),
+        ('File "/x/horovod/_keras/callbacks.py", line 147\nAttributeError: no attribute', "written for Keras 2"),
+        (
+            "TypeError: compile() got an unexpected keyword argument 'experimental_run_tf_function'",
+            "compile() of Keras 3",
+        ),
+        (
+            "    hvd.broadcast_variables(opt.variables(), root_rank=0)\nTypeError: not callable",
+            "is a property in Keras 3",
+        ),
+        ("ValueError: shapes do not match", ""),
+        ("KerasTrapError: ... File horovod/_keras/__init__.py", ""),
+    ],
+)
+def test_the_errors_of_keras_3_are_known_by_their_text(text: str, says: str) -> None:
+    assert says in explain(text)
+    assert bool(explain(text)) == bool(says)
+
+
+def test_an_optimizer_is_told_by_where_its_classes_come_from() -> None:
+    assert is_keras_3(type("Adam", (), {"__module__": "keras.src.optimizers.adam"})())
+    assert not is_keras_3(type("Adam", (), {"__module__": "tf_keras.src.optimizers.adam"})())
+
+
+def test_an_error_of_the_programs_own_is_left_alone(tmp_path: Path) -> None:
+    done = run(tmp_path, "raise ValueError('mine')")
+    assert (done.returncode, "deepcdk" in done.stderr) == (1, False)
+    assert done.stderr.rstrip().endswith("ValueError: mine")
+
+
+def test_a_known_error_is_followed_by_the_remedy(tmp_path: Path) -> None:
+    done = run(tmp_path, "raise AttributeError(\"'Variable' object has no attribute 'ref'\")")
+    assert done.returncode == 1
+    assert done.stderr.index("Traceback") < done.stderr.index("deepcdk:") < done.stderr.index("--keras 2")
+
+
+def test_with_keras_2_all_names_of_keras_mean_it(tmp_path: Path) -> None:
+    (tmp_path / "tf_keras" / "src").mkdir(parents=True)
+    (tmp_path / "tf_keras" / "__init__.py").write_text("VERSION = 2\n")
+    (tmp_path / "tf_keras" / "src" / "__init__.py").touch()
+    (tmp_path / "tf_keras" / "src" / "backend.py").write_text("def get_value(): return 7\n")
+    program = """
+        import keras, tf_keras
+        import keras.src.backend as K
+        from keras.src import backend
+        print(keras.VERSION, keras is tf_keras, K.get_value(), backend is K)
+        """
+    done = run(tmp_path, program, TF_USE_LEGACY_KERAS="1")
+    assert done.stdout == "2 True 7 True\n", done.stderr
+
+
+def test_without_keras_2_installed_nothing_is_renamed(tmp_path: Path) -> None:
+    (tmp_path / "keras.py").write_text("VERSION = 3\n")
+    assert run(tmp_path, "import keras; print(keras.VERSION)", TF_USE_LEGACY_KERAS="1").stdout == "3\n"
+
+
+def test_outside_of_a_rank_it_does_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path, "import sys; print(sys.excepthook is sys.__excepthook__)", HOROVOD_RANK="")
+    assert done.stdout == "False\n"
+    (tmp_path / "program.py").write_text("import sys; print(sys.excepthook is sys.__excepthook__)")
+    plain = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT / "agent" / "launch" / "keras3_guard")}
+    alone = subprocess.run(
+        [sys.executable, tmp_path / "program.py"], env=plain, capture_output=True, text=True, check=True
+    )
+    assert alone.stdout == "True\n"
+
+
+@pytest.mark.horovod
+def test_wrapping_an_optimizer_of_keras_3_is_an_error(tmp_path: Path) -> None:
+    program = """
+        import keras
+        import horovod.tensorflow.keras as hvd
+        hvd.init()
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+        print("went on")
+        """
+    done = run(tmp_path, program)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "averages nothing with Keras 3" in done.stderr
+    assert "--keras 2" in done.stderr

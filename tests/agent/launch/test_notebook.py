@@ -1,0 +1,100 @@
+"""Facts about a notebook on a node: its token shows on no command line, and it ends with whoever asked for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from agent.launch import notebook
+from agent.launch.notebook import NotebookError, Request, forwarding, free_port, serve, server_command
+from tests.words import FILE_NAMES, WORDS
+
+SERVER = """
+import http.server, os, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path.endswith("token=" + os.environ["JUPYTER_TOKEN"]) else 403)
+        self.end_headers()
+    def log_message(self, *_): pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+LOOK = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).status)"
+
+
+def test_a_notebook_ends_with_whoever_asked_and_its_token_shows_on_no_command_line(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    port, said = free_port(), ""
+    asker, hand = os.pipe()
+    ended: list[int] = []
+    thread = threading.Thread(
+        target=lambda: ended.append(serve([sys.executable, "-c", SERVER, str(port)], port, asker=asker))
+    )
+    thread.start()
+    while "token=" not in said and thread.is_alive():
+        said += capfd.readouterr().out
+    (url,) = re.findall(r"http://127\.0\.0\.1:[0-9]+/lab\?token=\S{32}", said)
+    # Another process, for a proxy of this one's environment shall have no part in it.
+    done = subprocess.run([sys.executable, "-c", LOOK, url], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "200"
+    token = url.partition("token=")[2].encode()
+    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [line for line in lines if token in line]
+    os.close(hand)
+    thread.join(timeout=60)
+    os.close(asker)
+    assert ended == [0]
+    assert not notebook._listens(port)
+
+
+def test_a_server_that_ends_passes_its_status_on() -> None:
+    assert serve([sys.executable, "-c", "raise SystemExit(3)"], free_port(), asker=None) == 3
+
+
+def test_a_server_that_never_listens_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notebook, "START_S", 0.0)
+    with pytest.raises(NotebookError, match="did not listen"):
+        serve([sys.executable, "-c", "import time; time.sleep(600)"], free_port(), asker=None)
+
+
+def test_the_server_listens_on_the_loopback_alone_and_its_command_holds_no_token() -> None:
+    command = server_command(Path("/layer/bin/python"), 8900, "/mnt/efs")
+    assert command[:3] == ["/layer/bin/python", "-m", "jupyterlab"]
+    assert {"--ServerApp.ip=127.0.0.1", "--ServerApp.port_retries=0", "--ServerApp.root_dir=/mnt/efs"} < set(command)
+    assert "token" not in " ".join(command)
+
+
+def test_on_another_node_the_same_port_is_led_there() -> None:
+    request = Request(node="deeplearning-worker2", efs_mount="/mnt/efs", port=8900)
+    command = forwarding("/p/ssh", "/mnt/efs/a b", request)
+    assert command[:6] == [
+        "/p/ssh", "-o", "ExitOnForwardFailure=yes", "-L", "127.0.0.1:8900:127.0.0.1:8900", "deeplearning-worker2",
+    ]  # fmt: skip
+    assert command[6].startswith("cd '/mnt/efs/a b' && exec ")
+    assert command[6].endswith(f"'{request.to_json()}'")
+
+
+def test_packages_that_cannot_be_installed_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(notebook, "NODE_PYTHON", "/bin/false")
+    request = Request(node="deeplearning-master", efs_mount=str(tmp_path))
+    assert notebook.main([request.to_json()]) == 1
+    assert "the training environment could not be made" in capsys.readouterr().err
+
+
+@given(directory=WORDS, requirements=FILE_NAMES)
+def test_the_shell_of_another_node_hands_the_request_over_unchanged(directory: str, requirements: str) -> None:
+    asked = Request(node="deeplearning-worker1", efs_mount="/mnt/efs", program=directory, requirements=requirements)
+    *_, line = forwarding("ssh", directory, asked)
+    *_, here, text = words = shlex.split(line)
+    assert (words[1], here, Request(**json.loads(text))) == (directory, "--here", asked)

@@ -1,0 +1,137 @@
+"""Facts about how a rank comes to be: its words and variables arrive unchanged, and no shell reads them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.launch.rank import NOT_STARTED, environment, interface_with, this_host, words
+from agent.spec.run import Launch, choose_hosts, parse_nodes
+from tests.agent.spec.test_run import NODES, make_launch
+from tests.words import LONG, NASTIEST
+
+PROJECT = Path(__file__).resolve().parents[3]
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=200)
+PROGRAM = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('NAME'), os.getcwd()]))"
+
+
+def own(**changes: object) -> Launch:
+    return make_launch(**{"program": "fedcba9876543210", "command": ("train.py", "--flag"), **changes})
+
+
+@pytest.fixture(scope="module")
+def efs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("efs")
+
+
+def start(efs: Path, launch: Launch, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Lay out a run with a program that tells what it got, and become its rank."""
+    run = efs / "runs" / launch.run_id
+    (run / "work").mkdir(parents=True, exist_ok=True)
+    (run / "work" / "train.py").write_text(PROGRAM)
+    (run / "spec.json").write_text(launch.to_json())
+    return subprocess.run(
+        [sys.executable, "-m", "agent.launch.rank", str(run)],
+        cwd=PROJECT,
+        env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (("train.py", "--flag"), ["/py", "train.py", "--flag"]),
+        (("-m", "package.train"), ["/py", "-m", "package.train"]),
+        (("python3", "train.py"), ["/py", "train.py"]),
+        (("./start.sh", "train.py"), ["./start.sh", "train.py"]),
+    ],
+)
+def test_scripts_and_modules_run_by_the_ranks_python(command: tuple[str, ...], expected: list[str]) -> None:
+    assert words(own(command=command), "/py") == expected
+
+
+def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set() -> None:
+    launch = own(environment=(("NAME", "va lue"), ("NCCL_SOCKET_IFNAME", "theirs")))
+    inherited = {"HOROVOD_RANK": "3", "HOROVOD_GLOO_IFACE": "ens5", "PATH": "/usr/bin"}
+    found = environment(launch, inherited, "/layer/bin/python", "ens32")
+    assert (found["NAME"], found["HOROVOD_RANK"], found["HOROVOD_GLOO_IFACE"]) == ("va lue", "3", "ens32")
+    assert found["NCCL_SOCKET_IFNAME"] == "theirs"
+    assert found["PATH"] == "/layer/bin:/usr/bin"
+
+
+def test_a_node_finds_itself_among_the_hosts_by_its_address() -> None:
+    hosts = choose_hosts(parse_nodes(NODES, pytest.fail), 2)
+    here = dataclasses.replace(hosts[1], address="127.0.0.1")
+    assert this_host(make_launch(hosts=(hosts[0], here))) in (here, None)  # None where no loopback is up
+    assert this_host(make_launch(hosts=hosts)) is None
+
+
+def test_an_interface_is_found_by_its_address() -> None:
+    addresses = {"lo": "127.0.0.1", "ens5": "", "ens32": "10.0.1.11"}
+    assert interface_with("10.0.1.11", list(addresses), addresses.__getitem__) == "ens32"
+    assert interface_with("10.0.1.12", list(addresses), addresses.__getitem__) == ""
+
+
+@settings(max_examples=15, deadline=None)
+@given(arguments=st.lists(TEXT, max_size=4), value=TEXT)
+def test_words_and_variables_arrive_unchanged(efs: Path, arguments: list[str], value: str) -> None:
+    launch = own(efs_mount=str(efs), command=("train.py", *arguments), environment=(("NAME", value),))
+    done = start(efs, launch)
+    assert json.loads(done.stdout) == [arguments, value, launch.working_directory], done.stderr
+
+
+def test_a_word_of_100_kb_arrives(efs: Path) -> None:
+    long = "ü $(reboot) '\"\n" * 6000
+    launch = own(efs_mount=str(efs), command=("train.py", long), environment=(("NAME", long),))
+    assert json.loads(start(efs, launch).stdout)[:2] == [[long], long]
+
+
+def test_what_cannot_be_started_is_told_with_its_directory(efs: Path) -> None:
+    done = start(efs, own(efs_mount=str(efs), command=("./missing", "--flag")))
+    assert done.returncode == NOT_STARTED
+    assert "./missing in " in done.stderr
+    assert "No such file" in done.stderr
+
+
+def test_a_module_of_the_payload_takes_the_programs_place_and_gets_none_of_its_variables(efs: Path) -> None:
+    launch = own(efs_mount=str(efs), environment=(("NAME", "value"),))
+    run = efs / "runs" / launch.run_id
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "spec.json").write_text(launch.to_json())
+    show = "import json, os, sys; print(json.dumps([os.environ.get('NAME'), sys.argv[1:]]))"
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.launch.rank", str(run), "-c", show, "word"],
+        cwd=PROJECT, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == [None, ["word"]]
+
+
+def test_a_run_without_a_spec_is_told() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.launch.rank", "/nowhere"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == NOT_STARTED
+    assert "/nowhere/spec.json" in done.stderr
+
+
+@pytest.mark.parametrize("language", ["C", "C.UTF-8"])
+def test_the_nastiest_words_arrive_at_once_whatever_the_nodes_language(efs: Path, language: str) -> None:
+    launch = own(efs_mount=str(efs), command=("train.py", *NASTIEST, LONG), environment=(("NAME", LONG),))
+    done = start(efs, launch, LANG=language)
+    assert json.loads(done.stdout)[:2] == [[*NASTIEST, LONG], LONG], done.stderr

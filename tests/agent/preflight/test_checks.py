@@ -1,0 +1,251 @@
+"""Facts about the pre-flight: a bad node is named with what is wrong and what to do, and a good one never is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.preflight import checks
+from agent.preflight.node_facts import MARK, Gpu, NodeFacts
+from agent.remote.command import Completed
+from agent.spec.run import Launch, parse_nodes
+
+NODES = parse_nodes(
+    "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2, 3)), pytest.fail
+)
+LAUNCH = Launch(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=("train.py",), hosts=NODES)
+WELL = NodeFacts(
+    time=100.5, boot_id="a", free_bytes=10 << 30, shared_free_bytes=1 << 40, spec_sha256="5pec", interface="ens5",
+    versions=(("python", "3.12.1"), ("tensorflow", "2.21.0")),
+)  # fmt: skip
+NAMES = [node.name for node in NODES]
+
+
+def answer(facts: NodeFacts) -> Completed:
+    line = MARK + json.dumps(dataclasses.asdict(facts))
+    return Completed(status=0, output=f"a banner\n{line}\n", began=100.0, ended=101.0)
+
+
+def judged(**changes: object) -> checks.Report:
+    """Judge three nodes, of which the second differs from the others by these facts."""
+    answers = {name: answer(WELL) for name in NAMES}
+    answers[NAMES[1]] = answer(dataclasses.replace(WELL, **changes))  # type: ignore[arg-type]  # the tests' own
+    return checks.judge(LAUNCH, answers, "5pec")[0]
+
+
+def blamed(report: checks.Report) -> tuple[str, ...]:
+    """Return the nodes of which something is wrong, each once."""
+    return tuple(dict.fromkeys(finding.node for finding in report.findings if finding.node))
+
+
+def test_nodes_that_are_well_make_a_table_and_no_finding() -> None:
+    report = judged()
+    assert report.findings == ()
+    header, *rows, summary = report.lines()
+    assert header.split() == ["node", "ssh", "clock", "disk", "shared", "files", "interface", "versions"]
+    assert rows[0].split() == [
+        NAMES[0].removeprefix("deeplearning-"),
+        "ok",
+        "ok",
+        "10.0",
+        "GiB",
+        "free",
+        "ok",
+        "ens5",
+        "ok",
+    ]
+    assert summary == "pre-flight: 3 nodes are well"
+    assert checks.Report(cells=(("worker1",),), findings=()).summary == "pre-flight: 1 node is well"
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "what"),
+    [
+        ({"time": 96.0}, "clock", "4.0 s behind"),
+        ({"time": 105.0}, "clock", "4.0 s ahead"),
+        ({"free_bytes": 1 << 20}, "disk", "1 MiB free of 256 MiB wanted"),
+        ({"spec_sha256": ""}, "shared files", "does not show this run"),
+        ({"spec_sha256": "old"}, "shared files", "shows another spec of this run"),
+        ({"shared_free_bytes": 1 << 20}, "shared files", "1 MiB free"),
+        ({"interface": ""}, "interface", "none has 10.0.1.2"),
+        ({"versions": (("python", "3.12.1"), ("tensorflow", "2.15.0"))}, "versions",
+         "tensorflow 2.15.0, elsewhere 2.21.0"),
+        ({"versions": (("python", "3.12.1"),)}, "versions", "tensorflow none, elsewhere 2.21.0"),
+        ({"gpu_trouble": "No devices were found"}, "gpus", "No devices were found"),
+        ({"gpus": (Gpu(name="T4", driver="1", memory="1", uncorrected_errors=3),)}, "gpus",
+         "3 uncorrected memory errors"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_one_node_is_told_of_that_node_alone(
+    changes: dict[str, object], check: str, what: str
+) -> None:
+    report = judged(**changes)
+    assert [(f.node, f.check, f.what) for f in report.findings] == [(NAMES[1], check, what)]
+    assert report.cells[1][checks.COLUMNS.index(check)] == what
+    assert f"{NAMES[1]}: {what}; do: " in report.summary
+    assert blamed(report) == (NAMES[1],)
+
+
+T4 = Gpu(name="Tesla T4", driver="570.86.15", memory="15360 MiB", uncorrected_errors=0)
+FOR_CPUS = (*WELL.versions[:1], ("tensorflow-cpu", "2.21.0"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"gpus": (T4,), "visible_gpus": 0}, "TensorFlow sees 0 of 1"),
+        ({"gpu_devices": 4, "visible_gpus": 0}, "TensorFlow sees 0 of 4"),
+        ({"gpus": (T4, T4), "gpu_devices": 2, "visible_gpus": 0}, "TensorFlow sees 0 of 2"),
+        ({"gpus": (T4,), "visible_gpus": None, "framework_trouble": "ImportError: libcudart.so.12"},
+         "TensorFlow did not say how many it sees: ImportError: libcudart.so.12"),
+        ({"gpus": (T4,), "visible_gpus": 1}, ""),
+        ({"gpus": (T4,) * 8, "visible_gpus": 1}, ""),
+        ({"visible_gpus": None}, ""),
+    ],
+)  # fmt: skip
+def test_a_node_whose_gpus_tensorflow_does_not_see_is_refused(changes: dict[str, object], what: str) -> None:
+    report = judged(**changes)
+    assert [(f.node, f.check, f.what) for f in report.findings] == ([(NAMES[1], "gpus", what)] if what else [])
+
+
+def test_as_many_gpus_must_be_seen_as_the_node_has_ranks() -> None:
+    eight = dataclasses.replace(LAUNCH, hosts=tuple(dataclasses.replace(node, slots=8) for node in NODES))
+    facts = dataclasses.replace(WELL, gpus=(T4,) * 8, visible_gpus=7)
+    report, _ = checks.judge(eight, {name: answer(facts) for name in NAMES}, "5pec")
+    assert [(f.node, f.what) for f in report.findings] == [(name, "TensorFlow sees 7 of 8") for name in NAMES]
+
+
+def test_a_build_for_cpus_is_no_reason_to_replace_a_node() -> None:
+    facts = dataclasses.replace(WELL, gpus=(T4,), visible_gpus=0, versions=FOR_CPUS)
+    summary = checks.judge(LAUNCH, {name: answer(facts) for name in NAMES}, "5pec")[0].summary
+    assert "do: train on workers without GPUs, such as c5.2xlarge" in summary
+    assert "fab replace" not in summary
+    assert "`fab replace worker2`" in judged(gpus=(T4,), visible_gpus=0).summary
+
+
+def test_a_bad_node_can_be_replaced_and_the_words_say_how() -> None:
+    assert "`fab replace worker2`" in judged(interface="").summary
+
+
+def test_a_node_that_does_not_answer_is_named_with_its_last_word() -> None:
+    answers = {name: answer(WELL) for name in NAMES}
+    answers[NAMES[2]] = Completed(status=255, output="ssh: connect to host deeplearning-worker3: timed out\n")
+    report, facts = checks.judge(LAUNCH, answers, "5pec")
+    assert (blamed(report), sorted(facts)) == ((NAMES[2],), NAMES[:2])
+    assert "timed out" in report.cells[2][1]
+    answers[NAMES[2]] = Completed(status=0, output=MARK + "{}")
+    assert blamed(checks.judge(LAUNCH, answers, "5pec")[0]) == (NAMES[2],)
+
+
+def test_fewer_gpus_than_ranks_and_fewer_efa_devices_than_elsewhere_are_told() -> None:
+    gpu = Gpu(name="NVIDIA A100-SXM4-40GB", driver="570.1", memory="40960 MiB", uncorrected_errors=0)
+    eight = dataclasses.replace(LAUNCH, hosts=tuple(dataclasses.replace(node, slots=8) for node in NODES))
+    full = dataclasses.replace(WELL, gpus=(gpu,) * 8, visible_gpus=8, efa_domains=("rdmap0", "rdmap1"))
+    answers = {name: answer(full) for name in NAMES}
+    answers[NAMES[0]] = answer(dataclasses.replace(full, gpus=(gpu,) * 7, efa_domains=("rdmap0",)))
+    report, _ = checks.judge(eight, answers, "5pec")
+    assert [(f.check, f.what) for f in report.findings] == [("gpus", "7 of 8"), ("efa", "1 of 2 devices")]
+    assert report.cells[1][-3:-1] == ("8 x NVIDIA A100-SXM4-40GB, driver 570.1", "2 devices")
+
+
+@given(
+    skew=st.floats(-100, 100), asked=st.floats(0, 1e9), took=st.floats(0, 60), at=st.floats(0, 1)
+)  # the node looks at its clock at some moment between question and answer
+def test_a_clock_is_never_blamed_beyond_its_true_skew(skew: float, asked: float, took: float, at: float) -> None:
+    told = asked + took * at + skew
+    found = checks.clock_skew_s(told, asked, asked + took)
+    assert abs(found) <= abs(skew) + 1e-6
+    assert found == 0 or (found > 0) == (skew > 0)
+    assert abs(found) >= abs(skew) - took - 1e-6
+
+
+@given(
+    skew=st.floats(-100, 100),
+    asked=st.floats(0, 1e9),
+    took=st.floats(0, 60),
+    at=st.floats(0, 1),
+    prepared=st.floats(0, 600),
+)
+def test_a_long_preparation_between_two_looks_at_the_clock_hides_nothing(
+    skew: float, asked: float, took: float, at: float, prepared: float
+) -> None:
+    first = asked + took * at + skew
+    found = checks.clock_skew_s(first + prepared, asked, asked + took + prepared, first)
+    assert abs(found) <= abs(skew) + 1e-6
+    assert abs(found) >= abs(skew) - took - 1e-6
+
+
+def test_only_nodes_without_facts_are_asked_again() -> None:
+    silent, failed = (
+        Completed(status=0, output="/runtime/bin/python\n"),
+        Completed(status=1, output=answer(WELL).output),
+    )
+    assert checks.told_in({"a": answer(WELL), "b": silent, "c": failed}) == {"a": answer(WELL)}
+
+
+def proof(*hosts: str, error: float = 0.0, ranks: int = 3) -> str:
+    """Write what ranks of these hosts print who end the allreduce."""
+    return "".join(
+        f'[{n}]<stdout>:deepcdk-allreduce {{"host": "{host}", "error": {error}, "ranks": {ranks}, "seconds": 0.01}}\n'
+        for n, host in enumerate(hosts)
+    )
+
+
+def here(*hosts: str) -> str:
+    return "".join(f'[0]<stdout>:deepcdk-here {{"host": "{host}"}}\n' for host in hosts)
+
+
+def test_an_allreduce_that_is_right_on_all_is_well() -> None:
+    report = checks.judge_allreduce(LAUNCH, judged(), 0, here(*NAMES) + proof(*NAMES))
+    assert [row[-1] for row in report.cells] == ["ok, 10 ms"] * 3
+    assert report.findings == ()
+
+
+def test_a_wrong_sum_names_its_node() -> None:
+    output = here(*NAMES) + proof(NAMES[0], NAMES[2]) + proof(NAMES[1], error=2.0)
+    report = checks.judge_allreduce(LAUNCH, judged(), 0, output)
+    assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "its sums are wrong by up to 2")]
+
+
+def test_where_one_node_never_comes_it_alone_is_blamed() -> None:
+    report = checks.judge_allreduce(LAUNCH, judged(), 124, here(NAMES[0], NAMES[2]))
+    assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "its ranks did not start")]
+    assert [row[-1] for row in report.cells] == ["-", "its ranks did not start", "-"]
+
+
+def test_an_allreduce_that_hangs_with_all_there_names_all_and_one_that_fails_silently_its_last_line() -> None:
+    hung = checks.judge_allreduce(LAUNCH, judged(), 124, here(*NAMES))
+    assert blamed(hung) == tuple(NAMES)
+    failed = checks.judge_allreduce(LAUNCH, judged(), 1, here(*NAMES) + proof(*NAMES) + "Segmentation fault\n")
+    assert "status 1: Segmentation fault" in failed.summary
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("ip-10-0-1-1:311:402 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 4 nics)", "EFA, "),
+        ("ip-10-0-1-1:311:402 [0] NCCL INFO NET/Socket : Using [0]ens5:10.0.1.1<0>", "TCP, "),
+        ("nothing of NCCL", ""),
+    ],
+)
+def test_the_network_is_what_nccl_says_that_it_goes_over(line: str, told: str) -> None:
+    assert checks.network(line) == told
+
+
+def test_a_proof_holds_for_the_same_instances_since_their_boot_with_the_same_runtime() -> None:
+    facts = dict.fromkeys(NAMES, WELL)
+    key = checks.key(LAUNCH, "/runtime/bin/python", facts)
+    assert key == checks.key(dataclasses.replace(LAUNCH, run_id="two"), "/runtime/bin/python", facts)
+    rebooted = {**facts, NAMES[0]: dataclasses.replace(WELL, boot_id="b")}
+    replaced = dataclasses.replace(LAUNCH, hosts=(dataclasses.replace(NODES[0], instance_id="i-00000009"), *NODES[1:]))
+    others = {
+        checks.key(LAUNCH, "/runtime/bin/python", rebooted),
+        checks.key(replaced, "/runtime/bin/python", facts),
+        checks.key(LAUNCH, "/other/bin/python", facts),
+    }
+    assert key not in others
+    assert len(others) == 3

@@ -1,0 +1,154 @@
+"""Facts about a node's facts: parsed from what programs print, and told in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.preflight import node_facts
+from agent.preflight.node_facts import (
+    MARK,
+    Gpu,
+    NodeFacts,
+    count_gpu_devices,
+    gather,
+    main,
+    parse_efa,
+    parse_gpus,
+    parse_visible_gpus,
+    visible_gpus,
+)
+from agent.spec.run import Launch, parse_nodes
+
+# As nvidia-smi writes it with the query of this module: two GPUs that count errors, one that does not.
+SMI = """\
+NVIDIA A100-SXM4-40GB, 570.86.15, 40960 MiB, 0
+NVIDIA A100-SXM4-40GB, 570.86.15, 40960 MiB, 2
+Tesla M60, 470.1, 7680 MiB, [N/A]
+"""
+# As `fi_info -p efa` writes it: each device as several endpoints.
+FI_INFO = """\
+provider: efa
+    fabric: efa
+    domain: rdmap0s6-rdm
+    version: 122.0
+    type: FI_EP_RDM
+    protocol: FI_PROTO_EFA
+provider: efa
+    fabric: efa
+    domain: rdmap0s6-dgrm
+    version: 122.0
+    type: FI_EP_DGRAM
+    protocol: FI_PROTO_EFA
+provider: efa
+    fabric: efa
+    domain: rdmap0s6-rdm
+"""
+
+
+def test_gpus_are_parsed_with_their_driver_and_their_errors() -> None:
+    gpus = parse_gpus(SMI)
+    assert gpus[0] == Gpu(name="NVIDIA A100-SXM4-40GB", driver="570.86.15", memory="40960 MiB", uncorrected_errors=0)
+    assert [gpu.uncorrected_errors for gpu in gpus] == [0, 2, None]
+    with pytest.raises(ValueError, match="NVIDIA-SMI has failed"):
+        parse_gpus("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n")
+
+
+def test_gpus_are_counted_by_their_device_files(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert count_gpu_devices(tmp_path) == 3
+
+
+# As tensorflow-cpu 2.21 writes it on a machine with a GPU's driver, both streams together.
+TENSORFLOW = """\
+2026-11-22 16:20:11.224517: I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is optimized
+deepcdk-visible-gpus 0
+"""
+
+
+def test_what_tensorflow_sees_is_found_among_its_own_lines() -> None:
+    assert parse_visible_gpus(TENSORFLOW) == 0
+    assert parse_visible_gpus(TENSORFLOW.replace("gpus 0", "gpus 8")) == 8
+    with pytest.raises(ValueError, match="No module named 'tensorflow'"):
+        parse_visible_gpus("Traceback (most recent call last):\nModuleNotFoundError: No module named 'tensorflow'\n")
+    with pytest.raises(ValueError, match="no output"):
+        parse_visible_gpus("")
+
+
+def test_a_framework_that_does_not_answer_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", "raise ImportError('libcudart.so.12')")
+    assert visible_gpus({}) == (None, "ImportError: libcudart.so.12")
+    monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", "pass")
+    assert visible_gpus({}) == (None, "TensorFlow ended without an answer: no output")
+
+
+def test_a_framework_is_asked_with_the_variables_of_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = "import os; print('deepcdk-visible-gpus ' + os.environ['CUDA_VISIBLE_DEVICES'])"
+    monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", ask)
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "3"}) == (3, "")
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have an nvidia-smi in PATH that tells of two GPUs."""
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nprintf 'Tesla T4, 570.86.15, 15360 MiB, 0\\n%.0s' 1 2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("smi")
+def test_on_a_node_with_gpus_tensorflow_itself_is_asked(tmp_path: Path) -> None:
+    facts = gather(tmp_path)
+    assert len(facts.gpus) == 2
+    assert (facts.visible_gpus, facts.framework_trouble) == (0, "")
+
+
+def test_on_a_node_without_gpus_tensorflow_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", "raise ImportError")
+    monkeypatch.setattr(node_facts, "GPU_QUERY", ("no-such-nvidia-smi",))
+    monkeypatch.setattr(node_facts, "DEVICES", tmp_path)
+    facts = gather(tmp_path)
+    assert (facts.gpus, facts.visible_gpus, facts.framework_trouble) == ((), None, "")
+
+
+def test_efa_domains_are_counted_once_each() -> None:
+    assert parse_efa(FI_INFO) == ("rdmap0s6-rdm", "rdmap0s6-dgrm")
+    assert parse_efa("fi_getinfo: -61 (No data available)\n") == ()
+
+
+def test_a_nodes_facts_come_back_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = parse_nodes("deeplearning-worker1 127.0.0.1 i-00000001 1 lo us-east-1a\n", pytest.fail)
+    spec = Launch(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=("x",), hosts=hosts).to_json()
+    (tmp_path / "spec.json").write_text(spec)
+    assert main([str(tmp_path)]) == 0
+    facts = NodeFacts.parse("login banner\n" + capsys.readouterr().out)
+    assert facts.spec_sha256 == hashlib.sha256(spec.encode()).hexdigest()
+    assert facts.interface == "lo"
+    assert dict(facts.versions)["python"].startswith("3.")
+    assert min(facts.free_bytes, facts.shared_free_bytes) > 0
+
+
+def test_a_node_that_does_not_see_the_run_says_so(tmp_path: Path) -> None:
+    facts = gather(tmp_path / "nowhere")
+    assert (facts.spec_sha256, facts.interface) == ("", "")
+
+
+@pytest.mark.parametrize("output", ["", "Welcome\n", MARK + "{}", MARK + "[]", MARK + "{", MARK + "1"])
+def test_what_are_no_facts_is_refused(output: str) -> None:
+    with pytest.raises(ValueError, match=r"facts|Expecting"):
+        NodeFacts.parse(output)
+
+
+def test_two_nodes_in_one_answer_are_refused(tmp_path: Path) -> None:
+    line = MARK + json.dumps(dataclasses.asdict(gather(tmp_path)))
+    with pytest.raises(ValueError, match="2 lines of facts"):
+        NodeFacts.parse(f"{line}\n{line}\n")

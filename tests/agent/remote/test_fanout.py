@@ -1,0 +1,238 @@
+"""Facts about the fan-out: words reach the program unchanged, every node's result is told, nobody is left running."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.remote import fanout
+from agent.remote.fanout import AbandonedError, Request, fan_out, node_command
+from agent.spec.run import LaunchError
+from tests.words import LONG, NASTIEST, WORDS
+
+NODES = """deeplearning-master 10.0.0.5 i-00000000 1 eth0 us-east-1a
+deeplearning-worker2 10.0.1.2 i-00000002 1 eth0 us-east-1a
+deeplearning-worker1 10.0.1.1 i-00000001 1 eth0 us-east-1a
+"""
+PRINT_WORDS = (sys.executable, "-I", "-X", "utf8", "-c", "import os,sys; os.write(1, repr(sys.argv[1:]).encode())")
+LISTS = st.lists(WORDS, max_size=5)
+
+VALUE = st.text().filter(lambda text: "\0" not in text)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def node_python() -> Any:
+    """Let this Python be every node's."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(fanout.node_command, "__defaults__", (sys.executable,))
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def ssh(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Make an `ssh` that has a shell of this machine read the line, as sshd does; no host answers as `down`."""
+    script = tmp_path_factory.mktemp("ssh") / "ssh"
+    script.write_text('#!/bin/sh\n[ "$1" = down ] && { echo "ssh: no route" >&2; exit 255; }\nexec /bin/sh -c "$2"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def call(ssh: str, *command: str, hosts: tuple[str, ...] = ("one",), **fields: Any) -> tuple[int, list[dict[str, Any]]]:
+    """Fan out to these hosts; return how many failed, and the messages."""
+    messages: list[dict[str, Any]] = []
+    ours, theirs = os.pipe()
+    try:
+        with os.fdopen(ours, "rb", buffering=0) as stdin:
+            request = Request.from_line(Request(command=command, **fields).to_line())
+            return fan_out(request, hosts, lambda m: messages.append(dict(m)), stdin, ssh), messages
+    finally:
+        os.close(theirs)
+
+
+def output(messages: list[dict[str, Any]], host: str = "one", stream: str = "stdout") -> bytes:
+    found = (m for m in messages if m.get("host") == host and m.get("stream") == stream)
+    return b"".join(base64.b64decode(m["data"]) for m in found)
+
+
+def ends(messages: list[dict[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {m["host"]: m for m in messages if "exit_code" in m}
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words=LISTS)
+def test_words_reach_the_program_unchanged(ssh: str, words: list[str]) -> None:
+    failed, messages = call(ssh, *PRINT_WORDS, *words)
+    assert (failed, output(messages).decode()) == (0, repr(words))
+
+
+@pytest.mark.parametrize(
+    "words", [["$(id)", "`id`", "a  b", "'", '"', "\\", "new\nline\n", "*", "~", "", "ünï", "--"], ["x" * 100_000]]
+)  # fmt: skip
+def test_words_that_a_shell_would_change_are_not_changed(ssh: str, words: list[str]) -> None:
+    failed, messages = call(ssh, *PRINT_WORDS, *words)
+    assert (failed, output(messages).decode()) == (0, repr(words))
+
+
+def test_a_word_that_no_program_can_be_given_is_refused(ssh: str) -> None:
+    failed, messages = call(ssh, "true", "x" * 200_000)
+    assert (failed, ends(messages)["one"]["exit_code"]) == (1, 126)
+    assert b"Argument list too long" in output(messages, stream="stderr")
+    with pytest.raises(LaunchError, match="NUL"):
+        Request(command=("a\0b",))
+
+
+@settings(max_examples=40)
+@given(
+    words=LISTS.filter(lambda words: bool(words and words[0])), value=st.text().filter(lambda text: "\0" not in text)
+)
+def test_a_request_comes_back_from_its_line(words: list[str], value: str) -> None:
+    request = Request(command=tuple(words), environment=(("NAME", value),))
+    assert Request.from_line(request.to_line()) == request
+    assert request.to_line().count(b"\n") == 1
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b'{"command": []}', b"\xff"])
+def test_what_is_no_request_is_told(line: bytes) -> None:
+    with pytest.raises(LaunchError, match="not a request"):
+        Request.from_line(line)
+
+
+def test_a_request_without_a_command_or_with_a_bad_name_is_refused() -> None:
+    for fields in ({"command": ()}, {"command": ("",)}, {"command": ("x",), "environment": (("A=B", "c"),)}):
+        with pytest.raises(LaunchError):
+            Request(**fields)
+
+
+def test_all_workers_are_meant_unless_some_or_the_master_are_named() -> None:
+    command = ("true",)
+    assert Request(command=command).hosts(NODES, pytest.fail) == ("deeplearning-worker1", "deeplearning-worker2")
+    assert Request(command=command, nodes=1).hosts(NODES, pytest.fail) == ("deeplearning-worker1",)
+    assert Request(command=command, master=True).hosts("", pytest.fail) == ("deeplearning-master",)
+    with pytest.raises(LaunchError, match="3 nodes wanted, 2 ready"):
+        Request(command=command, nodes=3).hosts(NODES, pytest.fail)
+    with pytest.raises(LaunchError, match="no worker is ready"):
+        Request(command=command).hosts("", pytest.fail)
+
+
+def test_a_line_of_the_nodes_file_against_a_rule_leaves_out_its_node_and_is_told() -> None:
+    told: list[str] = []
+    text = NODES.replace("10.0.1.2", "10.0.1.2;id")
+    assert Request(command=("true",)).hosts(text, told.append) == ("deeplearning-worker1",)
+    assert ["address = '10.0.1.2;id': must be" in sentence for sentence in told] == [True]
+
+
+def test_a_bad_nodes_file_is_told_as_messages_before_the_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "nodes"
+    file.write_bytes(
+        b"deeplearning-worker1 \xff i-00000001 1 eth0 us-east-1a\n" + NODES.splitlines(keepends=True)[1].encode()
+    )
+    monkeypatch.setattr(fanout, "NODES_PATH", str(file))
+    monkeypatch.setattr(fanout, "fan_out", lambda *_: 0)
+    monkeypatch.setattr(fanout, "_read_line", lambda _: Request(command=("true",)).to_line())
+    assert fanout.main() == 0
+    warning, hosts = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert r"line 1 of /opt/deeplearning/nodes on the master is left out" in warning["warning"]
+    assert hosts == {"hosts": ["deeplearning-worker2"]}
+
+
+def test_variables_reach_the_command_and_no_command_line(ssh: str) -> None:
+    script = 'printf %s "$SECRET"; tr "\\0" " " </proc/$PPID/cmdline | grep -c "p4 ss" >&2'
+    _, messages = call(ssh, "sh", "-c", script, environment=(("SECRET", "p4 ss"),))
+    assert output(messages) == b"p4 ss"
+    assert output(messages, stream="stderr") == b"0\n"
+
+
+def test_each_nodes_status_is_told_and_failures_are_counted(ssh: str) -> None:
+    failed, messages = call(
+        ssh, "sh", "-c", "echo out; echo err >&2; exit 3", hosts=("one", "down", "deeplearning-master")
+    )
+    assert failed == 3
+    found = ends(messages)
+    assert {host: (end["exit_code"], end["reached"]) for host, end in found.items()} == {
+        "one": (3, True), "down": (255, False), "deeplearning-master": (3, True),
+    }  # fmt: skip
+    assert "no route" in found["down"]["trouble"]
+    assert (output(messages), output(messages, stream="stderr")) == (b"out\n", b"err\n")
+
+
+def test_output_is_told_byte_for_byte(ssh: str) -> None:
+    _, messages = call(ssh, sys.executable, "-c", "import os; os.write(1, bytes(range(256)) * 1000)")
+    assert output(messages) == bytes(range(256)) * 1000
+
+
+def test_a_command_that_is_not_there_and_one_that_is_killed_are_told_as_a_shell_would(ssh: str) -> None:
+    assert ends(call(ssh, "/no/such")[1])["one"]["exit_code"] == 127
+    assert ends(call(ssh, "sh", "-c", "kill -9 $$")[1])["one"]["exit_code"] == 137
+
+
+def test_nodes_work_at_once(ssh: str, tmp_path: Path) -> None:
+    here = "echo >$0.$$; for n in $(seq 600); do set -- $0.*; [ $# -eq 6 ] && exit; sleep 0.05; done; exit 9"
+    _, messages = call(ssh, "sh", "-c", here, str(tmp_path / "here"), hosts=tuple(f"h{n}" for n in range(6)))
+    assert {end["exit_code"] for end in ends(messages).values()} == {0}, "each waited until all six were there"
+
+
+def test_when_nobody_listens_any_more_the_commands_are_ended(ssh: str, tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    ours, theirs = os.pipe()
+
+    def hang_up() -> None:
+        deadline = time.monotonic() + 60
+        while not (mark.exists() and mark.read_text().endswith("\n")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.close(theirs)
+
+    threading.Thread(target=hang_up).start()
+    request = Request(command=("sh", "-c", f"echo $$ >{mark}; sleep 60; :"))
+    with os.fdopen(ours, "rb", buffering=0) as stdin, pytest.raises(AbandonedError):
+        fan_out(request, ("one",), lambda _: None, stdin, ssh)
+    assert not Path(f"/proc/{mark.read_text().strip()}").exists()
+
+
+def test_the_command_line_tells_a_bad_request_with_status_2() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.remote.fanout"], input=b"{}\n", capture_output=True, check=False,
+        cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, b"not a request: 'command'\n")
+
+
+def test_a_node_is_reached_over_ssh_and_the_master_is_here() -> None:
+    assert node_command("deeplearning-master", "ssh", "python")[0] == "python"
+    assert node_command("deeplearning-worker1", "ssh", "python")[:2] == ["ssh", "deeplearning-worker1"]
+
+
+def test_the_nastiest_words_and_variables_arrive_at_once(ssh: str) -> None:
+    names = [name for name in (*NASTIEST, LONG) if name and "=" not in name]
+    show = "import os, sys; os.write(1, ascii([sys.argv[1:], sorted(os.environb.items())]).encode())"
+    command = (sys.executable, "-I", "-X", "utf8", "-c", show, *NASTIEST, LONG)
+    failed, messages = call(ssh, *command, environment=tuple((name, f"of {name[:9]}") for name in names))
+    words, variables = ast.literal_eval(output(messages).decode("ascii"))
+    assert (failed, words) == (0, [*NASTIEST, LONG])
+    given_ = {(os.fsencode(name), os.fsencode(f"of {name[:9]}")) for name in names}
+    assert given_ <= set(variables)
+
+
+@given(name=WORDS, value=WORDS)
+def test_any_variable_comes_back_from_the_line_or_is_refused(name: str, value: str) -> None:
+    try:
+        request = Request(command=("true",), environment=((name, value),))
+    except LaunchError:
+        assert not name or "=" in name
+        return
+    assert Request.from_line(request.to_line()) == request

@@ -1,0 +1,100 @@
+"""Facts about the reaper: it knows a run's processes by their environment, and touches no others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from agent.remote.processes import (
+    RunProcess,
+    command,
+    parse_environment,
+    parse_parent,
+    processes,
+    reap,
+    select,
+    topmost,
+)
+
+
+def start(runs: Path, run_id: str, **variables: str) -> subprocess.Popen[bytes]:
+    environment = {"PATH": os.environ["PATH"], "DEEPCDK_RUNS": str(runs), "DEEPCDK_RUN": run_id, **variables}
+    process = subprocess.Popen(["sleep", "60"], env=environment)
+    while b"sleep" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+        time.sleep(0.01)
+    return process
+
+
+def test_an_environment_is_parsed_and_what_has_no_name_is_left_out() -> None:
+    assert parse_environment(b"A=1\0B=x=y\0C=\0broken\0\0") == {"A": "1", "B": "x=y", "C": ""}
+
+
+def test_the_parent_is_found_behind_a_name_with_parentheses() -> None:
+    assert parse_parent("77 (a) b (c)) S 12 77 77 0") == 12
+
+
+def test_only_the_run_that_is_meant_is_killed(tmp_path: Path) -> None:
+    mine, other, elsewhere = start(tmp_path, "one"), start(tmp_path, "two"), start(tmp_path / "x", "one")
+    try:
+        result = reap(str(tmp_path), run_id="one", others=False, ranks_only=False, number=signal.SIGKILL, wait_s=0)
+        assert result["signalled"] == [mine.pid]
+        assert mine.wait(timeout=10) == -signal.SIGKILL
+        assert (other.poll(), elsewhere.poll()) == (None, None)
+        result = reap(str(tmp_path), run_id="new", others=True, ranks_only=False, number=signal.SIGKILL, wait_s=0)
+        assert result["signalled"] == [other.pid]
+        assert elsewhere.poll() is None
+    finally:
+        for process in (mine, other, elsewhere):
+            process.kill()
+            process.wait()
+
+
+def test_a_graceful_signal_goes_to_ranks_and_not_to_their_launcher(tmp_path: Path) -> None:
+    launcher, rank = start(tmp_path, "one"), start(tmp_path, "one", HOROVOD_RANK="0")
+    try:
+        result = reap(str(tmp_path), run_id="one", others=False, ranks_only=True, number=signal.SIGTERM, wait_s=0)
+        assert result["signalled"] == [rank.pid]
+        assert rank.wait(timeout=10) == -signal.SIGTERM
+        assert launcher.poll() is None
+    finally:
+        for process in (launcher, rank):
+            process.kill()
+            process.wait()
+
+
+def test_a_graceful_signal_spares_the_children_of_a_rank() -> None:
+    rank = RunProcess(pid=10, parent=1, run_id="one", is_rank=True)
+    child = RunProcess(pid=11, parent=10, run_id="one", is_rank=True)
+    assert topmost([rank, child]) == [rank]
+
+
+def test_the_reaper_never_selects_itself() -> None:
+    own = RunProcess(pid=os.getpid(), parent=1, run_id="one", is_rank=True)
+    assert select([own], run_id="one", others=False, ranks_only=False) == []
+
+
+def test_the_command_line_does_what_the_function_does(tmp_path: Path) -> None:
+    mine = start(tmp_path, "one")
+    try:
+        argv = command(
+            sys.executable,
+            str(tmp_path),
+            run_id="one",
+            others=False,
+            ranks_only=False,
+            number=signal.SIGTERM,
+            wait_s=0,
+        )
+        done = subprocess.run(
+            argv, cwd=Path(__file__).resolve().parents[3], capture_output=True, text=True, check=False
+        )
+        assert str(mine.pid) in done.stdout
+        assert mine.wait(timeout=10) == -signal.SIGTERM
+        assert list(processes(str(tmp_path))) == []
+    finally:
+        mine.kill()
+        mine.wait()

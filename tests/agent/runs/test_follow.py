@@ -1,0 +1,136 @@
+"""Facts about following a run: whole lines only, in order, from where the reader left."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.runs.follow import Tail, follow, listened, log_lines, of_rank, summary
+from agent.runs.process_identity import Owner
+from agent.runs.store import RunDirectory, Runs, State
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    found = Runs(root=tmp_path)["one"]
+    found.path.mkdir()
+    found.write_state(State(run_id="one", state="running", owner=Owner.of(os.getpid()), started=1.0, updated=1.0))
+    return found
+
+
+def steps(*actions: Callable[[], object]) -> Callable[[float], None]:
+    """Return a `sleep` that does one action each time it is called."""
+    waiting = list(actions)
+
+    def sleep(_: float) -> None:
+        waiting.pop(0)()
+
+    return sleep
+
+
+def end(directory: RunDirectory, state: str = "succeeded") -> None:
+    directory.write_state(dataclasses.replace(directory.read_state(), state=state))
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_a_line_is_told_once_it_is_whole(directory: RunDirectory) -> None:
+    sleep = steps(
+        lambda: append(directory.metrics, '{"event": "st'),
+        lambda: append(directory.metrics, 'art"}\n{"event": "end"}\nnot json\n[1]\n'),
+        lambda: end(directory),
+    )
+    messages = list(follow(directory, sleep=sleep))
+    assert [(m["line"], m["record"]["event"]) for m in messages if m["type"] == "metric"] == [(0, "start"), (1, "end")]
+    assert [m["state"] for m in messages if m["type"] == "state"] == ["running", "succeeded"]
+
+
+def test_metrics_written_with_the_end_come_before_it(directory: RunDirectory) -> None:
+    def last() -> None:
+        append(directory.metrics, '{"event": "end"}\n')
+        end(directory)
+
+    assert [m["type"] for m in follow(directory, sleep=steps(last))] == ["state", "metric", "state"]
+
+
+def test_a_heartbeat_alone_is_no_change_of_state(directory: RunDirectory) -> None:
+    def beat() -> None:
+        directory.write_state(dataclasses.replace(directory.read_state(), updated=9.0))
+
+    assert [m["type"] for m in follow(directory, sleep=steps(beat, lambda: end(directory)))] == ["state", "state"]
+
+
+def test_the_log_comes_to_who_asks_for_it_from_the_line_that_was_asked(directory: RunDirectory) -> None:
+    append(directory.log, "first\nsecond\nthird")
+    end(directory)
+    assert [m["text"] for m in follow(directory, log_from=1) if m["type"] == "log"] == ["second", "third"]
+    assert [m["type"] for m in follow(directory)] == ["state"]
+
+
+def test_a_reader_goes_on_where_it_left(directory: RunDirectory) -> None:
+    append(directory.metrics, '{"n": 0}\n{"n": 1}\n{"n": 2}\n')
+    end(directory)
+    assert [m["record"]["n"] for m in follow(directory, from_line=2) if m["type"] == "metric"] == [2]
+
+
+@pytest.mark.parametrize(
+    ("line", "rank", "told"),
+    [
+        ("[1]<stdout>:x", 1, True),
+        ("Fri Nov 20 12:00:00 2026[1]<stderr>:x", 1, True),
+        ("[11]<stdout>:x", 1, False),
+        ("[supervisor] x", 1, False),
+        ("[supervisor] x", None, True),
+    ],
+)
+def test_lines_are_told_apart_by_rank(line: str, rank: int | None, told: bool) -> None:
+    assert of_rank(line, rank) is told
+
+
+def test_a_log_is_followed_to_its_unfinished_last_line(directory: RunDirectory) -> None:
+    append(directory.log, "one\n")
+    sleep = steps(lambda: append(directory.log, "two\nthree"), lambda: end(directory))
+    assert list(log_lines(directory, following=True, rank=None, sleep=sleep)) == ["one", "two", "three"]
+
+
+def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
+    assert Tail(tmp_path / "none").lines() == []
+
+
+def test_a_summary_holds_the_last_epoch(directory: RunDirectory) -> None:
+    append(directory.metrics, '{"event":"epoch","epoch":1}\n{"event":"epoch","epoch":2}\n{"event":"step","step":3}\n')
+    told = summary(directory.read_state(), directory)
+    assert (told["epoch"], told["last"]) == ({"event": "epoch", "epoch": 2}, {"event": "step", "step": 3})
+
+
+def test_the_report_on_the_nodes_is_told_once_and_not_again_to_who_comes_back(directory: RunDirectory) -> None:
+    directory.preflight.write_text('{"lines": ["all well"]}')
+    append(directory.metrics, '{"event": "start"}\n')
+    end(directory)
+    for from_line, told in ((0, 1), (1, 0)):
+        messages = [message for message in follow(directory, from_line) if message["type"] == "preflight"]
+        assert len(messages) == told
+    directory.preflight.write_text("{")
+    assert not [message for message in follow(directory) if message["type"] == "preflight"]
+
+
+def test_who_only_waits_notices_that_its_reader_has_gone() -> None:
+    reading, writing = os.pipe()
+    sleep = listened(writing)
+    sleep(0.01)
+    os.close(reading)
+    with pytest.raises(BrokenPipeError):
+        sleep(60.0)
+    os.close(writing)
+
+
+def test_a_file_is_always_listened_to(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as file:
+        listened(file.fileno())(0.01)

@@ -1,0 +1,92 @@
+"""Facts about the record: whole, without the values of variables, and with a cost only where all prices are known."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.runs.process_identity import Owner
+from agent.runs.record import cost, keep_course, keep_origin, keep_record, record
+from agent.runs.store import RunDirectory, Runs, State
+from agent.spec.provenance import Order, Origin
+from agent.spec.run import Launch, LaunchError, parse_nodes
+
+HOSTS = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
+LAUNCH = Launch(
+    run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=("train.py",), hosts=HOSTS,
+    environment=(("API_KEY", "s3cret"),),
+)  # fmt: skip
+ORIGIN = Origin(
+    config={"workers": 2}, template_sha256="ab", instance_types={"i-00000001": "c5.2xlarge", "i-000000ff": "t3.medium"},
+    master="i-000000ff", usd_per_hour={"c5.2xlarge": 0.34, "t3.medium": 0.0416}, diff="+a\n",
+)  # fmt: skip
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    found = Runs(root=tmp_path)["one"]
+    found.path.mkdir()
+    found.spec.write_text(LAUNCH.to_json())
+    return found
+
+
+def ended(directory: RunDirectory) -> State:
+    state = State(run_id="one", state="succeeded", owner=Owner.of(os.getpid()), started=0.0, updated=3600.0)
+    directory.write_state(state)
+    return state
+
+
+def test_a_record_holds_where_a_run_came_from_and_how_it_went(directory: RunDirectory) -> None:
+    keep_origin(directory, ORIGIN)
+    keep_course(directory, {"times": {"launched": 5.0}})
+    ended(directory)
+    found = record(directory)
+    assert found["origin"]["config"] == {"workers": 2}
+    assert (found["origin"]["diff_bytes"], "diff" in found["origin"]) == (3, False)
+    assert (directory.path / "source.diff").read_text() == "+a\n"
+    assert found["course"]["times"] == {"launched": 5.0}
+    assert found["usd"] == pytest.approx(0.3816)
+    assert (found["state"]["state"], found["result"], found["attempts"]) == ("succeeded", None, 1)
+
+
+def test_the_record_that_leaves_the_cluster_names_variables_and_not_their_values(directory: RunDirectory) -> None:
+    directory.launched.write_text(json.dumps({"command": ["x"], "rank_environment": dict(LAUNCH.environment)}))
+    keep_record(directory, ended(directory))
+    text = (directory.path / "record.json").read_text()
+    assert json.loads(text)["spec"]["environment"] == [["API_KEY", None]]
+    assert json.loads(text)["launch"] == {"command": ["x"], "rank_environment": {"API_KEY": None}}
+    assert "s3cret" not in text
+
+
+def test_an_earlier_attempts_origin_stays_beside_the_new_one(directory: RunDirectory) -> None:
+    keep_origin(directory, Origin(stack="first"))
+    keep_origin(directory, Origin(stack="second"))
+    stacks = [json.loads((directory.path / name).read_text())["stack"] for name in ("origin-1.json", "origin.json")]
+    assert stacks == ["first", "second"]
+
+
+def test_a_cost_needs_all_prices() -> None:
+    spec = json.loads(LAUNCH.to_json())
+    origin = {
+        "instance_types": {"i-00000001": "a", "i-000000ff": "b"},
+        "master": "i-000000ff",
+        "usd_per_hour": {"a": 2.0, "b": 1.0},
+    }
+    assert cost(origin, spec, 1800) == 1.5
+    assert cost({**origin, "usd_per_hour": {"a": 2.0, "b": None}}, spec, 1800) is None
+    assert cost({**origin, "instance_types": {"i-000000ff": "b"}}, spec, 1800) is None
+    assert cost(None, spec, 1800) is None
+    assert cost({}, spec, 1800) is None
+
+
+def test_an_order_comes_back_unchanged_and_a_spec_alone_is_one_of_unknown_origin() -> None:
+    order = Order(launch=LAUNCH, origin=ORIGIN)
+    assert Order.from_json(order.to_json()) == order
+    assert Order.from_json(LAUNCH.to_json()) == Order(launch=LAUNCH)
+    unknown = json.dumps({"launch": json.loads(LAUNCH.to_json()), "origin": {"x": 1}})
+    for bad in ("", "[]", "{}", '{"launch": {}}', unknown):
+        with pytest.raises(LaunchError):
+            Order.from_json(bad)

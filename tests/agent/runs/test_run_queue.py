@@ -1,0 +1,76 @@
+"""Facts about the queue: its order, and that it names none but runs that wait."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.runs.process_identity import Owner
+from agent.runs.run_queue import Queue
+from agent.runs.store import Runs, State
+
+
+def queued(root: Path, names: Sequence[str]) -> Queue:
+    """Return a queue in which these runs wait, each with its directory."""
+    queue = Queue(runs=Runs(root=root))
+    for name in names:
+        directory = queue.runs[name]
+        directory.path.mkdir(parents=True)
+        directory.write_state(State(run_id=name, state="queued", owner=Owner.of(os.getpid()), started=1, updated=1))
+        directory.spec.write_text("{}")
+        queue.add(name)
+    return queue
+
+
+@settings(max_examples=25, deadline=None)  # each write waits for the disk
+@given(orders=st.lists(st.sampled_from("abcde"), unique=True, min_size=1), gone=st.sets(st.sampled_from("abcde")))
+def test_those_who_stay_keep_their_order(
+    tmp_path_factory: pytest.TempPathFactory, orders: list[str], gone: set[str]
+) -> None:
+    queue = queued(tmp_path_factory.mktemp("runs"), orders)
+    for name in gone:
+        assert queue.end(name, "stopped", "") == (name in orders)
+    stay = [name for name in orders if name not in gone]
+    assert queue.ids() == stay
+    assert [queue.position(name) for name in stay] == list(range(1, len(stay) + 1))
+
+
+def test_a_run_begins_once_and_with_the_spec_of_that_moment(tmp_path: Path) -> None:
+    queue = queued(tmp_path, ["one", "two"])
+    state = dataclasses.replace(queue.runs["one"].read_state(), state="starting")
+    assert queue.begin(state, "new spec")
+    assert not queue.begin(state, "another")
+    assert queue.runs["one"].spec.read_text() == "new spec"
+    assert (queue.ids(), queue.position("one")) == (["two"], None)
+    assert not queue.end("one", "stopped", "too late")
+    assert queue.runs["one"].read_state().state == "starting"
+
+
+def test_a_run_whose_directory_is_gone_waits_no_more(tmp_path: Path) -> None:
+    queue = queued(tmp_path, ["one", "two"])
+    (tmp_path / "one" / "state.json").unlink()
+    assert queue.ids() == ["two"]
+    assert queue.outlook("two") == "place 1 in the queue"
+    assert queue.outlook("one") == ""
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", "[1, null]", "null"])
+def test_a_queue_that_was_cut_short_is_empty(tmp_path: Path, content: str) -> None:
+    (tmp_path / ".queue").write_text(content)
+    assert Queue(runs=Runs(root=tmp_path)).ids() == []
+
+
+def test_a_remark_is_made_on_those_who_wait_alone(tmp_path: Path) -> None:
+    queue = queued(tmp_path, ["one"])
+    queue.remark("one", "waiting: 2 nodes wanted, 1 ready")
+    assert json.loads((tmp_path / "one" / "state.json").read_text())["reason"] == "waiting: 2 nodes wanted, 1 ready"
+    queue.end("one", "stopped", "out")
+    queue.remark("one", "late")
+    assert queue.runs["one"].read_state().reason == "out"

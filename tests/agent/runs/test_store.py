@@ -1,0 +1,190 @@
+"""Facts about run directories: states that tell the truth, and a lock that one run holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.runs.process_identity import Owner
+from agent.runs.store import LiveRunError, Runs, State, is_run_id, write_atomically
+from agent.spec.run import LaunchError
+from tests.agent.spec.test_run import make_launch
+from tests.words import WORDS
+
+
+def dead_owner() -> Owner:
+    """Return the identity of a process that has ended."""
+    process = subprocess.Popen(["sleep", "60"])
+    owner = Owner.of(process.pid)
+    process.kill()
+    process.wait()
+    return owner
+
+
+def make_state(owner: Owner, state: str = "running") -> State:
+    return State(run_id="one", state=state, owner=owner, started=1.0, updated=2.0, hosts=("deeplearning-worker1",))
+
+
+@given(text=WORDS | st.from_regex(r"[a-z0-9.-]{0,130}", fullmatch=True))
+def test_a_launch_takes_just_what_a_run_can_be_called(text: str) -> None:
+    try:
+        make_launch(run_id=text)
+        taken = True
+    except LaunchError:
+        taken = False
+    assert is_run_id(text) == taken
+    assert not taken or (Path("/runs") / text).parent == Path("/runs")
+
+
+def test_a_state_comes_back_from_its_file_unchanged(tmp_path: Path) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    state = make_state(Owner.of(os.getpid()))
+    directory.write_state(state)
+    assert directory.read_state() == state
+    assert json.loads((directory.path / "state.json").read_text())["pid"] == os.getpid()
+
+
+def test_a_live_state_without_its_supervisor_is_told_as_failed(tmp_path: Path) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    directory.log.write_text("a\nb\n")
+    directory.write_state(make_state(dead_owner()))
+    told = directory.read_state()
+    assert (told.state, told.reason, told.last_lines) == ("failed", "supervisor died", ("a", "b"))
+
+
+def test_an_ended_state_needs_no_supervisor(tmp_path: Path) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    directory.write_state(make_state(dead_owner(), "succeeded"))
+    assert directory.read_state().state == "succeeded"
+
+
+def test_a_last_word_that_comes_between_reading_the_state_and_looking_at_its_owner_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    directory.write_state(make_state(dead_owner()))
+
+    def end_meanwhile(owner: Owner) -> bool:
+        directory.write_state(make_state(owner, "succeeded"))
+        return False
+
+    monkeypatch.setattr(Owner, "is_alive", end_meanwhile)
+    assert directory.read_state().state == "succeeded"
+
+
+def test_on_a_full_disk_the_last_word_still_finds_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    running = make_state(Owner.of(os.getpid()))
+    directory.write_state(dataclasses.replace(running, last_lines=("a long line",) * 50))
+
+    def refuse(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("agent.runs.store.write_atomically", refuse)
+    directory.write_state(dataclasses.replace(running, state="failed", reason="status 1", last_lines=("x",) * 1000))
+    told = directory.read_state()
+    assert (told.state, told.reason) == ("failed", "status 1; the shared file system is full")
+    with pytest.raises(OSError, match="No space left"):
+        Runs(root=tmp_path)["two"].write_state(running)
+
+
+def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    (directory.path / "state.json").write_text('{"state": "running"}')
+    with pytest.raises(ValueError, match="not the state of a run"):
+        directory.read_state()
+
+
+def test_a_reused_pid_is_not_the_owner() -> None:
+    owner = Owner.of(os.getpid())
+    assert owner.is_alive()
+    assert not dataclasses.replace(owner, start_ticks=owner.start_ticks + 1).is_alive()
+    assert not dataclasses.replace(owner, boot_id="another").is_alive()
+    assert not dataclasses.replace(owner, host="another").is_alive()
+
+
+def test_the_lock_is_held_until_released_and_names_its_run(tmp_path: Path) -> None:
+    runs, me = Runs(root=tmp_path / "runs"), Owner.of(os.getpid())
+    assert runs.live() is None
+    assert runs.claim("one", me) is None
+    assert runs.live() == "one"
+    with pytest.raises(LiveRunError, match="run one is live"):
+        runs.claim("two", me)
+    runs.release("two")
+    assert runs.live() == "one"
+    runs.release("one")
+    assert runs.claim("two", me) is None
+
+
+def test_a_stale_lock_is_taken_over_and_its_run_marked(tmp_path: Path) -> None:
+    runs = Runs(root=tmp_path)
+    runs["one"].path.mkdir()
+    dead = dead_owner()
+    runs["one"].write_state(make_state(dead))
+    runs.claim("one", dead)
+    assert runs.claim("two", Owner.of(os.getpid())) == "one"
+    assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "failed"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"run_id": "one"}'])
+def test_a_lock_that_was_cut_short_is_stale(tmp_path: Path, content: str) -> None:
+    runs = Runs(root=tmp_path)
+    runs.lock.write_text(content)
+    assert runs.live() is None
+    runs.claim("two", Owner.of(os.getpid()))
+    assert runs.live() == "two"
+
+
+def test_a_file_that_cannot_be_written_keeps_its_old_text(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    write_atomically(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "new \udcff")
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    with directory.log.open("wb") as file:
+        file.truncate(1 << 40)  # a hole of 1 TiB: whoever read it whole would not come back
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nline 1\nline 2\n")
+    assert directory.last_lines(2) == ["line 1", "line 2"]
+
+
+def test_the_ranks_own_words_are_not_hidden_by_the_launchers_traceback(tmp_path: Path) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    directory.log.write_text(
+        "[0]<stderr>:Traceback (most recent call last):\n"
+        "[0]<stderr>:payload.train: error: the disk is full\n"
+        "Traceback (most recent call last):\n"
+        '  File "/opt/x/horovod/runner/launch.py", line 827, in _run\n'
+        "    return _run_static(args)\n"
+        "           ^^^^^^^^^^^^^^^^^\n"
+        "RuntimeError: Horovod detected that one or more processes exited with non-zero status, thus\n"
+        "Process name: 0\n"
+        "Exit code: 1\n"
+    )
+    assert directory.last_lines(4) == [
+        "[0]<stderr>:Traceback (most recent call last):",
+        "[0]<stderr>:payload.train: error: the disk is full",
+        "Process name: 0",
+        "Exit code: 1",
+    ]

@@ -1,0 +1,61 @@
+"""Facts about Horovod's settings: what becomes of each, and which values are refused."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from agent.spec.horovod import KnobError, Knobs
+
+
+def test_without_any_only_the_cycle_is_set_and_not_even_that_where_the_ranks_choose() -> None:
+    assert Knobs().flags("/r") == ["--cycle-time-ms", "5"]
+    assert Knobs().flags("/r", ranks_choose=True) == []
+    assert Knobs(cycle_time_ms=2.5).flags("/r", ranks_choose=True) == ["--cycle-time-ms", "2.5"]
+
+
+def test_the_autotuner_is_left_free_in_all_that_was_not_given() -> None:
+    assert Knobs(autotune=True).flags("/r") == ["--autotune", "--autotune-log-file", "/r/autotune.csv"]
+    assert Knobs(autotune=True, cycle_time_ms=2.5).flags("/r")[:2] == ["--cycle-time-ms", "2.5"]
+
+
+def test_each_becomes_the_flag_of_horovodrun() -> None:
+    knobs = Knobs(
+        fusion_threshold_mb=0,
+        cycle_time_ms=50,
+        cache_capacity=2**30,
+        hierarchical_allreduce=True,
+        hierarchical_allgather=True,
+        timeline=True,
+    )
+    assert knobs.flags("/r") == [
+        *("--fusion-threshold-mb", "0", "--cycle-time-ms", "50", "--cache-capacity", "1073741824"),
+        *("--hierarchical-allreduce", "--hierarchical-allgather", "--timeline-filename", "/r/timeline.json"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("fusion_threshold_mb", -1), ("cycle_time_ms", 0.0), ("cycle_time_ms", math.nan), ("cache_capacity", 1 << 40)],
+)
+def test_a_value_against_a_rule_is_refused_by_its_flag(field: str, value: float) -> None:
+    with pytest.raises(KnobError, match=f"--{field.replace('_', '-')} = .*must be") as caught:
+        Knobs(**{field: value})  # type: ignore[arg-type]  # a bad value is the point
+    assert caught.value.flag == f"--{field.replace('_', '-')}"
+
+
+@pytest.mark.horovod
+def test_horovods_own_launcher_knows_every_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    from horovod.runner.launch import parse_args
+
+    one = Knobs(fusion_threshold_mb=64, cycle_time_ms=2.5, cache_capacity=8, hierarchical_allreduce=True, timeline=True)
+    two = Knobs(hierarchical_allgather=True, autotune=True)
+    for knobs in (one, two):
+        monkeypatch.setattr("sys.argv", ["horovodrun", "-np", "1", *knobs.flags("/r"), "true"])
+        parsed = parse_args()
+        assert parsed.command == ["true"]
+        assert bool(parsed.autotune) == knobs.autotune
+        assert parsed.fusion_threshold_mb == knobs.fusion_threshold_mb
+        assert parsed.cycle_time_ms == knobs.cycle_time_ms
+        assert parsed.timeline_filename == ("/r/timeline.json" if knobs.timeline else None)

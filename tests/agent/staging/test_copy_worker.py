@@ -1,0 +1,143 @@
+"""Facts about the worker's side of staging: as the command line that the laptop calls, with its JSON lines."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.staging.copy_worker import await_manifest, own_index, part_of
+from agent.staging.dataset import Shelf, ShelfError
+from agent.staging.manifest import Entry, Manifest
+from agent.staging.pack import Packer, place
+from agent.staging.stream import framed, receive
+
+PROJECT = Path(__file__).resolve().parents[3]
+CONTENTS = {"a": b"one", "sub/b c": b"two" * 1000, "line\nü": b"", "large": b"l" * 100_000}
+ENTRIES = [Entry(path=p, size=len(d), sha256=hashlib.sha256(d).hexdigest()) for p, d in CONTENTS.items()]
+MANIFEST = Manifest.of(ENTRIES, "/home/me/set")
+
+
+def port(local: Shelf, shared: Shelf, *flags: str, status: int = 0) -> list[dict[str, Any]]:
+    words = [str(local.root), "set", str(shared.root), f"--digest={MANIFEST.digest}", *flags]
+    done = subprocess.run([sys.executable, "-m", "agent.staging.copy_worker", *words], cwd=PROJECT, capture_output=True)
+    assert done.returncode == status, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def told(messages: list[dict[str, Any]], kind: str) -> list[str]:
+    return [path for message in messages for path in message.get(kind, ())]
+
+
+def held(shelf: Shelf) -> dict[str, bytes]:
+    found = (path for path in shelf.directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(shelf.directory)): path.read_bytes() for path in found}
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Shelf:
+    """Hold what was just uploaded, with its pack, as before the end of a staging."""
+    source = tmp_path / "laptop"
+    for path, data in CONTENTS.items():
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        (source / path).write_bytes(data)
+    shelf = Shelf(root=tmp_path / "efs", name="set")
+    shelf.begin(MANIFEST)
+    stream = io.BufferedReader(io.BytesIO(b"".join(framed(source, MANIFEST.entries))))
+    with Packer(shelf) as packer:
+        receive(shelf, stream, lambda _: None, packer)
+    return shelf
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Shelf:
+    return Shelf(root=tmp_path / "disk", name="set")
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_copy_brings_what_differs_and_says_what_was_damaged(shared: Shelf, local: Shelf, packed: bool) -> None:
+    if not packed:
+        shared.finish(MANIFEST)
+    (*_, last) = port(local, shared)
+    assert (held(local), last["done"]["came_bytes"], local.manifest()) == (CONTENTS, MANIFEST.size, MANIFEST)
+    assert last["done"]["digest"] == MANIFEST.digest
+    (local.directory / "a").write_bytes(b"onX")
+    messages = port(local, shared)
+    assert told(messages, "damaged") == ["a"]
+    assert (held(local), messages[-1]["done"]["came_bytes"]) == (CONTENTS, 3)
+    assert port(local, shared)[-1]["done"]["came_bytes"] == 0
+
+
+@pytest.mark.parametrize("cut", [0, 1, 50, 500, 3060])
+def test_a_pack_that_ends_early_or_lies_costs_nothing_but_time(shared: Shelf, local: Shelf, cut: int) -> None:
+    pack = place(shared)
+    data = pack.read_bytes()
+    pack.write_bytes(data[:cut] + b"X" * (len(data) - cut) if cut % 2 else data[:cut])
+    (*_, last) = port(local, shared)
+    assert (held(local), last["done"]["came_bytes"]) == (CONTENTS, MANIFEST.size)
+
+
+def test_the_pack_holds_small_files_alone_and_goes_at_the_end(shared: Shelf) -> None:
+    assert CONTENTS["sub/b c"] in place(shared).read_bytes()
+    assert CONTENTS["large"] not in place(shared).read_bytes()
+    shared.finish(MANIFEST)
+    assert {path.name for path in shared.root.iterdir()} <= {"set", "set.manifest", ".set.lock"}
+
+
+@pytest.mark.parametrize("path", ["a", "large"])
+def test_what_the_shared_file_system_lacks_is_told_and_the_copy_stays_unfinished(
+    shared: Shelf, local: Shelf, path: str
+) -> None:
+    (shared.directory / path).write_bytes(b"X" * len(CONTENTS[path]))
+    messages = port(local, shared)
+    assert (told(messages, "missing"), told(messages, "spoiled")) == ([path], [])
+    with pytest.raises(ShelfError, match="not whole"):
+        local.manifest()
+    shared.put(next(entry for entry in ENTRIES if entry.path == path), io.BytesIO(CONTENTS[path]))
+    assert not told(port(local, shared), "missing")
+    assert (held(local), local.manifest()) == (CONTENTS, MANIFEST)
+
+
+def test_what_was_whole_on_the_shared_file_system_and_is_so_no_more_is_told_though_the_copy_has_it(
+    shared: Shelf, local: Shelf
+) -> None:
+    shared.finish(MANIFEST)
+    port(local, shared)
+    (shared.directory / "a").unlink()
+    messages = port(local, shared)
+    assert (told(messages, "missing"), told(messages, "spoiled"), held(local)) == (["a"], ["a"], CONTENTS)
+
+
+def test_a_manifest_that_comes_late_is_waited_for(shared: Shelf) -> None:
+    shared.finish(MANIFEST)
+    later = Manifest.of(ENTRIES[:1])
+    threading.Timer(0.3, shared.begin, [later]).start()
+    assert await_manifest(shared, later.digest, patience_s=60) == later
+
+
+def test_what_was_never_staged_and_what_is_other_data_is_refused(tmp_path: Path, shared: Shelf) -> None:
+    with pytest.raises(ShelfError, match="no data set was staged there"):
+        await_manifest(Shelf(root=tmp_path, name="set"), MANIFEST.digest, patience_s=0)
+    with pytest.raises(ShelfError, match="somebody else stages there"):
+        await_manifest(shared, "0" * 64, patience_s=0)
+
+
+def test_a_node_knows_its_place_by_its_address() -> None:
+    assert own_index(["10.0.1.1", "10.0.1.2"], ["127.0.0.1", "10.0.1.2"]) == 1
+    with pytest.raises(ShelfError, match="repeat the command"):
+        own_index(["10.0.1.1"], ["127.0.0.1"])
+
+
+def test_the_parts_move_on_from_node_to_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.hardware.interfaces.own_addresses", lambda: {"10.0.1.1"})
+    nodes = ["10.0.1.1", "10.0.1.2"]
+    first, second = (part_of(MANIFEST.entries, nodes, turn) for turn in (0, 1))
+    assert set(first) | set(second) == set(MANIFEST.entries) and not set(first) & set(second)
+    assert part_of(MANIFEST.entries, [], 0) == MANIFEST.entries

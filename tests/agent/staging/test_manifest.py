@@ -1,0 +1,141 @@
+"""Facts about manifests: any name comes back unchanged, nothing leads out, shards lose nothing and share nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.staging.manifest import (
+    Entry,
+    Manifest,
+    ManifestError,
+    check_name,
+    check_path,
+    is_as_listed,
+    sha256_of,
+    shard,
+)
+
+PARTS = st.binary(min_size=1, max_size=20).map(os.fsdecode).filter(lambda part: part not in (".", ".."))
+PATHS = st.lists(PARTS.filter(lambda part: "/" not in part and "\0" not in part), min_size=1, max_size=3).map("/".join)
+ENTRIES = st.lists(
+    st.builds(
+        Entry,
+        path=PATHS,
+        size=st.integers(0, 1 << 50),
+        sha256=st.binary(max_size=8).map(lambda data: hashlib.sha256(data).hexdigest()),
+        etag=st.sampled_from(["", "d41d8", "d41d8-2"]),
+    ),
+    max_size=12,
+    unique_by=lambda entry: entry.path.split("/")[0],
+)
+
+
+@given(entries=ENTRIES, source=st.text())
+def test_a_manifest_comes_back_from_its_text_whatever_the_names(entries: list[Entry], source: str) -> None:
+    manifest = Manifest.of(entries, source)
+    text = manifest.to_text()
+    assert Manifest.from_text(text) == manifest
+    assert text.isascii() and text.count("\n") == len(entries) + 1
+
+
+@given(entries=ENTRIES)
+def test_the_order_of_the_files_changes_nothing(entries: list[Entry]) -> None:
+    turned = list(reversed(entries))
+    assert Manifest.of(entries) == Manifest.of(turned)
+    assert Manifest.of(entries).digest == Manifest.of(turned).digest
+    assert shard(entries, 0, 3) == shard(turned, 0, 3)
+
+
+@given(entries=ENTRIES, count=st.integers(1, 9))
+def test_every_file_is_in_one_shard(entries: list[Entry], count: int) -> None:
+    shards = [shard(entries, index, count) for index in range(count)]
+    assert sorted(entry.path for part in shards for entry in part) == sorted(entry.path for entry in entries)
+
+
+@given(entries=ENTRIES, count=st.integers(1, 9))
+def test_no_shard_exceeds_another_by_more_than_the_largest_file(entries: list[Entry], count: int) -> None:
+    loads = [sum(entry.size + 1 for entry in shard(entries, index, count)) for index in range(count)]
+    assert max(loads) - min(loads) <= max((entry.size + 1 for entry in entries), default=0)
+
+
+def test_equal_files_are_dealt_out_evenly() -> None:
+    entries = [Entry(path=f"train-{number:05d}", size=100) for number in range(10)]
+    assert sorted(len(shard(entries, index, 4)) for index in range(4)) == [2, 2, 3, 3]
+
+
+@given(path=PATHS)
+def test_any_name_that_a_file_can_have_is_taken(path: str) -> None:
+    assert check_path(path) == path
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a", "a/.", "a/", "a\0b", "."])
+def test_a_path_that_could_lead_out_is_refused(path: str) -> None:
+    with pytest.raises(ManifestError, match="path"):
+        Entry(path=path, size=0)
+
+
+@pytest.mark.parametrize("name", ["", ".x", "-x", "a/b", "..", "a b", "x.manifest", "é", "x" * 101, "a\n"])
+def test_a_name_that_is_no_plain_folder_is_refused(name: str) -> None:
+    with pytest.raises(ManifestError, match="name"):
+        check_name(name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}\n",
+        '{"format": 2, "files": 0, "source": ""}\n',
+        '{"format": 1, "files": 2, "source": ""}\n{"path": "a", "size": 1}\n',
+        '{"format": 1, "files": 1, "source": ""}\n{"path": "../a", "size": 1}\n',
+        '{"format": 1, "files": 1, "source": ""}\n{"path": "a", "size": -1}\n',
+        '{"format": 1, "files": 1, "source": ""}\n{"path": "a", "size": 1, "mode": 1}\n',
+        '{"format": 1, "files": 1, "source": ""}\n{"path": "a", "size": 1, "sha256": "short"}\n',
+        '{"format": 1, "files": 2, "source": ""}\n{"path": "a", "size": 1}\n{"path": "a", "size": 1}\n',
+        '{"format": 1, "files": 1, "source": ""}\n{"path": "a", "si',
+        "\xff\n",
+    ],
+)
+def test_what_is_no_whole_manifest_is_refused(text: str) -> None:
+    with pytest.raises(ManifestError):
+        Manifest.from_text(text)
+
+
+def test_a_name_cannot_be_a_file_and_a_directory_at_once() -> None:
+    with pytest.raises(ManifestError, match="'a/b': is a file and a directory"):
+        Manifest.of([Entry(path="a/b", size=1), Entry(path="a/b/c", size=1)])
+
+
+def test_a_digest_tells_data_apart_by_name_size_and_content() -> None:
+    one, two = hashlib.sha256(b"1").hexdigest(), hashlib.sha256(b"2").hexdigest()
+    kinds = [("a", 1, one), ("b", 1, one), ("a", 2, one), ("a", 1, two)]
+    digests = {Manifest.of([Entry(path=p, size=s, sha256=h)]).digest for p, s, h in kinds}
+    assert len(digests) == 4
+
+
+@given(data=st.binary(max_size=4096))
+def test_hash_and_size_are_those_of_the_content(data: bytes) -> None:
+    assert sha256_of(io.BytesIO(data)) == (hashlib.sha256(data).hexdigest(), len(data))
+
+
+def test_a_file_is_as_listed_only_with_its_very_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    entry = Entry(path="a", size=3, sha256=hashlib.sha256(b"abc").hexdigest())
+    assert not is_as_listed(path, entry)
+    path.write_bytes(b"abc")
+    assert is_as_listed(path, entry)
+    path.write_bytes(b"abd")
+    assert not is_as_listed(path, entry)
+    path.write_bytes(b"abcd")
+    assert not is_as_listed(path, entry)
+    assert not is_as_listed(path / "below", entry)
+    path.unlink()
+    path.symlink_to("/etc/hostname")
+    assert not is_as_listed(path, entry)

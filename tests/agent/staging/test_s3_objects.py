@@ -1,0 +1,169 @@
+"""Facts about buckets: which keys are meant, which pattern names one file, what the AWS CLI's failures mean."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import json
+import os
+import sys
+from pathlib import Path
+
+import boto3
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from moto.server import ThreadedMotoServer
+
+from agent.staging import s3_objects
+from agent.staging.dataset import FullError, Shelf, ShelfError
+from agent.staging.manifest import Entry, ManifestError
+from agent.staging.s3_objects import (
+    MOST_AT_ONCE,
+    DeniedError,
+    Prefix,
+    batches,
+    explain,
+    fetch,
+    is_single,
+    literal,
+    parse_listing,
+)
+from tests.words import WORDS
+
+PREFIX = Prefix.parse("s3://my-data/imagenet/train/", "eu-west-1")
+
+
+def listing(*keys: str) -> str:
+    return json.dumps({"Contents": [{"Key": key, "Size": 3, "ETag": '"d41d8"'} for key in keys]})
+
+
+@pytest.mark.parametrize(
+    ("address", "bucket", "key"),
+    [
+        ("s3://my-data", "my-data", ""),
+        ("s3://my-data/", "my-data", ""),
+        ("s3://my.data/a b/ü\n", "my.data", "a b/ü\n"),
+        ("s3://my-data/a/", "my-data", "a"),
+    ],
+)
+def test_an_address_names_a_bucket_and_a_prefix(address: str, bucket: str, key: str) -> None:
+    assert (Prefix.parse(address).bucket, Prefix.parse(address).key) == (bucket, key)
+
+
+@pytest.mark.parametrize(
+    "address", ["my-data/a", "s3://", "s3://My/a", "s3://my-data/a*", "s3://my-data/a[1]", "https://x"]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ShelfError):
+        Prefix.parse(address)
+
+
+def test_a_listing_gives_paths_below_the_prefix_without_folders() -> None:
+    found = parse_listing(listing("imagenet/train/", "imagenet/train/a", "imagenet/train/n1/b c"), PREFIX)
+    assert [entry.path for entry in found] == ["a", "n1/b c"]
+    assert (found[0].size, found[0].etag, found[0].sha256) == (3, "d41d8", "")
+
+
+def test_an_object_of_the_very_name_is_one_file() -> None:
+    prefix = Prefix.parse("s3://my-data/a/x.tar")
+    found = parse_listing(listing("a/x.tar", "a/x.tar.bak"), prefix)
+    assert [entry.path for entry in found] == ["x.tar"]
+    assert is_single(prefix, found)
+    assert prefix.fetch_command(Path("/d"), found, single=True)[4:6] == ["s3://my-data/a/x.tar", "/d/x.tar"]
+
+
+@pytest.mark.parametrize("key", ["../x", "a//b", "a/../../b"])
+def test_a_key_that_leads_out_is_refused(key: str) -> None:
+    with pytest.raises(ManifestError):
+        parse_listing(listing(f"imagenet/train/{key}"), PREFIX)
+
+
+@pytest.mark.parametrize("text", ["oops", "[]", '{"Contents": [{"Key": "a"}]}'])
+def test_what_is_no_listing_is_told(text: str) -> None:
+    with pytest.raises(ShelfError, match="listing of s3://my-data/imagenet/train"):
+        parse_listing(text, PREFIX)
+
+
+def test_nothing_is_an_empty_listing() -> None:
+    assert parse_listing("", PREFIX) == parse_listing("{}", PREFIX) == ()
+
+
+@given(path=st.text(min_size=1), other=st.text(min_size=1))
+def test_a_pattern_names_one_file_alone(path: str, other: str) -> None:
+    assert fnmatch.fnmatchcase(path, literal(path))
+    assert fnmatch.fnmatchcase(other, literal(path)) == (other == path)
+
+
+@given(key=st.text(), path=WORDS)
+def test_any_name_reaches_the_cli_as_data_and_never_as_a_flag_or_a_file_to_read(key: str, path: str) -> None:
+    command = Prefix(bucket="my-data", key="x", region="eu-west-1").list_command(key)
+    assert json.loads(command[command.index("--cli-input-json") + 1]) == {"Bucket": "my-data", "Prefix": key}
+    assert key in ("--region", "eu-west-1", "--output", "json") or key not in command[4:]
+    with contextlib.suppress(ManifestError):
+        words = PREFIX.fetch_command(Path("/d"), [Entry(path=path, size=1)])
+        assert words[words.index("*") + 1] == f"--include={literal(path)}"
+
+
+def test_the_cli_itself_lists_and_brings_what_looks_like_flags_files_and_patterns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = ["-x/a", "-x/-rf", "-x/ü $(id)", "-x/'q'", "-x/[a]*", "file:///etc/hostname/--include"]
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    try:
+        for name, value in (
+            ("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port())),
+            ("AWS_ACCESS_KEY_ID", "testing"), ("AWS_SECRET_ACCESS_KEY", "testing"), ("AWS_SESSION_TOKEN", ""),
+            ("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])),
+        ):  # fmt: skip
+            monkeypatch.setenv(name, value)
+        s3 = boto3.Session().client("s3", region_name="us-east-1")
+        s3.create_bucket(Bucket="my-data")
+        for key in keys:
+            s3.put_object(Bucket="my-data", Key=key, Body=key.encode())
+        found: dict[str, str] = {}
+        for prefix in (
+            Prefix.parse(f"s3://my-data/{folder}", "us-east-1") for folder in ("-x", "file:///etc/hostname")
+        ):
+            entries = s3_objects.listing(prefix)
+            shelf = Shelf(root=tmp_path / str(len(entries)), name="set")
+            brought = list(fetch(prefix, shelf, entries, single=is_single(prefix, entries), at=lambda _: None))
+            found |= {f"{prefix.folder}{each.path}": shelf.path(each).read_bytes().decode() for each in brought}
+        assert found == {key: key for key in keys}
+    finally:
+        server.stop()
+
+
+@given(sizes=st.lists(st.integers(0, 5 << 30), max_size=50))
+def test_calls_take_every_file_once_and_not_too_many(sizes: list[int]) -> None:
+    entries = [Entry(path=str(number), size=size) for number, size in enumerate(sizes)]
+    found = list(batches(entries))
+    assert [entry for batch in found for entry in batch] == entries
+    assert all(0 < len(batch) <= MOST_AT_ONCE for batch in found)
+
+
+def test_the_files_of_a_call_are_named_and_no_others() -> None:
+    command = PREFIX.fetch_command(Path("/d"), [Entry(path="a*", size=1)])
+    assert command[2:6] == ["s3", "cp", "s3://my-data/imagenet/train/", "/d"]
+    assert command[-6:] == ["--no-progress", "--exclude", "*", "--include=a[*]", "--region", "eu-west-1"]
+
+
+@pytest.mark.parametrize(
+    ("stderr", "kind", "said"),
+    [
+        ("An error occurred (AccessDenied) when calling the ListObjectsV2 operation", DeniedError, "s3:ListBucket"),
+        (
+            "fatal error: (403) when calling the HeadObject operation: Forbidden",
+            DeniedError,
+            "my-data",
+        ),
+        ("User is not authorized to perform: kms:Decrypt: AccessDenied", DeniedError, "kms:Decrypt"),
+        ("download failed: [Errno 28] No space left on device", FullError, "No space left"),
+        ("An error occurred (NoSuchBucket)", ShelfError, "NoSuchBucket"),
+        ("", ShelfError, "status 255"),
+    ],
+)
+def test_a_failure_of_the_cli_is_understood(stderr: str, kind: type[ShelfError], said: str) -> None:
+    error = explain(PREFIX, stderr, 255)
+    assert type(error) is kind and said in str(error)

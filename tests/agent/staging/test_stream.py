@@ -1,0 +1,101 @@
+"""Facts about the stream of files: any bytes come through, and what has come whole stays when it breaks off."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.staging import stream as intake
+from agent.staging.dataset import DamagedError, Shelf
+from agent.staging.manifest import Entry, Manifest
+from agent.staging.stream import BrokenOffError, ChangedError, coalesced, framed, receive
+
+CONTENTS = st.dictionaries(
+    st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=30).filter(
+        lambda name: name not in (".", "..")
+    ),
+    st.binary(max_size=200),
+    min_size=1,
+    max_size=5,
+)
+
+
+def listed(contents: dict[str, bytes]) -> list[Entry]:
+    return [Entry(path=p, size=len(d), sha256=hashlib.sha256(d).hexdigest()) for p, d in sorted(contents.items())]
+
+
+def stream(entries: list[Entry], contents: dict[str, bytes]) -> bytes:
+    return b"".join(framed(Path(), entries, lambda path: io.BytesIO(contents[path.removeprefix("./")])))
+
+
+def shelf_for(tmp_path: Path, entries: list[Entry]) -> Shelf:
+    shelf = Shelf(root=tmp_path, name="set")
+    shelf.begin(Manifest.of(entries))
+    return shelf
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(contents=CONTENTS, small=st.sampled_from([0, 50, 1 << 20]))
+def test_all_files_arrive_whatever_their_names_and_bytes(
+    tmp_path: Path, contents: dict[str, bytes], small: int
+) -> None:
+    entries = listed(contents)
+    shelf = shelf_for(tmp_path, entries)
+    stored: list[Entry] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intake, "SMALL", small)
+        receive(shelf, io.BufferedReader(io.BytesIO(stream(entries, contents))), stored.append)
+    assert sorted(stored, key=lambda e: e.path) == entries
+    assert {path.name: path.read_bytes() for path in shelf.directory.iterdir()} == contents
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(contents=CONTENTS, part=st.floats(0, 1), small=st.sampled_from([0, 1 << 20]))
+def test_a_stream_that_breaks_off_leaves_whole_files_alone(
+    tmp_path: Path, contents: dict[str, bytes], part: float, small: int
+) -> None:
+    entries = listed(contents)
+    shelf = shelf_for(tmp_path, entries)
+    whole = stream(entries, contents)
+    cut = io.BufferedReader(io.BytesIO(whole[: int(part * (len(whole) - 1))]))
+    stored: list[Entry] = []
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(BrokenOffError):
+        patch.setattr(intake, "SMALL", small)
+        receive(shelf, cut, stored.append)
+    for entry in stored:
+        assert shelf.path(entry).read_bytes() == contents[entry.path]
+    assert not list(shelf.partial.iterdir())
+
+
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_bytes_that_changed_on_the_way_are_refused(tmp_path: Path, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "SMALL", small)
+    entries = listed({"a": b"right"})
+    shelf = shelf_for(tmp_path, entries)
+    with pytest.raises(DamagedError, match="'a' has other bytes"):
+        receive(shelf, io.BufferedReader(io.BytesIO(stream(entries, {"a": b"wrong"}))), lambda _: None)
+    assert not shelf.path(entries[0]).exists()
+
+
+@pytest.mark.parametrize("now", [b"short", b"longer than it was"])
+def test_a_file_that_changed_since_it_was_read_first_ends_the_stream(now: bytes) -> None:
+    entries = listed({"a": b"as it was"})
+    with pytest.raises(ChangedError, match="another size"):
+        stream(entries, {"a": now})
+
+
+def test_a_file_that_has_gone_ends_the_stream(tmp_path: Path) -> None:
+    with pytest.raises(ChangedError, match="No such file"):
+        list(framed(tmp_path, listed({"a": b"1"})))
+
+
+@given(blocks=st.lists(st.binary(max_size=20)), least=st.integers(1, 30))
+def test_blocks_are_joined_without_a_change(blocks: list[bytes], least: int) -> None:
+    joined = list(coalesced(blocks, least))
+    assert b"".join(joined) == b"".join(blocks)
+    assert all(len(block) >= least for block in joined[:-1])

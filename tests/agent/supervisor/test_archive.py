@@ -1,0 +1,102 @@
+"""Facts about the copy in the bucket: what goes there, what never does, and that a failure is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.remote.command import Completed
+from agent.runs.record import keep_origin
+from agent.runs.store import RunDirectory, Runs
+from agent.spec.provenance import Origin
+from agent.supervisor import archive
+from agent.supervisor.archive import Copier, command, destination
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    """Return the directory of a run whose record goes to a bucket; the AWS CLI is there."""
+    found = Runs(root=tmp_path)["one"]
+    found.path.mkdir()
+    keep_origin(found, Origin(bucket="deepcdk-runbucket-1", region="eu-west-1"))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def cli(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.supervisor.archive.shutil.which", lambda _: "/usr/bin/aws")
+
+
+class Cli:
+    """Take commands and answer each with a status and what it says."""
+
+    def __init__(self, status: int = 0, output: str = "") -> None:
+        self.answer = Completed(status=status, output=output)
+        self.commands: list[list[str]] = []
+
+    def __call__(self, words: Sequence[str], timeout_s: float) -> Completed:
+        self.commands.append(list(words))
+        return self.answer
+
+
+def test_the_copy_goes_to_the_runs_own_prefix_and_leaves_out_what_may_be_secret_or_large(
+    directory: RunDirectory,
+) -> None:
+    cli = Cli()
+    assert Copier(directory, cli).finish() == ""
+    words = cli.commands[0]
+    assert words[:6] == ["nice", "aws", "s3", "sync", str(directory.path), "s3://deepcdk-runbucket-1/runs/one"]
+    assert words[words.index("--region") + 1] == "eu-west-1"
+    excluded = {words[n + 1] for n, word in enumerate(words) if word == "--exclude"}
+    assert {"checkpoints/*", "spec*.json", "launch.json", "state.json", ".*"} <= excluded
+    assert "work/*" not in excluded
+
+
+def test_a_large_working_directory_stays_behind_and_that_is_told(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "WORK_LIMIT", 3)
+    (directory.path / "work").mkdir()
+    (directory.path / "work" / "data").write_text("four")
+    cli = Cli()
+    assert Copier(directory, cli).finish() == "work/ has 4 bytes, and was left out"
+    assert "work/*" in cli.commands[0]
+
+
+def test_a_copy_that_fails_says_why(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Copier(directory, Cli(1, "upload failed\nAccess Denied\n")).finish() == "Access Denied"
+    assert Copier(directory, Cli(124)).finish() == "status 124"
+    monkeypatch.setattr("agent.supervisor.archive.shutil.which", lambda _: None)
+    assert Copier(directory, Cli()).finish() == "there is no AWS CLI on the master"
+
+
+@pytest.mark.parametrize("content", [None, "{", "{}", '{"bucket": "", "region": ""}'])
+def test_without_a_bucket_nothing_is_copied(directory: RunDirectory, content: str | None) -> None:
+    path = directory.path / "origin.json"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    cli = Cli()
+    copier = Copier(directory, cli)
+    assert (destination(directory)[0], copier.is_due, copier.finish(), cli.commands) == ("", False, "", [])
+
+
+def test_copies_follow_each_other_at_a_distance(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "command", lambda *_, **__: ["true"])
+    now = [0.0]
+    monkeypatch.setattr("agent.supervisor.archive.time.monotonic", lambda: now[0])
+    copier = Copier(directory, Cli())
+    due = [copier.is_due]
+    copier.begin()
+    due.append(copier.is_due)
+    assert copier.finish() == ""  # also ends the one in the background
+    now[0] = archive.PERIOD_S
+    assert [*due, copier.is_due] == [True, False, True]
+
+
+def test_no_region_is_named_where_nobody_knows_it(directory: RunDirectory) -> None:
+    assert "--region" not in command(directory, "s3://b/runs/one", "")
+    assert json.loads((directory.path / "origin.json").read_text())["region"] == "eu-west-1"

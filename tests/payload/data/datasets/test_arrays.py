@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from payload.data.datasets.arrays import ArrayPart
+from payload.data.types import DataError
+
+
+def small(**changes: Any) -> ArrayPart:
+    values: dict[str, Any] = {
+        "name": "test images of nothing",
+        "images": np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5, 1),
+        "labels": np.array([0, 1, 1], np.int32),
+        "classes": 2,
+    }
+    return ArrayPart(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"labels": np.zeros(2, np.int32)}, "3 test images of nothing, but 2 labels"),
+        ({"labels": np.array([0, 1, 2], np.int32)}, "labels 0 to 2 of test images of nothing; must be 0 to 1"),
+        ({"images": np.zeros((0, 4, 4, 1), np.uint8), "labels": np.zeros(0, np.int32)}, "no test images of nothing"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], fault: str) -> None:
+    with pytest.raises(DataError, match=fault):
+        small(**changes)
+
+
+def test_it_tells_what_it_holds() -> None:
+    part = small()
+    assert (part.examples, part.classes, part.channels, part.size) == (3, 2, 1, (4, 5))
+
+
+def test_the_digest_tells_one_changed_pixel() -> None:
+    part = small()
+    images = part.images.copy()
+    images[2, 3, 3, 0] += 1
+    assert small().digest() == part.digest()
+    assert dataclasses.replace(part, images=images).digest() != part.digest()
+
+
+def test_what_is_picked_has_its_images_and_labels() -> None:
+    picked = small().pick(np.array([2, 0]))
+    assert np.array_equal(picked.images, small().images[[2, 0]])
+    assert picked.labels.tolist() == [1, 0]
+
+
+def test_an_order_is_a_permutation_by_seed_and_epoch() -> None:
+    part = small(images=np.zeros((50, 2, 2, 1), np.uint8), labels=np.zeros(50, np.int32))
+    order = part.order(seed=1, epoch=2)
+    assert sorted(order) == list(range(50))
+    assert np.array_equal(order, part.order(seed=1, epoch=2))
+    assert not np.array_equal(order, part.order(seed=1, epoch=3))

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from payload.data.datasets.idx import IdxError, find_idx, read_idx
+
+CODES = {">u1": 0x08, ">i1": 0x09, ">i2": 0x0B, ">i4": 0x0C, ">f4": 0x0D, ">f8": 0x0E}
+
+
+def idx_bytes(array: npt.NDArray[np.generic], kind: str = ">u1") -> bytes:
+    header = struct.pack(f">HBB{array.ndim}I", 0, CODES[kind], array.ndim, *array.shape)
+    return header + array.astype(kind).tobytes()
+
+
+@given(
+    kind=st.sampled_from(sorted(CODES)), shape=st.lists(st.integers(0, 4), min_size=1, max_size=4), packed=st.booleans()
+)
+def test_what_was_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, shape: list[int], packed: bool
+) -> None:
+    array = (np.arange(int(np.prod(shape))) % 128).reshape(shape)  # fits into every kind
+    path = tmp_path_factory.mktemp("idx") / "file"
+    content = idx_bytes(array, kind)
+    path.write_bytes(gzip.compress(content, mtime=0) if packed else content)
+    values = read_idx(path)
+    assert np.array_equal(values, array)
+    assert values.dtype.isnative
+
+
+WHOLE = idx_bytes(np.arange(12).reshape(3, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "truncated"),
+        (WHOLE[:3], "truncated"),
+        (WHOLE[:9], "truncated: 9 bytes, less than its header of 16"),
+        (WHOLE[:-1], r"truncated: 27 bytes, but its header \(\(3, 2, 2\)\) makes 28"),
+        (WHOLE + b"\0", "too long"),
+        (b"<!DOCTYPE html>", "not an IDX file"),
+        (b"\0\0\x07\x01\0\0\0\0", "not an IDX file"),
+        (gzip.compress(WHOLE, mtime=0)[:-9], "truncated"),
+        (
+            gzip.compress(WHOLE, mtime=0)[:14] + b"\xff\xff\xff" + gzip.compress(WHOLE, mtime=0)[17:],
+            "damaged|truncated",
+        ),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_fault(tmp_path: Path, content: bytes, fault: str) -> None:
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(content)
+    with pytest.raises(IdxError, match=fault) as caught:
+        read_idx(path)
+    assert caught.value.path == path
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(IdxError, match="no such file"):
+        read_idx(tmp_path / "absent")
+    with pytest.raises(IdxError, match=r"absent: no such file, nor with \.gz"):
+        find_idx(tmp_path, "absent")
+
+
+def test_the_plain_file_is_taken_before_the_compressed_one(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").touch()
+    assert find_idx(tmp_path, "a") == tmp_path / "a.gz"
+    (tmp_path / "a").touch()
+    assert find_idx(tmp_path, "a") == tmp_path / "a"

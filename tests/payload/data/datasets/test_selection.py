@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from payload.data.datasets.arrays import ArrayPart
+from payload.data.datasets.selection import held_back, limited, stratified
+from payload.data.types import DataError
+
+
+def part(examples: int) -> ArrayPart:
+    images = np.arange(examples, dtype=np.uint8).reshape(-1, 1, 1, 1)
+    return ArrayPart(name="images", images=images, labels=np.arange(examples, dtype=np.int32) % 4, classes=4)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=300), st.floats(0, 1))
+def test_a_split_loses_and_repeats_nothing_and_keeps_each_class_in_proportion(
+    labels: list[int], fraction: float
+) -> None:
+    first, second = stratified(np.array(labels), fraction)
+    assert sorted([*first, *second]) == list(range(len(labels)))
+    for label in set(labels):
+        held = sum(labels[position] == label for position in second)
+        assert abs(held - fraction * labels.count(label)) <= 0.5
+
+
+def test_the_same_images_are_held_back_in_every_run() -> None:
+    train, validation = held_back(part(100), 0.2)
+    again, _ = held_back(part(100), 0.2)
+    assert (train.examples, validation.examples) == (80, 20)
+    assert train.digest() == again.digest()
+
+
+def test_a_split_that_leaves_nothing_is_refused() -> None:
+    with pytest.raises(DataError, match=r"--validation-fraction 0\.1: of 4 images it leaves 4 for training and 0"):
+        held_back(part(4), 0.1)
+
+
+def test_a_limit_takes_the_first_images() -> None:
+    assert limited(part(10), 0).examples == 10
+    first = limited(part(10), 3)
+    assert isinstance(first, ArrayPart)
+    assert first.images.ravel().tolist() == [0, 1, 2]
+    with pytest.raises(DataError, match="--train-limit 11: there are 10 training images"):
+        limited(part(10), 11)

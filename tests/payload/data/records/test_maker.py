@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from payload.data.records import maker as record_maker
+from payload.data.records.maker import MANIFEST, main
+from payload.data.records.part import open_record_parts
+from payload.data.records.shards import MAKING
+from payload.data.types import View
+from tests.payload.data.drawings import SHAPES, write_images
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    write_images(tmp_path / "raw", training=24, validation=8)
+    return tmp_path / "raw"
+
+
+def words(raw: Path, destination: Path, *more: str) -> list[str]:
+    return [str(raw), str(destination), "--sizes", "0,16,32", "--shards", "4", "--workers", "1", *more]
+
+
+def contents(destination: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(destination)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(destination.rglob("*-of-*"))
+        if MAKING not in path.parts
+    }
+
+
+def test_record_files_of_each_size_are_made_with_index_and_manifest(
+    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words(raw, tmp_path / "made")) == 0
+    assert "24 training and 8 validation images of 4 classes, 0 left out" in capsys.readouterr().out
+    manifest: dict[str, Any] = json.loads((tmp_path / "made" / MANIFEST).read_text())
+    assert manifest["classes"] == list(SHAPES)
+    assert (manifest["training"], manifest["validation"], manifest["sizes"]) == (24, 8, [0, 16, 32])
+    assert (tmp_path / "made" / "labels.txt").read_text().split() == list(SHAPES)
+    found = contents(tmp_path / "made")
+    assert {path: facts["sha256"] for path, facts in manifest["files"].items()} == found
+    assert len(found) == 3 * (4 + 1)
+    for folder in ("original", "16", "32"):
+        assert (tmp_path / "made" / folder / "train.index").is_file()
+    train, test = open_record_parts(tmp_path / "made", name="drawings", classes=0, skip=False, cache="none")
+    assert test is not None
+    assert (train.examples, test.examples, train.classes) == (24, 8, 4)
+    assert train.records_for(View(size=(14, 14))).directory.name == "16"
+
+
+def test_a_maker_that_was_killed_goes_on_without_redoing_what_is_done(
+    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, fresh = tmp_path / "made", tmp_path / "fresh"
+    assert main(words(raw, fresh)) == 0
+    # A pipe that nobody writes to holds the last shard up, for as long as the test wants.
+    last = raw / "validation" / SHAPES[3]
+    victim = sorted(last.iterdir())[-1]
+    picture = victim.read_bytes()
+    victim.unlink()
+    os.mkfifo(victim)
+    maker = subprocess.Popen([sys.executable, "-m", "payload.data.records.maker", *words(raw, made)], cwd=ROOT)
+    deadline = time.monotonic() + 60
+    while len(list((made / MAKING).glob("train-*.json"))) < 4:
+        assert maker.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    maker.kill()
+    maker.wait()
+    assert not (made / MANIFEST).exists()
+    victim.unlink()
+    victim.write_bytes(picture)
+    times = {path: path.stat().st_mtime_ns for path in made.rglob("train-*-of-*")}
+    capsys.readouterr()
+    assert main(words(raw, made)) == 0
+    assert "4 of 5 shards are there already" in capsys.readouterr().out
+    assert contents(made) == contents(fresh)
+    assert times == {path: path.stat().st_mtime_ns for path in made.rglob("train-*-of-*")}
+    assert (made / MANIFEST).read_bytes() == (fresh / MANIFEST).read_bytes()
+    assert not list(made.rglob("*.partial"))
+
+
+def test_several_workers_make_the_same_files(raw: Path, tmp_path: Path) -> None:
+    assert main(words(raw, tmp_path / "one")) == 0
+    assert main(words(raw, tmp_path / "two", "--workers", "2")) == 0
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_a_damaged_image_ends_it_by_name_and_the_rest_is_kept(
+    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    victim = sorted((raw / "validation" / SHAPES[0]).iterdir())[0]
+    victim.write_bytes(b"no image")
+    assert main(words(raw, tmp_path / "made")) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"record_maker: error: {victim}: damaged")
+    assert said.count("\n") == 1
+    assert len(list((tmp_path / "made" / "16").glob("train-*-of-*"))) == 4
+    assert main(words(raw, tmp_path / "made", "--corrupt", "skip")) == 0
+    out = capsys.readouterr().out
+    assert "4 of 5 shards are there already" in out
+    assert f"left out, damaged: validation/{SHAPES[0]}/{victim.name}" in out
+
+
+def test_a_destination_of_other_data_is_not_mixed(
+    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_maker, "_made", lambda jobs, workers: iter(()))
+    with pytest.raises(KeyError):  # no shard was made, which only a test sees
+        main(words(raw, tmp_path / "made"))
+    assert main(words(raw, tmp_path / "made", "--quality", "80")) == 1
+    assert "holds shards of other images, sizes or settings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "fault"),
+    [
+        (["--sizes", "160,160"], "--sizes 160,160: must be different"),
+        (["--sizes", "9000"], "--sizes 9000: each must be"),
+        (["--shards", "0"], "--shards 0: must be 1 to 99999"),
+        (["--quality", "100"], "--quality 100: must be 1 to 95"),
+    ],
+)
+def test_wrong_values_are_refused_by_their_flag(
+    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], fault: str
+) -> None:
+    assert main([str(raw), str(tmp_path / "made"), *flags]) == 2
+    assert fault in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()

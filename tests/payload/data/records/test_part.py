@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from payload.data.records.part import WINDOW_FILES, RecordPart, open_record_parts
+from payload.data.types import DataError, View
+from tests.payload.data.drawings import SHAPES, write_records
+
+
+def opened(directory: Path, *, classes: int = 0) -> tuple[RecordPart, RecordPart]:
+    train, test = open_record_parts(directory, name="drawings", classes=classes, skip=False, cache="auto")
+    assert test is not None
+    return train, test
+
+
+@pytest.mark.parametrize("first_label", [0, 1])
+def test_labels_may_begin_at_0_or_1(tmp_path: Path, first_label: int) -> None:
+    write_records(tmp_path, training=10, test=4, first_label=first_label)
+    for part in opened(tmp_path):
+        assert part.labels.min() == 0
+        assert part.classes == len(SHAPES)
+
+
+def test_test_labels_begin_where_those_of_training_do(tmp_path: Path) -> None:
+    write_records(tmp_path, training=8, test=1, first_label=0)
+    write_records(tmp_path / "other", training=8, test=8, first_label=1)
+    for file in tmp_path.glob("validation*"):
+        file.unlink()
+    for file in (tmp_path / "other").glob("validation*"):
+        file.rename(tmp_path / file.name)
+    with pytest.raises(DataError, match="a label of the test images of drawings is beyond the 4 classes"):
+        opened(tmp_path)
+
+
+def test_more_classes_than_labels_may_be_given_but_not_fewer(tmp_path: Path) -> None:
+    write_records(tmp_path, training=10, test=4)
+    assert opened(tmp_path, classes=1000)[1].classes == 1000
+    with pytest.raises(DataError, match="beyond the 3 classes"):
+        opened(tmp_path, classes=3)
+
+
+def test_test_files_are_needed_only_where_they_are_used(tmp_path: Path) -> None:
+    write_records(tmp_path, training=10, test=4)
+    for file in tmp_path.glob("validation*"):
+        file.unlink()
+    train, test = open_record_parts(tmp_path, name="drawings", classes=0, skip=False, cache="auto", with_test=False)
+    assert (train.examples, test) == (10, None)
+    with pytest.raises(DataError, match="no record files validation-00000-of-NNNNN"):
+        opened(tmp_path)
+    with pytest.raises(DataError, match="absent: no such directory"):
+        opened(tmp_path / "absent")
+
+
+def test_an_order_holds_each_record_once_and_windows_of_files_stay_together(tmp_path: Path) -> None:
+    files = 2 * WINDOW_FILES + 3
+    write_records(tmp_path, training=4 * files, test=1, files=files, side=8)
+    part, _ = opened(tmp_path)
+    order = part.order(seed=1, epoch=3)
+    assert sorted(order) == list(range(part.examples))
+    assert np.array_equal(order, part.order(seed=1, epoch=3))
+    assert not np.array_equal(order, part.order(seed=1, epoch=4))
+    file_of = part.sets[0].table["file"][order]
+    windows = [set(file_of[start : start + 4 * WINDOW_FILES]) for start in range(0, len(order), 4 * WINDOW_FILES)]
+    assert [len(window) for window in windows] == [WINDOW_FILES, WINDOW_FILES, 3]
+    assert not windows[0] & windows[1]
+    assert sorted(windows[0]) != list(range(WINDOW_FILES)), "files are shuffled too"
+
+
+def test_picked_records_keep_their_labels_in_the_order_of_the_files(tmp_path: Path) -> None:
+    write_records(tmp_path, training=10, test=1)
+    part, _ = opened(tmp_path)
+    picked = part.pick(np.array([9, 2]))
+    assert picked.labels.tolist() == [2, 1]
+    assert picked.sets[0].table["file"].tolist() == [0, 1]
+    assert picked.digest() != part.digest()
+
+
+def test_the_digest_tells_another_label(tmp_path: Path) -> None:
+    write_records(tmp_path / "one", training=8, test=1)
+    write_records(tmp_path / "same", training=8, test=1)
+    write_records(tmp_path / "other", training=8, test=1, first_label=0)
+    one, same, other = (opened(tmp_path / name)[0].digest() for name in ("one", "same", "other"))
+    assert one == same
+    assert one != other
+
+
+def test_the_smallest_images_that_suffice_are_read(tmp_path: Path) -> None:
+    for side, name in ((160, "160"), (352, "352"), (400, "original")):
+        write_records(tmp_path / name, training=2, test=1, side=side)
+    part, _ = opened(tmp_path)
+    chosen = [part.records_for(View(size=(side, side))).directory.name for side in (128, 140, 141, 224, 288, 350)]
+    assert chosen == ["160", "160", "352", "352", "352", "original"]
+    assert part.examples == 2
+
+
+def test_resolutions_must_hold_the_same_examples(tmp_path: Path) -> None:
+    write_records(tmp_path / "160", training=8, test=1, side=16)
+    write_records(tmp_path / "352", training=9, test=1, side=32)
+    with pytest.raises(DataError, match=r"160 and .*352 have different records"):
+        opened(tmp_path)

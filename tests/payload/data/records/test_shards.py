@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.files.atomic import StorageError
+from payload.data.records.index import scan
+from payload.data.records.shards import MAKING, ShardJob, ShardReport, make_shard, split
+from payload.data.records.source_images import Source, SourceImage
+from payload.data.types import DataError
+from tests.payload.data.drawings import write_images
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> ShardJob:
+    write_images(tmp_path / "raw", training=8, validation=0)
+    for folder in (MAKING, "original", "16"):
+        (tmp_path / "made" / folder).mkdir(parents=True)
+    return ShardJob(
+        root=tmp_path / "raw",
+        destination=tmp_path / "made",
+        name="train-00000-of-00001",
+        images=Source.scan(tmp_path / "raw").training,
+        sizes=(0, 16),
+        quality=90,
+        skip=False,
+    )
+
+
+@given(st.integers(1, 300), st.integers(1, 40))
+def test_a_split_loses_nothing_and_is_even(count: int, shards: int) -> None:
+    images = [SourceImage(path=str(n), label=0) for n in range(count)]
+    parts = split(images, shards)
+    assert [image for part in parts for image in part] == images
+    assert len(parts) == min(count, shards)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_a_shard_holds_the_same_images_in_each_size(job: ShardJob) -> None:
+    report = make_shard(job)
+    original, small = (scan(job.file(size))[0] for size in job.sizes)
+    assert original["label"].tolist() == small["label"].tolist() == [image.label + 1 for image in job.images]
+    assert (original["height"] >= 48).all()
+    assert {min(row["height"], row["width"]) for row in small} == {16}
+    assert report.records == 8
+    for path, facts in report.files.items():
+        content = (job.destination / path).read_bytes()
+        assert facts == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    assert ShardReport.read(job) == report
+    assert make_shard(job) == report, "the same images make the same bytes"
+
+
+def test_a_shard_of_which_a_file_is_missing_or_cut_is_not_done(job: ShardJob) -> None:
+    assert ShardReport.read(job) is None
+    make_shard(job)
+    content = job.file(16).read_bytes()
+    job.file(16).write_bytes(content[:-1])
+    assert ShardReport.read(job) is None
+    job.file(16).write_bytes(content)
+    assert ShardReport.read(job) is not None
+    job.note.write_text("{")
+    assert ShardReport.read(job) is None
+
+
+def damage(job: ShardJob) -> Path:
+    victim = job.root / job.images[3].path
+    victim.write_bytes(victim.read_bytes()[:300])
+    return victim
+
+
+def test_a_damaged_image_is_named_and_nothing_is_left_behind(job: ShardJob) -> None:
+    victim = damage(job)
+    with pytest.raises(DataError, match=r"damaged: .*--corrupt skip") as caught:
+        make_shard(job)
+    assert str(victim) in str(caught.value)
+    assert not [path for path in job.destination.rglob("*") if path.is_file()]
+
+
+def test_a_damaged_image_is_left_out_on_request(job: ShardJob) -> None:
+    damage(job)
+    report = make_shard(dataclasses.replace(job, skip=True))
+    assert report.records == 7
+    assert [line.partition(":")[0] for line in report.skipped] == [job.images[3].path]
+    assert len(scan(job.file(0))[0]) == len(scan(job.file(16))[0]) == 7
+
+
+def test_a_missing_image_is_named(job: ShardJob) -> None:
+    (job.root / job.images[0].path).unlink()
+    with pytest.raises(DataError, match=f"{job.images[0].path}: cannot be read"):
+        make_shard(dataclasses.replace(job, skip=True))
+
+
+def test_a_full_disk_is_told_and_nothing_is_left_behind(job: ShardJob) -> None:
+    job.file(16).with_name(f".{job.name}.partial").symlink_to("/dev/full")
+    with pytest.raises(StorageError, match="No space left on device"):
+        make_shard(job)
+    assert not [path for path in job.destination.rglob("*") if path.is_file() or path.is_symlink()]

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import ReportedError
+from payload.settings import SettingError, Settings
+from payload.training.checkpoints.resume import Beginning, begin, store_for, with_batch_of
+from payload.training.checkpoints.storage import ARRAYS, Directory
+from payload.training.checkpoints.store import Checkpoint, CheckpointStore
+from payload.training.progress import Progress, StepSums
+
+FRESH = Progress(recipe="digits", seed=1, global_batch=4)
+EPOCHS, STEPS = 3, 4
+SETTINGS = {"seed": 1, "learning_rate": 0.1}
+
+
+class Toy:
+    """A network of three weights, trained with momentum on numbers that follow from epoch and step."""
+
+    def __init__(self) -> None:
+        self.weights: npt.NDArray[np.float32] = np.ones(3, np.float32)
+        self.velocity: npt.NDArray[np.float32] = np.zeros(3, np.float32)
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        return {"model/w": self.weights.copy(), "optimizer/v": self.velocity.copy()}
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        self.weights, self.velocity = checkpoint.arrays["model/w"], checkpoint.arrays["optimizer/v"]
+
+    def step(self, epoch: int, step: int) -> float:
+        images = np.random.default_rng([1, epoch]).standard_normal((STEPS, 3)).astype(np.float32)
+        self.velocity = np.float32(0.9) * self.velocity - np.float32(0.01) * images[step]
+        self.weights = self.weights + self.velocity
+        return float(self.weights @ images[step])
+
+
+def started(store: CheckpointStore, toy: Toy, wanted: bool, settings: dict[str, Any] = SETTINGS) -> Beginning:
+    return begin(toy, store, FRESH, settings=settings, wanted=wanted)  # type: ignore[arg-type]
+
+
+def train(store: CheckpointStore, *, every: int, until: int, resume: bool) -> tuple[list[tuple[int, float]], Toy]:
+    """Train to the end or until killed after `until` steps; return the losses by step, those before among them."""
+    toy = Toy()
+    progress = started(store, toy, resume).progress
+    losses = []
+    for _ in range(until):
+        if progress.epoch == EPOCHS:
+            break
+        loss = toy.step(progress.epoch, progress.step)
+        progress = progress.after_step(StepSums(loss=loss, correct=1, correct5=2, stops=0, skipped=0), 4)
+        losses.append((progress.total_steps, progress.loss_sum))
+        if progress.step == STEPS:
+            progress = progress.next_epoch()
+        if progress.total_steps % every == 0:
+            store.save(progress, toy.arrays(), settings=SETTINGS)
+    return losses, toy
+
+
+def store_in(directory: str) -> CheckpointStore:
+    return store_for(Settings(), Path(directory))
+
+
+@given(
+    every=st.integers(1, 5),
+    kills=st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=5),
+)
+def test_a_run_killed_at_any_steps_ends_as_one_never_killed(every: int, kills: list[tuple[int, bool]]) -> None:
+    """`kills`: steps after which the run dies, and whether its newest checkpoint is damaged then."""
+    with tempfile.TemporaryDirectory() as straight, tempfile.TemporaryDirectory() as broken:
+        expected, whole = train(store_in(straight), every=every, until=99, resume=False)
+        found: dict[int, float] = {}
+        for until, damaged in [*kills, (99, False)]:
+            losses, toy = train(store_in(broken), every=every, until=until, resume=True)
+            for step, loss in losses:
+                assert found.setdefault(step, loss) == loss, "a step that is taken again gives the same"
+            names = store_in(broken).names()
+            if damaged and len(names) > 1:
+                file = Path(broken, "checkpoints", names[0], ARRAYS)
+                file.write_bytes(file.read_bytes()[:-1])
+        assert found == dict(expected)
+        assert toy.weights.tobytes() == whole.weights.tobytes()
+        assert toy.velocity.tobytes() == whole.velocity.tobytes()
+
+
+def test_a_run_is_not_begun_over_checkpoints(tmp_path: Path) -> None:
+    store = store_for(Settings(), tmp_path)
+    assert started(store, Toy(), wanted=False) == started(store, Toy(), wanted=True) == Beginning(progress=FRESH)
+    store.save(FRESH, Toy().arrays())
+    with pytest.raises(ReportedError, match=r"checkpoints already holds checkpoints; give --resume"):
+        started(store, Toy(), wanted=False)
+
+
+def test_what_was_passed_over_and_what_changes_is_told(tmp_path: Path) -> None:
+    store = store_for(dataclasses.replace(Settings(), keep_best=True), tmp_path)
+    for step in (1, 2):
+        store.save(dataclasses.replace(FRESH, total_steps=step), Toy().arrays(), settings=SETTINGS, accuracy=step / 4)
+    (tmp_path / "checkpoints" / "step-00000002" / ARRAYS).unlink()
+    found = started(store, Toy(), wanted=True, settings={"seed": 1, "learning_rate": 0.2})
+    assert (found.resumed_from, found.progress.total_steps, found.best_accuracy) == ("step-00000001", 1, 0.5)
+    assert found.changes == ("--learning-rate 0.2 (was 0.1)",)
+    (fault,) = found.faults
+    assert "step-00000002: damaged checkpoint" in fault
+    with pytest.raises(SettingError, match="--seed 2: the run to resume had 1"):
+        started(store, Toy(), wanted=True, settings={"seed": 2})
+
+
+def test_where_all_are_damaged_nothing_is_begun(tmp_path: Path) -> None:
+    store = store_for(Settings(), tmp_path)
+    store.save(FRESH, Toy().arrays())
+    (tmp_path / "checkpoints" / "step-00000000" / "manifest.json").write_text("{")
+    with pytest.raises(ReportedError, match=r"none of 1 checkpoints in .* is valid: .*; give a new --run-dir"):
+        started(store, Toy(), wanted=True)
+
+
+def test_what_a_killed_writer_left_is_cleared_away_at_the_start(tmp_path: Path) -> None:
+    store = store_for(Settings(checkpoint_dir=str(tmp_path)), Path("/elsewhere"))
+    assert isinstance(store.depot, Directory)
+    (tmp_path / ".partial-step-00000007").mkdir()
+    started(store, Toy(), wanted=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "ranks", "images"),
+    [
+        (Settings(batch_per_rank=4), 1, 0),  # the same images a step: nothing to keep
+        (Settings(batch_per_rank=4), 2, 4),
+        (Settings(batch_per_rank=1), 3, 4),
+        (Settings(global_batch=8), 2, 8),  # given: refused later, where it is not the run's
+    ],
+)
+def test_another_number_of_ranks_keeps_the_images_a_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Settings, ranks: int, images: int
+) -> None:
+    store = store_for(settings, tmp_path)
+    assert with_batch_of(settings, store, ranks=ranks) == settings, "without a checkpoint there is nothing to keep"
+    toy = Toy()
+    for step in range(3):
+        toy.step(0, step)
+        store.save(dataclasses.replace(FRESH, total_steps=step + 1), toy.arrays())
+    (tmp_path / "checkpoints" / "step-00000003" / "manifest.json").write_text("damaged")
+    found = with_batch_of(settings, store, ranks=ranks)
+    assert (found.global_batch, found.batch_per_rank) == (images, settings.batch_per_rank)
+    said = capsys.readouterr().out
+    assert ("goes on with 4 images a step, as before" in said) == (found != settings)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from agent.files.atomic import StorageError
+from payload.training.checkpoints.storage import Directory
+
+
+def depot(tmp_path: Path) -> Directory:
+    return Directory(tmp_path / "checkpoints")
+
+
+def put(depot: Directory, name: str, content: bytes = b"arrays") -> None:
+    def fill(file: IO[bytes]) -> bytes:
+        file.write(content)
+        return b"manifest of " + content
+
+    depot.put(name, len(content), fill)
+
+
+def test_what_was_put_is_there_under_its_name_the_newest_first(tmp_path: Path) -> None:
+    directory = depot(tmp_path)
+    assert directory.names() == []
+    for name in ("step-00000005", "step-00000100", "step-00000020"):
+        put(directory, name, name.encode())
+    assert directory.names() == ["step-00000100", "step-00000020", "step-00000005"]
+    assert directory.manifest("step-00000020") == b"manifest of step-00000020"
+    with directory.arrays("step-00000020") as file:
+        assert file.read() == b"step-00000020"
+    assert directory.address("step-00000005") == str(tmp_path / "checkpoints" / "step-00000005")
+
+
+def test_other_names_are_no_checkpoints(tmp_path: Path) -> None:
+    directory = depot(tmp_path)
+    put(directory, "step-00000005")
+    for name in ("step-5", "step-latest", ".partial-step-00000009", "notes"):
+        (directory.path / name).mkdir()
+    assert directory.names() == ["step-00000005"]
+
+
+def test_the_same_name_takes_the_new_content(tmp_path: Path) -> None:
+    directory = depot(tmp_path)
+    put(directory, "step-00000004", b"old")
+    put(directory, "step-00000004", b"new")
+    assert directory.manifest("step-00000004") == b"manifest of new"
+    assert [path.name for path in directory.path.iterdir()] == ["step-00000004"]
+
+
+def test_a_write_that_fails_leaves_what_was_there_and_its_room(tmp_path: Path) -> None:
+    directory = depot(tmp_path)
+    put(directory, "step-00000004", b"old")
+
+    def fill(file: IO[bytes]) -> bytes:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(StorageError, match=r"step-00000004: No space left on device .* go on with --resume"):
+        directory.put("step-00000004", 9, fill)
+    assert directory.manifest("step-00000004") == b"manifest of old"
+    assert [path.name for path in directory.path.iterdir()] == ["step-00000004"]
+
+
+def test_what_was_removed_is_gone_and_what_is_not_there_is_no_matter(tmp_path: Path) -> None:
+    directory = depot(tmp_path)
+    put(directory, "step-00000004")
+    directory.remove("step-00000004")
+    directory.remove("step-00000004")
+    assert list(directory.path.iterdir()) == []
+
+
+def test_tidying_removes_what_killed_writers_left_and_nothing_else(tmp_path: Path) -> None:
+    directory = depot(tmp_path)
+    put(directory, "step-00000004")
+    for name in (".partial-step-00000005", ".removed-step-00000003", "notes"):
+        (directory.path / name).mkdir()
+        (directory.path / name / "file").touch()
+    directory.tidy()
+    assert sorted(path.name for path in directory.path.iterdir()) == ["notes", "step-00000004"]

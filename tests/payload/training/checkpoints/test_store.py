@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from payload.training.checkpoints.retention import Retention
+from payload.training.checkpoints.storage import Directory
+from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError, read_checkpoint
+from payload.training.progress import Progress
+
+ARRAYS: dict[str, npt.NDArray[Any]] = {
+    "model/a": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "optimizer/n": np.array(7, np.int64),
+}
+FILE = "arrays.safetensors"
+
+
+def progress(total_steps: int) -> Progress:
+    return Progress(
+        recipe="digits",
+        seed=1,
+        global_batch=64,
+        epoch=2,
+        step=3,
+        loss_sum=0.1 + 0.2,
+        correct=5,
+        seen=9,
+        total_steps=total_steps,
+    )
+
+
+def store(tmp_path: Path, keep: int = 3, best: bool = False) -> CheckpointStore:
+    return CheckpointStore(Directory(tmp_path / "checkpoints"), Retention(newest=keep, best=best))
+
+
+def path_of(store: CheckpointStore, name: str) -> Path:
+    return Path(store.depot.address(name))
+
+
+def test_what_was_saved_is_read_bit_for_bit(tmp_path: Path) -> None:
+    checkpoints = store(tmp_path)
+    name, size = checkpoints.save(progress(10), ARRAYS, settings={"momentum": 0.1 + 0.2}, accuracy=0.75)
+    found = read_checkpoint(checkpoints.depot, name)
+    assert found.progress == progress(10)
+    assert (found.header.settings, found.header.accuracy) == ({"momentum": 0.1 + 0.2}, 0.75)
+    assert found.header.bytes == size == (path_of(checkpoints, name) / FILE).stat().st_size
+    assert found.arrays.keys() == ARRAYS.keys()
+    for array_name, array in ARRAYS.items():
+        assert found.arrays[array_name].dtype == array.dtype
+        assert found.arrays[array_name].shape == array.shape
+        assert found.arrays[array_name].tobytes() == array.tobytes()
+
+
+def test_the_newest_are_kept(tmp_path: Path) -> None:
+    checkpoints = store(tmp_path, keep=2)
+    for step in (5, 20, 100, 120):
+        checkpoints.save(progress(step), ARRAYS)
+    assert checkpoints.names() == ["step-00000120", "step-00000100"]
+
+
+def test_the_best_is_kept_also_by_a_run_that_goes_on(tmp_path: Path) -> None:
+    for step, accuracy in ((1, 0.5), (2, 0.9), (3, None), (4, 0.7), (5, None)):
+        checkpoints = store(tmp_path, keep=1, best=True)
+        checkpoints.save(progress(step), ARRAYS, accuracy=accuracy)
+    assert checkpoints.names() == ["step-00000005", "step-00000002"]
+    assert store(tmp_path, best=True).best_accuracy() == 0.9
+
+
+def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
+    checkpoints = store(tmp_path)
+    checkpoints.save(progress(1), ARRAYS)
+    newest, _ = checkpoints.save(progress(2), ARRAYS)
+    file = path_of(checkpoints, newest) / FILE
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)
+    found, faults = checkpoints.newest_valid()
+    assert found is not None
+    assert found.progress.total_steps == 1
+    (fault,) = faults
+    assert fault.address == checkpoints.depot.address(newest)
+    assert "SHA-256" in str(fault)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "fault"),
+    [
+        (FILE, b"", "ends after 0 bytes"),
+        (FILE, None, "No such file"),
+        ("manifest.json", None, "No such file"),
+        ("manifest.json", b"{", "manifest cannot be read"),
+        ("manifest.json", b"[]", "manifest cannot be read"),
+        ("manifest.json", b'{"format": 2, "progress": {"who": 1}}', "manifest cannot be read"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, file: str, content: bytes | None, fault: str) -> None:
+    checkpoints = store(tmp_path)
+    name, _ = checkpoints.save(progress(1), ARRAYS)
+    path = path_of(checkpoints, name) / file
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(DamagedCheckpointError, match=fault):
+        read_checkpoint(checkpoints.depot, name)
+
+
+def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
+    checkpoints = store(tmp_path)
+    name, size = checkpoints.save(progress(1), ARRAYS)
+    file = path_of(checkpoints, name) / FILE
+    content = file.read_bytes()
+    for place in range(size):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 8
+        file.write_bytes(damaged)
+        with pytest.raises(DamagedCheckpointError):
+            read_checkpoint(checkpoints.depot, name)
+    file.write_bytes(content + b"x")
+    with pytest.raises(DamagedCheckpointError, match="more bytes than"):
+        read_checkpoint(checkpoints.depot, name)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"format": 99}, "format 99"),
+        ({"bytes": -1}, "bytes is -1"),
+        ({"bytes": "many"}, "bytes is 'many'"),
+        ({"settings": None}, "settings are no object"),
+        ({"surplus": 1}, "surplus"),
+    ],
+)
+def test_a_manifest_of_another_kind_is_refused(tmp_path: Path, change: dict[str, object], fault: str) -> None:
+    checkpoints = store(tmp_path)
+    name, _ = checkpoints.save(progress(1), ARRAYS)
+    manifest = path_of(checkpoints, name) / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **change}))
+    with pytest.raises(DamagedCheckpointError, match=fault):
+        read_checkpoint(checkpoints.depot, name)
+
+
+def test_the_same_step_may_be_saved_again(tmp_path: Path) -> None:
+    checkpoints = store(tmp_path)
+    checkpoints.save(progress(4), {"model/a": np.zeros(2)})
+    checkpoints.save(progress(4), ARRAYS)
+    found, _ = checkpoints.newest_valid()
+    assert found is not None
+    assert found.arrays.keys() == ARRAYS.keys()
+
+
+def killed_at(event: int, action: Callable[[], object]) -> bool:
+    """Do something in a process that dies without a word at its n-th step in the file system; return whether it died.
+
+    Steps are what the interpreter audits: opening, renaming, removing, making directories and the like.
+    """
+    child = os.fork()
+    if not child:
+        left = event
+
+        def hook(name: str, _: tuple[Any, ...]) -> None:
+            nonlocal left
+            if name.startswith(("os.", "open", "shutil.")):
+                if not left:
+                    os._exit(9)
+                left -= 1
+
+        sys.addaudithook(hook)
+        try:
+            action()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) == 9
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("step", [2, 3], ids=["the same step again", "a new step"])
+def test_a_writer_killed_at_any_point_leaves_a_whole_checkpoint_and_no_hindrance(tmp_path: Path, step: int) -> None:
+    event = 0
+    while True:
+        checkpoints = store(tmp_path / str(event), keep=2)
+        for before in (1, 2):
+            checkpoints.save(progress(before), {"a": np.full(9, before)})
+
+        def save(checkpoints: CheckpointStore = checkpoints) -> None:
+            checkpoints.save(progress(step), {"a": np.full(9, 10)})
+
+        killed = killed_at(event, save)
+        found, faults = checkpoints.newest_valid()
+        assert found is not None and not faults
+        value = found.arrays["a"][0]
+        assert value == 10 or (killed and value == found.progress.total_steps)
+        checkpoints.depot.tidy()
+        checkpoints.save(progress(4), {"a": np.full(9, 4)})
+        assert sorted(path.name for path in path_of(checkpoints, "").iterdir()) == sorted(checkpoints.names())
+        assert checkpoints.names()[0] == "step-00000004"
+        if not killed:
+            break
+        event += 1
+    assert event > 15

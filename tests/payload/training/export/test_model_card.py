@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from payload.training.export.model_card import ModelCard, ModelError, locate, read_card
+
+CARD = ModelCard(
+    recipe="digits",
+    network="lenet",
+    dataset="digits",
+    labels=("0", "1"),
+    size=(28, 28),
+    channels=1,
+    rectangular=False,
+    margin=0.875,
+    data_dir=None,
+    settings={"epochs": 3},
+    steps=3,
+    averaged=True,
+    weights_sha256="ab",
+    versions={"keras": "3"},
+)
+
+
+def test_a_card_is_read_as_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / "model.json").write_text(json.dumps(dataclasses.asdict(CARD)))
+    assert read_card(tmp_path) == CARD
+    assert read_card(tmp_path / "absent") is None
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"labels": 3}', "[1]"])
+def test_a_card_that_says_nothing_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    (tmp_path / "model.json").write_text(text)
+    with pytest.raises(ModelError, match=r"model\.json: does not describe a model"):
+        read_card(tmp_path)
+
+
+def test_each_way_to_name_a_model_leads_to_it_and_its_folder(tmp_path: Path) -> None:
+    export = tmp_path / "run" / "export"
+    (export / "saved_model").mkdir(parents=True)
+    (export / "saved_model" / "saved_model.pb").touch()
+    assert locate(tmp_path / "run") == (export / "saved_model", export)
+    (export / "model.keras").touch()
+    for given in (tmp_path / "run", export, export / "model.keras"):
+        assert locate(given) == (export / "model.keras", export)
+    assert locate(export / "saved_model") == (export / "saved_model", export)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("absent", "no such file or directory"),
+        ("notes.txt", r"is no \.keras file"),
+        ("empty", "python -m payload.export --run-dir"),
+    ],
+)
+def test_what_is_no_model_is_an_error_that_says_what_to_do(tmp_path: Path, name: str, says: str) -> None:
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match=says):
+        locate(tmp_path / name)

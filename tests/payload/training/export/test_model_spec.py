@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from payload.recipes import RECIPES, Recipe
+from payload.settings import SettingError, Settings
+from payload.training.export.model_spec import Blueprint, BlueprintError, read_blueprint, write_blueprint
+
+
+def blueprint(settings: Settings) -> Blueprint:
+    return Blueprint(
+        recipe="r",
+        variant=None,
+        data_dir="s3://bucket/data",
+        labels=("a", "b"),
+        input_shape=(None, None, 3),
+        test_size=(28, 30),
+        rectangular=True,
+        margin=0.875,
+        settings=settings,
+    )
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_a_blueprint_is_read_as_it_was_written(tmp_path: Path, recipe: Recipe) -> None:
+    write_blueprint(tmp_path, blueprint(recipe.settings))
+    assert read_blueprint(tmp_path) == blueprint(recipe.settings)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"labels": None}, BlueprintError, r"settings\.json: cannot be read"),
+        ({"settings": {"colour": "blue"}}, BlueprintError, "does not have: colour"),
+        ({"colour": "blue"}, BlueprintError, r"settings\.json: cannot be read"),
+        ({"settings": {"epochs": 0}}, SettingError, "--epochs 0"),
+    ],
+)
+def test_a_damaged_one_is_an_error_that_says_what(
+    tmp_path: Path, change: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    write_blueprint(tmp_path, blueprint(Settings()))
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(error, match=says):
+        read_blueprint(tmp_path)

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.hardware.placement import Placement
+from payload.settings import Settings
+from payload.training import rank_setup
+from payload.training.rank_setup import Arrangement, arrange, job_of
+from tests.agent.hardware.machines import P3_16XLARGE, RECORDED, write
+
+RANK = {"HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2", "HOROVOD_SIZE": "4"}
+
+
+@pytest.fixture(autouse=True)
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[Placement]:
+    """Keep this process where it is; note what it would have been bound to."""
+    placements: list[Placement] = []
+
+    def bind(placement: Placement) -> tuple[str, ...]:
+        placements.append(placement)
+        return ()
+
+    monkeypatch.setattr(rank_setup, "bind", bind)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    return placements
+
+
+def arranged(root: Path, environ: dict[str, str], **settings: object) -> Arrangement:
+    return arrange(dataclasses.replace(Settings(network="lenet"), **settings), environ, root)  # type: ignore[arg-type]
+
+
+def test_a_rank_is_bound_to_its_cores_and_its_variables_are_set(tmp_path: Path, bound: list[Placement]) -> None:
+    environ = dict(RANK)
+    found = arranged(write(tmp_path, RECORDED), environ)
+    assert [placement.cpus for placement in bound] == [(1,)]
+    assert found.tuning.intra_op_threads == 1
+    assert environ.keys() > RANK.keys()
+    assert environ["HOROVOD_CYCLE_TIME"] == f"{found.tuning.cycle_time_ms:g}"
+    assert str(found).startswith("1 socket, 1 memory node, 2 cores, 2 CPUs: rank on CPUs 1; intra-op 1, inter-op 1")
+    assert found.values()["placement"] == "CPUs 1"
+
+
+def test_by_choice_nothing_is_bound_and_threads_are_a_share_of_the_cpus(tmp_path: Path, bound: list[Placement]) -> None:
+    found = arranged(write(tmp_path, RECORDED), dict(RANK), placement="none")
+    assert bound == []
+    assert (found.placement.cpus, found.tuning.intra_op_threads, found.machine) == ((0, 1), 1, "2 CPUs")
+
+
+def test_a_machine_that_cannot_be_read_is_said_and_the_run_goes_on(tmp_path: Path, bound: list[Placement]) -> None:
+    found = arranged(write(tmp_path, RECORDED | {"sys/devices/system/cpu/online": "?"}), dict(RANK))
+    assert bound == []
+    assert found.notes[0].startswith("not placed: ")
+    assert "no list of CPUs" in str(found)
+
+
+def test_sharing_and_foreign_gpus_are_said(tmp_path: Path) -> None:
+    files = P3_16XLARGE.files()
+    del files["dev/nvidia0"]
+    found = arranged(write(tmp_path, files), RANK | {"HOROVOD_LOCAL_SIZE": "5"})
+    assert found.notes == (
+        "5 ranks share 2 cores",
+        "8 GPUs on the bus are not those that this container has: none is chosen",
+    )
+
+
+def test_a_gpu_leaves_horovod_alone_and_is_given_to_cuda(tmp_path: Path) -> None:
+    environ = dict(RANK)
+    found = arranged(write(tmp_path, P3_16XLARGE.files()), environ)
+    assert found.tuning.cycle_time_ms is None
+    assert environ["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_the_job_follows_from_the_settings() -> None:
+    settings = Settings(network="resnet50", image_size=112, global_batch=64, compression="fp16")
+    job = job_of(settings, ranks=4)
+    assert (job.batch_per_rank, job.bytes_per_gradient, job.parameters) == (16, 2, 25_557_032)
+    assert job.work.multiply_adds == pytest.approx(4_089_184_256 / 4, abs=1)
+    assert job_of(Settings(network="lenet", batch_per_rank=256), ranks=4).batch_per_rank == 256

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from payload.settings import SettingError, Settings
+
+pytestmark = pytest.mark.tensorflow
+
+CLASSES = 7
+SLOTS = 6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _joined() -> Iterator[None]:
+    from payload.training import distributed
+
+    distributed.join()
+    yield
+    distributed.leave()
+
+
+def batch(count: int = SLOTS, slots: int = SLOTS) -> tuple[Any, Any, Any]:
+    """Return images, labels and weights; slots beyond `count` are unused, and hold what must not matter."""
+    drawn = np.random.default_rng(2)
+    images = drawn.integers(0, 256, (slots, 8, 8, 1)).astype(np.uint8)
+    labels = drawn.integers(0, CLASSES, slots).astype(np.int32)
+    return images, labels, (np.arange(slots) < count).astype(np.float32)
+
+
+def net(precision: str = "float32", *, normalised: bool = False) -> Any:
+    import keras
+
+    from payload.models.layers import weight_type
+    from payload.models.normalization import BatchNormalization
+
+    keras.utils.set_random_seed(1)
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)
+    norm = [BatchNormalization(name="bn")] if normalised else []
+    model = keras.Sequential(
+        [
+            keras.layers.Input((8, 8, 1)),
+            keras.layers.Conv2D(3, 3, name="conv"),
+            *norm,
+            keras.layers.Activation("tanh"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(CLASSES, dtype=weight_type(), name="fc"),
+        ],
+        name="net",
+    )
+    keras.config.set_dtype_policy(before)
+    return model
+
+
+def stepped(settings: Settings, model: Any, given: tuple[Any, Any, Any], times: int = 1) -> tuple[Any, Any]:
+    """Take steps with the same batch; return the last sums, and all weights as one vector."""
+    from payload.training.optimizers.optimizer import make_optimizer
+    from payload.training.train_step import make_train_step
+
+    step = make_train_step(model, make_optimizer(settings, model), settings)
+    images, labels, weights = given
+    for _ in range(times):
+        sums = step(images, labels, weights, int(weights.sum()), 0.5, True, 4)
+    return sums.numpy(), np.concatenate([np.ravel(values) for values in model.get_weights()])
+
+
+@pytest.mark.parametrize("count", [SLOTS, 4], ids=["full", "partial"])
+@pytest.mark.parametrize("normalised", [False, True], ids=["plain", "normalised"])
+def test_a_step_is_that_of_a_textbook_on_the_images_that_count(count: int, normalised: bool) -> None:
+    import tensorflow as tf
+
+    given = batch(count)
+    sums, ours = stepped(Settings(momentum=0.0), net(normalised=normalised), given)
+    model = net(normalised=normalised)
+    images, labels = (part[:count] for part in given[:2])
+    with tf.GradientTape() as tape:
+        logits = model(images.astype(np.float32) / 255, training=True)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        loss = tf.reduce_mean(losses)
+    variables = [variable.value for variable in model.trainable_variables]
+    for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
+        variable.assign_sub(0.5 * gradient)
+    assert ours == pytest.approx(np.concatenate([np.ravel(values) for values in model.get_weights()]), abs=2e-6)
+    hits = float((np.argmax(logits, axis=1) == labels).sum())
+    assert sums[:2] == pytest.approx([float(tf.reduce_sum(losses)), hits], rel=1e-5)
+    assert sums[3:].tolist() == [1, 4]
+
+
+@pytest.mark.parametrize("count", [SLOTS, 3], ids=["full", "partial"])
+@pytest.mark.parametrize("parts", [2, 4, 6])
+def test_a_batch_in_parts_gives_the_same_gradients(parts: int, count: int) -> None:
+    whole, in_parts = (Settings(accumulation_steps=steps) for steps in (1, parts))
+    expected = stepped(whole, net("float64"), batch(count), times=3)
+    found = stepped(in_parts, net("float64"), batch(count), times=3)
+    assert found[0] == pytest.approx(expected[0], rel=1e-12)
+    assert found[1] == pytest.approx(expected[1], abs=1e-12)
+
+
+def test_a_normalised_batch_in_parts_follows_the_moments_of_all_parts_once() -> None:
+    whole, in_parts = net(normalised=True), net(normalised=True)
+    stepped(Settings(), whole, batch())
+    stepped(Settings(accumulation_steps=2), in_parts, batch())
+    means = [np.asarray(model.get_layer("bn").moving_mean) for model in (whole, in_parts)]
+    assert means[1] == pytest.approx(means[0], rel=1e-5)
+
+
+def test_smoothed_labels_change_the_loss_and_not_the_hits() -> None:
+    plain, _ = stepped(Settings(), net(), batch())
+    smoothed, _ = stepped(Settings(label_smoothing=0.1), net(), batch())
+    assert plain[0] != smoothed[0]
+    assert plain[1:].tolist() == smoothed[1:].tolist()
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_xla_computes_the_same(parts: int) -> None:
+    settings = Settings(accumulation_steps=parts)
+    expected = stepped(settings, net(normalised=True), batch(4), times=2)
+    found = stepped(Settings(accumulation_steps=parts, xla=True), net(normalised=True), batch(4), times=2)
+    assert found[0] == pytest.approx(expected[0], rel=1e-4)
+    assert found[1] == pytest.approx(expected[1], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [Settings(precision="bfloat16"), Settings(precision="float16"), Settings(precision="float16", loss_scale=1024)],
+)
+def test_half_precision_comes_near_the_full(settings: Settings) -> None:
+    _, expected = stepped(Settings(), net(normalised=True), batch(), times=2)
+    _, found = stepped(settings, net(f"mixed_{settings.precision}", normalised=True), batch(), times=2)
+    assert found == pytest.approx(expected, abs=0.05)
+
+
+def test_each_shape_is_traced_once_and_a_partial_batch_once_more_where_it_is_normalised() -> None:
+    from payload.training.optimizers.optimizer import make_optimizer
+    from payload.training.train_step import make_train_step
+
+    traces = []
+    for normalised in (False, True):
+        model = net(normalised=normalised)
+        calls: list[int] = []
+        real = model.call
+        model.call = lambda *given, real=real, calls=calls, **options: calls.append(1) or real(*given, **options)
+        settings = Settings()
+        step = make_train_step(model, make_optimizer(settings, model), settings)
+        for count in (SLOTS, SLOTS, 3, SLOTS, 2):
+            step(*batch(count), count, 0.1 * count, False, 0)
+        traces.append(len(calls))
+    assert traces == [1, 2]
+
+
+def test_the_average_follows_within_the_step_and_evaluation_can_have_it() -> None:
+    from payload.training.evaluation_step import make_evaluation_step
+    from payload.training.optimizers.optimizer import make_optimizer
+    from payload.training.train_step import make_train_step
+
+    model = net(normalised=True)
+    settings = Settings(ema_decay=0.9)
+    optimizer = make_optimizer(settings, model)
+    step, evaluate = make_train_step(model, optimizer, settings), make_evaluation_step(model)
+    for _ in range(3):
+        step(*batch(), SLOTS, 0.5, False, 0)
+    newest = evaluate(*batch()).numpy()
+    with optimizer.averaged():
+        averaged = evaluate(*batch()).numpy()
+    assert evaluate(*batch()).numpy().tolist() == newest.tolist()
+    assert averaged[0] != newest[0]
+
+
+def test_evaluation_counts_each_image_once_and_says_what_was_taken_for_what() -> None:
+    from payload.training.evaluation_step import make_evaluation_step
+
+    model = net()
+    images, labels, weights = batch(4)
+    sums, confusion = make_evaluation_step(model, confusion=True)(images, labels, weights)
+    taken_for = np.argmax(model(images.astype(np.float32) / 255), axis=1)
+    expected = np.zeros((CLASSES, CLASSES), np.int64)
+    np.add.at(expected, (labels[:4], taken_for[:4]), 1)
+    assert confusion.numpy().tolist() == expected.tolist()
+    assert sums.numpy()[1] == np.trace(expected)
+    assert sums.dtype.name == "float64"
+    assert make_evaluation_step(model)(images, labels, weights).numpy().tolist() == sums.numpy().tolist()
+
+
+def test_xla_with_a_normalisation_over_all_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from payload.training import distributed
+    from payload.training.train_step import make_train_step
+
+    monkeypatch.setattr(distributed, "size", lambda: 2)
+    with pytest.raises(SettingError, match="--xla: a normalisation over all ranks cannot be compiled; use"):
+        make_train_step(net(), None, Settings(xla=True, batch_norm="synchronised"))  # type: ignore[arg-type]
