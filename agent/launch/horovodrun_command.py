@@ -7,10 +7,10 @@ from typing import Any
 
 from agent.launch.rank import words
 from agent.spec.horovod import MPI
-from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, Launch
+from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 
 
-def document(launch: Launch, python: str, command: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
+def document(launch: RunSpec, python: str, command: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
     """Return what the record keeps of a launch: exactly what was started, and what each rank of it turned into."""
     return {
         "command": list(command),
@@ -33,7 +33,7 @@ def gloo_timeout_s(ranks: int) -> int:
     return 120 + 5 * ranks
 
 
-def horovodrun(launch: Launch, python: str, rank: Sequence[str] = ()) -> list[str]:
+def horovodrun(launch: RunSpec, python: str, rank: Sequence[str] = ()) -> list[str]:
     """Build the command that starts all ranks; `python` is their interpreter, at one path on all nodes.
 
     Each rank begins as `agent.launch.rank`, which reads from the run's spec what it is to become: the words of a user's
@@ -55,7 +55,7 @@ def horovodrun(launch: Launch, python: str, rank: Sequence[str] = ()) -> list[st
     ]
 
 
-def launcher_environment(launch: Launch, login: Mapping[str, str]) -> dict[str, str]:
+def launcher_environment(launch: RunSpec, login: Mapping[str, str]) -> dict[str, str]:
     """Build the whole environment of horovodrun, which it passes on to the ranks over SSH command lines.
 
     Nothing is inherited but `HOME` and `USER` of `login`, so that no secret of the master's shell travels. The

@@ -16,7 +16,7 @@ from typing import IO, Final
 from agent.launch.horovodrun_command import launcher_environment
 from agent.remote import processes
 from agent.remote.command import Completed, remote_command
-from agent.spec.run import NODE_PYTHON, Launch, Node
+from agent.spec.run import NODE_PYTHON, Node, RunSpec
 
 POLL_S: Final = 0.2
 
@@ -26,7 +26,7 @@ class Crew:
 
     def __init__(
         self,
-        launch: Launch,
+        launch: RunSpec,
         runs_root: Path,
         run: Callable[[Sequence[str], float], Completed],
         *,

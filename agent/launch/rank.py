@@ -17,13 +17,13 @@ from typing import Final
 
 from agent.hardware.interfaces import read_address
 from agent.remote import secret_files
-from agent.spec.run import Launch, LaunchError, Node
+from agent.spec.run import Node, RunSpec, SpecError
 
 NOT_STARTED: Final = 127
 _PYTHONS: Final = ("python", "python3")
 
 
-def words(launch: Launch, python: str) -> list[str]:
+def words(launch: RunSpec, python: str) -> list[str]:
     """Return the rank's own command: a script or a module by `python`, anything else as it is."""
     first, *rest = launch.command
     if first in _PYTHONS:
@@ -31,7 +31,7 @@ def words(launch: Launch, python: str) -> list[str]:
     return [python, first, *rest] if first.startswith("-") or first.endswith(".py") else [first, *rest]
 
 
-def environment(launch: Launch, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
+def environment(launch: RunSpec, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
     """Return the rank's variables: what Horovod's launcher set, its node's interface, and what the user gave."""
     result = {**inherited, **on_interface(interface)}
     if launch.program:
@@ -65,7 +65,7 @@ def own_interface_with(address: str) -> str:
     return interface_with(address, [name for _, name in socket.if_nameindex()], read_address)
 
 
-def this_host(launch: Launch) -> Node | None:
+def this_host(launch: RunSpec) -> Node | None:
     """Return the host of the run that this node is, by its address; None for the master."""
     return next((host for host in launch.hosts if own_interface_with(host.address)), None)
 
@@ -74,8 +74,8 @@ def main(argv: Sequence[str]) -> int:
     """Turn into the rank; return an exit status only where that fails."""
     directory = Path(argv[0])
     try:
-        launch = Launch.from_json((directory / "spec.json").read_text(encoding="utf-8"))
-    except (OSError, LaunchError) as error:
+        launch = RunSpec.from_json((directory / "spec.json").read_text(encoding="utf-8"))
+    except (OSError, SpecError) as error:
         print(f"{directory / 'spec.json'}: {error}", file=sys.stderr)
         return NOT_STARTED
     inherited = dict(os.environ)

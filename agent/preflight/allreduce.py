@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.launch.rank import environment, own_interface_with
-from agent.spec.run import Launch
+from agent.spec.run import RunSpec
 
 MARK: Final = "deepcdk-allreduce "
 HERE: Final = "deepcdk-here "
@@ -42,7 +42,7 @@ def marked(output: str, mark: str) -> list[dict[str, Any]]:
 
 def main(argv: Sequence[str]) -> int:
     """Prove it; the argument is the run's directory."""
-    launch = Launch.from_json((Path(argv[0]) / "spec.json").read_text(encoding="utf-8"))
+    launch = RunSpec.from_json((Path(argv[0]) / "spec.json").read_text(encoding="utf-8"))
     host = os.environ.get("HOROVOD_HOSTNAME", "")
     report(HERE, host=host)
     mine = [each.address for each in launch.hosts if each.name == host]

@@ -16,7 +16,7 @@ from agent.preflight.allreduce import HERE, MARK, marked
 from agent.preflight.node_facts import MARK as FACTS
 from agent.preflight.node_facts import NodeFacts
 from agent.remote.command import Completed
-from agent.spec.run import WORKER_PREFIX, Launch, Node
+from agent.spec.run import WORKER_PREFIX, Node, RunSpec
 
 CLOCK_LIMIT_S: Final = 1.0
 """Beyond it, the times in logs and records of a run can no longer be put in order."""
@@ -94,18 +94,18 @@ class PreflightError(RuntimeError):
         super().__init__(report.summary)
 
 
-def facts_command(python: str, launch: Launch) -> list[str]:
+def facts_command(python: str, launch: RunSpec) -> list[str]:
     """Build the command that has a node tell its facts; it runs in the payload's directory."""
     return [python, "-m", "agent.preflight.node_facts", launch.run_directory]
 
 
-def proof_ranks(python: str, launch: Launch) -> list[str]:
+def proof_ranks(python: str, launch: RunSpec) -> list[str]:
     """Build what each rank of the allreduce runs, on the interface that the run's own ranks will take."""
     proof = ["-m", "agent.preflight.allreduce", launch.run_directory]
     return [python, "-m", "agent.launch.rank", launch.run_directory, *proof]
 
 
-def judge(launch: Launch, answers: Mapping[str, Completed], spec_sha256: str) -> tuple[Report, dict[str, NodeFacts]]:
+def judge(launch: RunSpec, answers: Mapping[str, Completed], spec_sha256: str) -> tuple[Report, dict[str, NodeFacts]]:
     """Judge the nodes by their facts, before the allreduce; return the report and the facts of those that told any."""
     facts: dict[str, NodeFacts] = {}
     findings: list[Finding] = []
@@ -203,7 +203,7 @@ def told_in(answers: Mapping[str, Completed]) -> dict[str, Completed]:
     return {name: answer for name, answer in answers.items() if answer.status == 0 and FACTS in answer.output}
 
 
-def judge_allreduce(launch: Launch, report: Report, status: int, output: str) -> Report:
+def judge_allreduce(launch: RunSpec, report: Report, status: int, output: str) -> Report:
     """Add to a report what came of the allreduce."""
     results = {(found.get("host"), n): found for n, found in enumerate(marked(output, MARK))}
     here = {str(found.get("host")) for found in marked(output, HERE)}
@@ -245,7 +245,7 @@ def network(output: str) -> str:
     return "TCP, " if "NET/Socket" in output else ""
 
 
-def key(launch: Launch, python: str, facts: Mapping[str, NodeFacts]) -> str:
+def key(launch: RunSpec, python: str, facts: Mapping[str, NodeFacts]) -> str:
     """Return what stands for this set of nodes, since their boot, with this runtime: proved once, it stays proved."""
     nodes = sorted((host.name, host.instance_id, host.address, host.slots) for host in launch.hosts)
     boots = sorted((name, found.boot_id) for name, found in facts.items())

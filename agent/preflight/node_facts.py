@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.hardware.interfaces import read_address
-from agent.spec.run import Launch, LaunchError
+from agent.spec.run import RunSpec, SpecError
 
 MARK: Final = "deepcdk-facts "
 DISTRIBUTIONS: Final = (
@@ -159,10 +159,10 @@ def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
     gpus, trouble = _gpus()
     devices = count_gpu_devices(DEVICES)
     spec, addresses, variables = "", set(), dict[str, str]()
-    with contextlib.suppress(OSError, LaunchError):
+    with contextlib.suppress(OSError, SpecError):
         content = (run_directory / "spec.json").read_bytes()
         spec = hashlib.sha256(content).hexdigest()
-        launch = Launch.from_json(content.decode())
+        launch = RunSpec.from_json(content.decode())
         addresses, variables = {host.address for host in launch.hosts}, dict(launch.environment)
     visible, framework_trouble = visible_gpus(variables) if gpus or devices else (None, "")
     carriers = [name for _, name in socket.if_nameindex() if read_address(name) in addresses]

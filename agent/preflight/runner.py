@@ -14,14 +14,14 @@ from agent.preflight import checks
 from agent.remote.command import Completed
 from agent.runs.store import RunDirectory, write_atomically
 from agent.spec.horovod import Knobs
-from agent.spec.run import Launch
+from agent.spec.run import RunSpec
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inspection:
     """Look at a run's hosts before its ranks start."""
 
-    launch: Launch
+    launch: RunSpec
     directory: RunDirectory
     runs_root: Path
     crew: Crew

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from agent.remote.node_stub import FLAGS, MODULE_SCRIPT, READY, SCRIPT, message
-from agent.spec.run import MASTER_NAME, NODE_PYTHON, NODES_PATH, LaunchError, choose_hosts, parse_nodes, workers
+from agent.spec.run import MASTER_NAME, NODE_PYTHON, NODES_PATH, SpecError, choose_hosts, parse_nodes, workers
 
 HEARTBEAT_S: Final = 5.0
 BLOCK: Final = 1 << 16
@@ -48,15 +48,15 @@ class Request:
 
     def __post_init__(self) -> None:
         if not self.command or not self.command[0]:
-            raise LaunchError("no command is given")
+            raise SpecError("no command is given")
         for name, _ in self.environment:
             if not name or "=" in name:
-                raise LaunchError(f"environment {name!r}: not a variable's name")
+                raise SpecError(f"environment {name!r}: not a variable's name")
         for text in (*self.command, *(word for pair in self.environment for word in pair)):
             if "\0" in text:
-                raise LaunchError("a word holds a NUL, which no program can be given")
+                raise SpecError("a word holds a NUL, which no program can be given")
             if re.search("[\ud800-\udc7f\udd00-\udfff]", text):
-                raise LaunchError(f"{text!a}: neither text nor bytes")
+                raise SpecError(f"{text!a}: neither text nor bytes")
 
     def to_line(self) -> bytes:
         """Return the request as one line of JSON, in ASCII."""
@@ -64,7 +64,7 @@ class Request:
 
     @classmethod
     def from_line(cls, line: bytes) -> Request:
-        """Build the request from its line. Raises LaunchError for anything that is not one."""
+        """Build the request from its line. Raises SpecError for anything that is not one."""
         try:
             document = json.loads(line)
             return cls(
@@ -75,10 +75,10 @@ class Request:
                 environment=tuple((name, value) for name, value in document["environment"]),
             )
         except (ValueError, TypeError, KeyError) as error:
-            raise LaunchError(f"not a request: {error}") from None
+            raise SpecError(f"not a request: {error}") from None
 
     def hosts(self, nodes_text: str, tell: Callable[[str], None]) -> tuple[str, ...]:
-        """Return the names of the nodes on which it is to run. Raises LaunchError where they are not there.
+        """Return the names of the nodes on which it is to run. Raises SpecError where they are not there.
 
         `tell` gets a sentence for each node that the text has against a rule.
         """
@@ -87,7 +87,7 @@ class Request:
         nodes = parse_nodes(nodes_text, tell)
         found = choose_hosts(nodes, self.nodes) if self.nodes else workers(nodes)
         if not found:
-            raise LaunchError("no worker is ready")
+            raise SpecError("no worker is ready")
         return tuple(node.name for node in found)
 
 
@@ -247,7 +247,7 @@ def main() -> int:
         emit({"hosts": list(hosts)})
         ssh = str(Path(__file__).parents[1] / "bin" / "ssh")
         return 1 if fan_out(request, hosts, emit, stdin, ssh) else 0
-    except (LaunchError, OSError) as error:
+    except (SpecError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Nobody listens any more.
             return 1

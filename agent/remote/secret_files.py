@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from agent.spec.run import NODE_PYTHON, Launch, Node
+from agent.spec.run import NODE_PYTHON, Node, RunSpec
 
 if TYPE_CHECKING:
     from agent.runs.store import Runs
@@ -95,7 +95,7 @@ def command(verb: str, run_id: str) -> list[str]:
 
 
 def share(
-    directory: Path, launch: Launch, command_for: Callable[[Node, Sequence[str]], Sequence[str]]
+    directory: Path, launch: RunSpec, command_for: Callable[[Node, Sequence[str]], Sequence[str]]
 ) -> dict[str, str]:
     """Hand the run's secrets from this master to all its hosts at once, each over the standard input of its command.
 

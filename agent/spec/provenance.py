@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from agent.spec.run import Launch, LaunchError
+from agent.spec.run import RunSpec, SpecError
 
 DIFF_LIMIT: Final = 1 << 20
 """Bytes of a diff that are kept: a source tree, not a data set that somebody has under version control."""
@@ -41,7 +41,7 @@ class Origin:
 class Order:
     """Hold what the laptop hands over to start a run, or to go on with one."""
 
-    launch: Launch
+    launch: RunSpec
     origin: Origin = dataclasses.field(default_factory=Origin)
 
     def to_json(self) -> str:
@@ -50,15 +50,15 @@ class Order:
 
     @classmethod
     def from_json(cls, text: str) -> Order:
-        """Build the order; the spec of a run alone is one of unknown origin. Raises LaunchError for anything else."""
+        """Build the order; the spec of a run alone is one of unknown origin. Raises SpecError for anything else."""
         try:
             document = json.loads(text)
             if not isinstance(document, dict) or "launch" not in document:
-                return cls(launch=Launch.from_json(text))
+                return cls(launch=RunSpec.from_json(text))
             return cls(
-                launch=Launch.from_json(json.dumps(document["launch"])), origin=Origin(**document.get("origin", {}))
+                launch=RunSpec.from_json(json.dumps(document["launch"])), origin=Origin(**document.get("origin", {}))
             )
-        except LaunchError:
+        except SpecError:
             raise
         except (TypeError, ValueError) as error:
-            raise LaunchError(f"not the order of a run: {error}") from None
+            raise SpecError(f"not the order of a run: {error}") from None

@@ -34,7 +34,7 @@ TF_KERAS: Final = "tf-keras==2.21.*"
 REMEDY: Final = "`fab status --load` shows the instance that has not joined, `fab replace INSTANCE_ID` replaces it"
 
 
-class LaunchError(ValueError):
+class SpecError(ValueError):
     """Report a launch that cannot be: a malformed node or spec, or too few nodes."""
 
 
@@ -57,7 +57,7 @@ class Node:
     def __post_init__(self) -> None:
         for field in node_rules.RULES:
             if wrong := node_rules.broken(field, getattr(self, field)):
-                raise LaunchError(wrong)
+                raise SpecError(wrong)
 
     @property
     def worker_index(self) -> int | None:
@@ -81,7 +81,7 @@ def parse_nodes(text: str, tell: Callable[[str], None]) -> tuple[Node, ...]:
         elif line:
             try:
                 found.append((number, _parse_node(line)))
-            except LaunchError as error:
+            except SpecError as error:
                 tell(_left_out(number, error))
     claims = Counter((field, value) for _, node in found for field, value in _claimed(node))
     nodes = []
@@ -97,10 +97,10 @@ def parse_nodes(text: str, tell: Callable[[str], None]) -> tuple[Node, ...]:
 def _parse_node(line: str) -> Node:
     words = line.split(" ")
     if len(words) != 6:
-        raise LaunchError(f"{node_rules.escaped(line)}: must be NAME IP INSTANCE_ID SLOTS INTERFACE ZONE")
+        raise SpecError(f"{node_rules.escaped(line)}: must be NAME IP INSTANCE_ID SLOTS INTERFACE ZONE")
     name, address, instance_id, slots, interface, zone = words
     if not node_rules.RULES["slots"].fits(slots):  # int() would take more than the rule does
-        raise LaunchError(node_rules.broken("slots", slots))
+        raise SpecError(node_rules.broken("slots", slots))
     return Node(name=name, address=address, instance_id=instance_id, slots=int(slots), interface=interface, zone=zone)
 
 
@@ -122,14 +122,14 @@ def workers(nodes: Sequence[Node]) -> tuple[Node, ...]:
 def choose_hosts(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
     """Return the first `count` workers by index: ranks fill host by host in this order.
 
-    Raises LaunchError when fewer are there.
+    Raises SpecError when fewer are there.
     """
     found = workers(nodes)
     if count < 1:
-        raise LaunchError(f"{count} nodes wanted; a run needs at least 1")
+        raise SpecError(f"{count} nodes wanted; a run needs at least 1")
     if len(found) < count:
         listed = ", ".join(node.name for node in found) or "none"
-        raise LaunchError(f"{count} nodes wanted, {len(found)} ready ({listed})")
+        raise SpecError(f"{count} nodes wanted, {len(found)} ready ({listed})")
     return found[:count]
 
 
@@ -155,7 +155,7 @@ def make_run_id(now: datetime.datetime, recipe: str, token: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Launch:
+class RunSpec:
     """Specify one run: all that the supervisor needs, and all that the record keeps."""
 
     run_id: str
@@ -198,34 +198,34 @@ class Launch:
 
     def __post_init__(self) -> None:
         if not is_run_id(self.run_id):
-            raise LaunchError(f"run_id = {self.run_id!r}: must be {RUN_ID_RULE}")
+            raise SpecError(f"run_id = {self.run_id!r}: must be {RUN_ID_RULE}")
         for name, tree in (("payload", self.payload), ("program", self.program)):
             if not re.fullmatch(r"[0-9a-f]{16}", tree) and (tree or name == "payload"):
-                raise LaunchError(f"{name} = {tree!r}: must be 16 hexadecimal digits")
+                raise SpecError(f"{name} = {tree!r}: must be 16 hexadecimal digits")
         if not re.fullmatch(r"(?:/[A-Za-z0-9][\w.-]*)+", self.efs_mount, flags=re.ASCII):
             # Horovod puts its working directory on a shell's command line without quotes.
-            raise LaunchError(f"efs_mount = {self.efs_mount!r}: must be an absolute path without spaces or quotes")
+            raise SpecError(f"efs_mount = {self.efs_mount!r}: must be an absolute path without spaces or quotes")
         if self.interface and (wrong := node_rules.broken("interface", self.interface)):
-            raise LaunchError(wrong)
+            raise SpecError(wrong)
         if self.network and not re.fullmatch(node_rules.RULES["address"].pattern + "/[0-9]{1,2}", self.network):
-            raise LaunchError(f"network = {node_rules.escaped(self.network)}: must be a network such as 10.0.0.0/20")
+            raise SpecError(f"network = {node_rules.escaped(self.network)}: must be a network such as 10.0.0.0/20")
         if self.keras not in (2, 3) or (self.keras == 2 and not self.program):
-            raise LaunchError(f"keras = {self.keras!r}: must be 3, or 2 for a program of your own")
+            raise SpecError(f"keras = {self.keras!r}: must be 3, or 2 for a program of your own")
         if self.program and not self.command:
-            raise LaunchError("command is empty: a program needs an entry")
+            raise SpecError("command is empty: a program needs an entry")
         if self.controller not in CONTROLLERS:
-            raise LaunchError(f"controller = {self.controller!r}: must be {' or '.join(CONTROLLERS)}")
+            raise SpecError(f"controller = {self.controller!r}: must be {' or '.join(CONTROLLERS)}")
         if self.knobs.hierarchical_allreduce:
-            raise LaunchError("hierarchical_allreduce needs Horovod built for GPUs; on CPUs it would ignore it")
+            raise SpecError("hierarchical_allreduce needs Horovod built for GPUs; on CPUs it would ignore it")
         if self.knobs.hierarchical_allgather and self.controller != MPI:
-            raise LaunchError("hierarchical_allgather needs the controller mpi; over Gloo Horovod would ignore it")
+            raise SpecError("hierarchical_allgather needs the controller mpi; over Gloo Horovod would ignore it")
         if self.preflight not in ("auto", "full", "skip"):
-            raise LaunchError(f"preflight = {self.preflight!r}: must be auto, full or skip")
+            raise SpecError(f"preflight = {self.preflight!r}: must be auto, full or skip")
         if not self.hosts and not self.launcher:
-            raise LaunchError("hosts is empty: a run needs at least one")
+            raise SpecError("hosts is empty: a run needs at least one")
         for name, value in self.environment:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
-                raise LaunchError(f"environment {name!r}: not a variable's name, or a value with a NUL")
+                raise SpecError(f"environment {name!r}: not a variable's name, or a value with a NUL")
 
     @property
     def ranks(self) -> int:
@@ -277,25 +277,25 @@ class Launch:
         return json.dumps(dataclasses.asdict(self), indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> Launch:
-        """Build the spec from JSON. Raises LaunchError for anything that is not one."""
+    def from_json(cls, text: str) -> RunSpec:
+        """Build the spec from JSON. Raises SpecError for anything that is not one."""
         try:
             document = json.loads(text)
             if not isinstance(document, dict):
                 raise TypeError("not an object")
             return cls(**{key: _restore(key, value) for key, value in document.items()})
-        except LaunchError:
+        except SpecError:
             raise
         except (TypeError, KeyError, ValueError) as error:
-            raise LaunchError(f"not the spec of a run: {error}") from None
+            raise SpecError(f"not the spec of a run: {error}") from None
 
 
 def _restore(key: str, value: Any) -> Any:
     if key == "hosts":
         try:
             return tuple(Node(**host) for host in value)
-        except LaunchError as error:
-            raise LaunchError(f"hosts: {error}") from None
+        except SpecError as error:
+            raise SpecError(f"hosts: {error}") from None
     if key == "knobs":
         return Knobs(**value)
     if key == "environment":

@@ -33,7 +33,7 @@ from agent.runs.store import (
     write_atomically,
 )
 from agent.spec.provenance import Order
-from agent.spec.run import Launch, LaunchError
+from agent.spec.run import RunSpec, SpecError
 from agent.supervisor import scheduler
 from agent.supervisor.resume import remove
 from agent.supervisor.submit import enqueue, enqueue_again, kill, resume, start
@@ -51,7 +51,7 @@ class NoSuchRunError(LookupError):
 
 def oversee(runs: Runs, run_id: str, tell: int) -> int:
     """Be the supervisor of a run: the process that `start` leaves behind."""
-    launch = Launch.from_json(runs[run_id].spec.read_text(encoding="utf-8"))
+    launch = RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8"))
     with runs[run_id].log.open("ab", buffering=0) as log:
         supervisor = Supervisor(runs, launch, log)
         signal.signal(signal.SIGTERM, supervisor.request_stop)
@@ -95,7 +95,7 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
             time.sleep(followed.POLL_S)
         return state
     if directory.is_forsaken:
-        kill(runs, Launch.from_json(directory.spec.read_text(encoding="utf-8")))
+        kill(runs, RunSpec.from_json(directory.spec.read_text(encoding="utf-8")))
         runs.bury(directory.run_id)
         runs.release(directory.run_id)
     return state
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NoSuchRunError as error:
         print(error, file=sys.stderr)
         return NO_SUCH_RUN
-    except LaunchError as error:
+    except SpecError as error:
         print(error, file=sys.stderr)
         return BAD_ARGUMENTS
     except BrokenPipeError:

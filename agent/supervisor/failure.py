@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.spec.run import Launch, Node
+from agent.spec.run import Node, RunSpec
 
 LEAVING: Final = Path(".cluster") / "leaving"
 """On the shared file system: what a node that is about to end has read of the reason, by its instance's id."""
@@ -42,7 +42,7 @@ def length(ranks: int) -> int:
     return min(_NOTICE_BYTES * (1 + ranks), 1 << 25)
 
 
-def reason(launch: Launch, status: int, log: str) -> str:
+def reason(launch: RunSpec, status: int, log: str) -> str:
     """Return why the launcher of a run ended with a status other than 0; `log` is the end of what it wrote."""
     log = log.rpartition(_LAUNCHED)[2]
     if gone := leaving(launch):
@@ -51,7 +51,7 @@ def reason(launch: Launch, status: int, log: str) -> str:
     return named or f"the launcher ended with {said(status)}"
 
 
-def leaving(launch: Launch) -> str:
+def leaving(launch: RunSpec) -> str:
     """Name the hosts of a run that are being taken away, with what they were told; "" where none is."""
     found = []
     for host in launch.hosts:

@@ -24,7 +24,7 @@ from agent.preflight.checks import facts_command
 from agent.preflight.node_facts import DEVICES, count_gpu_devices
 from agent.remote.processes import reap
 from agent.remote.secret_files import TAKEN
-from agent.spec.run import NODE_PYTHON, Launch, Node
+from agent.spec.run import NODE_PYTHON, Node, RunSpec
 
 CLEARING_S: Final = 10.0
 """How long what a crash left of another run may take to go."""
@@ -34,12 +34,12 @@ class EquipmentError(RuntimeError):
     """Report a node that cannot take its ranks."""
 
 
-def command(launch: Launch) -> list[str]:
+def command(launch: RunSpec) -> list[str]:
     """Build the command that prepares a node for a run; it runs in the payload's directory."""
     return [NODE_PYTHON, "-m", "agent.supervisor.prepare_node", launch.run_directory]
 
 
-def clear(launch: Launch, home: Path) -> None:
+def clear(launch: RunSpec, home: Path) -> None:
     """Remove what a crash left of other runs: secrets and processes. Raises EquipmentError where a process stays."""
     shutil.rmtree(home / TAKEN, ignore_errors=True)
     left = reap(
@@ -54,7 +54,7 @@ def clear(launch: Launch, home: Path) -> None:
         raise EquipmentError(f"processes of another run stay: {', '.join(map(str, left))}")
 
 
-def layer_of(launch: Launch, runtime: Path, home: Path) -> Layer | None:
+def layer_of(launch: RunSpec, runtime: Path, home: Path) -> Layer | None:
     """Return the layer that a run's program needs over the runtime; None where the runtime is enough."""
     if not launch.needs_layer:
         return None
@@ -75,7 +75,7 @@ def check_slots(host: Node, *, gpus: int, cores: int) -> None:
         raise EquipmentError(f"{host.slots} ranks are asked of {host.name}, which has {have} {what}")
 
 
-def equip(launch: Launch, runtime: Path) -> Path:
+def equip(launch: RunSpec, runtime: Path) -> Path:
     """Return the ranks' Python, having made the layer that they need. Raises EquipmentError or LayerError."""
     if launch.ranks_per_node and (host := this_host(launch)) is not None:
         check_slots(host, gpus=count_gpu_devices(DEVICES), cores=len(os.sched_getaffinity(0)))
@@ -84,7 +84,7 @@ def equip(launch: Launch, runtime: Path) -> Path:
     return maker.ensure() if maker else runtime
 
 
-def tell_facts(launch: Launch, python: Path, began: float) -> None:
+def tell_facts(launch: RunSpec, python: Path, began: float) -> None:
     """Have the ranks' Python print this node's facts; where it cannot, the pre-flight asks for them again."""
     if launch.preflight != "skip" and this_host(launch) is not None:
         subprocess.run([*facts_command(str(python), launch), repr(began)], stdin=subprocess.DEVNULL, check=False)
@@ -98,7 +98,7 @@ def main(argv: Sequence[str]) -> int:
 
     began, directory = time.time(), Path(argv[0])
     try:
-        launch = Launch.from_json((directory / "spec.json").read_text(encoding="utf-8"))
+        launch = RunSpec.from_json((directory / "spec.json").read_text(encoding="utf-8"))
         clear(launch, Path.home())
         made = runtime.ensure("--wheelhouse", f"{launch.efs_mount}/payloads/.wheelhouse")
         python = equip(launch, made)

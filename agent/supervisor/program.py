@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from agent.spec.run import Launch, LaunchError
+from agent.spec.run import RunSpec, SpecError
 
 
-def stage(launch: Launch) -> None:
+def stage(launch: RunSpec) -> None:
     """Copy the pushed program into the run's directory, unless an earlier attempt has; nothing for other runs.
 
     What the ranks write into their working directory so belongs to the run, and the pushed tree, which other runs
-    share by its content, stays as its hash says. Raises LaunchError where the tree is not there.
+    share by its content, stays as its hash says. Raises SpecError where the tree is not there.
     """
     if not launch.program:
         return
@@ -20,7 +20,7 @@ def stage(launch: Launch) -> None:
     if target.exists():
         return
     if not source.is_dir():
-        raise LaunchError(f"{source}, which run {launch.run_id} is to run, is not there")
+        raise SpecError(f"{source}, which run {launch.run_id} is to run, is not there")
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(source, partial)

@@ -11,25 +11,25 @@ from typing import Any, Final
 
 from agent.runs import record
 from agent.runs.store import LiveRunError, RunDirectory, Runs, State
-from agent.spec.run import Launch, LaunchError, Node, common_network, meeting_interface
+from agent.spec.run import Node, RunSpec, SpecError, common_network, meeting_interface
 
 RESUMABLE: Final = ("-m", "payload.train")
 """Beginning of the commands that know how to go on from a checkpoint."""
 RESUME: Final = "--resume"
 
 
-def resumed(before: Launch, nodes: Sequence[Node], hosts: Sequence[Node], *, other_ranks: bool = False) -> Launch:
-    """Build the spec with which a run goes on, on these hosts. Raises LaunchError where it cannot.
+def resumed(before: RunSpec, nodes: Sequence[Node], hosts: Sequence[Node], *, other_ranks: bool = False) -> RunSpec:
+    """Build the spec with which a run goes on, on these hosts. Raises SpecError where it cannot.
 
     `other_ranks`: whether there may be more or fewer ranks than before; payload.train then keeps its images a step.
     """
     if before.launcher or not (before.program or before.command[:2] == RESUMABLE):
-        raise LaunchError(f"run {before.run_id} is neither of payload.train nor of a program, which know how to go on")
+        raise SpecError(f"run {before.run_id} is neither of payload.train nor of a program, which know how to go on")
     if before.ranks_per_node:
         hosts = [dataclasses.replace(host, slots=before.ranks_per_node) for host in hosts]
     ranks = sum(host.slots for host in hosts)
     if ranks != before.ranks and not other_ranks:
-        raise LaunchError(
+        raise SpecError(
             f"run {before.run_id} had {before.ranks} ranks; these hosts take {ranks}. To go on with as many, name the "
             f"number of nodes: --nodes {len(hosts)}"
         )
@@ -40,7 +40,7 @@ def resumed(before: Launch, nodes: Sequence[Node], hosts: Sequence[Node], *, oth
     return dataclasses.replace(before, command=command, hosts=tuple(hosts), interface=interface, network=network)
 
 
-def beginning(launch: Launch, checkpoints: Sequence[str]) -> str:
+def beginning(launch: RunSpec, checkpoints: Sequence[str]) -> str:
     """Say from where a run goes on. `checkpoints`: those in its directory, oldest first."""
     if launch.program:
         return "in the directory that it left"
@@ -52,12 +52,12 @@ def beginning(launch: Launch, checkpoints: Sequence[str]) -> str:
 
 
 def check_resumable(directory: RunDirectory, state: State) -> None:
-    """Raise LaunchError for a run that has nothing to go on with."""
+    """Raise SpecError for a run that has nothing to go on with."""
     if state.state == "succeeded":
-        raise LaunchError(f"run {directory.run_id} has succeeded; there is nothing left to go on with")
+        raise SpecError(f"run {directory.run_id} has succeeded; there is nothing left to go on with")
 
 
-def reopen(directory: RunDirectory, launch: Launch, state: State) -> None:
+def reopen(directory: RunDirectory, launch: RunSpec, state: State) -> None:
     """Make an ended run a starting one: keep the earlier spec beside the new one, drop what asked it to stop."""
     attempts = len(list(directory.path.glob("spec-*.json"))) + 1
     directory.spec.replace(directory.path / f"spec-{attempts}.json")

@@ -25,9 +25,9 @@ from agent.runs.run_queue import Queue
 from agent.runs.store import LiveRunError, Runs, write_atomically
 from agent.spec.run import (
     NODES_PATH,
-    Launch,
-    LaunchError,
     Node,
+    RunSpec,
+    SpecError,
     choose_hosts,
     common_network,
     meeting_interface,
@@ -97,7 +97,7 @@ def lay_to_rest(runs: Runs) -> None:
     if not (run_id := runs.forsaken()):
         return
     with contextlib.suppress(OSError, ValueError):
-        kill(runs, Launch.from_json(runs[run_id].spec.read_text(encoding="utf-8")))
+        kill(runs, RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8")))
     runs.bury(run_id)
     runs.release(run_id)
     with contextlib.suppress(OSError, ValueError):
@@ -115,8 +115,8 @@ def _try(queue: Queue, run_id: str, nodes_path: str, tell: Callable[[str], None]
     if runs.live():
         return
     try:
-        launch = at_hand(Launch.from_json(runs[run_id].spec.read_text(encoding="utf-8")), tell, nodes_path)
-    except (LaunchError, OSError) as error:
+        launch = at_hand(RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8")), tell, nodes_path)
+    except (SpecError, OSError) as error:
         if patient:
             queue.remark(run_id, f"waiting: {error}")
         else:
@@ -138,8 +138,8 @@ def _try(queue: Queue, run_id: str, nodes_path: str, tell: Callable[[str], None]
         runs.release(run_id)
 
 
-def at_hand(launch: Launch, tell: Callable[[str], None], nodes_path: str = NODES_PATH) -> Launch:
-    """Return a run's spec on the nodes as they are now. Raises LaunchError for too few, OSError without their list.
+def at_hand(launch: RunSpec, tell: Callable[[str], None], nodes_path: str = NODES_PATH) -> RunSpec:
+    """Return a run's spec on the nodes as they are now. Raises SpecError for too few, OSError without their list.
 
     Its own nodes where they are still the same instances, else the first ones, with as many slots as asked for.
     `tell` gets a sentence for each node that the list has against a rule.

@@ -22,7 +22,7 @@ from agent.runs.process_identity import Owner
 from agent.runs.run_queue import Queue
 from agent.runs.store import QUEUED, LiveRunError, RunDirectory, Runs, State
 from agent.spec.provenance import Order
-from agent.spec.run import NODE_PYTHON, Launch, LaunchError, Node
+from agent.spec.run import NODE_PYTHON, Node, RunSpec, SpecError
 from agent.supervisor import resume as resuming
 from agent.supervisor.supervisor import first_state
 
@@ -61,7 +61,7 @@ def enqueue(runs: Runs, order: Order) -> RunDirectory:
 def resume(runs: Runs, order: Order) -> RunDirectory:
     """Go on with an ended run in its own directory, and leave a supervisor behind.
 
-    Raises LiveRunError while any run is live or queued, FileNotFoundError without the run, LaunchError where it cannot
+    Raises LiveRunError while any run is live or queued, FileNotFoundError without the run, SpecError where it cannot
     go on.
     """
     launch, run_id = order.launch, order.launch.run_id
@@ -112,19 +112,19 @@ def _check_queue(runs: Runs) -> None:
         raise LiveRunError(runs.live() or waiting[0], "live" if runs.live() else QUEUED)
 
 
-def _check_resumable(directory: RunDirectory, launch: Launch) -> None:
+def _check_resumable(directory: RunDirectory, launch: RunSpec) -> None:
     resuming.check_resumable(directory, directory.read_state())
     if not Path(launch.payload_directory).is_dir():
-        raise LaunchError(f"{launch.payload_directory}, which run {launch.run_id} ran, is no longer there")
+        raise SpecError(f"{launch.payload_directory}, which run {launch.run_id} ran, is no longer there")
 
 
-def _clear(runs: Runs, directory: RunDirectory, launch: Launch) -> None:
+def _clear(runs: Runs, directory: RunDirectory, launch: RunSpec) -> None:
     """Kill what a crash left of an earlier attempt: it bears the same id, so the new one would not clear it away."""
-    before = Launch.from_json(directory.spec.read_text(encoding="utf-8"))
+    before = RunSpec.from_json(directory.spec.read_text(encoding="utf-8"))
     kill(runs, dataclasses.replace(launch, hosts=_union(before.hosts, launch.hosts)))
 
 
-def _queued(launch: Launch) -> State:
+def _queued(launch: RunSpec) -> State:
     return dataclasses.replace(first_state(launch), state=QUEUED)
 
 
@@ -149,7 +149,7 @@ def _union(before: Sequence[Node], after: Sequence[Node]) -> tuple[Node, ...]:
     return tuple({node.name: node for node in (*before, *after)}.values())
 
 
-def kill(runs: Runs, launch: Launch) -> None:
+def kill(runs: Runs, launch: RunSpec) -> None:
     """Kill what is left of a run, on all its hosts at once; one that is gone has nothing left."""
     python = sys.executable if launch.launcher else NODE_PYTHON
     argv = processes.command(

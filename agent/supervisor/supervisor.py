@@ -23,7 +23,7 @@ from agent.remote.command import Completed, execute
 from agent.runs import record
 from agent.runs.process_identity import Owner
 from agent.runs.store import RunDirectory, Runs, State, write_atomically
-from agent.spec.run import NODE_PYTHON, Launch
+from agent.spec.run import NODE_PYTHON, RunSpec
 from agent.supervisor import failure, prepare_node
 from agent.supervisor.archive import Copier
 from agent.supervisor.program import stage
@@ -56,7 +56,7 @@ def unprepared(results: Mapping[str, Completed]) -> dict[str, str]:
     }
 
 
-def first_state(launch: Launch) -> State:
+def first_state(launch: RunSpec) -> State:
     """Build the state with which a run begins, owned by this process."""
     now = time.time()
     return State(
@@ -74,7 +74,7 @@ class Supervisor:
     """Oversee one run from its preparation to its final state. Lives in a process of its own, which the lock names."""
 
     def __init__(
-        self, runs: Runs, launch: Launch, log: IO[bytes], run: Callable[[Sequence[str], float], Completed] = execute
+        self, runs: Runs, launch: RunSpec, log: IO[bytes], run: Callable[[Sequence[str], float], Completed] = execute
     ) -> None:
         self.runs, self.launch, self.log = runs, launch, log
         self.directory: RunDirectory = runs[launch.run_id]

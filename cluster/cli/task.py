@@ -11,7 +11,7 @@ from typing import Final
 
 from invoke.exceptions import Exit
 
-from agent.spec.run import LaunchError
+from agent.spec.run import SpecError
 from cluster.cli import interrupt
 from cluster.errors import DeepcdkError
 from cluster.terminal.status_line import aside
@@ -66,7 +66,7 @@ def guarded(body: Callable[..., None]) -> Callable[..., None]:
             body(*args, **kwargs)
         except DeepcdkError as error:
             raise Exit(fitted(f"deepcdk: {error}", sys.stderr), code=error.exit_status) from None
-        except (ConfigError, LaunchError) as error:
+        except (ConfigError, SpecError) as error:
             raise Exit(fitted(f"deepcdk: {error}", sys.stderr), code=1) from None
         except KeyboardInterrupt:
             raise Exit(interrupt.SAID, code=interrupt.STATUS) from None

@@ -6,7 +6,7 @@ import datetime
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
-from agent.spec.run import Launch, LaunchError, Node, workers
+from agent.spec.run import Node, RunSpec, SpecError, workers
 from cluster.aws import guard, inventory
 from cluster.aws.pricing import shown, total_per_hour
 from cluster.errors import DeepcdkError, NotReadyError
@@ -119,7 +119,7 @@ def specify(
     program: str,
     terms: launch.Terms,
     cores: Mapping[str, int] | None = None,
-) -> Launch:
+) -> RunSpec:
     """Build the spec of a new run. Raises DeepcdkError for one that cannot be."""
     source = work.directory if isinstance(work, Program) else session.project
     try:
@@ -136,5 +136,5 @@ def specify(
             token=secrets.token_hex(2),
             git_commit=launch.git_commit(source),
         )
-    except LaunchError as error:
+    except SpecError as error:
         raise DeepcdkError(str(error), remedy="`fab status` shows the nodes") from None

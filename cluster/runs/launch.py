@@ -18,8 +18,8 @@ from agent.spec.run import (
     MASTER_NAME,
     NODE_PYTHON,
     WORKER_PREFIX,
-    Launch,
     Node,
+    RunSpec,
     choose_hosts,
     common_network,
     make_run_id,
@@ -201,7 +201,7 @@ def build(
     now: datetime.datetime,
     token: str,
     git_commit: str,
-) -> Launch:
+) -> RunSpec:
     """Build the spec of a run on the first `count` workers; `payload` and `program` name the pushed trees.
 
     `cores` are those of each node by its name, where the terms ask for a rank on each.
@@ -214,7 +214,7 @@ def build(
     # A node registers a slot for each GPU, or one: where it takes more, they are the cores'.
     on_cores = any(host.slots > before.slots for host, before in zip(hosts, registered, strict=True))
     run_id = make_run_id(now, work.label, token)
-    return Launch(
+    return RunSpec(
         run_id=run_id,
         efs_mount=stack.efs_mount,
         payload=payload,
@@ -240,7 +240,7 @@ def build(
     )
 
 
-def dry_run_lines(nodes: Sequence[Node], count: int, specify: Callable[[Sequence[Node]], Launch]) -> Iterator[str]:
+def dry_run_lines(nodes: Sequence[Node], count: int, specify: Callable[[Sequence[Node]], RunSpec]) -> Iterator[str]:
     """Yield what a launch on `count` workers would do: the growth, and horovodrun's command.
 
     Nodes that are not there yet are taken for copies of the ones that are, under the names that they will have.

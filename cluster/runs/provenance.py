@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.spec.provenance import DIFF_LIMIT, Origin
-from agent.spec.run import Launch
+from agent.spec.run import RunSpec
 from cluster.aws import inventory
 from cluster.errors import AwsError
 from cluster.session import Session
@@ -37,7 +37,7 @@ def roots(session: Session, source: Path) -> Roots:
     return Roots(diff=read_diff(source), template_sha256=template)
 
 
-def of(session: Session, launch: Launch, known: Roots) -> Origin:
+def of(session: Session, launch: RunSpec, known: Roots) -> Origin:
     """Return the origin of a run that this session starts."""
     found = session.inventory
     if {host.instance_id for host in launch.hosts} - {instance.id for instance in found.instances}:

@@ -16,7 +16,7 @@ from invoke.tasks import task
 
 from agent.runs.store import LIVE_STATES, QUEUED
 from agent.spec.provenance import Order
-from agent.spec.run import Launch, choose_hosts
+from agent.spec.run import RunSpec, choose_hosts
 from agent.supervisor.resume import beginning, resumed
 from cluster.aws import guard
 from cluster.cli.task import (
@@ -131,7 +131,7 @@ def resume(
         ready = provide_nodes(session, master, count, yes=yes, tell=tell)
         check_secrets(run_id, record["spec"].get("secrets") or [], secrets)
         caution(bounded.result(), tell)
-        before = Launch.from_json(json_format.dumps(record["spec"]))
+        before = RunSpec.from_json(json_format.dumps(record["spec"]))
         again = resumed(before, ready, choose_hosts(ready, count), other_ranks=wanted > 0)
         spec = dataclasses.replace(again, preflight=preflight)
         order = Order(launch=spec, origin=provenance.of(session, spec, roots.result()))

@@ -15,7 +15,7 @@ from invoke.tasks import task
 
 from agent.remote.fanout import Request
 from agent.spec.provenance import Order
-from agent.spec.run import Launch, Node, workers
+from agent.spec.run import Node, RunSpec, workers
 from cluster.cli.task import (
     FULL_PREFLIGHT,
     JSON,
@@ -195,7 +195,7 @@ def train(
 
     cores: dict[str, int] = {}
 
-    def specified(found: Sequence[Node], on: int = count) -> Launch:
+    def specified(found: Sequence[Node], on: int = count) -> RunSpec:
         return specify(
             session,
             work,

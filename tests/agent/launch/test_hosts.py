@@ -13,12 +13,12 @@ import pytest
 
 from agent.launch.hosts import Crew, tail
 from agent.remote.command import Completed
-from agent.spec.run import Launch, parse_nodes
+from agent.spec.run import RunSpec, parse_nodes
 
 NODES = parse_nodes(
     "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2)), pytest.fail
 )
-LAUNCH = Launch(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=("train.py",), hosts=NODES)
+LAUNCH = RunSpec(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=("train.py",), hosts=NODES)
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 

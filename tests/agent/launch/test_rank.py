@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.launch.rank import NOT_STARTED, environment, interface_with, this_host, words
-from agent.spec.run import Launch, choose_hosts, parse_nodes
+from agent.spec.run import RunSpec, choose_hosts, parse_nodes
 from tests.agent.spec.test_run import NODES, make_launch
 from tests.words import LONG, NASTIEST
 
@@ -23,7 +23,7 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=2
 PROGRAM = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('NAME'), os.getcwd()]))"
 
 
-def own(**changes: object) -> Launch:
+def own(**changes: object) -> RunSpec:
     return make_launch(**{"program": "fedcba9876543210", "command": ("train.py", "--flag"), **changes})
 
 
@@ -32,7 +32,7 @@ def efs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("efs")
 
 
-def start(efs: Path, launch: Launch, **variables: str) -> subprocess.CompletedProcess[str]:
+def start(efs: Path, launch: RunSpec, **variables: str) -> subprocess.CompletedProcess[str]:
     """Lay out a run with a program that tells what it got, and become its rank."""
     run = efs / "runs" / launch.run_id
     (run / "work").mkdir(parents=True, exist_ok=True)

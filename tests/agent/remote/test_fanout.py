@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from agent.remote import fanout
 from agent.remote.fanout import AbandonedError, Request, fan_out, node_command
-from agent.spec.run import LaunchError
+from agent.spec.run import SpecError
 from tests.words import LONG, NASTIEST, WORDS
 
 NODES = """deeplearning-master 10.0.0.5 i-00000000 1 eth0 us-east-1a
@@ -91,7 +91,7 @@ def test_a_word_that_no_program_can_be_given_is_refused(ssh: str) -> None:
     failed, messages = call(ssh, "true", "x" * 200_000)
     assert (failed, ends(messages)["one"]["exit_code"]) == (1, 126)
     assert b"Argument list too long" in output(messages, stream="stderr")
-    with pytest.raises(LaunchError, match="NUL"):
+    with pytest.raises(SpecError, match="NUL"):
         Request(command=("a\0b",))
 
 
@@ -107,13 +107,13 @@ def test_a_request_comes_back_from_its_line(words: list[str], value: str) -> Non
 
 @pytest.mark.parametrize("line", [b"", b"{}", b"[]", b'{"command": []}', b"\xff"])
 def test_what_is_no_request_is_told(line: bytes) -> None:
-    with pytest.raises(LaunchError, match="not a request"):
+    with pytest.raises(SpecError, match="not a request"):
         Request.from_line(line)
 
 
 def test_a_request_without_a_command_or_with_a_bad_name_is_refused() -> None:
     for fields in ({"command": ()}, {"command": ("",)}, {"command": ("x",), "environment": (("A=B", "c"),)}):
-        with pytest.raises(LaunchError):
+        with pytest.raises(SpecError):
             Request(**fields)
 
 
@@ -122,9 +122,9 @@ def test_all_workers_are_meant_unless_some_or_the_master_are_named() -> None:
     assert Request(command=command).hosts(NODES, pytest.fail) == ("deeplearning-worker1", "deeplearning-worker2")
     assert Request(command=command, nodes=1).hosts(NODES, pytest.fail) == ("deeplearning-worker1",)
     assert Request(command=command, master=True).hosts("", pytest.fail) == ("deeplearning-master",)
-    with pytest.raises(LaunchError, match="3 nodes wanted, 2 ready"):
+    with pytest.raises(SpecError, match="3 nodes wanted, 2 ready"):
         Request(command=command, nodes=3).hosts(NODES, pytest.fail)
-    with pytest.raises(LaunchError, match="no worker is ready"):
+    with pytest.raises(SpecError, match="no worker is ready"):
         Request(command=command).hosts("", pytest.fail)
 
 
@@ -232,7 +232,7 @@ def test_the_nastiest_words_and_variables_arrive_at_once(ssh: str) -> None:
 def test_any_variable_comes_back_from_the_line_or_is_refused(name: str, value: str) -> None:
     try:
         request = Request(command=("true",), environment=((name, value),))
-    except LaunchError:
+    except SpecError:
         assert not name or "=" in name
         return
     assert Request.from_line(request.to_line()) == request

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agent.remote import secret_files
 from agent.runs.store import Runs
-from agent.spec.run import Launch
+from agent.spec.run import RunSpec
 from agent.supervisor.supervisor import first_state
 from tests.agent.spec.test_run import make_launch
 from tests.words import LONG
@@ -28,7 +28,7 @@ def directory(tmp_path: Path) -> Path:
     return secret_files.vault(tmp_path)
 
 
-def launch() -> Launch:
+def launch() -> RunSpec:
     return make_launch(secrets=("TOKEN",))
 
 

@@ -12,10 +12,10 @@ from agent.runs.process_identity import Owner
 from agent.runs.record import cost, keep_course, keep_origin, keep_record, record
 from agent.runs.store import RunDirectory, Runs, State
 from agent.spec.provenance import Order, Origin
-from agent.spec.run import Launch, LaunchError, parse_nodes
+from agent.spec.run import RunSpec, SpecError, parse_nodes
 
 HOSTS = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
-LAUNCH = Launch(
+LAUNCH = RunSpec(
     run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=("train.py",), hosts=HOSTS,
     environment=(("API_KEY", "s3cret"),),
 )  # fmt: skip
@@ -88,5 +88,5 @@ def test_an_order_comes_back_unchanged_and_a_spec_alone_is_one_of_unknown_origin
     assert Order.from_json(LAUNCH.to_json()) == Order(launch=LAUNCH)
     unknown = json.dumps({"launch": json.loads(LAUNCH.to_json()), "origin": {"x": 1}})
     for bad in ("", "[]", "{}", '{"launch": {}}', unknown):
-        with pytest.raises(LaunchError):
+        with pytest.raises(SpecError):
             Order.from_json(bad)

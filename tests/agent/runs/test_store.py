@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agent.runs.process_identity import Owner
 from agent.runs.store import LiveRunError, Runs, State, is_run_id, write_atomically
-from agent.spec.run import LaunchError
+from agent.spec.run import SpecError
 from tests.agent.spec.test_run import make_launch
 from tests.words import WORDS
 
@@ -38,7 +38,7 @@ def test_a_launch_takes_just_what_a_run_can_be_called(text: str) -> None:
     try:
         make_launch(run_id=text)
         taken = True
-    except LaunchError:
+    except SpecError:
         taken = False
     assert is_run_id(text) == taken
     assert not taken or (Path("/runs") / text).parent == Path("/runs")

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from agent.launch.horovodrun_command import horovodrun, launcher_environment
 from agent.spec.horovod import CONTROLLERS, Knobs
 from agent.spec.run import (
-    Launch,
-    LaunchError,
     Node,
+    RunSpec,
+    SpecError,
     choose_hosts,
     common_network,
     make_run_id,
@@ -35,7 +35,7 @@ deeplearning-worker1 10.0.1.11 i-000000dd 4 ens5 us-east-1a
 """
 
 
-def make_launch(**changes: object) -> Launch:
+def make_launch(**changes: object) -> RunSpec:
     values: dict[str, object] = {
         "run_id": "20261120-121314-digits-ab12",
         "efs_mount": "/mnt/efs",
@@ -44,7 +44,7 @@ def make_launch(**changes: object) -> Launch:
         "hosts": choose_hosts(parse_nodes(NODES, pytest.fail), 2),
         "interface": "ens5",
     }
-    return Launch(**{**values, **changes})  # type: ignore[arg-type]  # the tests give what fits
+    return RunSpec(**{**values, **changes})  # type: ignore[arg-type]  # the tests give what fits
 
 
 def test_nodes_are_parsed_and_workers_are_ordered_by_index() -> None:
@@ -159,18 +159,18 @@ def test_any_text_yields_valid_nodes_and_a_printable_sentence_for_each_other_lin
     ],
 )
 def test_no_node_is_made_against_a_rule_neither_here_nor_from_a_spec(field: str, value: object) -> None:
-    with pytest.raises(LaunchError, match=f"^{field} = .*: must be "):
+    with pytest.raises(SpecError, match=f"^{field} = .*: must be "):
         Node(**{**dataclasses.asdict(MASTER), field: value})
     document = json.loads(make_launch().to_json())
     document["hosts"][0][field] = value
-    with pytest.raises(LaunchError, match=f"^hosts: {field} = .*: must be "):
-        Launch.from_json(json.dumps(document))
+    with pytest.raises(SpecError, match=f"^hosts: {field} = .*: must be "):
+        RunSpec.from_json(json.dumps(document))
 
 
 def test_too_few_workers_are_refused_with_both_numbers() -> None:
-    with pytest.raises(LaunchError, match=r"4 nodes wanted, 3 ready .*deeplearning-worker10"):
+    with pytest.raises(SpecError, match=r"4 nodes wanted, 3 ready .*deeplearning-worker10"):
         choose_hosts(parse_nodes(NODES, pytest.fail), 4)
-    with pytest.raises(LaunchError, match="0 nodes wanted"):
+    with pytest.raises(SpecError, match="0 nodes wanted"):
         choose_hosts(parse_nodes(NODES, pytest.fail), 0)
 
 
@@ -237,7 +237,7 @@ def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
     ],
 )
 def test_a_launch_that_cannot_be_is_refused_where_it_is_built(field: str, value: object) -> None:
-    with pytest.raises(LaunchError):
+    with pytest.raises(SpecError):
         make_launch(**{field: value})
 
 
@@ -245,8 +245,8 @@ def test_a_launch_that_cannot_be_is_refused_where_it_is_built(field: str, value:
     "text", ["", "[]", "{}", '{"run_id": 1}', '{"hosts": 3}', '{"unknown": 1}', '{"knobs": {"cycle_time_ms": -1}}']
 )
 def test_what_is_no_spec_is_refused(text: str) -> None:
-    with pytest.raises(LaunchError):
-        Launch.from_json(text)
+    with pytest.raises(SpecError):
+        RunSpec.from_json(text)
 
 
 @given(
@@ -256,7 +256,7 @@ def test_what_is_no_spec_is_refused(text: str) -> None:
 def test_a_spec_comes_back_from_json_unchanged(command: tuple[str, ...], value: str) -> None:
     knobs = Knobs(cycle_time_ms=2.5, autotune=True)
     launch = make_launch(command=command, environment=(("ANY", value),), knobs=knobs)
-    assert Launch.from_json(launch.to_json()) == launch
+    assert RunSpec.from_json(launch.to_json()) == launch
 
 
 @given(words=st.lists(WORDS | st.just(LONG), max_size=4), path=FILE_NAMES)
@@ -264,7 +264,7 @@ def test_words_that_are_not_utf_8_and_long_ones_come_back_too_and_every_secrets_
     words: list[str], path: str
 ) -> None:
     launch = make_launch(command=("x", *words), program="0" * 16, requirements=path, secrets=("A", "B_2"))
-    assert Launch.from_json(launch.to_json()) == launch
+    assert RunSpec.from_json(launch.to_json()) == launch
     launch.to_json().encode("ascii")
 
 

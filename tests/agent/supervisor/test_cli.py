@@ -17,7 +17,7 @@ import pytest
 
 from agent.runs.store import FINAL_STATES, Runs
 from agent.spec.provenance import Order
-from agent.spec.run import Launch, LaunchError, parse_nodes
+from agent.spec.run import RunSpec, SpecError, parse_nodes
 from agent.supervisor.resume import beginning, resumed
 from agent.supervisor.submit import enqueue
 
@@ -67,7 +67,7 @@ def supervisor(efs: Path) -> Call:
 def spec(efs: Path, run_id: str, script: str) -> str:
     """Write the spec of a run whose launcher is a shell script; $RUN is its directory."""
     launcher = ("/bin/sh", "-c", f"RUN={efs}/runs/{run_id}; {script}")
-    return Launch(
+    return RunSpec(
         run_id=run_id, efs_mount=str(efs), payload=PAYLOAD, command=(), hosts=(), launcher=launcher, recipe="digits"
     ).to_json()
 
@@ -382,17 +382,17 @@ def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for
     nodes = parse_nodes("deeplearning-master 10.0.0.5 i-00000000 1 ens5 us-east-1a\n" + "".join(
         f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2, 3)
     ), pytest.fail)  # fmt: skip
-    before = Launch(
+    before = RunSpec(
         run_id="one", efs_mount="/mnt/efs", payload=PAYLOAD, command=("-m", "payload.train", "--recipe", "digits"),
         hosts=nodes[1:3],
     )  # fmt: skip
     again = resumed(before, nodes, nodes[2:4])
     assert (again.command[-1], again.hosts, again.interface) == ("--resume", nodes[2:4], "ens5")
     assert resumed(again, nodes, nodes[1:3]).command == again.command
-    with pytest.raises(LaunchError, match=r"had 2 ranks; these hosts take 3\. .*: --nodes 3"):
+    with pytest.raises(SpecError, match=r"had 2 ranks; these hosts take 3\. .*: --nodes 3"):
         resumed(before, nodes, nodes[1:4])
     assert resumed(before, nodes, nodes[1:4], other_ranks=True).ranks == 3
-    with pytest.raises(LaunchError, match=r"neither of payload\.train nor of a program"):
+    with pytest.raises(SpecError, match=r"neither of payload\.train nor of a program"):
         resumed(dataclasses.replace(before, command=("train.py",)), nodes, nodes[1:3])
 
 
@@ -410,7 +410,7 @@ def test_it_is_said_from_where_a_run_goes_on(
     flags: tuple[str, ...], program: str, checkpoints: list[str], said: str
 ) -> None:
     (node,) = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
-    launch = Launch(
+    launch = RunSpec(
         run_id="one", efs_mount="/mnt/efs", payload=PAYLOAD, program=program,
         command=("-m", "payload.train", *flags), hosts=(node,),
     )  # fmt: skip
@@ -421,7 +421,7 @@ def test_a_resumed_program_runs_unchanged_with_the_ranks_that_were_asked(efs: Pa
     nodes = parse_nodes(
         "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2)), pytest.fail
     )
-    before = Launch(
+    before = RunSpec(
         run_id="one", efs_mount="/mnt/efs", payload=PAYLOAD, program=PAYLOAD, command=("train.py", "--flag"),
         hosts=(dataclasses.replace(nodes[0], slots=4),), ranks_per_node=4,
     )  # fmt: skip

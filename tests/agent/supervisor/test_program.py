@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.spec.run import Launch, LaunchError
+from agent.spec.run import RunSpec, SpecError
 from agent.supervisor.program import stage
 from tests.agent.spec.test_run import make_launch
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Launch:
+def launch(tmp_path: Path) -> RunSpec:
     """Lay out a pushed program and a run of it."""
     launch = make_launch(efs_mount=str(tmp_path), program="fedcba9876543210", command=("train.py",))
     pushed = Path(launch.program_directory)
@@ -23,7 +23,7 @@ def launch(tmp_path: Path) -> Launch:
     return launch
 
 
-def test_the_run_works_in_a_copy_with_the_same_modes(launch: Launch) -> None:
+def test_the_run_works_in_a_copy_with_the_same_modes(launch: RunSpec) -> None:
     stage(launch)
     work = Path(launch.working_directory)
     assert (work / "train.py").read_text() == "print()"
@@ -32,14 +32,14 @@ def test_the_run_works_in_a_copy_with_the_same_modes(launch: Launch) -> None:
     assert (Path(launch.program_directory) / "train.py").read_text() == "print()"
 
 
-def test_a_second_attempt_goes_on_in_what_the_first_one_left(launch: Launch) -> None:
+def test_a_second_attempt_goes_on_in_what_the_first_one_left(launch: RunSpec) -> None:
     stage(launch)
     (Path(launch.working_directory) / "checkpoint").write_text("7")
     stage(launch)
     assert (Path(launch.working_directory) / "checkpoint").read_text() == "7"
 
 
-def test_a_copy_that_was_cut_short_is_made_anew(launch: Launch) -> None:
+def test_a_copy_that_was_cut_short_is_made_anew(launch: RunSpec) -> None:
     partial = Path(launch.run_directory) / ".work.partial"
     partial.mkdir()
     (partial / "half").touch()
@@ -53,5 +53,5 @@ def test_a_run_of_the_payload_needs_no_copy(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_gone_is_told(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match="is not there"):
+    with pytest.raises(SpecError, match="is not there"):
         stage(make_launch(efs_mount=str(tmp_path), program="fedcba9876543210", command=("train.py",)))

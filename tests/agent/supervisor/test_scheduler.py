@@ -10,7 +10,7 @@ import pytest
 from agent.runs.process_identity import Owner
 from agent.runs.store import Runs
 from agent.spec.provenance import Order
-from agent.spec.run import Launch, LaunchError, parse_nodes
+from agent.spec.run import RunSpec, SpecError, parse_nodes
 from agent.supervisor import scheduler
 from agent.supervisor.scheduler import at_hand, keep
 from agent.supervisor.submit import enqueue
@@ -25,8 +25,8 @@ def listed(*indices: int, generation: str = "a", slots: int = 1) -> str:
     )
 
 
-def launch(hosts: str, run_id: str = "one") -> Launch:
-    return Launch(
+def launch(hosts: str, run_id: str = "one") -> RunSpec:
+    return RunSpec(
         run_id=run_id, efs_mount="/mnt/efs", payload="0123456789abcdef", command=("train.py",),
         hosts=parse_nodes(hosts, pytest.fail)[1:], interface="ens5",
     )  # fmt: skip
@@ -53,7 +53,7 @@ def test_a_replaced_node_is_taken_as_it_is_now_with_the_slots_that_were_asked_fo
 
 def test_too_few_nodes_are_told(nodes: Path) -> None:
     nodes.write_text(listed(1))
-    with pytest.raises(LaunchError, match=r"2 nodes wanted, 1 ready"):
+    with pytest.raises(SpecError, match=r"2 nodes wanted, 1 ready"):
         at_hand(launch(listed(1, 2)), pytest.fail, str(nodes))
 
 

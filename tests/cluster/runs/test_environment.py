@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.spec.run import Launch, Node
+from agent.spec.run import Node, RunSpec
 from cluster.errors import UsageError
 from cluster.runs.environment import check_secrets, parse_environment, read_secrets
 from tests.words import WORDS
@@ -101,7 +101,7 @@ def test_any_word_is_a_variable_that_arrives_or_is_refused(word: str) -> None:
         assert f"{name}={value}" == text
         assert re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name)
         given_ = ((name, value),)
-        Launch(
+        RunSpec(
             run_id="one",
             efs_mount="/mnt/efs",
             payload="0" * 16,

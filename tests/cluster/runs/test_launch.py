@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.spec.horovod import Knobs
-from agent.spec.run import Launch, Node, parse_nodes
+from agent.spec.run import Node, RunSpec, parse_nodes
 from cluster.aws.inventory import Stack
 from cluster.errors import UsageError
 from cluster.runs.launch import (
@@ -52,7 +52,7 @@ def make_launch(
     training: Training | Program | None = None,
     terms: Terms | None = None,
     cores: dict[str, int] | None = None,
-) -> Launch:
+) -> RunSpec:
     return build(
         STACK,
         training or Training(),
@@ -280,6 +280,6 @@ def test_what_a_recipe_is_given_reaches_the_ranks_reader_unchanged_or_is_refused
         work = Training(recipe="imagenet-fast", data_dir=data_dir, further=split_further(shlex.join(further)))
     except UsageError:
         return
-    command = Launch.from_json(make_launch(training=work).to_json()).command
+    command = RunSpec.from_json(make_launch(training=work).to_json()).command
     assert command[6:] == (*(("--data-dir", data_dir) if data_dir else ()), *further)
     assert not data_dir or str(TrainConfig.from_argv(command[2:]).data_dir) == str(Path(data_dir))
