@@ -104,7 +104,8 @@ def test_nothing_of_an_interrupted_task_is_left_on_the_master_and_nothing_was_do
     cluster: EmbeddedCloud, ended: dict[tuple[str, ...], tuple[int, str]]
 ) -> None:
     (master,) = cluster.instances("master")
-    look = ("exec", master["InstanceId"], "--", "pgrep", "--full", "--list-full", r"payload\.|sleep 4243|tensorboard")
+    ours = r"(payload|agent)\.|sleep 4243|tensorboard"
+    look = ("exec", master["InstanceId"], "--", "pgrep", "--full", "--list-full", ours)
     assert eventually(lambda: not cluster.localcloud(*look, check=False).stdout), cluster.localcloud(
         *look, check=False
     ).stdout

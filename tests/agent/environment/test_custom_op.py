@@ -79,7 +79,7 @@ def test_another_source_is_another_library(tmp_path: Path, monkeypatch: pytest.M
 
 def test_images_to_resize_are_refused_at_once_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(custom_op, "installed", lambda: Path("/nowhere/op.so"))
-    with pytest.raises(CustomOpError, match=r"no operation to resize images .* -m payload\.custom_op install"):
+    with pytest.raises(CustomOpError, match=r"no operation to resize images .* -m agent\.environment\.custom_op"):
         open_record_parts(Path("/data"), name="drawings", classes=0, skip=False, cache="none")
 
 
