@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
-HANDS: Final = 8
+WORKERS: Final = 8
 """A shared file system wants many requests at once."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def each(work: Callable[[Item], Result], items: Sequence[Item], hands: int = HANDS) -> Iterator[Result]:
+def map_unordered(work: Callable[[Item], Result], items: Sequence[Item], workers: int = WORKERS) -> Iterator[Result]:
     """Do work on several items at once; yield the results as they come, in any order.
 
     Where one fails, or the iterator is closed, what has not begun is left; the first error is raised once nobody works
@@ -38,7 +38,7 @@ def each(work: Callable[[Item], Result], items: Sequence[Item], hands: int = HAN
             over.set()
             done.put((None, error, True))
 
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(hands, len(items)))]
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(workers, len(items)))]
     for thread in threads:
         thread.start()
     working, failure = len(threads), None

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.atomic import replace_file
+from agent.files.atomic_write import replace_file
 from agent.hardware.machine import this_machine
 from benchmarks.input_pipeline import picture, write
 

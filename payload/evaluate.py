@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import ReportedError
-from agent.files.atomic import storing
+from agent.files.atomic_write import storing
 from payload.command_line import EXIT_FAILED, Parser, add_model, quiet_tensorflow, say_error
 from payload.training.export.model_card import DESCRIPTION_FILE, ModelCard, ModelError, locate, read_card
 

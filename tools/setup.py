@@ -27,7 +27,7 @@ from agent.environment.horovod_build_settings import INCLUDE, VERSION, XLA_BUILD
 from agent.environment.horovod_selftest import unresolved_name
 from agent.environment.runtime import Runtime, runtime_for
 from agent.environment.toolchain import HorovodError, check_platform, this_platform
-from agent.files.lock import file_lock
+from agent.files.file_lock import file_lock
 from tools.steps import Log, Step, StepError, carry_out, key_of, print_line
 
 ROOT: Final = Path(__file__).resolve().parent.parent

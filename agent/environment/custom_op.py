@@ -26,7 +26,7 @@ from agent.environment.horovod_build import default_cache, telling_lines
 from agent.environment.horovod_build_settings import digest
 from agent.environment.toolchain import NotCoveredError, installed_tensorflow, this_platform
 from agent.errors import ReportedError
-from agent.files.lock import file_lock
+from agent.files.file_lock import file_lock
 
 SOURCE: Final = Path(__file__).parent / "custom_ops" / "image_view.cc"
 FLAGS: Final = ("-std=c++17", "-O3", "-shared", "-fPIC", "-Wall", "-Wextra")

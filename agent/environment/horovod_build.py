@@ -42,7 +42,7 @@ from agent.environment.horovod_build_settings import (
     fingerprint,
 )
 from agent.environment.toolchain import HorovodError, NotCoveredError, Toolchain, detect
-from agent.files.lock import file_lock
+from agent.files.file_lock import file_lock
 
 ERROR_LINE: Final = re.compile(r"\berror:|\bError\b|undefined reference|Killed|No space left|fatal:|not found$")
 SHOWN_LINES: Final = 12

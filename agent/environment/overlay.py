@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.lock import file_lock
+from agent.files.file_lock import file_lock
 
 COMPLETE: Final = ".complete"
 PINS: Final = "pins.txt"

@@ -29,7 +29,7 @@ from agent.environment import custom_op, default_controller
 from agent.environment.horovod_build import add_settings, default_cache, settings_from
 from agent.environment.horovod_build_settings import INCLUDE, VERSION, XLA_BUILDER, Settings, digest, known_inputs
 from agent.environment.toolchain import HorovodError, Platform, check_platform, this_platform
-from agent.files.lock import file_lock
+from agent.files.file_lock import file_lock
 
 DEFAULT_ROOT: Final = Path("/opt/deepcdk/runtime")
 LOCKS: Final = {"cpu": "requirements.txt", "gpu": "requirements-gpu.txt"}

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.staging.dataset import Shelf, ShelfError
+from agent.staging.dataset import DatasetError, StagedDataset
 from agent.staging.disk_copy import copy
 from agent.staging.manifest import Entry, Manifest, ManifestError, shard
 from agent.staging.progress import Emit
@@ -32,7 +32,7 @@ POLL_S: Final = 0.2
 
 
 def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> int:
-    """Return which of these nodes this one is, by its own addresses. Raises ShelfError where it is none."""
+    """Return which of these nodes this one is, by its own addresses. Raises DatasetError where it is none."""
     if mine is None:
         from agent.hardware.interfaces import own_addresses  # Only a part has to know where it is.
 
@@ -41,7 +41,7 @@ def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> in
     for index, address in enumerate(addresses):
         if address in own:
             return index
-    raise ShelfError("this node has joined since the work began: repeat the command")
+    raise DatasetError("this node has joined since the work began: repeat the command")
 
 
 def part_of(entries: Sequence[Entry], addresses: Sequence[str], turn: int) -> Sequence[Entry]:
@@ -51,27 +51,27 @@ def part_of(entries: Sequence[Entry], addresses: Sequence[str], turn: int) -> Se
     return shard(entries, (own_index(addresses) + turn) % len(addresses), len(addresses))
 
 
-def await_manifest(shared: Shelf, digest: str, patience_s: float = PATIENCE_S) -> Manifest:
+def wait_for_manifest(shared: StagedDataset, digest: str, patience_s: float = PATIENCE_S) -> Manifest:
     """Return the manifest of what is staged now: over NFS this node may see an older one for a while.
 
-    Raises ShelfError where it does not come.
+    Raises DatasetError where it does not come.
     """
     deadline = time.monotonic() + patience_s
     while True:
-        shared.look_anew()
+        shared.refresh_directories()
         try:
             listed = shared.listed()
             if listed.digest == digest:
                 return listed
             trouble = f"{shared.directory} lists other data than are staged: somebody else stages there too"
-        except ShelfError as error:
+        except DatasetError as error:
             trouble = str(error)
         if time.monotonic() > deadline:
-            raise ShelfError(trouble)
+            raise DatasetError(trouble)
         time.sleep(POLL_S)
 
 
-def speaking(carry_out: Callable[[Emit], None]) -> int:
+def run_and_report(carry_out: Callable[[Emit], None]) -> int:
     """Carry out one command; return 0 where all is well, 1 after one line that says what was wrong."""
     lock = threading.Lock()
 
@@ -87,7 +87,7 @@ def speaking(carry_out: Callable[[Emit], None]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (ShelfError, ManifestError, OSError) as error:
+    except (DatasetError, ManifestError, OSError) as error:
         kind = "refused" if isinstance(error, PermissionError) else getattr(error, "kind", "")
         emit({"error": str(error), "kind": kind})
         return 1
@@ -95,22 +95,22 @@ def speaking(carry_out: Callable[[Emit], None]) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line; the status is that of `speaking`."""
+    """Run the command line; the status is that of `run_and_report`."""
     gc.disable()  # Its objects are needed to its end, which is soon.
     words = [word for word in argv if not word.startswith("--")]
     flags = dict(word.partition("=")[::2] for word in argv if word.startswith("--"))
     root, name, shared_root = words
     addresses = flags["--nodes"].split(",") if flags.get("--nodes") else []
-    shared, local = Shelf(root=Path(shared_root), name=name), Shelf(root=Path(root), name=name)
+    shared, local = StagedDataset(root=Path(shared_root), name=name), StagedDataset(root=Path(root), name=name)
 
     def carry_out(emit: Emit) -> None:
-        listed = await_manifest(shared, flags["--digest"])
+        listed = wait_for_manifest(shared, flags["--digest"])
         part = part_of(listed.entries, addresses, int(flags.get("--turn", "0")))
         is_sharded = "--sharded" in flags
         wanted = Manifest.of(part_of(listed.entries, addresses, 0), listed.source) if is_sharded else listed
         copy(shared, local, wanted, part, emit)
 
-    return speaking(carry_out)
+    return run_and_report(carry_out)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""One data set in one directory: what is meant to be there, what is, and how a file gets in, whole or not at all.
+"""A data set in a directory: its manifests, and files that are written atomically and verified.
 
-Beside the directory NAME lie `NAME.manifest`, which lists it once it is whole; `NAME.manifest.new`, which lists what it
-is to become, and shows that it is not yet whole; and `.NAME.partial`, which holds files on their way.
+Beside the directory NAME lie `NAME.manifest`, which lists the complete data set; `NAME.manifest.new`, the pending
+manifest, which exists while the data set is incomplete; and `.NAME.partial`, which holds files that are being written.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from agent.files.lock import file_lock
-from agent.parallel import each
+from agent.files.file_lock import file_lock
+from agent.parallel import map_unordered
 from agent.staging.dataset_files import (
-    DamagedError,
-    FullError,
-    ShelfError,
+    DamagedFileError,
+    DatasetError,
+    DiskFullError,
     explain,
-    fresh_token,
     thread_token,
-    write_whole,
+    unique_token,
+    write_verified,
 )
 from agent.staging.manifest import BLOCK, SUFFIX, Entry, Manifest, ManifestError, check_name, is_as_listed, sha256_of
 
-__all__ = ["DamagedError", "FullError", "Shelf", "ShelfError", "explain", "fresh_token"]
+__all__ = ["DamagedFileError", "DatasetError", "DiskFullError", "StagedDataset", "explain", "unique_token"]
 
 SPARE: Final = 64 << 20
-"""Bytes that must stay free beside the data, or a full root volume takes the node with it."""
+"""Bytes that must stay free beside the data: a full root volume would take the node down."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Shelf:
-    """Name a data set and the directory in which it lies, with others."""
+class StagedDataset:
+    """A data set, by its name and the directory that holds it and others."""
 
     root: Path
     name: str
@@ -46,27 +46,27 @@ class Shelf:
 
     @property
     def directory(self) -> Path:
-        """Return where its files lie."""
+        """Return the directory of its files."""
         return self.root / self.name
 
     @property
     def manifest_file(self) -> Path:
-        """Return the file that lists it once it is whole."""
+        """Return the manifest of the complete data set."""
         return self.root / f"{self.name}{SUFFIX}"
 
     @property
-    def coming_file(self) -> Path:
-        """Return the file that lists what it is to become."""
+    def pending_manifest_file(self) -> Path:
+        """Return the manifest of what is being staged."""
         return self.root / f"{self.name}{SUFFIX}.new"
 
     @property
     def partial(self) -> Path:
-        """Return the directory of files on their way, on the same file system."""
+        """Return the directory of files that are being written, on the same file system."""
         return self.root / f".{self.name}.partial"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the data set for one process at a time; wait for another one's end."""
+        """Lock the data set against other processes; wait while one of them has the lock."""
         with file_lock(self.root / f".{self.name}.lock"):
             yield
 
@@ -78,58 +78,60 @@ class Shelf:
     def _partial_text(self) -> str:
         return str(self.partial)
 
-    def place(self, entry: Entry) -> str:
-        """Return where a file lies, as text: thousands of paths are built quicker so."""
+    def path_text(self, entry: Entry) -> str:
+        """Return the path of a file as text, which is faster to build for thousands of files."""
         return f"{self._files_text}/{entry.path}"
 
     def path(self, entry: Entry) -> Path:
-        """Return where a file lies."""
+        """Return the path of a file."""
         return self.directory / entry.path
 
     def manifest(self) -> Manifest:
-        """Return what lies there. Raises ShelfError unless it is whole."""
-        if self.coming_file.exists():
-            raise ShelfError(f"{self.directory} is not whole yet: its staging was interrupted; repeat it")
+        """Return the manifest of the complete data set. Raises DatasetError where it is incomplete or missing."""
+        if self.pending_manifest_file.exists():
+            raise DatasetError(f"{self.directory} is incomplete: its staging was interrupted; repeat it")
         try:
             return _read(self.manifest_file)
         except FileNotFoundError:
-            raise ShelfError(f"{self.directory} has no manifest: no data set was staged there") from None
+            raise DatasetError(f"{self.directory} has no manifest: no data set was staged there") from None
 
-    def coming(self) -> Manifest:
-        """Return what is to be there."""
+    def pending(self) -> Manifest:
+        """Return the manifest of what is being staged. Raises DatasetError where nothing is."""
         try:
-            return _read(self.coming_file)
+            return _read(self.pending_manifest_file)
         except FileNotFoundError:
-            raise ShelfError(f"nothing is being staged to {self.directory}: it was finished, or never begun") from None
+            raise DatasetError(
+                f"nothing is being staged to {self.directory}: it was finished, or never begun"
+            ) from None
 
     def listed(self) -> Manifest:
-        """Return what is to be there, or what is, once it is whole."""
-        return self.coming() if self.coming_file.exists() else self.manifest()
+        """Return the pending manifest where there is one, else that of the complete data set."""
+        return self.pending() if self.pending_manifest_file.exists() else self.manifest()
 
     def begin(self, wanted: Manifest) -> int:
-        """Say what is to be there; remove what an earlier staging put there and this one does not.
+        """Write the pending manifest; remove files that an earlier staging put there and this one does not.
 
-        Return how many other files lie there, which stay. Raises FullError where the disk has too little room.
+        Return the number of other files in the directory, which stay. Raises DiskFullError where space is too short.
         """
         ours = set(wanted.by_path())
         theirs: set[str] = set()
-        for file in (self.manifest_file, self.coming_file):
+        for file in (self.manifest_file, self.pending_manifest_file):
             with contextlib.suppress(FileNotFoundError, ManifestError):
                 theirs |= set(_read(file).by_path())
-        self._drop_partial()
+        self._remove_partial()
         self.partial.mkdir(parents=True)
         self.directory.mkdir(parents=True, exist_ok=True)
-        _write(self.coming_file, wanted)
+        _write(self.pending_manifest_file, wanted)
         for gone in sorted(theirs - ours):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 (self.directory / gone).unlink()
             self._prune((self.directory / gone).parent)
         there = frozenset(self._files())
-        self.check_room(wanted.entries, there)
+        self.check_free_space(wanted.entries, there)
         return len(there - ours)
 
     def _prune(self, folder: Path) -> None:
-        """Remove a directory that has become empty, and those above it."""
+        """Remove an empty directory and its empty parents."""
         while folder != self.directory:
             try:
                 folder.rmdir()
@@ -143,8 +145,8 @@ class Shelf:
             below = parent[len(root) + 1 :]
             yield from (f"{below}/{name}" for name in names) if below else names
 
-    def check_room(self, entries: Iterable[Entry], there: frozenset[str]) -> None:
-        """Raise FullError where what these files still need is not free; only those `there` are looked at."""
+    def check_free_space(self, entries: Iterable[Entry], there: frozenset[str]) -> None:
+        """Raise DiskFullError where the missing ones of these files do not fit; `there` lists those to look at."""
         missing = 0
         for entry in entries:
             is_there = entry.path in there and self._size(entry) == entry.size
@@ -152,38 +154,37 @@ class Shelf:
         state = os.statvfs(self.root)
         free = state.f_bavail * state.f_frsize
         if missing and free < missing + SPARE:
-            raise FullError(
+            raise DiskFullError(
                 f"{self.directory} needs {missing:,} bytes more and {SPARE:,} to spare, and {free:,} are free"
             )
 
-    def look_anew(self, entries: Iterable[Entry] = ()) -> None:
-        """Have NFS ask for the state of these files' directories, as it does when one is opened.
+    def refresh_directories(self, entries: Iterable[Entry] = ()) -> None:
+        """Open the directories of these files: NFS then revalidates them.
 
-        Else a name that was not there stays away for a while.
+        Otherwise it may go on reporting a file as missing for a while, after another node has written it.
         """
-        for parent in {str(self.root), *(os.path.dirname(self.place(entry)) for entry in entries)}:  # noqa: PTH120
+        for parent in {str(self.root), *(os.path.dirname(self.path_text(entry)) for entry in entries)}:  # noqa: PTH120
             with contextlib.suppress(OSError):
                 os.close(os.open(parent, os.O_RDONLY | os.O_DIRECTORY))
 
-    def missing(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, bool]]:
-        """Read what is there of these files; yield each, in any order, and whether it is missing or has other bytes."""
+    def verify(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, bool]]:
+        """Read these files; yield each, in any order, and whether it is missing or differs from its entry."""
         listed = list(entries)
-        self.look_anew(listed)
-        yield from each(lambda entry: (entry, not is_as_listed(self.place(entry), entry)), listed)
+        self.refresh_directories(listed)
+        yield from map_unordered(lambda entry: (entry, not is_as_listed(self.path_text(entry), entry)), listed)
 
     def _size(self, entry: Entry) -> int:
-        """Return a file's size, -1 where it is not there."""
+        """Return the size of a file, -1 where it is missing."""
         try:
-            return os.lstat(self.place(entry)).st_size
+            return os.lstat(self.path_text(entry)).st_size
         except OSError:
             return -1
 
     def put(self, entry: Entry, source: IO[bytes], token: str = "") -> str:
-        """Copy exactly so many bytes of `source` in; return their SHA-256.
+        """Copy the entry's number of bytes from `source`; return their SHA-256.
 
-        The file appears once all of it is there, has the right hash, if one is listed, and reads back as it was
-        written; until then another of its name stays. Raises DamagedError for a source of other bytes and for a disk
-        that gives back other ones, FullError for a full disk.
+        The file is replaced atomically, once it is complete, reads back as written, and has the listed hash, if there
+        is one. Raises DamagedFileError for a source with other bytes, CorruptingDiskError, DiskFullError.
         """
         digest, left = hashlib.sha256(), entry.size
 
@@ -192,60 +193,62 @@ class Shelf:
             while left:
                 block = source.read(min(BLOCK, left))
                 if not block:
-                    raise DamagedError(f"{entry.path!r} ended {left:,} bytes early")
+                    raise DamagedFileError(f"{entry.path!r} ended {left:,} bytes early")
                 digest.update(block)
                 left -= len(block)
                 yield block
             if entry.sha256 and digest.hexdigest() != entry.sha256:
-                raise DamagedError(f"{entry.path!r} has other bytes than its manifest lists")
+                raise DamagedFileError(f"{entry.path!r} has other bytes than its manifest lists")
 
         self._write(entry, blocks(), token)
         return digest.hexdigest()
 
     def put_bytes(self, entry: Entry, data: bytes, *, compared: bool = False) -> None:
-        """Put a file that is in memory, and was compared with its hash already or not; otherwise as `put`."""
+        """Write a file from memory, as `put` does; `compared`: its hash has been checked already."""
         if not compared and (len(data) != entry.size or hashlib.sha256(data).hexdigest() != entry.sha256):
-            raise DamagedError(f"{entry.path!r} has other bytes than its manifest lists")
+            raise DamagedFileError(f"{entry.path!r} has other bytes than its manifest lists")
         self._write(entry, (data,) if data else ())
 
     def _write(self, entry: Entry, blocks: Iterable[bytes], token: str = "") -> None:
-        write_whole(f"{self._partial_text}/{token or thread_token()}", self.place(entry), blocks)
+        write_verified(f"{self._partial_text}/{token or thread_token()}", self.path_text(entry), blocks)
 
     def adopt(self, entry: Entry, file: Path) -> str:
-        """Take in a file that lies within `partial`; return its SHA-256. Raises DamagedError for other bytes."""
+        """Move a file from `partial` into the data set; return its SHA-256. Raises DamagedFileError for other bytes."""
         target = self.path(entry)
         try:
             with file.open("rb") as opened:
                 found, size = sha256_of(opened)
             if size != entry.size or (entry.sha256 and found != entry.sha256):
-                raise DamagedError(f"{entry.path!r} came with {size:,} bytes instead of {entry.size:,}, or other ones")
+                raise DamagedFileError(
+                    f"{entry.path!r} came with {size:,} bytes instead of {entry.size:,}, or other ones"
+                )
             target.parent.mkdir(parents=True, exist_ok=True)
             file.chmod(0o644)
             file.replace(target)
         except FileNotFoundError:
-            raise ShelfError(f"{entry.path!r} did not arrive") from None
+            raise DatasetError(f"{entry.path!r} did not arrive") from None
         except OSError as error:
             raise explain(error, target) from error
         return found
 
-    def settle(self) -> None:
-        """Say that all that was to come is there, by whoever has read or written each file of it since `begin`."""
+    def commit(self) -> None:
+        """Make the pending manifest the current one; the caller has read or written every file since `begin`."""
         try:
-            self.coming_file.replace(self.manifest_file)
+            self.pending_manifest_file.replace(self.manifest_file)
         except OSError as error:
-            raise explain(error, self.coming_file) from error
-        self._drop_partial()
+            raise explain(error, self.pending_manifest_file) from error
+        self._remove_partial()
 
     def finish(self, manifest: Manifest) -> None:
-        """Say that all is there. Raises ShelfError where that is not so."""
+        """Write the manifest of the complete data set. Raises DatasetError where a file is missing or cut off."""
         for entry in manifest.entries:
             if self._size(entry) != entry.size:
-                raise ShelfError(f"{self.path(entry)} is not there, or not whole")
+                raise DatasetError(f"{self.path(entry)} is missing or incomplete")
         _write(self.manifest_file, manifest)
-        self.coming_file.unlink(missing_ok=True)
-        self._drop_partial()
+        self.pending_manifest_file.unlink(missing_ok=True)
+        self._remove_partial()
 
-    def _drop_partial(self) -> None:
+    def _remove_partial(self) -> None:
         try:
             self.partial.rmdir()  # It is empty, or not there, but for an interruption or a pack.
         except FileNotFoundError:

@@ -11,41 +11,41 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-class ShelfError(RuntimeError):
+class DatasetError(RuntimeError):
     """Report data that cannot be put or found there."""
 
     kind = ""
     """A word for the remedy."""
 
 
-class DamagedError(ShelfError):
+class DamagedFileError(DatasetError):
     """Report a file whose bytes are not those that its manifest lists."""
 
     kind = "damaged"
 
 
-class WornError(DamagedError):
+class CorruptingDiskError(DamagedFileError):
     """Report a disk that gives back other bytes than were written."""
 
 
-class FullError(ShelfError):
+class DiskFullError(DatasetError):
     """Report a disk without room."""
 
     kind = "full"
 
 
-def explain(error: OSError, path: Path | str) -> ShelfError:
+def explain(error: OSError, path: Path | str) -> DatasetError:
     """Return what an error of the system means for whoever stages."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return FullError(f"{path}: {error.strerror}")
-    return ShelfError(f"{path}: {error.strerror or error}")
+        return DiskFullError(f"{path}: {error.strerror}")
+    return DatasetError(f"{path}: {error.strerror or error}")
 
 
 _TOKENS = itertools.count()
 _HERE = f"{os.uname().nodename}-"
 
 
-def fresh_token() -> str:
+def unique_token() -> str:
     """Return a name that no other thread or process on any node has."""
     return f"{_HERE}{os.getpid()}-{threading.get_ident()}-{next(_TOKENS)}"
 
@@ -55,10 +55,10 @@ def thread_token() -> str:
     return f"{_HERE}{os.getpid()}-{threading.get_ident()}"
 
 
-def write_whole(temporary: str, target: str, blocks: Iterable[bytes]) -> None:
+def write_verified(temporary: str, target: str, blocks: Iterable[bytes]) -> None:
     """Write a file, compare what reads back, and let it appear at `target` only then, in a new directory if need be.
 
-    Whatever `blocks` raises passes, and leaves nothing. Raises WornError, FullError, ShelfError.
+    Whatever `blocks` raises passes, and leaves nothing. Raises CorruptingDiskError, DiskFullError, DatasetError.
     """
     try:
         try:
@@ -84,7 +84,7 @@ def _write_through(file: int, blocks: Iterable[bytes], target: str) -> None:
         while left:
             left = left[os.write(file, left) :]
         if os.pread(file, len(block), at) != block:
-            raise WornError(f"{target} reads back other bytes than were written: a bad disk?")
+            raise CorruptingDiskError(f"{target} reads back other bytes than were written: a bad disk?")
         at += len(block)
 
 

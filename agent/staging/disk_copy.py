@@ -5,27 +5,27 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from agent.parallel import each
+from agent.parallel import map_unordered
 from agent.staging import pack
-from agent.staging.dataset import DamagedError, Shelf
-from agent.staging.dataset_files import WornError
+from agent.staging.dataset import DamagedFileError, StagedDataset
+from agent.staging.dataset_files import CorruptingDiskError
 from agent.staging.manifest import Entry, Manifest, ManifestError, is_as_listed
-from agent.staging.progress import Emit, Meter, account, name_paths
+from agent.staging.progress import Emit, ProgressMeter, emit_paths, summary
 
 
-def check(shelf: Shelf, entries: Sequence[Entry], emit: Emit) -> None:
+def check(dataset: StagedDataset, entries: Sequence[Entry], emit: Emit) -> None:
     """Read what is there of these files, and tell which are missing or have other bytes."""
-    meter, missing = Meter(emit, entries), []
-    for entry, is_missing in shelf.missing(entries):
-        meter.add(entry)
+    progress, missing = ProgressMeter(emit, entries), []
+    for entry, is_missing in dataset.verify(entries):
+        progress.add(entry)
         if is_missing:
             missing.append(entry)
-    meter.end()
-    _name_missing(shelf, missing, emit)
+    progress.end()
+    _name_missing(dataset, missing, emit)
     emit({"done": {"files": len(entries)}})
 
 
-def copy(shared: Shelf, local: Shelf, wanted: Manifest, part: Sequence[Entry], emit: Emit) -> None:
+def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Sequence[Entry], emit: Emit) -> None:
     """Bring these files from the shared file system to this node, and read them all; read `part` of them there as well.
 
     What is missing there, or has other bytes, is told; this node's copy is then left unfinished.
@@ -34,60 +34,60 @@ def copy(shared: Shelf, local: Shelf, wanted: Manifest, part: Sequence[Entry], e
         before, is_new = _hashes_before(local), not local.directory.exists()
         foreign = local.begin(wanted)
         entries, to_check = wanted.by_path(), {entry.path for entry in part}
-        meter, came, lacking = Meter(emit, wanted.entries), set[str](), list[Entry]()
+        progress, came, lacking = ProgressMeter(emit, wanted.entries), set[str](), list[Entry]()
 
         def is_here(entry: Entry) -> bool:
-            return not is_new and is_as_listed(local.place(entry), entry)
+            return not is_new and is_as_listed(local.path_text(entry), entry)
 
         def settle(entry: Entry) -> tuple[Entry, bool, bool]:
             """Return whether the file was copied now, and whether the shared file system lacks it."""
             if entry.path in came or is_here(entry):
-                is_read = entry.path not in to_check or is_as_listed(shared.place(entry), entry)
+                is_read = entry.path not in to_check or is_as_listed(shared.path_text(entry), entry)
                 return entry, False, not is_read
             try:
-                with open(shared.place(entry), "rb", buffering=0) as file:  # noqa: PTH123  # thousands of them
+                with open(shared.path_text(entry), "rb", buffering=0) as file:  # noqa: PTH123  # thousands of them
                     local.put(entry, file)
-            except WornError:
+            except CorruptingDiskError:
                 raise
-            except (FileNotFoundError, DamagedError):
+            except (FileNotFoundError, DamagedFileError):
                 return entry, False, True
             return entry, True, False
 
-        shared.look_anew(wanted.entries)
+        shared.refresh_directories(wanted.entries)
         for entry, data in pack.read(shared, entries):
             if not is_here(entry):
                 local.put_bytes(entry, data, compared=True)
                 came.add(entry.path)
                 if entry.path not in to_check:
-                    meter.add(entry)
+                    progress.add(entry)
         rest = [entry for entry in wanted.entries if entry.path not in came or entry.path in to_check]
-        for entry, is_copied, is_lacking in each(settle, rest):
-            meter.add(entry)
+        for entry, is_copied, is_lacking in map_unordered(settle, rest):
+            progress.add(entry)
             if is_copied:
                 came.add(entry.path)
             if is_lacking:
                 lacking.append(entry)
         elsewhere = [entry for entry in part if entry.path not in entries]
-        lacking += [entry for entry, is_missing in shared.missing(elsewhere) if is_missing]
-        meter.end()
+        lacking += [entry for entry, is_missing in shared.verify(elsewhere) if is_missing]
+        progress.end()
         if not lacking:
-            local.settle()
-    name_paths(emit, "damaged", [path for path in sorted(came) if before.get(path) == entries[path].sha256])
+            local.commit()
+    emit_paths(emit, "damaged", [path for path in sorted(came) if before.get(path) == entries[path].sha256])
     _name_missing(shared, lacking, emit)
-    emit({"done": account(wanted, sum(entries[path].size for path in came), foreign)})
+    emit({"done": summary(wanted, sum(entries[path].size for path in came), foreign)})
 
 
-def _name_missing(shared: Shelf, missing: Sequence[Entry], emit: Emit) -> None:
+def _name_missing(shared: StagedDataset, missing: Sequence[Entry], emit: Emit) -> None:
     """Name the files that the shared file system lacks, and those of them that lay there whole before."""
     if missing:
         before = _hashes_before(shared)
-        name_paths(emit, "missing", sorted(entry.path for entry in missing))
-        name_paths(emit, "spoiled", sorted(e.path for e in missing if before.get(e.path) == e.sha256))
+        emit_paths(emit, "missing", sorted(entry.path for entry in missing))
+        emit_paths(emit, "spoiled", sorted(e.path for e in missing if before.get(e.path) == e.sha256))
 
 
-def _hashes_before(shelf: Shelf) -> dict[str, str]:
+def _hashes_before(dataset: StagedDataset) -> dict[str, str]:
     """Return the hashes of what lay there whole before: a file that has another one now was damaged."""
     with contextlib.suppress(OSError, ManifestError):
-        text = shelf.manifest_file.read_text(encoding="ascii")
+        text = dataset.manifest_file.read_text(encoding="ascii")
         return {entry.path: entry.sha256 for entry in Manifest.from_text(text).entries}
     return {}

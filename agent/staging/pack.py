@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Final
 
-from agent.staging.dataset import Shelf
+from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import Entry
 
 LIMIT: Final = 64 << 10
@@ -22,16 +22,16 @@ LIMIT: Final = 64 << 10
 BUFFER: Final = 1 << 20
 
 
-def place(shelf: Shelf) -> Path:
+def pack_path(dataset: StagedDataset) -> Path:
     """Return where it lies."""
-    return shelf.partial / "pack"
+    return dataset.partial / "pack"
 
 
 class Packer:
     """Write the pack of an upload; a disk that has no room for it does without."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._path = place(shelf)
+    def __init__(self, dataset: StagedDataset) -> None:
+        self._path = pack_path(dataset)
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Packer:
@@ -64,10 +64,10 @@ class Packer:
             self._path.unlink(missing_ok=True)
 
 
-def read(shelf: Shelf, wanted: Mapping[str, Entry]) -> Iterator[tuple[Entry, bytes]]:
+def read(dataset: StagedDataset, wanted: Mapping[str, Entry]) -> Iterator[tuple[Entry, bytes]]:
     """Yield what of these files the pack holds with the bytes that are listed."""
     try:
-        with place(shelf).open("rb", buffering=BUFFER) as file:
+        with pack_path(dataset).open("rb", buffering=BUFFER) as file:
             while line := file.readline():
                 told = json.loads(line)
                 data = file.read(told["size"])

@@ -15,7 +15,7 @@ PATHS_PER_LINE: Final = 100
 Emit = Callable[[dict[str, Any]], None]
 
 
-class Meter:
+class ProgressMeter:
     """Tell how far a piece of work is, now and then; also while nothing happens, so that nobody takes it for dead."""
 
     def __init__(self, emit: Emit, entries: Iterable[Entry], every_s: float = EVERY_S) -> None:
@@ -34,7 +34,7 @@ class Meter:
             self._on_the_way = 0
             self._tell()
 
-    def on_the_way(self, count: int) -> None:
+    def in_flight(self, count: int) -> None:
         """Say how many bytes have come of files that are not done."""
         with self._lock:
             self._on_the_way = count
@@ -52,13 +52,13 @@ class Meter:
             self._tell()
 
 
-def name_paths(emit: Emit, kind: str, paths: Sequence[str]) -> None:
+def emit_paths(emit: Emit, kind: str, paths: Sequence[str]) -> None:
     """Tell paths, some on each line: nobody on the way has to hold a line of megabytes."""
     for start in range(0, len(paths), PATHS_PER_LINE):
         emit({kind: paths[start : start + PATHS_PER_LINE]})
 
 
-def account(manifest: Manifest, came: int, foreign: int) -> dict[str, Any]:
+def summary(manifest: Manifest, came: int, foreign: int) -> dict[str, Any]:
     """Return what a node holds now, for the end of its work."""
     return {
         "files": len(manifest.entries),

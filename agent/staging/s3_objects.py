@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.staging.dataset import FullError, Shelf, ShelfError, fresh_token
+from agent.staging.dataset import DatasetError, DiskFullError, StagedDataset, unique_token
 from agent.staging.manifest import Entry
 
 FEWEST_AT_ONCE: Final = 200
@@ -23,7 +23,7 @@ MOST_BYTES_AT_ONCE: Final = 4 << 30
 POLL_S: Final = 1.0
 
 
-class DeniedError(ShelfError):
+class AccessDeniedError(DatasetError):
     """Report that the node's role may not list or read there."""
 
     kind = "denied"
@@ -41,13 +41,13 @@ class Prefix:
 
     @classmethod
     def parse(cls, address: str, region: str = "") -> Prefix:
-        """Parse s3://BUCKET/PREFIX. Raises ShelfError with the rule."""
+        """Parse s3://BUCKET/PREFIX. Raises DatasetError with the rule."""
         found = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", address, flags=re.DOTALL)
         if not found:
-            raise ShelfError(f"{address!r} is no s3://BUCKET/PREFIX")
+            raise DatasetError(f"{address!r} is no s3://BUCKET/PREFIX")
         key = (found[2] or "").strip("/")
         if set(key) & set("*?["):
-            raise ShelfError(f"{address!r}: *, ? and [ are patterns to the AWS CLI; name the prefix above it")
+            raise DatasetError(f"{address!r}: *, ? and [ are patterns to the AWS CLI; name the prefix above it")
         return cls(bucket=found[1], key=key, region=region)
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ def literal(path: str) -> str:
 def parse_listing(text: str, prefix: Prefix) -> tuple[Entry, ...]:
     """Parse the CLI's listing, "" where nothing is there; markers of folders are left out.
 
-    Raises ShelfError for what is no listing, ManifestError for a key that could lead out of its directory.
+    Raises DatasetError for what is no listing, ManifestError for a key that could lead out of its directory.
     """
     if not text.strip():
         return ()
@@ -102,7 +102,7 @@ def parse_listing(text: str, prefix: Prefix) -> tuple[Entry, ...]:
         contents = json.loads(text).get("Contents") or ()
         found = [(str(each["Key"]), int(each["Size"]), str(each.get("ETag", "")).strip('"')) for each in contents]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ShelfError(f"the AWS CLI's listing of {prefix} is none: {text[:200]!r}") from None
+        raise DatasetError(f"the AWS CLI's listing of {prefix} is none: {text[:200]!r}") from None
     entries = []
     for key, size, etag in found:
         if key == prefix.key:
@@ -112,23 +112,23 @@ def parse_listing(text: str, prefix: Prefix) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def explain(prefix: Prefix, stderr: str, status: int) -> ShelfError:
+def explain(prefix: Prefix, stderr: str, status: int) -> DatasetError:
     """Return what the CLI's failure means."""
     last = "\n".join(line for line in stderr.strip().splitlines()[-3:] if line.strip())
     if "kms" in stderr.lower() and "denied" in stderr.lower():
-        return DeniedError(f"{prefix} is encrypted with a key that the nodes may not use: kms:Decrypt\n{last}")
+        return AccessDeniedError(f"{prefix} is encrypted with a key that the nodes may not use: kms:Decrypt\n{last}")
     if re.search(r"AccessDenied|Forbidden|\b403\b", stderr):
-        return DeniedError(
+        return AccessDeniedError(
             f"the nodes may not read {prefix}: their roles lack s3:ListBucket on the bucket {prefix.bucket}, "
             f"or s3:GetObject on its objects\n{last}"
         )
     if "No space left" in stderr:
-        return FullError(last)
-    return ShelfError(f"the AWS CLI failed at {prefix} (status {status})\n{last}")
+        return DiskFullError(last)
+    return DatasetError(f"the AWS CLI failed at {prefix} (status {status})\n{last}")
 
 
 def listing(prefix: Prefix) -> tuple[Entry, ...]:
-    """List what lies under a prefix, or the one object of that name. Raises ShelfError where there is nothing."""
+    """List what lies under a prefix, or the one object of that name. Raises DatasetError where there is nothing."""
     for wanted in dict.fromkeys((prefix.folder, prefix.key)):
         try:
             done = subprocess.run(
@@ -139,7 +139,7 @@ def listing(prefix: Prefix) -> tuple[Entry, ...]:
                 check=False,
             )
         except FileNotFoundError as error:
-            raise ShelfError(f"this node has no program {error.filename}, which fetches from S3") from None
+            raise DatasetError(f"this node has no program {error.filename}, which fetches from S3") from None
         if done.returncode:
             raise explain(prefix, done.stderr.decode(errors="replace"), done.returncode)
         entries = parse_listing(done.stdout.decode("utf-8"), prefix)
@@ -147,7 +147,7 @@ def listing(prefix: Prefix) -> tuple[Entry, ...]:
             entries = tuple(entry for entry in entries if not prefix.key or entry.path == prefix.key.rpartition("/")[2])
         if entries:
             return entries
-    raise ShelfError(f"nothing lies at {prefix}")
+    raise DatasetError(f"nothing lies at {prefix}")
 
 
 def is_single(prefix: Prefix, entries: Sequence[Entry]) -> bool:
@@ -169,16 +169,16 @@ def batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
 
 
 def fetch(
-    prefix: Prefix, shelf: Shelf, entries: Sequence[Entry], *, single: bool, at: Callable[[int], None]
+    prefix: Prefix, dataset: StagedDataset, entries: Sequence[Entry], *, single: bool, at: Callable[[int], None]
 ) -> Iterator[Entry]:
-    """Fetch files to a shelf, yielding each, with its hash, once it is there; `at` is told of bytes on their way."""
+    """Fetch files to a data set, yielding each, with its hash, once it is there; `at` is told of bytes on their way."""
     for batch in batches(entries):
-        directory = shelf.partial / f"fetch-{fresh_token()}"
+        directory = dataset.partial / f"fetch-{unique_token()}"
         directory.mkdir(parents=True)
         try:
             _run(prefix, directory, prefix.fetch_command(directory, batch, single), at)
             for entry in batch:
-                yield dataclasses.replace(entry, sha256=shelf.adopt(entry, directory / entry.path))
+                yield dataclasses.replace(entry, sha256=dataset.adopt(entry, directory / entry.path))
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Final
 
 from agent.errors import ReportedError
-from agent.staging.dataset import ShelfError
+from agent.staging.dataset import DatasetError
 from agent.staging.manifest import ManifestError
 from agent.staging.s3_objects import Prefix, parse_listing
 
@@ -59,7 +59,7 @@ class BucketClient:
             text = process.communicate()[0].decode()
         try:
             return [entry.path for entry in parse_listing(text, self.prefix)]
-        except (ShelfError, ManifestError) as error:
+        except (DatasetError, ManifestError) as error:
             raise BucketError("list", self.address(), str(error)) from None
 
     def put(self, path: str, size: int, write: Callable[[IO[bytes]], None]) -> None:

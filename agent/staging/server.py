@@ -20,40 +20,40 @@ from pathlib import Path
 from typing import IO, Final
 
 from agent.staging import s3_objects
-from agent.staging.copy_worker import part_of, speaking
-from agent.staging.dataset import Shelf
+from agent.staging.copy_worker import part_of, run_and_report
+from agent.staging.dataset import StagedDataset
 from agent.staging.disk_copy import check
 from agent.staging.manifest import Entry, Manifest
 from agent.staging.pack import Packer
-from agent.staging.progress import Emit, account
-from agent.staging.s3_fetch import fetch, fetch_shared, journals_removed, known, with_hashes
+from agent.staging.progress import Emit, summary
+from agent.staging.s3_fetch import fetch, fetch_shared, known, remove_journals, with_hashes
 from agent.staging.s3_objects import Prefix
-from agent.staging.stream import BrokenOffError, receive
+from agent.staging.stream import TruncatedStreamError, receive
 
 HEARTBEAT_S: Final = 2.0
 _COMMANDS: Final = ("serve", "list", "check", "fetch", "fetch-shared")
 
 
-def begin(shelf: Shelf, text: str, emit: Emit) -> None:
+def begin(dataset: StagedDataset, text: str, emit: Emit) -> None:
     """Begin a data set on the shared file system."""
     given = Manifest.from_text(text)
-    seen = known(shelf)
+    seen = known(dataset)
     wanted = Manifest.of((seen.get((e.path, e.size, e.etag), e) for e in given.entries), given.source)
-    foreign = shelf.begin(wanted)
-    found = sum(os.path.isfile(shelf.place(entry)) for entry in wanted.entries)  # noqa: PTH113  # thousands of them
+    foreign = dataset.begin(wanted)
+    found = sum(os.path.isfile(dataset.path_text(entry)) for entry in wanted.entries)  # noqa: PTH113  # thousands of them
     emit({"done": {"foreign": foreign, "found": found}})
 
 
-def finish(shelf: Shelf, emit: Emit) -> None:
+def finish(dataset: StagedDataset, emit: Emit) -> None:
     """Write the manifest of a data set that is whole."""
-    coming = shelf.coming()
-    manifest = Manifest.of(with_hashes(shelf, coming), coming.source)
-    shelf.finish(manifest)
-    journals_removed(shelf)
-    emit({"done": account(manifest, 0, 0)})
+    coming = dataset.pending()
+    manifest = Manifest.of(with_hashes(dataset, coming), coming.source)
+    dataset.finish(manifest)
+    remove_journals(dataset)
+    emit({"done": summary(manifest, 0, 0)})
 
 
-def take_in(shelf: Shelf, stream: IO[bytes], emit: Emit, *, packing: bool = False) -> None:
+def receive_files(dataset: StagedDataset, stream: IO[bytes], emit: Emit, *, packing: bool = False) -> None:
     """Receive the files of a stream; with `packing` the small ones once more in one file."""
     count = {"files": 0, "bytes": 0}
 
@@ -61,12 +61,12 @@ def take_in(shelf: Shelf, stream: IO[bytes], emit: Emit, *, packing: bool = Fals
         count["files"] += 1
         count["bytes"] += entry.size
 
-    with shelf.locked():
+    with dataset.locked():
         if packing:
-            with Packer(shelf) as packer:
-                receive(shelf, stream, stored, packer)
+            with Packer(dataset) as packer:
+                receive(dataset, stream, stored, packer)
         else:
-            receive(shelf, stream, stored)
+            receive(dataset, stream, stored)
     emit({"done": count})
 
 
@@ -89,16 +89,16 @@ def serve(stream: IO[bytes], emit: Emit, every_s: float = HEARTBEAT_S) -> None:
             asked = json.loads(line)
             command = next(word for word in ("begin", "receive", "finish") if word in asked)
             root, name = asked[command]
-            shelf = Shelf(root=Path(root), name=name)
+            dataset = StagedDataset(root=Path(root), name=name)
             if command == "begin":
                 text = stream.read(asked["bytes"])
                 if len(text) < asked["bytes"]:
-                    raise BrokenOffError("the connection ended before the manifest did")
-                begin(shelf, text.decode("ascii"), emit)
+                    raise TruncatedStreamError("the connection ended before the manifest did")
+                begin(dataset, text.decode("ascii"), emit)
             elif command == "receive":
-                take_in(shelf, stream, emit, packing=asked["packing"])
+                receive_files(dataset, stream, emit, packing=asked["packing"])
             else:
-                finish(shelf, emit)
+                finish(dataset, emit)
     finally:
         over.set()
 
@@ -124,24 +124,24 @@ def _carry_out(options: argparse.Namespace, emit: Emit) -> None:
         listed = s3_objects.listing(prefix)
         sys.stdout.write(Manifest.of(listed, str(prefix)).to_text())
         return
-    shelf = Shelf(root=Path(words[0]), name=words[1])
+    dataset = StagedDataset(root=Path(words[0]), name=words[1])
     addresses = options.nodes.split(",") if options.nodes else []
 
     def part(entries: Sequence[Entry]) -> Sequence[Entry]:
         return part_of(entries, addresses, options.turn)
 
     if options.command == "check":
-        check(shelf, part(shelf.listed().entries), emit)
+        check(dataset, part(dataset.listed().entries), emit)
     elif options.command == "fetch":
-        fetch(Prefix.parse(*words[2:4]), shelf, part if options.sharded else lambda entries: entries, emit)
+        fetch(Prefix.parse(*words[2:4]), dataset, part if options.sharded else lambda entries: entries, emit)
     else:
-        entries = shelf.coming().entries
-        fetch_shared(Prefix.parse(*words[2:4]), shelf, part(entries), options.single, emit)
+        entries = dataset.pending().entries
+        fetch_shared(Prefix.parse(*words[2:4]), dataset, part(entries), options.single, emit)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the status is that of `speaking`."""
-    return speaking(lambda emit: _carry_out(_parse(argv), emit))
+    """Run the command line; the status is that of `run_and_report`."""
+    return run_and_report(lambda emit: _carry_out(_parse(argv), emit))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The files of a data set as they come over the one connection: for each a line of JSON, then its bytes.
+"""The stream of a data set's files over one connection: for each file a line of JSON, then its bytes; last, END.
 
-The last line says that it was the last. Small files are written by several threads at once, for a shared file system
-takes its time for each; a large one is written as it comes.
+Small files are written by several threads at once, since each costs a shared file system a round trip; a large file is
+written while it arrives. The format is our own because nodes have the standard library alone, and its tarfile neither
+carries a hash for each file nor resumes.
 """
 
 from __future__ import annotations
@@ -13,33 +14,33 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Final
 
-from agent.parallel import HANDS
-from agent.staging.dataset import DamagedError, Shelf, ShelfError
+from agent.parallel import WORKERS
+from agent.staging.dataset import DamagedFileError, DatasetError, StagedDataset
 from agent.staging.manifest import BLOCK, Entry
 from agent.staging.pack import Packer
 
 SMALL: Final = 4 << 20
-"""Bytes of a file up to which it is held in memory on its way."""
+"""Bytes of a file up to which it is buffered in memory."""
 BATCH_BYTES: Final = 1 << 20
 BATCH_FILES: Final = 32
-"""Small files that one thread writes in one go."""
+"""Small files that one thread writes in one batch."""
 END: Final = b"{}\n"
 SEND_BLOCK: Final = 1 << 17
 """Bytes that are sent at once: many small files make few packets."""
 
 
-class BrokenOffError(ShelfError):
-    """Report that the stream ended before its last line: whoever sent it has gone."""
+class TruncatedStreamError(DatasetError):
+    """Report a stream that ended before its last line: the sender has gone."""
 
     kind = "broken off"
 
 
-class ChangedError(ShelfError):
-    """Report a file that changed on the laptop while it was sent."""
+class SourceChangedError(DatasetError):
+    """Report a file that changed on the laptop while it was being sent."""
 
 
 def framed(root: Path, entries: Iterable[Entry], opened: Callable[[str], IO[bytes]] = io.FileIO) -> Iterator[bytes]:
-    """Yield the stream of these files. Raises ChangedError for one that has another size by now, or has gone."""
+    """Yield the stream of these files. Raises SourceChangedError for one that has changed size or is gone."""
     for entry in entries:
         yield entry.to_line().encode("ascii") + b"\n"
         left = entry.size
@@ -49,14 +50,14 @@ def framed(root: Path, entries: Iterable[Entry], opened: Callable[[str], IO[byte
                     left -= len(block)
                     yield block
                 if left or file.read(1):
-                    raise ChangedError(f"{root / entry.path}: has another size than when it was read first")
+                    raise SourceChangedError(f"{root / entry.path}: has another size than when it was read first")
         except OSError as error:
-            raise ChangedError(f"{root / entry.path}: {error.strerror}") from None
+            raise SourceChangedError(f"{root / entry.path}: {error.strerror}") from None
     yield END
 
 
 def coalesced(blocks: Iterable[bytes], least: int) -> Iterator[bytes]:
-    """Yield the same bytes in blocks of at least so many, but for the last one."""
+    """Yield the same bytes in blocks of at least `least` bytes, except the last."""
     waiting: list[bytes] = []
     size = 0
     try:
@@ -66,18 +67,20 @@ def coalesced(blocks: Iterable[bytes], least: int) -> Iterator[bytes]:
             if size >= least:
                 yield b"".join(waiting)
                 waiting, size = [], 0
-    except ChangedError:
-        yield b"".join(waiting)  # The files before that one are whole.
+    except SourceChangedError:
+        yield b"".join(waiting)  # The files before that one are complete.
         raise
     if waiting:
         yield b"".join(waiting)
 
 
-def receive(shelf: Shelf, stream: IO[bytes], stored: Callable[[Entry], None], pack: Packer | None = None) -> None:
-    """Put the files of a stream on a shelf; `stored` is told of each. What has come whole stays, whatever follows.
+def receive(
+    dataset: StagedDataset, stream: IO[bytes], stored: Callable[[Entry], None], pack: Packer | None = None
+) -> None:
+    """Write the files of a stream into a data set and call `stored` for each; files that are complete stay.
 
-    Small ones go into the `pack` too. Raises BrokenOffError, DamagedError for a file of other bytes than listed,
-    FullError.
+    Small ones go into the `pack` too. Raises TruncatedStreamError, DiskFullError, and DamagedFileError for a file that
+    differs from its entry.
     """
     waiting: list[tuple[list[tuple[Entry, bytes]], Future[None]]] = []
     batch: list[tuple[Entry, bytes]] = []
@@ -85,7 +88,7 @@ def receive(shelf: Shelf, stream: IO[bytes], stored: Callable[[Entry], None], pa
 
     def store(files: list[tuple[Entry, bytes]]) -> None:
         for entry, data in files:
-            shelf.put_bytes(entry, data)
+            dataset.put_bytes(entry, data)
 
     def submit() -> None:
         nonlocal batch, held
@@ -100,32 +103,32 @@ def receive(shelf: Shelf, stream: IO[bytes], stored: Callable[[Entry], None], pa
             for entry, _ in files:
                 stored(entry)
 
-    with ThreadPoolExecutor(max_workers=HANDS) as pool:
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
         try:
             while (line := stream.readline()) != END:
                 if not line.endswith(b"\n"):
-                    raise BrokenOffError("the connection ended before the last file")
+                    raise TruncatedStreamError("the connection ended before the last file")
                 entry = Entry.from_document(json.loads(line))
                 if entry.size > SMALL:
                     try:
-                        shelf.put(entry, stream)
-                    except DamagedError:
+                        dataset.put(entry, stream)
+                    except DamagedFileError:
                         if not stream.peek(1):  # type: ignore[attr-defined]  # it is a buffered reader
-                            raise BrokenOffError(f"the connection ended within {entry.path!r}") from None
+                            raise TruncatedStreamError(f"the connection ended within {entry.path!r}") from None
                         raise
                     stored(entry)
                     continue
                 data = stream.read(entry.size)
                 if len(data) < entry.size:
-                    raise BrokenOffError(f"the connection ended within {entry.path!r}")
+                    raise TruncatedStreamError(f"the connection ended within {entry.path!r}")
                 if pack:
                     pack.add(line, entry, data)
                 batch.append((entry, data))
                 held += entry.size
                 if held >= BATCH_BYTES or len(batch) >= BATCH_FILES:
                     submit()
-                    settle(2 * HANDS)
+                    settle(2 * WORKERS)
         finally:
-            # What has arrived whole is kept, also where the stream broke off.
+            # Complete files are kept, also where the stream broke off.
             submit()
             settle(0)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from agent.spec.run import MASTER_NAME
-from agent.staging.stream import ChangedError
+from agent.staging.stream import SourceChangedError
 from cluster.data.report import Reports
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh.connection import Master, SilenceError
@@ -26,7 +26,7 @@ class Dialogue:
         """`directory` is the pushed tree in which the command runs."""
         self._master = master
         self._sent: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
-        self._changed: ChangedError | None = None
+        self._changed: SourceChangedError | None = None
         self._answers = Interruptible(
             master.lines(command, directory=directory, silence_s=SILENCE_S, feed=self._stream())
         )
@@ -42,7 +42,7 @@ class Dialogue:
         try:
             while (blocks := self._sent.get()) is not None:
                 yield from blocks
-        except ChangedError as error:
+        except SourceChangedError as error:
             self._changed = error
 
     def ask(self, question: dict[str, Any], brings: Iterable[bytes] = ()) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from agent.errors import ReportedError
-from agent.files.atomic import replace_file
+from agent.files.atomic_write import replace_file
 from agent.hardware.machine import Machine, this_machine
 from payload.benchmark.config import BenchmarkConfig
 from payload.benchmark.process import run_cell

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.lock import file_lock
-from agent.staging.dataset import Shelf, ShelfError
+from agent.files.file_lock import file_lock
+from agent.staging.dataset import DatasetError, StagedDataset
 from agent.staging.manifest import ManifestError
 from agent.staging.s3_fetch import fetch
 from agent.staging.s3_objects import Prefix
@@ -38,18 +38,18 @@ def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
     place = root or Path.home() / "data"
     try:
         prefix = Prefix.parse(address)
-        shelf = Shelf(root=place, name=_name(prefix, place))
+        dataset = StagedDataset(root=place, name=_name(prefix, place))
         tell = _Teller(prefix)
-        with file_lock(place / f".{shelf.name}.training", on_wait=tell.wait):
-            stamp = place / f".{shelf.name}.checked"
-            if not _is_fresh(shelf, stamp, str(prefix)):
-                fetch(prefix, shelf, lambda entries: entries, tell)
+        with file_lock(place / f".{dataset.name}.training", on_wait=tell.wait):
+            stamp = place / f".{dataset.name}.checked"
+            if not _is_fresh(dataset, stamp, str(prefix)):
+                fetch(prefix, dataset, lambda entries: entries, tell)
                 stamp.write_text(json.dumps({"source": str(prefix), "at": time.time()}), encoding="utf-8")
-    except (ShelfError, ManifestError) as error:
+    except (DatasetError, ManifestError) as error:
         raise DataError(f"--data-dir {address}: {error}") from error
     except OSError as error:
         raise DataError(f"--data-dir {address}: cannot be copied to {place}: {error}") from error
-    return shelf.directory
+    return dataset.directory
 
 
 def _name(prefix: Prefix, root: Path) -> str:
@@ -57,21 +57,21 @@ def _name(prefix: Prefix, root: Path) -> str:
     last = re.sub(r"[^A-Za-z0-9._-]", "-", prefix.key.rpartition("/")[2] or prefix.bucket)[:80].strip("._-")
     plain = last or "data"
     try:
-        if Shelf(root=root, name=plain).listed().source == str(prefix):
+        if StagedDataset(root=root, name=plain).listed().source == str(prefix):
             return plain
-    except (ShelfError, ManifestError, OSError):
+    except (DatasetError, ManifestError, OSError):
         pass
     return f"{plain}-{hashlib.sha256(str(prefix).encode()).hexdigest()[:8]}"
 
 
-def _is_fresh(shelf: Shelf, stamp: Path, source: str) -> bool:
+def _is_fresh(dataset: StagedDataset, stamp: Path, source: str) -> bool:
     """Tell whether another rank has just checked that all is there."""
     try:
         found = json.loads(stamp.read_text(encoding="utf-8"))
         if found["source"] != source or not 0 <= time.time() - found["at"] < FRESH_S:
             return False
-        return all(shelf.path(entry).stat().st_size == entry.size for entry in shelf.manifest().entries)
-    except (OSError, ValueError, KeyError, TypeError, ShelfError):
+        return all(dataset.path(entry).stat().st_size == entry.size for entry in dataset.manifest().entries)
+    except (OSError, ValueError, KeyError, TypeError, DatasetError):
         return False
 
 

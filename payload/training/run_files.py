@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
-from agent.files.atomic import replace_file, storing
+from agent.files.atomic_write import replace_file, storing
 
 METRICS_FILE: Final = "metrics.jsonl"
 RESULT_FILE: Final = "result.json"

@@ -6,17 +6,17 @@ import threading
 
 import pytest
 
-from agent.parallel import each
+from agent.parallel import map_unordered
 
 
 def test_every_result_comes_once() -> None:
-    assert sorted(each(lambda number: number * 2, range(100))) == list(range(0, 200, 2))
-    assert list(each(str, [])) == []
+    assert sorted(map_unordered(lambda number: number * 2, range(100))) == list(range(0, 200, 2))
+    assert list(map_unordered(str, [])) == []
 
 
 def test_several_work_at_once() -> None:
     meeting = threading.Barrier(3, timeout=60)
-    assert len(list(each(lambda _: meeting.wait(), range(3)))) == 3
+    assert len(list(map_unordered(lambda _: meeting.wait(), range(3)))) == 3
 
 
 def test_the_first_error_is_raised_and_what_has_not_begun_is_left() -> None:
@@ -29,13 +29,13 @@ def test_the_first_error_is_raised_and_what_has_not_begun_is_left() -> None:
         return number
 
     with pytest.raises(ValueError, match="three"):
-        list(each(work, range(10_000), hands=2))
+        list(map_unordered(work, range(10_000), workers=2))
     assert len(begun) < 10_000
 
 
 def test_whoever_wants_no_more_leaves_nobody_at_work() -> None:
     workers: set[threading.Thread] = set()
-    found = each(lambda _: workers.add(threading.current_thread()), range(10_000), hands=2)
+    found = map_unordered(lambda _: workers.add(threading.current_thread()), range(10_000), workers=2)
     next(found)
     found.close()  # type: ignore[attr-defined]  # it is a generator
     assert workers and not any(worker.is_alive() for worker in workers)

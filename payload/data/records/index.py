@@ -22,8 +22,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from agent.files.atomic import StorageError, replace_file
-from agent.files.lock import file_lock
+from agent.files.atomic_write import StorageError, replace_file
+from agent.files.file_lock import file_lock
 from payload.data.records.example import locate
 from payload.data.records.image_header import read_header
 from payload.data.records.lazy_bytes import LazyBytes

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import ReportedError
-from agent.files.atomic import StorageError, replace_file, storing
-from agent.files.lock import file_lock
+from agent.files.atomic_write import StorageError, replace_file, storing
+from agent.files.file_lock import file_lock
 from payload.data.labels import LABELS_FILE
 from payload.data.records.index import make_index, record_files
 from payload.data.records.shards import MAKING, ShardJob, ShardReport, folder_of, make_shard, split

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from agent.files.atomic import replace_file, storing, sync_directory
+from agent.files.atomic_write import replace_file, storing, sync_directory
 from payload.data.records.example import IMAGE, LABEL, example
 from payload.data.records.part import ORIGINAL as ORIGINAL_FOLDER
 from payload.data.records.resizing import DamagedImageError, versions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.staging.dataset import ShelfError
+from agent.staging.dataset import DatasetError
 from agent.staging.s3_objects import Prefix
 from agent.staging.s3_streams import BucketClient
 from payload.settings import SettingError
@@ -18,7 +18,7 @@ def depot_for(checkpoint_dir: str, run_dir: Path) -> Depot:
         return Directory(Path(checkpoint_dir) if checkpoint_dir else run_dir / "checkpoints")
     try:
         prefix = Prefix.parse(checkpoint_dir)
-    except ShelfError as error:
+    except DatasetError as error:
         raise SettingError("--checkpoint-dir", None, str(error)) from None
     if not prefix.key:
         rule = "name a prefix of the run's own below the bucket, as s3://BUCKET/runs/ID/checkpoints"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final, Protocol
 
-from agent.files.atomic import replace_file, storing, sync_directory
+from agent.files.atomic_write import replace_file, storing, sync_directory
 
 ARRAYS: Final = "arrays.safetensors"
 MANIFEST: Final = "manifest.json"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ReportedError
-from agent.files.atomic import replace_file
+from agent.files.atomic_write import replace_file
 from payload.data.labels import class_names
 from payload.data.records.part import MARGIN, RecordPart
 from payload.settings import Settings

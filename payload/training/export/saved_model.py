@@ -23,7 +23,7 @@ from typing import Any, Final
 import keras
 import tensorflow as tf
 
-from agent.files.atomic import StorageError, storing
+from agent.files.atomic_write import StorageError, storing
 from payload.training.export.model_card import DESCRIPTION_FILE, KERAS_FILE, SAVED_MODEL, ModelCard
 
 EXPORT_DIRECTORY: Final = "export"

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from agent.files.atomic import replace_file
+from agent.files.atomic_write import replace_file
 
 CONFUSION_FILE: Final = "confusion.json"
 PICTURE_FILE: Final = "confusion.png"

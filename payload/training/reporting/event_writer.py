@@ -12,7 +12,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorboard.plugins.histogram import metadata as histogram_metadata
 
-from agent.files.atomic import StorageError, storing
+from agent.files.atomic_write import StorageError, storing
 
 EVENTS_DIRECTORY: Final = "events"
 BUCKETS: Final = 30

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
-from agent.files.atomic import StorageError
+from agent.files.atomic_write import StorageError
 from payload.settings import SettingError
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from agent.files.atomic import replace_file, storing
+from agent.files.atomic_write import replace_file, storing
 from payload.training.reporting.image_grid import Pixels, mosaic, thumbnails
 
 MOST_IMAGES: Final = 1000

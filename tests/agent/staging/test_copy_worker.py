@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from agent.staging.copy_worker import await_manifest, own_index, part_of
-from agent.staging.dataset import Shelf, ShelfError
+from agent.staging.copy_worker import own_index, part_of, wait_for_manifest
+from agent.staging.dataset import DatasetError, StagedDataset
 from agent.staging.manifest import Entry, Manifest
-from agent.staging.pack import Packer, place
+from agent.staging.pack import Packer, pack_path
 from agent.staging.stream import framed, receive
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -25,7 +25,7 @@ ENTRIES = [Entry(path=p, size=len(d), sha256=hashlib.sha256(d).hexdigest()) for 
 MANIFEST = Manifest.of(ENTRIES, "/home/me/set")
 
 
-def port(local: Shelf, shared: Shelf, *flags: str, status: int = 0) -> list[dict[str, Any]]:
+def port(local: StagedDataset, shared: StagedDataset, *flags: str, status: int = 0) -> list[dict[str, Any]]:
     words = [str(local.root), "set", str(shared.root), f"--digest={MANIFEST.digest}", *flags]
     done = subprocess.run([sys.executable, "-m", "agent.staging.copy_worker", *words], cwd=PROJECT, capture_output=True)
     assert done.returncode == status, done.stdout + done.stderr
@@ -36,33 +36,35 @@ def told(messages: list[dict[str, Any]], kind: str) -> list[str]:
     return [path for message in messages for path in message.get(kind, ())]
 
 
-def held(shelf: Shelf) -> dict[str, bytes]:
-    found = (path for path in shelf.directory.rglob("*") if path.is_file())
-    return {str(path.relative_to(shelf.directory)): path.read_bytes() for path in found}
+def held(dataset: StagedDataset) -> dict[str, bytes]:
+    found = (path for path in dataset.directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(dataset.directory)): path.read_bytes() for path in found}
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Shelf:
+def shared(tmp_path: Path) -> StagedDataset:
     """Hold what was just uploaded, with its pack, as before the end of a staging."""
     source = tmp_path / "laptop"
     for path, data in CONTENTS.items():
         (source / path).parent.mkdir(parents=True, exist_ok=True)
         (source / path).write_bytes(data)
-    shelf = Shelf(root=tmp_path / "efs", name="set")
-    shelf.begin(MANIFEST)
+    dataset = StagedDataset(root=tmp_path / "efs", name="set")
+    dataset.begin(MANIFEST)
     stream = io.BufferedReader(io.BytesIO(b"".join(framed(source, MANIFEST.entries))))
-    with Packer(shelf) as packer:
-        receive(shelf, stream, lambda _: None, packer)
-    return shelf
+    with Packer(dataset) as packer:
+        receive(dataset, stream, lambda _: None, packer)
+    return dataset
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Shelf:
-    return Shelf(root=tmp_path / "disk", name="set")
+def local(tmp_path: Path) -> StagedDataset:
+    return StagedDataset(root=tmp_path / "disk", name="set")
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_a_copy_brings_what_differs_and_says_what_was_damaged(shared: Shelf, local: Shelf, packed: bool) -> None:
+def test_a_copy_brings_what_differs_and_says_what_was_damaged(
+    shared: StagedDataset, local: StagedDataset, packed: bool
+) -> None:
     if not packed:
         shared.finish(MANIFEST)
     (*_, last) = port(local, shared)
@@ -76,29 +78,31 @@ def test_a_copy_brings_what_differs_and_says_what_was_damaged(shared: Shelf, loc
 
 
 @pytest.mark.parametrize("cut", [0, 1, 50, 500, 3060])
-def test_a_pack_that_ends_early_or_lies_costs_nothing_but_time(shared: Shelf, local: Shelf, cut: int) -> None:
-    pack = place(shared)
+def test_a_pack_that_ends_early_or_lies_costs_nothing_but_time(
+    shared: StagedDataset, local: StagedDataset, cut: int
+) -> None:
+    pack = pack_path(shared)
     data = pack.read_bytes()
     pack.write_bytes(data[:cut] + b"X" * (len(data) - cut) if cut % 2 else data[:cut])
     (*_, last) = port(local, shared)
     assert (held(local), last["done"]["came_bytes"]) == (CONTENTS, MANIFEST.size)
 
 
-def test_the_pack_holds_small_files_alone_and_goes_at_the_end(shared: Shelf) -> None:
-    assert CONTENTS["sub/b c"] in place(shared).read_bytes()
-    assert CONTENTS["large"] not in place(shared).read_bytes()
+def test_the_pack_holds_small_files_alone_and_goes_at_the_end(shared: StagedDataset) -> None:
+    assert CONTENTS["sub/b c"] in pack_path(shared).read_bytes()
+    assert CONTENTS["large"] not in pack_path(shared).read_bytes()
     shared.finish(MANIFEST)
     assert {path.name for path in shared.root.iterdir()} <= {"set", "set.manifest", ".set.lock"}
 
 
 @pytest.mark.parametrize("path", ["a", "large"])
 def test_what_the_shared_file_system_lacks_is_told_and_the_copy_stays_unfinished(
-    shared: Shelf, local: Shelf, path: str
+    shared: StagedDataset, local: StagedDataset, path: str
 ) -> None:
     (shared.directory / path).write_bytes(b"X" * len(CONTENTS[path]))
     messages = port(local, shared)
     assert (told(messages, "missing"), told(messages, "spoiled")) == ([path], [])
-    with pytest.raises(ShelfError, match="not whole"):
+    with pytest.raises(DatasetError, match="is incomplete"):
         local.manifest()
     shared.put(next(entry for entry in ENTRIES if entry.path == path), io.BytesIO(CONTENTS[path]))
     assert not told(port(local, shared), "missing")
@@ -106,7 +110,7 @@ def test_what_the_shared_file_system_lacks_is_told_and_the_copy_stays_unfinished
 
 
 def test_what_was_whole_on_the_shared_file_system_and_is_so_no_more_is_told_though_the_copy_has_it(
-    shared: Shelf, local: Shelf
+    shared: StagedDataset, local: StagedDataset
 ) -> None:
     shared.finish(MANIFEST)
     port(local, shared)
@@ -115,23 +119,23 @@ def test_what_was_whole_on_the_shared_file_system_and_is_so_no_more_is_told_thou
     assert (told(messages, "missing"), told(messages, "spoiled"), held(local)) == (["a"], ["a"], CONTENTS)
 
 
-def test_a_manifest_that_comes_late_is_waited_for(shared: Shelf) -> None:
+def test_a_manifest_that_comes_late_is_waited_for(shared: StagedDataset) -> None:
     shared.finish(MANIFEST)
     later = Manifest.of(ENTRIES[:1])
     threading.Timer(0.3, shared.begin, [later]).start()
-    assert await_manifest(shared, later.digest, patience_s=60) == later
+    assert wait_for_manifest(shared, later.digest, patience_s=60) == later
 
 
-def test_what_was_never_staged_and_what_is_other_data_is_refused(tmp_path: Path, shared: Shelf) -> None:
-    with pytest.raises(ShelfError, match="no data set was staged there"):
-        await_manifest(Shelf(root=tmp_path, name="set"), MANIFEST.digest, patience_s=0)
-    with pytest.raises(ShelfError, match="somebody else stages there"):
-        await_manifest(shared, "0" * 64, patience_s=0)
+def test_what_was_never_staged_and_what_is_other_data_is_refused(tmp_path: Path, shared: StagedDataset) -> None:
+    with pytest.raises(DatasetError, match="no data set was staged there"):
+        wait_for_manifest(StagedDataset(root=tmp_path, name="set"), MANIFEST.digest, patience_s=0)
+    with pytest.raises(DatasetError, match="somebody else stages there"):
+        wait_for_manifest(shared, "0" * 64, patience_s=0)
 
 
 def test_a_node_knows_its_place_by_its_address() -> None:
     assert own_index(["10.0.1.1", "10.0.1.2"], ["127.0.0.1", "10.0.1.2"]) == 1
-    with pytest.raises(ShelfError, match="repeat the command"):
+    with pytest.raises(DatasetError, match="repeat the command"):
         own_index(["10.0.1.1"], ["127.0.0.1"])
 
 

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from agent.staging.dataset_files import (
-    FullError,
-    ShelfError,
-    WornError,
+    CorruptingDiskError,
+    DatasetError,
+    DiskFullError,
     explain,
-    fresh_token,
     thread_token,
-    write_whole,
+    unique_token,
+    write_verified,
 )
 
 
 def test_a_file_appears_in_a_new_directory_and_takes_anothers_place(tmp_path: Path) -> None:
     target = tmp_path / "new" / "deep" / "file"
     for blocks in ((b"one", b"two"), (), (b"three",)):
-        write_whole(str(tmp_path / "temporary"), str(target), blocks)
+        write_verified(str(tmp_path / "temporary"), str(target), blocks)
         assert target.read_bytes() == b"".join(blocks)
     assert target.stat().st_mode & 0o777 == 0o644
     assert not (tmp_path / "temporary").exists()
@@ -36,22 +36,22 @@ def test_a_source_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     target = tmp_path / "file"
     target.write_bytes(b"old")
     with pytest.raises(ValueError, match="no more"):
-        write_whole(str(tmp_path / "temporary"), str(target), failing())
+        write_verified(str(tmp_path / "temporary"), str(target), failing())
     assert ([path.name for path in tmp_path.iterdir()], target.read_bytes()) == (["file"], b"old")
 
 
 def test_a_disk_that_gives_back_other_bytes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pread", lambda *_: b"other")
-    with pytest.raises(WornError, match="reads back other bytes"):
-        write_whole(str(tmp_path / "temporary"), str(tmp_path / "file"), (b"these",))
+    with pytest.raises(CorruptingDiskError, match="reads back other bytes"):
+        write_verified(str(tmp_path / "temporary"), str(tmp_path / "file"), (b"these",))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_full_disk_is_told_as_one_and_other_errors_by_their_words() -> None:
-    assert isinstance(explain(OSError(28, "No space left on device"), "/x"), FullError)
-    assert isinstance(explain(OSError(13, "Permission denied"), "/x"), ShelfError)
+    assert isinstance(explain(OSError(28, "No space left on device"), "/x"), DiskFullError)
+    assert isinstance(explain(OSError(13, "Permission denied"), "/x"), DatasetError)
 
 
 def test_every_token_is_fresh_and_a_threads_is_its_own() -> None:
-    assert fresh_token() != fresh_token()
+    assert unique_token() != unique_token()
     assert thread_token() == thread_token()

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
 
 from agent.staging import s3_objects
-from agent.staging.dataset import FullError, Shelf, ShelfError
+from agent.staging.dataset import DatasetError, DiskFullError, StagedDataset
 from agent.staging.manifest import Entry, ManifestError
 from agent.staging.s3_objects import (
     MOST_AT_ONCE,
-    DeniedError,
+    AccessDeniedError,
     Prefix,
     batches,
     explain,
@@ -55,7 +55,7 @@ def test_an_address_names_a_bucket_and_a_prefix(address: str, bucket: str, key: 
     "address", ["my-data/a", "s3://", "s3://My/a", "s3://my-data/a*", "s3://my-data/a[1]", "https://x"]
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(ShelfError):
+    with pytest.raises(DatasetError):
         Prefix.parse(address)
 
 
@@ -81,7 +81,7 @@ def test_a_key_that_leads_out_is_refused(key: str) -> None:
 
 @pytest.mark.parametrize("text", ["oops", "[]", '{"Contents": [{"Key": "a"}]}'])
 def test_what_is_no_listing_is_told(text: str) -> None:
-    with pytest.raises(ShelfError, match="listing of s3://my-data/imagenet/train"):
+    with pytest.raises(DatasetError, match="listing of s3://my-data/imagenet/train"):
         parse_listing(text, PREFIX)
 
 
@@ -127,9 +127,9 @@ def test_the_cli_itself_lists_and_brings_what_looks_like_flags_files_and_pattern
             Prefix.parse(f"s3://my-data/{folder}", "us-east-1") for folder in ("-x", "file:///etc/hostname")
         ):
             entries = s3_objects.listing(prefix)
-            shelf = Shelf(root=tmp_path / str(len(entries)), name="set")
-            brought = list(fetch(prefix, shelf, entries, single=is_single(prefix, entries), at=lambda _: None))
-            found |= {f"{prefix.folder}{each.path}": shelf.path(each).read_bytes().decode() for each in brought}
+            dataset = StagedDataset(root=tmp_path / str(len(entries)), name="set")
+            brought = list(fetch(prefix, dataset, entries, single=is_single(prefix, entries), at=lambda _: None))
+            found |= {f"{prefix.folder}{each.path}": dataset.path(each).read_bytes().decode() for each in brought}
         assert found == {key: key for key in keys}
     finally:
         server.stop()
@@ -152,18 +152,22 @@ def test_the_files_of_a_call_are_named_and_no_others() -> None:
 @pytest.mark.parametrize(
     ("stderr", "kind", "said"),
     [
-        ("An error occurred (AccessDenied) when calling the ListObjectsV2 operation", DeniedError, "s3:ListBucket"),
+        (
+            "An error occurred (AccessDenied) when calling the ListObjectsV2 operation",
+            AccessDeniedError,
+            "s3:ListBucket",
+        ),
         (
             "fatal error: (403) when calling the HeadObject operation: Forbidden",
-            DeniedError,
+            AccessDeniedError,
             "my-data",
         ),
-        ("User is not authorized to perform: kms:Decrypt: AccessDenied", DeniedError, "kms:Decrypt"),
-        ("download failed: [Errno 28] No space left on device", FullError, "No space left"),
-        ("An error occurred (NoSuchBucket)", ShelfError, "NoSuchBucket"),
-        ("", ShelfError, "status 255"),
+        ("User is not authorized to perform: kms:Decrypt: AccessDenied", AccessDeniedError, "kms:Decrypt"),
+        ("download failed: [Errno 28] No space left on device", DiskFullError, "No space left"),
+        ("An error occurred (NoSuchBucket)", DatasetError, "NoSuchBucket"),
+        ("", DatasetError, "status 255"),
     ],
 )
-def test_a_failure_of_the_cli_is_understood(stderr: str, kind: type[ShelfError], said: str) -> None:
+def test_a_failure_of_the_cli_is_understood(stderr: str, kind: type[DatasetError], said: str) -> None:
     error = explain(PREFIX, stderr, 255)
     assert type(error) is kind and said in str(error)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agent.staging import server as stage_module
-from agent.staging.dataset import Shelf
+from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import Entry, Manifest
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -71,24 +71,24 @@ WANTED = MANIFEST.to_text().encode()
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Shelf:
+def shared(tmp_path: Path) -> StagedDataset:
     """Hold a data set that was staged."""
     root = tmp_path / "efs"
     assert len(serve(begin(root, WANTED), receive(root, stream()), finish(root))) == 3
-    return Shelf(root=root, name="set")
+    return StagedDataset(root=root, name="set")
 
 
-def held(shelf: Shelf) -> dict[str, bytes]:
-    found = (path for path in shelf.directory.rglob("*") if path.is_file())
-    return {str(path.relative_to(shelf.directory)): path.read_bytes() for path in found}
+def held(dataset: StagedDataset) -> dict[str, bytes]:
+    found = (path for path in dataset.directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(dataset.directory)): path.read_bytes() for path in found}
 
 
-def test_files_are_received_and_listed(shared: Shelf) -> None:
+def test_files_are_received_and_listed(shared: StagedDataset) -> None:
     assert held(shared) == CONTENTS
     assert shared.manifest() == MANIFEST
 
 
-def test_a_damaged_file_is_named_and_so_is_a_missing_one(shared: Shelf) -> None:
+def test_a_damaged_file_is_named_and_so_is_a_missing_one(shared: StagedDataset) -> None:
     (shared.directory / "a").write_bytes(b"onX")
     (shared.directory / "line\nü").unlink()
     begun = serve(begin(shared.root, WANTED))
@@ -98,7 +98,7 @@ def test_a_damaged_file_is_named_and_so_is_a_missing_one(shared: Shelf) -> None:
     assert [m["spoiled"] for m in messages if "spoiled" in m] == [["a", "line\nü"]]
 
 
-def test_an_interrupted_stream_is_told_and_gone_on_with(shared: Shelf, tmp_path: Path) -> None:
+def test_an_interrupted_stream_is_told_and_gone_on_with(shared: StagedDataset, tmp_path: Path) -> None:
     root = tmp_path / "other"
     (*_, last) = serve(begin(root, WANTED), receive(root, stream()[:-2000]), status=1)
     assert last["kind"] == "broken off"
@@ -150,7 +150,7 @@ def calls(bucket: dict[str, str]) -> int:
 
 
 def test_a_bucket_is_fetched_once_to_a_disk(bucket: dict[str, str], tmp_path: Path) -> None:
-    local = Shelf(root=tmp_path / "disk", name="set")
+    local = StagedDataset(root=tmp_path / "disk", name="set")
     fetch = ("fetch", str(local.root), "set", "s3://my-data/set", "us-east-1")
     (*_, last) = stage(*fetch, given=bucket)
     assert (held(local), last["done"]["digest"], calls(bucket)) == (CONTENTS, MANIFEST.digest, 1)
@@ -164,7 +164,7 @@ def test_a_bucket_is_fetched_once_to_a_disk(bucket: dict[str, str], tmp_path: Pa
 def test_a_bucket_is_fetched_to_the_shared_file_system_and_listed_with_hashes(
     bucket: dict[str, str], tmp_path: Path
 ) -> None:
-    shelf = Shelf(root=tmp_path / "efs", name="set")
+    dataset = StagedDataset(root=tmp_path / "efs", name="set")
     listed = subprocess.run(
         [sys.executable, "-m", "agent.staging.server", "list", "s3://my-data/set", "us-east-1"],
         cwd=PROJECT,
@@ -172,12 +172,12 @@ def test_a_bucket_is_fetched_to_the_shared_file_system_and_listed_with_hashes(
         capture_output=True,
         check=True,
     )
-    serve(begin(shelf.root, listed.stdout))
-    stage("fetch-shared", str(shelf.root), "set", "s3://my-data/set", "us-east-1", given=bucket)
-    serve(finish(shelf.root))
-    assert held(shelf) == CONTENTS
-    assert shelf.manifest().digest == MANIFEST.digest
-    assert {path.name for path in shelf.root.iterdir()} == {"set", "set.manifest"}
+    serve(begin(dataset.root, listed.stdout))
+    stage("fetch-shared", str(dataset.root), "set", "s3://my-data/set", "us-east-1", given=bucket)
+    serve(finish(dataset.root))
+    assert held(dataset) == CONTENTS
+    assert dataset.manifest().digest == MANIFEST.digest
+    assert {path.name for path in dataset.root.iterdir()} == {"set", "set.manifest"}
 
 
 def test_a_bucket_that_the_node_may_not_read_is_told(bucket: dict[str, str], tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.staging import stream as intake
-from agent.staging.dataset import DamagedError, Shelf
+from agent.staging.dataset import DamagedFileError, StagedDataset
 from agent.staging.manifest import Entry, Manifest
-from agent.staging.stream import BrokenOffError, ChangedError, coalesced, framed, receive
+from agent.staging.stream import SourceChangedError, TruncatedStreamError, coalesced, framed, receive
 
 CONTENTS = st.dictionaries(
     st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=30).filter(
@@ -33,10 +33,10 @@ def stream(entries: list[Entry], contents: dict[str, bytes]) -> bytes:
     return b"".join(framed(Path(), entries, lambda path: io.BytesIO(contents[path.removeprefix("./")])))
 
 
-def shelf_for(tmp_path: Path, entries: list[Entry]) -> Shelf:
-    shelf = Shelf(root=tmp_path, name="set")
-    shelf.begin(Manifest.of(entries))
-    return shelf
+def shelf_for(tmp_path: Path, entries: list[Entry]) -> StagedDataset:
+    dataset = StagedDataset(root=tmp_path, name="set")
+    dataset.begin(Manifest.of(entries))
+    return dataset
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -45,13 +45,13 @@ def test_all_files_arrive_whatever_their_names_and_bytes(
     tmp_path: Path, contents: dict[str, bytes], small: int
 ) -> None:
     entries = listed(contents)
-    shelf = shelf_for(tmp_path, entries)
+    dataset = shelf_for(tmp_path, entries)
     stored: list[Entry] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intake, "SMALL", small)
-        receive(shelf, io.BufferedReader(io.BytesIO(stream(entries, contents))), stored.append)
+        receive(dataset, io.BufferedReader(io.BytesIO(stream(entries, contents))), stored.append)
     assert sorted(stored, key=lambda e: e.path) == entries
-    assert {path.name: path.read_bytes() for path in shelf.directory.iterdir()} == contents
+    assert {path.name: path.read_bytes() for path in dataset.directory.iterdir()} == contents
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -60,37 +60,37 @@ def test_a_stream_that_breaks_off_leaves_whole_files_alone(
     tmp_path: Path, contents: dict[str, bytes], part: float, small: int
 ) -> None:
     entries = listed(contents)
-    shelf = shelf_for(tmp_path, entries)
+    dataset = shelf_for(tmp_path, entries)
     whole = stream(entries, contents)
     cut = io.BufferedReader(io.BytesIO(whole[: int(part * (len(whole) - 1))]))
     stored: list[Entry] = []
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(BrokenOffError):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(TruncatedStreamError):
         patch.setattr(intake, "SMALL", small)
-        receive(shelf, cut, stored.append)
+        receive(dataset, cut, stored.append)
     for entry in stored:
-        assert shelf.path(entry).read_bytes() == contents[entry.path]
-    assert not list(shelf.partial.iterdir())
+        assert dataset.path(entry).read_bytes() == contents[entry.path]
+    assert not list(dataset.partial.iterdir())
 
 
 @pytest.mark.parametrize("small", [0, 1 << 20])
 def test_bytes_that_changed_on_the_way_are_refused(tmp_path: Path, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "SMALL", small)
     entries = listed({"a": b"right"})
-    shelf = shelf_for(tmp_path, entries)
-    with pytest.raises(DamagedError, match="'a' has other bytes"):
-        receive(shelf, io.BufferedReader(io.BytesIO(stream(entries, {"a": b"wrong"}))), lambda _: None)
-    assert not shelf.path(entries[0]).exists()
+    dataset = shelf_for(tmp_path, entries)
+    with pytest.raises(DamagedFileError, match="'a' has other bytes"):
+        receive(dataset, io.BufferedReader(io.BytesIO(stream(entries, {"a": b"wrong"}))), lambda _: None)
+    assert not dataset.path(entries[0]).exists()
 
 
 @pytest.mark.parametrize("now", [b"short", b"longer than it was"])
 def test_a_file_that_changed_since_it_was_read_first_ends_the_stream(now: bytes) -> None:
     entries = listed({"a": b"as it was"})
-    with pytest.raises(ChangedError, match="another size"):
+    with pytest.raises(SourceChangedError, match="another size"):
         stream(entries, {"a": now})
 
 
 def test_a_file_that_has_gone_ends_the_stream(tmp_path: Path) -> None:
-    with pytest.raises(ChangedError, match="No such file"):
+    with pytest.raises(SourceChangedError, match="No such file"):
         list(framed(tmp_path, listed({"a": b"1"})))
 
 

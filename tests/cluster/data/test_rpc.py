@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
-from agent.staging.stream import ChangedError
+from agent.staging.stream import SourceChangedError
 from cluster.data.report import StagingError
 from cluster.data.rpc import Dialogue
 from cluster.errors import DeepcdkError, RemoteError
@@ -64,7 +64,7 @@ def test_an_end_without_a_word_is_told() -> None:
 def test_a_file_that_changed_on_the_way_ends_it_with_a_remedy() -> None:
     def brings() -> Iterator[bytes]:
         yield b"one"
-        raise ChangedError("f: has another size")
+        raise SourceChangedError("f: has another size")
 
     class Broken(Answering):
         def lines(

@@ -103,13 +103,13 @@ def test_a_file_that_has_gone_is_missed_at_once(bucket: Path, tmp_path: Path) ->
 
 
 def test_what_stage_data_put_there_from_the_same_bucket_is_used(bucket: Path, tmp_path: Path) -> None:
-    from agent.staging.dataset import Shelf
+    from agent.staging.dataset import StagedDataset
     from agent.staging.s3_fetch import fetch
     from agent.staging.s3_objects import Prefix
 
-    shelf = Shelf(root=tmp_path / "disk", name="imagenet")
-    fetch(Prefix.parse(ADDRESS), shelf, lambda entries: entries, lambda message: None)
-    assert local_directory(ADDRESS, root=tmp_path / "disk") == shelf.directory
+    dataset = StagedDataset(root=tmp_path / "disk", name="imagenet")
+    fetch(Prefix.parse(ADDRESS), dataset, lambda entries: entries, lambda message: None)
+    assert local_directory(ADDRESS, root=tmp_path / "disk") == dataset.directory
     assert calls(bucket).count("copy") == 1
 
 

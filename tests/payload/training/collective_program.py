@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from agent.errors import ReportedError
-from agent.files.atomic import StorageError
+from agent.files.atomic_write import StorageError
 from payload.data.pipeline.batches import training_batches
 from payload.data.types import Batch, DataError, View
 from payload.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.files.atomic import StorageError
+from agent.files.atomic_write import StorageError
 from payload.training.run_files import Metrics, Result, write_result
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.files.atomic import StorageError
+from agent.files.atomic_write import StorageError
 from payload.data.records.index import scan
 from payload.data.records.shards import MAKING, ShardJob, ShardReport, make_shard, split
 from payload.data.records.source_images import Source, SourceImage

@@ -7,7 +7,7 @@ from typing import IO
 
 import pytest
 
-from agent.files.atomic import StorageError
+from agent.files.atomic_write import StorageError
 from payload.training.checkpoints.storage import Directory
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from agent.errors import ReportedError
-from agent.files.atomic import StorageError
+from agent.files.atomic_write import StorageError
 from payload.training.checkpoints.retention import Retention
 from payload.training.checkpoints.storage import Directory, Fill
 from payload.training.checkpoints.store import CheckpointStore

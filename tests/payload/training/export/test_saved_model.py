@@ -155,7 +155,7 @@ def test_damaged_and_foreign_files_are_errors_that_name_them(written: Written, t
 
 
 def test_where_it_cannot_be_written_nothing_is_left_and_the_old_one_stays(written: Written, tmp_path: Path) -> None:
-    from agent.files.atomic import StorageError
+    from agent.files.atomic_write import StorageError
     from payload.models.registry import network
     from payload.training.export.saved_model import write_product
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from agent.files.atomic import StorageError
+from agent.files.atomic_write import StorageError
 from payload.training.reporting.confusion import Confusion, write_confusion
 
 CATS = Confusion(labels=("cat", "dog", "cow"), counts=np.array([[8, 2, 0], [1, 3, 0], [0, 0, 0]]))

@@ -72,7 +72,7 @@ def test_the_configuration_is_a_table_that_no_cell_breaks(read: Any) -> None:
 
 
 def test_a_directory_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
-    from agent.files.atomic import StorageError
+    from agent.files.atomic_write import StorageError
     from payload.training.reporting.event_writer import Events
 
     (tmp_path / "events").write_text("a file in the way")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from tensorboard.plugins.projector import ProjectorConfig
 
-from agent.files.atomic import StorageError
+from agent.files.atomic_write import StorageError
 from payload.training.reporting.projector import MOST_NUMBERS, image_count, png, write_projector
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.files.atomic import StorageError, replace_file
+from agent.files.atomic_write import StorageError, replace_file
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ from payload.training.checkpoints.store import CheckpointStore
 from payload.training.checkpoints.storage import Directory
 from payload.training.progress import Progress
 from payload.training.checkpoints.retention import Retention
-from agent.files.atomic import StorageError
+from agent.files.atomic_write import StorageError
 store = CheckpointStore(Directory(Path(sys.argv[1]) / "checkpoints"), Retention(newest=9))
 for step in range(1, 9):
     try:

@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.files.lock import file_lock
+from agent.files.file_lock import file_lock
 
 HOLDER = """
 import sys
 from pathlib import Path
-from agent.files.lock import file_lock
+from agent.files.file_lock import file_lock
 with file_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
