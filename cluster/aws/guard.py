@@ -14,6 +14,7 @@ from typing import Any, Final
 from cluster.aws.client import Aws, aws_errors
 from cluster.errors import AwsError, DeepcdkError
 from cluster.terminal.status_line import doing
+from cluster.terminal.units import span
 from stacks.config import GuardId
 
 ALARM: Final = "ALARM"
@@ -78,15 +79,6 @@ class Bound:
             "started": self.started.isoformat() if self.started else None,
             "left_s": round(self.left_s(now)) if hours else None,
         }
-
-
-def span(seconds: float) -> str:
-    """Write hours and minutes for people, rounded down: 12 h, 1 h 5 min, 40 min."""
-    minutes = int(seconds) // 60
-    if not minutes:
-        return "less than a minute"
-    hours, rest = divmod(minutes, 60)
-    return " ".join([*([f"{hours} h"] if hours else []), *([f"{rest} min"] if rest else [])])
 
 
 def parse_alarms(stack: str, alarms: Sequence[Mapping[str, Any]]) -> tuple[Bound, ...]:

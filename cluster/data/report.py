@@ -10,7 +10,8 @@ from cluster import answers
 from cluster.answers import AnswerError, Counts
 from cluster.errors import DeepcdkError
 from cluster.ssh.fanout import short
-from cluster.terminal.progress import Gauge, amount
+from cluster.terminal.progress import Gauge
+from cluster.terminal.units import amount
 
 SHARED: Final = "the shared file system"
 REMEDIES: Final = {

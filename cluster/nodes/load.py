@@ -13,6 +13,7 @@ from agent.spec.run import MASTER_NAME, NODE_PYTHON, Node
 from cluster.errors import DeepcdkError
 from cluster.ssh import fanout
 from cluster.terminal.tables import Table
+from cluster.terminal.units import rate
 
 if TYPE_CHECKING:
     from cluster.aws.inventory import Inventory
@@ -104,14 +105,6 @@ def _cells(load: Load | str) -> tuple[str, ...]:
 
 def _gib(size: float) -> str:
     return f"{size / 2**30:.1f}" if size < 100 * 2**30 else f"{size / 2**30:,.0f}"
-
-
-def rate(bytes_per_s: float) -> str:
-    """Write a rate for people, in powers of ten, as networks are sold."""
-    for unit, size in (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
-        if bytes_per_s >= size:
-            return f"{bytes_per_s / size:.1f} {unit}"
-    return f"{bytes_per_s:.0f} B/s"
 
 
 def documents(rows_: Sequence[Row]) -> list[dict[str, Any]]:

@@ -8,19 +8,11 @@ from typing import Any, Final
 
 from cluster.runs.follow import Display, Picture
 from cluster.terminal.status_line import LINE
+from cluster.terminal.units import duration
 from cluster.terminal.wrap import printable
 
 PLAIN_STEP_S: Final = 5.0
 """Seconds between two step lines where there is no terminal."""
-
-
-def duration(seconds: float) -> str:
-    """Write a duration for people: 42 s, 3:05, 2:03:04."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    hours, rest = divmod(whole, 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
 def position(picture: Picture) -> list[str]:

@@ -13,6 +13,7 @@ from cluster.runs.follow import Picture, follow
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session
 from cluster.ssh.connection import Master
+from cluster.terminal.units import duration
 
 PRICE_WAIT_S = 0.5
 
@@ -66,7 +67,7 @@ def describe_end(picture: Picture, usd_per_hour: float | None) -> tuple[str, boo
     """Return what to say of a run that has ended, and whether it failed."""
     took = ""
     if picture.started is not None and picture.updated is not None:
-        took = f" after {display.duration(picture.updated - picture.started)}"
+        took = f" after {duration(picture.updated - picture.started)}"
     cost = display.cost_so_far(picture, usd_per_hour)
     price = f", about ${cost:.2f} for its instances" if cost is not None else ""
     if picture.state != "failed":

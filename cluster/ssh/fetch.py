@@ -18,8 +18,8 @@ from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh import bootstrap
 from cluster.ssh.push import farside_command
-from cluster.terminal.progress import amount
 from cluster.terminal.status_line import doing, now
+from cluster.terminal.units import amount
 
 if TYPE_CHECKING:
     from cluster.ssh.connection import Master

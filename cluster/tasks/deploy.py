@@ -15,10 +15,11 @@ from cluster.aws import inventory
 from cluster.cli.task import JSON, KEY, PROJECT, SET, YES, guarded, remark, say, teller
 from cluster.deploy import cdk, change_set, effects, key_pair, retained
 from cluster.errors import DeepcdkError
-from cluster.nodes import grow, live_run
+from cluster.nodes import grow, live_run, status
 from cluster.nodes.provision import describe_deployment
 from cluster.session import Session, confirm
-from cluster.terminal import status_line, tables
+from cluster.terminal import status_line
+from cluster.terminal.tables import print_table
 
 FORCE = "do it although a run is live: the run is stopped first, with a checkpoint"
 
@@ -76,10 +77,10 @@ def up(
     found, config = inventory.find(session.aws, stack), session.config
     if json:
         prices = session.prices.per_hour([i.type for i in found.instances], 2.0)
-        status = tables.status_document(found, prices, datetime.datetime.now(datetime.UTC))
-        say(json_format.dumps({**agreed.document(), "status": status}, indent=1))
+        document = status.status_document(found, prices, datetime.datetime.now(datetime.UTC))
+        say(json_format.dumps({**agreed.document(), "status": document}, indent=1))
     else:
-        tables.print_status(found, session.prices, wait_s=2.0)
+        status.print_status(found, session.prices, wait_s=2.0)
     if config.least_workers and len(found.workers) < found.desired_workers:
         tell(grow.shortfall(config.capacity_policy, len(found.workers), found.desired_workers))
 
@@ -104,7 +105,7 @@ def _show_plan(session: Session, *, as_json: bool) -> None:
         elif planned.unchanged:
             say(f"stack {stack}: no changes")
         else:
-            tables.print_table(effects.change_table(stack, planned.effects))
+            print_table(effects.change_table(stack, planned.effects))
             for reason in planned.ends_run:
                 say(f"ends a live run: {reason}")
 
@@ -144,7 +145,7 @@ def _permit(
     `asked` says whether a first deployment was agreed to before. Others may have created the stack since.
     Where a group has got another size while the question stood, what the change does now is shown and asked anew.
     """
-    tables.print_table(effects.change_table(plan.stack, plan.effects), tell if aside else None)
+    print_table(effects.change_table(plan.stack, plan.effects), tell if aside else None)
     if plan.new:
         if not asked:
             confirm(describe_deployment(session), yes=yes)

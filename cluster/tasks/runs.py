@@ -14,10 +14,11 @@ from cluster.cli.task import FROM_BUCKET, JSON, KEY, PROJECT, RUN, SET, YES, gua
 from cluster.errors import DeepcdkError, LiveRunError, NoStackError, UsageError
 from cluster.runs import archive as archives
 from cluster.runs.run_id import named
+from cluster.runs.tables import record_table, result_table, runs_table
 from cluster.session import Session, confirm
 from cluster.ssh import fetch as fetching
-from cluster.terminal import tables
 from cluster.terminal.status_line import interruptible
+from cluster.terminal.tables import print_table
 
 
 def archived(session: Session, *, archive_only: bool) -> archives.Archive | None:
@@ -60,7 +61,7 @@ def runs(c: Context, set_: list[str], from_bucket: bool = False, json: bool = Fa
     if json:
         say(json_format.dumps(found, indent=1))
     else:
-        tables.print_table(tables.runs_table(found))
+        print_table(runs_table(found))
 
 
 @task(
@@ -170,7 +171,7 @@ def fetch(
             )
         )
         return
-    tables.print_table(tables.result_table(fetched.directory))
+    print_table(result_table(fetched.directory))
     say(f"{fetched.files} files, {fetched.size_bytes:,} bytes: {fetched.directory}")
 
 
@@ -194,7 +195,7 @@ def show(
     if json:
         say(json_format.dumps(record, indent=1))
     else:
-        tables.print_table(tables.record_table(record))
+        print_table(record_table(record))
 
 
 @task(

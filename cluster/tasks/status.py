@@ -15,10 +15,11 @@ from invoke.tasks import task
 from cluster.aws import guard, inventory
 from cluster.cli.task import JSON, KEY, PROJECT, SET, guarded, remark, say
 from cluster.nodes import load as loads
+from cluster.nodes.status import print_status, status_document
 from cluster.session import Session
 from cluster.ssh.connection import Master
-from cluster.terminal import tables
 from cluster.terminal.status_line import doing, warn
+from cluster.terminal.tables import print_table
 
 WATCH_S: Final = 2.0
 CLEAR: Final = "\x1b[H\x1b[2J"
@@ -50,7 +51,7 @@ def status(
         with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
             asked = pool.submit(guard.read_or_say, session.aws, session.config.stack_name)
             found = session.inventory
-            tables.print_status(found, session.prices, wait_s=0.3, as_json=json, bound=asked.result())
+            print_status(found, session.prices, wait_s=0.3, as_json=json, bound=asked.result())
         return
     with session.connect() as master:
         directory = session.control(master)
@@ -71,13 +72,13 @@ def _show_load(session: Session, master: Master, directory: str, *, clearing: bo
     rows = loads.rows(found, nodes, measured)
     if as_json:
         known = session.prices.per_hour([i.type for i in found.instances], 0.3)
-        document = tables.status_document(found, known, datetime.datetime.now(datetime.UTC))
+        document = status_document(found, known, datetime.datetime.now(datetime.UTC))
         say(json_format.dumps({**document, "load": loads.documents(rows)}))
         return
     if clearing:
         print(CLEAR, end="")
-    tables.print_status(found, session.prices, wait_s=0.3)
+    print_status(found, session.prices, wait_s=0.3)
     say("")
-    tables.print_table(loads.table(rows))
+    print_table(loads.table(rows))
     for text in warnings:
         remark(f"warning: {text}")

@@ -7,19 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from cluster.terminal.status_line import LINE
+from cluster.terminal.units import amount
 
 EVERY_S: Final = 5.0
 """Seconds between two plain lines."""
-_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
-
-
-def amount(count: float) -> str:
-    """Write a number of bytes for people: 512 bytes, 1.5 MB."""
-    for unit in _UNITS:
-        if count < 999.5 or unit == _UNITS[-1]:
-            break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
 
 
 class Gauge(Protocol):

@@ -14,9 +14,10 @@ from cluster.answers import REMEDY, AnswerError, parse
 from cluster.errors import DeepcdkError
 from cluster.runs.follow import Picture, parse_message, reduce
 from cluster.runs.supervisor import Supervisor
+from cluster.runs.tables import record_table, runs_table
 from cluster.runs.watch import describe_end
 from cluster.ssh.connection import Completed
-from cluster.terminal import tables
+from cluster.terminal.tables import plain_lines
 from tests.cluster.runs.test_supervisor import STACK, AnsweringMaster, answer
 
 SUMMARY: dict[str, Any] = {
@@ -115,9 +116,9 @@ def test_whatever_stands_in_an_answer_it_is_shown_or_refused(
         assert error.where == "ec2-user@198.18.1.2"
         return
     if verb == "show":
-        list(tables.plain_lines(tables.record_table(taken)))
+        list(plain_lines(record_table(taken)))
     if verb == "status":
-        list(tables.plain_lines(tables.runs_table([taken])))
+        list(plain_lines(runs_table([taken])))
 
 
 @given(value=JSON, verb=st.sampled_from(sorted(ANSWERS)))

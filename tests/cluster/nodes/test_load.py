@@ -6,12 +6,10 @@ import dataclasses
 import datetime
 import json
 
-import pytest
-
 from agent.hardware.load import Gpu, Load
 from agent.spec.run import Node
 from cluster.aws.inventory import Instance, Inventory, Stack
-from cluster.nodes.load import Row, documents, rate, rows, table
+from cluster.nodes.load import Row, documents, rows, table
 
 LOAD = Load(
     processor=0.37, cores=8, memory_used=3 << 30, memory_total=16 << 30, received_per_s=12_500_000.0,
@@ -93,10 +91,3 @@ def test_the_document_holds_load_or_trouble() -> None:
     )
     assert (found[0]["processor"], found[0]["instance"]) == (0.37, M)
     assert found[1] == {"instance": C, "name": "", "trouble": "gone"}
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0, "0 B/s"), (999, "999 B/s"), (1500, "1.5 kB/s"), (2.5e6, "2.5 MB/s"), (1.25e10, "12.5 GB/s")]
-)
-def test_rates_are_in_the_units_in_which_networks_are_sold(value: float, text: str) -> None:
-    assert rate(value) == text

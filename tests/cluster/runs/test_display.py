@@ -6,18 +6,13 @@ import dataclasses
 
 import pytest
 
-from cluster.runs.display import LiveDisplay, PlainDisplay, cost_so_far, describe, describe_epoch, duration
+from cluster.runs.display import LiveDisplay, PlainDisplay, cost_so_far, describe, describe_epoch
 from cluster.runs.follow import Picture
 
 PICTURE = Picture(
     run_id="one", state="running", started=0.0, updated=1800.0, epochs=4, epoch=2, step=5, steps_per_epoch=10,
     images_per_s=1234.5, loss=0.5, accuracy=0.9, test_accuracy=0.95, eta_s=61.0,
 )  # fmt: skip
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(-1, "0 s"), (42.4, "42 s"), (185, "3:05"), (7384, "2:03:04")])
-def test_a_duration_is_written_for_people(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_a_line_holds_all_that_is_known() -> None:

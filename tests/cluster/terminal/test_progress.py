@@ -6,22 +6,7 @@ import io
 
 import pytest
 
-from cluster.terminal.progress import EVERY_S, LiveGauge, PlainGauge, amount, make
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 bytes"),
-        (999, "999 bytes"),
-        (1000, "1.0 kB"),
-        (1_500_000, "1.5 MB"),
-        (999_999, "1.0 MB"),
-        (5e15, "5000.0 TB"),
-    ],
-)
-def test_amounts_are_in_the_unit_that_fits(count: float, text: str) -> None:
-    assert amount(count) == text
+from cluster.terminal.progress import EVERY_S, LiveGauge, PlainGauge, make
 
 
 def test_plain_lines_come_at_the_begin_and_then_now_and_then() -> None:

@@ -1,0 +1,105 @@
+"""The status of a deployed cluster, as a table and as JSON: its nodes, what they cost, what bounds the workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from cluster.aws import guard
+from cluster.aws.guard import Bound
+from cluster.aws.inventory import Inventory
+from cluster.aws.pricing import Prices, shown, total_per_hour
+from cluster.terminal.tables import Table, print_table
+from cluster.terminal.units import duration
+
+
+def status_table(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> Table:
+    """Build the table of a cluster's nodes."""
+    rows = tuple(
+        (
+            i.role,
+            i.id,
+            f"{i.type} (spot)" if i.spot else i.type,
+            i.state if i.lifecycle == "InService" else f"{i.state} ({i.lifecycle})",
+            i.private_ip,
+            i.public_ip or "-",
+            i.zone,
+            duration((now - i.launched).total_seconds()),
+            _at_most(prices.get(i.type), spot=i.spot),
+        )
+        for i in inventory.instances
+    )
+    total = total_per_hour([i.type for i in inventory.instances], prices)
+    workers = len(inventory.workers)
+    on_spot = any(i.spot for i in inventory.instances)
+    return Table(
+        title=f"stack {inventory.stack.name}: {inventory.stack.status}",
+        columns=("role", "instance", "type", "state", "private", "public", "zone", "age", "price"),
+        rows=rows,
+        footer=(
+            f"workers: {workers} of {inventory.desired_workers} wanted, {inventory.max_workers} at most",
+            f"instances together: {_at_most(total, spot=on_spot)}" + _spent(inventory, prices, now),
+        ),
+        expendable=("zone", "type", "private"),
+    )
+
+
+def _at_most(usd_per_hour: float | None, *, spot: bool) -> str:
+    """Write a price; a spot instance costs the on-demand price, which is what is known, at most."""
+    return f"{'at most ' if spot and usd_per_hour is not None else ''}{shown(usd_per_hour)}"
+
+
+def usd_so_far(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> float | None:
+    """Return what the running instances have cost since their launch, USD; None where a price is unknown.
+
+    On-demand prices; instances that have gone, storage and the NAT gateway are not in it.
+    """
+    total = 0.0
+    for instance in inventory.instances:
+        price = prices.get(instance.type)
+        if price is None:
+            return None
+        total += price * max(0.0, (now - instance.launched).total_seconds()) / 3600
+    return total
+
+
+def _spent(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> str:
+    spent = usd_so_far(inventory, prices, now)
+    return "" if spent is None else f", ${spent:,.2f} since their launch"
+
+
+def status_document(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> dict[str, Any]:
+    """Build the same as JSON values. Ages in seconds, prices in USD per hour, null where unknown."""
+    nodes = [
+        {
+            **{key: value for key, value in dataclasses.asdict(i).items() if key != "launched"},
+            "launched": i.launched.isoformat(),
+            "age_s": round((now - i.launched).total_seconds()),
+            "usd_per_hour": prices.get(i.type),
+        }
+        for i in inventory.instances
+    ]
+    return {
+        "stack": dataclasses.asdict(inventory.stack),
+        "desired_workers": inventory.desired_workers,
+        "nodes": nodes,
+        "usd_per_hour": total_per_hour([i.type for i in inventory.instances], prices),
+        "usd_so_far": usd_so_far(inventory, prices, now),
+    }
+
+
+def print_status(
+    found: Inventory, prices: Prices, *, wait_s: float, as_json: bool = False, bound: tuple[Bound, ...] | str = ()
+) -> None:
+    """Print a cluster's nodes, with the prices that are known within `wait_s` seconds, and what bounds the workers."""
+    known = prices.per_hour([i.type for i in found.instances], wait_s)
+    now = datetime.datetime.now(datetime.UTC)
+    if as_json:
+        known_bounds = None if isinstance(bound, str) else [each.to_document(now) for each in bound]
+        print(json.dumps({**status_document(found, known, now), "bounds": known_bounds}, indent=1))
+    else:
+        table = status_table(found, known, now)
+        print_table(dataclasses.replace(table, footer=(*table.footer, *guard.lines(bound, now))))

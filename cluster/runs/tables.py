@@ -1,0 +1,128 @@
+"""Tables of the runs, of one run's record, and of a fetched run's result."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster import answers
+from cluster.terminal.tables import Table
+from cluster.terminal.units import duration
+
+
+def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
+    """Build the table of runs, newest first, from the supervisor's `status --list`."""
+    rows = []
+    for run in reversed(runs):
+        epoch = run.get("epoch") or {}
+        accuracy = epoch.get("test_accuracy", epoch.get("validation_accuracy"))
+        rows.append(
+            (
+                str(run["run_id"]),
+                " ".join(str(word) for word in (run["state"], run.get("position")) if word),
+                str(len(run.get("hosts", ()))),
+                str(epoch.get("epoch", "-")),
+                f"{accuracy:.2%}" if isinstance(accuracy, int | float) else "-",
+                "-" if run.get("position") else duration(float(run["updated"]) - float(run["started"])),
+                _shortened(str(run.get("reason") or "")),
+            )
+        )
+    return Table(
+        title="runs",
+        columns=("run", "state", "nodes", "epochs", "test accuracy", "time", "reason"),
+        rows=tuple(rows),
+        expendable=("reason",),
+    )
+
+
+def record_table(record: Mapping[str, Any]) -> Table:
+    """Build the table of one run's record, from the supervisor's `show`."""
+    state, spec, result = record["state"], record.get("spec") or {}, record.get("result") or {}
+    took, found = float(state["updated"]) - float(state["started"]), record["checkpoints"]
+    command = list(spec.get("launcher") or ["python", *spec.get("command", ())])
+    rows: list[tuple[str, str]] = [
+        ("state", str(state["state"]) + (f": {state['reason']}" if state.get("reason") else "")),
+        ("started", f"{datetime.datetime.fromtimestamp(state['started'], datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"),
+        ("time", duration(took) + (f", attempt {record['attempts']}" if record["attempts"] > 1 else "")),
+        ("nodes", ", ".join(f"{h['name']} ({h['address']}, {h['slots']} slots)" for h in spec.get("hosts", ()))),
+        ("command", shlex.join(command)),
+        *([("launched", shlex.join(launched["command"]))] if (launched := record.get("launch")) else []),
+        ("payload", str(spec.get("payload", "-"))),
+        *([("program", str(spec["program"]))] if spec.get("program") else []),
+        ("commit", str(spec.get("git_commit") or "-")),
+        ("directory", str(record["directory"])),
+        *_origin_rows(record),
+        ("checkpoints", ", ".join([str(len(found)), *(f"last {name}" for name in found[-1:])])),
+        ("size", f"{record['files']} files, {record['bytes']:,} bytes"),
+    ]
+    if state.get("exit_code") is not None:
+        rows.append(("exit code", str(state["exit_code"])))
+    rows += [(key.replace("_", " "), _plain(key, value)) for key, value in result.items() if _is_plain(value)]
+    lines = tuple(f"  {line}" for line in (state.get("last_lines") or ())[-5:])
+    return Table(title=f"run {record['run_id']}", columns=("", ""), rows=tuple(rows), footer=lines)
+
+
+def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Say where a run came from and what it cost, as far as its record knows."""
+    origin, course = record.get("origin") or {}, record.get("course") or {}
+    rows = []
+    if origin.get("diff_bytes"):
+        rows.append(("changed since", f"{origin['diff_bytes']:,} bytes in source.diff"))
+    if origin.get("template_sha256"):
+        rows.append(("template", str(origin["template_sha256"])[:16]))
+    if record.get("usd") is not None:
+        rows.append(("cost", f"about ${record['usd']:.2f} for its instances"))
+    if course.get("archive"):
+        trouble = course.get("trouble")
+        rows.append(("copy", course["archive"] + (f" (not whole: {trouble})" if trouble else "")))
+    return rows
+
+
+def _shortened(text: str, length: int = 60) -> str:
+    line = text.splitlines()[0] if text else ""
+    return line if len(line) <= length else line[: length - 3] + "..."
+
+
+def result_table(directory: Path) -> Table:
+    """Build the table of a fetched run's result.json: its plain values, in the order written."""
+    path = directory / "result.json"
+    try:
+        result = answers.parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        result = None
+    if not isinstance(result, dict):
+        return Table(title=f"no result of {directory.name}", columns=("", ""), rows=_state_rows(directory))
+    rows = [(key.replace("_", " "), _plain(key, value)) for key, value in result.items() if _is_plain(value)]
+    return Table(title=f"result of {directory.name}", columns=("", ""), rows=tuple(rows))
+
+
+def _state_rows(directory: Path) -> tuple[tuple[str, str], ...]:
+    """Tell how a run without a result stood when it was fetched."""
+    try:
+        state = answers.parse((directory / "state.json").read_text(encoding="utf-8"))
+        return tuple((key, str(state[key])) for key in ("state", "reason") if state[key])
+    except (OSError, ValueError, KeyError, TypeError):
+        return (("state", "unknown"),)
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, list):
+        return len(value) <= 16 and all(isinstance(item, str | int | float) for item in value)
+    return isinstance(value, str | int | float)
+
+
+def _plain(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if key == "finished" and not answers.moment(value) and isinstance(value, int | float):
+        return f"{datetime.datetime.fromtimestamp(value, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if isinstance(value, int):
+        return f"{value:,}" if key != "seed" else str(value)
+    if isinstance(value, float):
+        return f"{value:.2%}" if "accuracy" in key else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, list):
+        return ", ".join(_plain(key, item) for item in value)
+    return str(value)

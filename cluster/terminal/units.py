@@ -1,0 +1,42 @@
+"""Amounts, rates and durations, written for people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def amount(count: float) -> str:
+    """Write a number of bytes for people: 512 bytes, 1.5 MB."""
+    for unit in _UNITS:
+        if count < 999.5 or unit == _UNITS[-1]:
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+
+
+def rate(bytes_per_s: float) -> str:
+    """Write a rate for people, in powers of ten, as networks are sold."""
+    for unit, size in (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
+        if bytes_per_s >= size:
+            return f"{bytes_per_s / size:.1f} {unit}"
+    return f"{bytes_per_s:.0f} B/s"
+
+
+def duration(seconds: float) -> str:
+    """Write a duration for people: 42 s, 3:05, 2:03:04."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def span(seconds: float) -> str:
+    """Write hours and minutes for people, rounded down: 12 h, 1 h 5 min, 40 min."""
+    minutes = int(seconds) // 60
+    if not minutes:
+        return "less than a minute"
+    hours, rest = divmod(minutes, 60)
+    return " ".join([*([f"{hours} h"] if hours else []), *([f"{rest} min"] if rest else [])])

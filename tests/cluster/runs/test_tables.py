@@ -1,0 +1,67 @@
+"""Facts about the tables of runs: newest first, plain values of results, and what ran where."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cluster.runs.tables import record_table, result_table, runs_table
+
+
+def test_runs_come_newest_first_with_short_reasons() -> None:
+    base = {"started": 0.0, "updated": 61.0, "hosts": ["w1", "w2"], "reason": "", "epoch": None}
+    table = runs_table(
+        [
+            {**base, "run_id": "old", "state": "failed", "reason": "x" * 100 + "\nmore"},
+            {**base, "run_id": "new", "state": "succeeded", "epoch": {"epoch": 5, "test_accuracy": 0.9812}},
+        ]
+    )
+    assert table.rows[0] == ("new", "succeeded", "2", "5", "98.12%", "1:01", "")
+    assert len(table.rows[1][-1]) == 60
+
+
+def test_a_waiting_run_shows_its_place_in_the_queue() -> None:
+    waiting = {"run_id": "one", "state": "queued", "position": 2, "started": 0, "updated": 61, "epoch": None}
+    assert runs_table([waiting]).rows[0] == ("one", "queued 2", "0", "-", "-", "-", "")
+
+
+def test_a_result_shows_its_plain_values(tmp_path: Path) -> None:
+    values = {"recipe": "digits", "test_accuracy": 0.98333, "steps": 1200, "hosts": ["w1", "w2"], "finished": 0.0,
+              "versions": {"keras": "3"}, "weights_agree": True, "data_dir": None,
+              "epoch_seconds": [2.51234, 0.25]}  # fmt: skip
+    (tmp_path / "result.json").write_text(json.dumps(values))
+    assert {row[0]: row[1] for row in result_table(tmp_path).rows} == {
+        "recipe": "digits", "test accuracy": "98.33%", "steps": "1,200", "hosts": "w1, w2",
+        "finished": "1970-01-01 00:00:00 UTC", "weights agree": "yes",
+        "epoch seconds": "2.512, 0.25",
+    }  # fmt: skip
+
+
+def test_a_run_without_a_result_is_told(tmp_path: Path) -> None:
+    assert result_table(tmp_path).rows == (("state", "unknown"),)
+    (tmp_path / "state.json").write_text('{"state": "stopped", "reason": "stopped on request"}')
+    assert result_table(tmp_path).rows == (("state", "stopped"), ("reason", "stopped on request"))
+    (tmp_path / "state.json").write_text('{"state": "running", "reason": ""}')
+    assert result_table(tmp_path).rows == (("state", "running"),)
+
+
+def test_a_record_names_what_ran_where_and_how_it_ended() -> None:
+    record = {
+        "run_id": "one", "directory": "/mnt/efs/runs/one", "attempts": 2, "files": 3, "bytes": 2048, "result": None,
+        "checkpoints": ["step-00000001", "step-00000007"],
+        "state": {"state": "failed", "reason": "no room", "started": 0, "updated": 61, "exit_code": 1,
+                  "last_lines": ["[bold]disk full"]},
+        "spec": {"command": ["-m", "payload.train", "--data-dir", "/a b"], "payload": "0123456789abcdef",
+                 "hosts": [{"name": "deeplearning-worker1", "address": "10.0.1.1", "slots": 8}],
+                 "program": "fedcba9876543210"},
+        "launch": {"command": ["python", "-m", "agent.launch.horovodrun", "-H", "a b:1"]},
+    }  # fmt: skip
+    table = record_table(record)
+    rows = {row[0]: row[1] for row in table.rows}
+    assert (rows["state"], rows["time"]) == ("failed: no room", "1:01, attempt 2")
+    assert rows["checkpoints"] == "2, last step-00000007"
+    assert rows["nodes"] == "deeplearning-worker1 (10.0.1.1, 8 slots)"
+    assert rows["command"] == "python -m payload.train --data-dir '/a b'"
+    assert rows["launched"] == "python -m agent.launch.horovodrun -H 'a b:1'"
+    assert rows["program"] == "fedcba9876543210"
+    assert table.footer == ("  [bold]disk full",)
