@@ -19,7 +19,7 @@ from localcloud import laptop, lifecycle
 from localcloud.daemon import Options, log_tail
 from localcloud.daemon import main as run_daemon
 from localcloud.errors import LocalCloudError, UnknownInstanceError
-from localcloud.image import Bind
+from localcloud.hosts.image import Bind
 from localcloud.layout import Layout
 
 _COLUMNS: Final = ("instance_id", "name", "private_ip", "public_ip", "pid", "network", "user_data")

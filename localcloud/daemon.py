@@ -16,13 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from localcloud import image, namespaces
 from localcloud.errors import LocalCloudError, UnknownInstanceError
-from localcloud.host import hostname
-from localcloud.internet import Internet
+from localcloud.hosts import image
+from localcloud.hosts.host import hostname
+from localcloud.hosts.metering import Meter
 from localcloud.layout import Layout
-from localcloud.metering import Meter
-from localcloud.network import API_ADDRESS
+from localcloud.network import namespaces
+from localcloud.network.internet import Internet
+from localcloud.network.nftables import API_ADDRESS
 from localcloud.reconciler import Reconciler
 from localcloud.sessions.broker import Broker
 from localcloud.sessions.gate import SESSIONS_PORT, Gate

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from localcloud.cleanup import MARKER
 from localcloud.layout import Layout
-from localcloud.namespaces import set_namespace
+from localcloud.network.namespaces import set_namespace
 
 ACCESS_KEY_ID: Final = "LOCALCLOUD0000000000"
 """Of the cloud alone: the CDK remembers accounts by access key."""

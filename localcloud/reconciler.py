@@ -8,15 +8,15 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
-from localcloud import network
-from localcloud.console import Consoles
 from localcloud.errors import CommandError, UnknownInstanceError
 from localcloud.fd_poller import Switchboard
-from localcloud.host import Host
-from localcloud.image import Bind
-from localcloud.internet import Internet
+from localcloud.hosts.console import Consoles
+from localcloud.hosts.host import Host
+from localcloud.hosts.image import Bind
 from localcloud.layout import Layout
-from localcloud.router import Router
+from localcloud.network import nftables
+from localcloud.network.internet import Internet
+from localcloud.network.router import Router
 from localcloud.snapshot import Instance, Snapshot
 
 log = logging.getLogger("localcloud.reconciler")
@@ -140,7 +140,7 @@ class Reconciler:
         routes: dict[str, int] = {}
         for vpc_id, router in self.routers.items():
             router.apply(snapshot, cut)
-            routes.update(dict.fromkeys(network.public_addresses(snapshot, vpc_id), router.index))
+            routes.update(dict.fromkeys(nftables.public_addresses(snapshot, vpc_id), router.index))
         self.internet.route(routes)
 
     def _share(self, snapshot: Snapshot) -> None:

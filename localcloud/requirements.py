@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from localcloud.errors import CommandError, MissingRequirementsError
-from localcloud.namespaces import ROUTER_SYSCTLS, NetworkNamespace
-from localcloud.network import ruleset
+from localcloud.network.namespaces import ROUTER_SYSCTLS, NetworkNamespace
+from localcloud.network.nftables import ruleset
 from localcloud.snapshot import Snapshot
 
 _SEARCH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -11,8 +11,11 @@ from typing import Any, Final, cast
 
 from werkzeug.serving import make_server
 
-from localcloud.api import autoscaling, instance_choice, interruption, moto_patches, permissions, snapshot_reader
-from localcloud.api.instances import Console
+from localcloud.api import moto_patches, snapshot_reader
+from localcloud.api.autoscaling import groups, instance_choice
+from localcloud.api.ec2 import spot_interruption
+from localcloud.api.ec2.instances import Console
+from localcloud.api.iam import permissions
 from localcloud.sessions.gate import Gate
 from localcloud.snapshot import HostLoad, Snapshot
 
@@ -74,7 +77,7 @@ class Cloud:
 
     def carry_sessions(self, gate: Gate) -> None:
         """Answer Session Manager's requests too, with sessions through a gate."""
-        from localcloud.api.sessions import Application as Sessions
+        from localcloud.api.session_manager import Application as Sessions
 
         self._application.own["ssm"] = Sessions(self._application.moto, self.lock, gate)
 
@@ -111,13 +114,13 @@ class Cloud:
             changed = self._version != self._seen
             self._seen = self._version
         with self.lock:
-            ended = interruption.end_due(self._backend("ec2"))
-            return autoscaling.keep(self._backend("autoscaling")) or bool(ended) or changed
+            ended = spot_interruption.end_due(self._backend("ec2"))
+            return groups.keep(self._backend("autoscaling")) or bool(ended) or changed
 
     def interrupt(self, instance_id: str, notice_s: float) -> None:
         """Take a spot instance back after a notice. Raises NotInterruptibleError for any other instance."""
         with self.lock:
-            interruption.announce(self._backend("ec2"), instance_id, notice_s)
+            spot_interruption.announce(self._backend("ec2"), instance_id, notice_s)
         self.announce()
 
     def limit(self, instance_type: str, count: int | None) -> None:
@@ -169,7 +172,7 @@ class Cloud:
             ec2 = self._backend("ec2")
             instance = ec2.get_instance(instance_id)
             log.warning("host of %s failed: %s", instance_id, reason)
-            autoscaling.count_failure(instance)
+            groups.count_failure(instance)
             ec2.terminate_instances([instance_id])
             instance.state_reason.code = "Server.InternalError"
             instance.state_reason.message = f"Server.InternalError: {reason}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from localcloud.api.failures import WrongMotoError
+from localcloud.api.error_replies import WrongMotoError
 
 
 def replace(owner: Any, name: str, new: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from typing import Final
 
-from localcloud.api import failures
+from localcloud.api import error_replies
 
 MOTO_VERSION: Final = "5.2.5"
 """The only version whose insides these corrections know."""
@@ -20,32 +20,25 @@ def apply() -> object:
     """
     found = importlib.metadata.version("moto")
     if found != MOTO_VERSION:
-        raise failures.WrongMotoError(found, MOTO_VERSION)
+        raise error_replies.WrongMotoError(found, MOTO_VERSION)
     if not _applied:
-        from localcloud.api import (
-            activities,
-            addresses,
-            autoscaling,
-            buckets,
-            instances,
-            lustre,
-            placement,
-            policies,
-            security_groups,
-        )
+        from localcloud.api import fsx, s3
+        from localcloud.api.autoscaling import activities, groups
         from localcloud.api.cloudwatch import alarms, scaling
+        from localcloud.api.ec2 import addresses, instances, placement_groups, security_groups
+        from localcloud.api.iam import managed_policies
 
         console = instances.Console()
         addresses.apply()
         instances.apply(console)
-        placement.apply()
-        autoscaling.apply()
+        placement_groups.apply()
+        groups.apply()
         activities.apply()
-        policies.apply()
-        buckets.apply()
+        managed_policies.apply()
+        s3.apply()
         alarms.apply()
         scaling.apply()
-        lustre.apply()
+        fsx.apply()
         security_groups.apply()
         _applied.append(console)
     return _applied[0]

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-from localcloud.api import failures
+from localcloud.api import error_replies
 
 log = logging.getLogger("localcloud.api")
 
@@ -40,7 +40,7 @@ class Application:
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request (WSGI)."""
         _read_body(environ)
-        service, _ = failures.service_of(environ)
+        service, _ = error_replies.service_of(environ)
         action = _action(environ)
         started = time.monotonic()
         # CloudFormation has a lock of its own: its requests may wait for a stack, and its work goes through this API.
@@ -63,23 +63,23 @@ class Application:
     def _application(self, service: str) -> WsgiApp:
         return self.own.get(service, self.moto)
 
-    def _answer(self, environ: dict[str, Any], service: str, action: str) -> failures.Reply:
+    def _answer(self, environ: dict[str, Any], service: str, action: str) -> error_replies.Reply:
         # moto's own control interface (`/moto-api/reset`) and its fixed instance metadata are no part of AWS's API.
         if str(environ.get("PATH_INFO", "")).startswith(("/moto-api", "/latest/")):
-            return failures.reply(environ, "NoSuchPath", "the embedded cloud has no such path", 404)
+            return error_replies.reply(environ, "NoSuchPath", "the embedded cloud has no such path", 404)
         try:
             reply = _run(self._application(service), environ)
         except NotImplementedError as error:
             named = f"{service or 'this service'}:{action}" if action else service
             message = f"The embedded cloud does not implement {named} ({error})"
-            return failures.reply(environ, "InvalidAction", message)
+            return error_replies.reply(environ, "InvalidAction", message)
         except Exception as error:
             # The one place where any failure is caught: a 5xx would be retried by every SDK for most of a minute.
             log.error("%s %s failed\n%s", service, action, traceback.format_exc())
-            return failures.reply(environ, "InternalFailure", f"{type(error).__name__}: {error}")
+            return error_replies.reply(environ, "InternalFailure", f"{type(error).__name__}: {error}")
         if reply[0] >= 500:
             log.error("%s %s answered %d: %r", service, action, reply[0], reply[2][:2000])
-            return failures.reply(environ, "InternalFailure", reply[2][:500].decode("utf-8", "replace"))
+            return error_replies.reply(environ, "InternalFailure", reply[2][:500].decode("utf-8", "replace"))
         return reply
 
 
@@ -111,7 +111,7 @@ def _action(environ: Mapping[str, Any]) -> str:
     return {"GET": "Get", "HEAD": "Head", "PUT": "Put", "POST": "Post", "DELETE": "Delete"}.get(method, method)
 
 
-def _run(application: WsgiApp, environ: dict[str, Any]) -> failures.Reply:
+def _run(application: WsgiApp, environ: dict[str, Any]) -> error_replies.Reply:
     answer: list[Any] = []
 
     def start(status: str, headers: list[tuple[str, str]], error: Any = None) -> Callable[[bytes], None]:

@@ -6,8 +6,9 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-from localcloud.api import interruption, termination
-from localcloud.api.instances import reboots
+from localcloud.api.autoscaling import termination
+from localcloud.api.ec2 import spot_interruption
+from localcloud.api.ec2.instances import reboots
 from localcloud.snapshot import Instance, MountTarget, NatGateway, Rule, SecurityGroup, Snapshot, Subnet, Vpc
 
 # States in which an instance should have a host.
@@ -173,7 +174,7 @@ def _instance(ec2: Any, iam: Any, instance: Any) -> Instance:
         profile_arn=profile_arn,
         role_name=_role_name(iam, profile_arn),
         spot=getattr(instance, "lifecycle", None) == "spot",
-        ends_at=interruption.deadline(instance),
+        ends_at=spot_interruption.deadline(instance),
         target_state=termination.target_state(instance),
         metadata_tokens_required=instance.metadata_options.http_tokens == "required",
         tags=tuple(ec2.tags[instance.id].items()) if instance.id in ec2.tags else (),

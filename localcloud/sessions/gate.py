@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from localcloud.errors import LocalCloudError
-from localcloud.namespaces import NetworkNamespace
-from localcloud.network import API_ADDRESS
+from localcloud.network.namespaces import NetworkNamespace
+from localcloud.network.nftables import API_ADDRESS
 from localcloud.sessions import agent, messages
 from localcloud.sessions.broker import PATH, Broker, Session
 from localcloud.sessions.websocket import TEXT, WebSocket, connect

@@ -19,7 +19,7 @@ import pytest
 from localcloud.laptop import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 from localcloud.layout import Layout
 from localcloud.lifecycle import read_state
-from localcloud.namespaces import set_namespace
+from localcloud.network.namespaces import set_namespace
 from tools import demo
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -9,7 +9,7 @@ import pytest
 
 from localcloud.cli import _options, _parser
 from localcloud.daemon import Options, answer_one, guest_environment, log_tail
-from localcloud.image import Bind
+from localcloud.hosts.image import Bind
 
 
 def test_options_survive_the_command_line(tmp_path: Path) -> None:

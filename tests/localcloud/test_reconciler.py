@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from localcloud.errors import UnknownInstanceError
-from localcloud.host import Host
-from localcloud.network import OUTSIDE_ADDRESS
+from localcloud.hosts.host import Host
+from localcloud.network.nftables import OUTSIDE_ADDRESS
 from localcloud.snapshot import Rule, SecurityGroup, Snapshot
 from tests.localcloud.world import (
     HIDDEN,

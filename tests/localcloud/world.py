@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from localcloud import image, namespaces
 from localcloud.daemon import guest_environment
-from localcloud.internet import Internet
+from localcloud.hosts import image
 from localcloud.layout import Layout
-from localcloud.namespaces import NetworkNamespace
-from localcloud.network import LAPTOP_ADDRESS, interface
+from localcloud.network import namespaces
+from localcloud.network.internet import Internet
+from localcloud.network.namespaces import NetworkNamespace
+from localcloud.network.nftables import LAPTOP_ADDRESS, interface
 from localcloud.reconciler import Reconciler
 from localcloud.snapshot import (
     Instance,

@@ -12,7 +12,7 @@ from moto.autoscaling.models import AutoScalingBackend, FakeScalingPolicy
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.responses import ActionResult
 
-from localcloud.api import activities
+from localcloud.api.autoscaling import activities
 from localcloud.api.monkeypatch import replace
 
 STEP: Final = "StepScaling"

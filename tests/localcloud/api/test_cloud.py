@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from localcloud.api import moto_patches
 from localcloud.api.cloud import Cloud
-from localcloud.api.failures import WrongMotoError
+from localcloud.api.error_replies import WrongMotoError
 from localcloud.snapshot import Snapshot
 from tests.localcloud.api.templates import Client, Stacks, nodes
 

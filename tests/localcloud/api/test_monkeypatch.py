@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from localcloud.api.failures import WrongMotoError
+from localcloud.api.error_replies import WrongMotoError
 from localcloud.api.monkeypatch import replace
 
 

@@ -1,0 +1,1 @@
+"""Auto Scaling, where moto departs from it."""

@@ -1,0 +1,209 @@
+"""Auto Scaling groups that keep their instances and spread them over their subnets.
+
+AWS balances a group over its zones, launches from the version of the launch template that the group names, and takes
+away by its default policy: from the fullest zone, oldest template first. moto launches all instances into the first
+subnet, ignores most of the template, takes away the first ones, and takes any size that it is given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from typing import Any
+
+from moto.autoscaling import models
+from moto.autoscaling.exceptions import AutoscalingClientError
+from moto.core.exceptions import ServiceException
+
+from localcloud.api.autoscaling import activities, bounds, instance_choice, termination
+from localcloud.api.ec2 import instances
+from localcloud.api.monkeypatch import replace
+
+log = logging.getLogger("localcloud.api")
+
+# After so many hosts that could not be started a group stops trying (AWS backs off, and gives up after days).
+_FAILURES_ALLOWED = 3
+# After a launch that failed a group waits so long before it tries again.
+_RETRY_S = 5.0
+
+
+def apply() -> None:
+    """Correct moto."""
+    group = models.FakeAutoScalingGroup
+    replace(group, "replace_autoscaling_group_instances", _launch)
+    replace(group, "set_desired_capacity", _set_desired_capacity)
+    replace(models.AutoScalingBackend, "terminate_instance", _terminate_instance)
+    original_state_template: Any = models.InstanceState.launch_template
+
+    def launch_template(self: Any) -> Any:
+        """Name the version that the instance was launched from, not the template's default."""
+        shown = original_state_template.fget(self)
+        version = getattr(self.instance, "_launched_version", None)
+        return {**shown, "Version": version} if shown and version else shown
+
+    replace(models.InstanceState, "launch_template", property(launch_template))
+    original_template: Any = group.launch_template
+
+    def template_of_group(self: Any) -> Any:
+        """Name no template beside a mixed instances policy, which names its own."""
+        return None if self.mixed_instances_policy else original_template.fget(self)
+
+    replace(group, "launch_template", property(template_of_group))
+    bounds.apply()
+    termination.apply()
+
+
+def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> None:
+    """Launch instances, each into the subnet of the group that has the fewest."""
+    if self.ec2_launch_template is None:
+        raise AutoscalingClientError(
+            "ValidationError", "The embedded cloud launches groups from a launch template only; give the group one."
+        )
+    ec2 = self.autoscaling_backend.ec2_backend
+    template = self.ec2_launch_template
+    version = template.get_version(self.launch_template_version)
+    what = instances.Launch(
+        template_id=template.id,
+        version=str(version.number),
+        # The group's tags win over the template's of the same key.
+        tags={**propagated_tags, models.ASG_NAME_TAG: self.name},
+    )
+    policy = self.mixed_instances_policy
+    on_spot = [state.instance.lifecycle == "spot" for state in self.active_instances()]
+    subnets = str(self.vpc_zone_identifier or "").split(",")
+    load = dict.fromkeys(subnets, 0)
+    for state in self.active_instances():
+        if state.instance.subnet_id in load:
+            load[state.instance.subnet_id] += 1
+    launched: list[str] = []
+    for _ in range(count_needed):
+        emptiest = min(subnets, key=lambda subnet: load[subnet])
+        load[emptiest] += 1
+        try:
+            instance = _launch_one(ec2, what, emptiest, list(instance_choice.choices(policy, on_spot)))
+        except ServiceException as error:
+            _report_failed_launch(self, launched, error)
+            return
+        launched.append(instance.id)
+        on_spot.append(instance.lifecycle == "spot")
+        instance.autoscaling_group = self
+        instance._launched_version = str(version.number)
+        self.instance_states.append(
+            models.InstanceState(instance, protected_from_scale_in=self.new_instances_protected_from_scale_in)
+        )
+        activities.record(self, f"Launching a new EC2 instance: {instance.id}")
+
+
+def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[instance_choice.Purchase]) -> Any:
+    """Launch the first of the choices for which there is room. Raises the error of the last one where there is none."""
+    for number, choice in enumerate(choices, start=1):
+        try:
+            (instance,) = instances.launch(ec2, dataclasses.replace(what, purchase=choice), subnet, 1)
+            return instance
+        except ServiceException as error:
+            if error.code != instance_choice.NO_CAPACITY or number == len(choices):
+                raise
+    raise AutoscalingClientError("ValidationError", "the group names no instance type")
+
+
+def _report_failed_launch(group: Any, launched: list[str], error: ServiceException) -> None:
+    """Record a launch that failed; a group that is only being created fails with it, as its stack would on AWS."""
+    backend = group.autoscaling_backend
+    group._retry_at = time.monotonic() + _RETRY_S
+    # Whether there is room AWS finds out only after it has taken the group.
+    if group.name not in backend.autoscaling_groups and error.code != instance_choice.NO_CAPACITY:
+        if launched:
+            backend.ec2_backend.terminate_instances(launched)
+        raise AutoscalingClientError("ValidationError", error.message) from None
+    log.warning("group %s could not launch: %s", group.name, error)
+    activities.record(group, "Launching a new EC2 instance", failure=str(error.message))
+
+
+def _set_desired_capacity(self: Any, new_capacity: int | None) -> None:
+    """Set the group's size and launch or terminate at once what it takes."""
+    self.desired_capacity = self.min_size if new_capacity is None else int(new_capacity)
+    settle(self)
+
+
+def settle(group: Any) -> None:
+    """Make a group's instances as many as it desires, after forgetting those that are terminated."""
+    group.instance_states = [state for state in group.instance_states if state.instance._state.name != "terminated"]
+    wanted = int(group.desired_capacity or 0)
+    active = group.active_instances()
+    if wanted > len(active) and "Launch" not in group._suspended_processes:
+        group.replace_autoscaling_group_instances(wanted - len(active), group.get_propagated_tags())
+    elif wanted < len(active):
+        termination.end(group, _surplus(active, len(active) - wanted))
+
+
+def _surplus(active: list[Any], count: int) -> list[Any]:
+    """Choose instances to take away: from the fullest zone, oldest template version first, then the newest instance.
+
+    Last, AWS takes the one whose billing hour ends first, which is as good as any; the newest keeps the others' names.
+    """
+    left = list(active)
+    order = {id(state): number for number, state in enumerate(active)}
+    chosen: list[Any] = []
+    while len(chosen) < count:
+        candidates = [state for state in left if not state.protected_from_scale_in]
+        if not candidates:
+            break
+        zones = [state.availability_zone for state in left]
+        fullest = max(zones.count(state.availability_zone) for state in candidates)
+        candidates = [state for state in candidates if zones.count(state.availability_zone) == fullest]
+        choice = min(
+            candidates, key=lambda state: (int(getattr(state.instance, "_launched_version", 0)), -order[id(state)])
+        )
+        left.remove(choice)
+        chosen.append(choice)
+    return chosen
+
+
+def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> Any:
+    """Terminate one instance of a group, with or without replacement."""
+    for group in self.autoscaling_groups.values():
+        for state in group.instance_states:
+            if state.instance.id == instance_id:
+                original_size = group.desired_capacity
+                if should_decrement:
+                    if original_size - 1 < (group.min_size or 0):
+                        raise AutoscalingClientError(
+                            "ValidationError",
+                            f"Currently, desiredSize equals minSize ({group.min_size}). Terminating instance without "
+                            "replacement will violate group's min size constraint. Either set "
+                            "shouldDecrementDesiredCapacity flag to false or lower group's min size.",
+                        )
+                    group.desired_capacity = original_size - 1
+                termination.end(group, [state])
+                settle(group)
+                return models.TerminateInstanceActivity(state.instance, original_size)
+    raise AutoscalingClientError(
+        "ValidationError", f"Instance Id not found - No managed instance found for instance ID: {instance_id}"
+    )
+
+
+def keep(backend: Any) -> bool:
+    """Replace what is missing in the groups of an account and region; return whether anything changed.
+
+    On AWS a health check finds an instance that was terminated or set unhealthy; this is that check.
+    """
+    changed = False
+    for group in list(backend.autoscaling_groups.values()):
+        changed = termination.end_due(group) or changed
+        if {"HealthCheck", "ReplaceUnhealthy"} & set(group._suspended_processes):
+            continue
+        before = [state.instance.id for state in group.instance_states]
+        failures = getattr(group, "_hosts_failed", 0)
+        termination.end(group, [state for state in group.instance_states if state.health_status.lower() == "unhealthy"])
+        if failures < _FAILURES_ALLOWED and time.monotonic() >= getattr(group, "_retry_at", 0.0):
+            settle(group)
+        changed = changed or before != [state.instance.id for state in group.instance_states]
+    return changed
+
+
+def count_failure(instance: Any) -> None:
+    """Note that the host of a group's instance could not be started."""
+    group = getattr(instance, "autoscaling_group", None)
+    if group is not None:
+        group._hosts_failed = getattr(group, "_hosts_failed", 0) + 1

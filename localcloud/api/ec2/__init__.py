@@ -1,0 +1,1 @@
+"""EC2, where moto departs from it."""

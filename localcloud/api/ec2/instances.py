@@ -1,0 +1,196 @@
+"""Instances as their launch template says, and what their console printed.
+
+AWS takes from a launch template whatever a launch does not say itself. moto takes the image, the type, the user
+data, the key pair and the security groups, and leaves out the network interface, the instance profile, the metadata
+options and the market options; its console output is always that of one machine of 2006.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from moto.core.responses import ActionResult
+from moto.core.types import Base64EncodedString
+from moto.core.utils import utcnow
+from moto.ec2.exceptions import EC2ClientError, OperationNotPermitted4
+from moto.ec2.models.instances import Instance, InstanceBackend
+from moto.ec2.responses.general import General
+from moto.ec2.responses.instances import InstanceResponse
+
+from localcloud.api.autoscaling.instance_choice import AS_THE_TEMPLATE_SAYS, Purchase, check_room
+from localcloud.api.ec2 import placement_groups
+from localcloud.api.monkeypatch import replace
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Say what all instances of one launch share."""
+
+    template_id: str
+    version: str
+    """A number, `$Latest` or `$Default`."""
+    purchase: Purchase = AS_THE_TEMPLATE_SAYS
+    tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
+    """Launch instances of a template into a subnet.
+
+    Raises the errors of EC2 for an unknown key pair, group, profile or placement group, as RunInstances does.
+    """
+    version = ec2.get_launch_template(what.template_id).get_version(what.version)
+    data: Mapping[str, Any] = version.data
+    interfaces = list(data.get("NetworkInterfaces") or ())
+    if len(interfaces) > 1:
+        raise EC2ClientError(
+            "UnsupportedOperation",
+            f"The embedded cloud gives an instance one network interface; {what.template_id} asks for "
+            f"{len(interfaces)}.",
+        )
+    interface: Mapping[str, Any] = interfaces[0] if interfaces else {}
+    groups = list(interface.get("Groups") or data.get("SecurityGroupIds") or data.get("SecurityGroups") or ())
+    public = interface.get("AssociatePublicIpAddress")
+    if public is None:
+        public = ec2.get_subnet(subnet_id).map_public_ip_on_launch
+    key_name = data.get("KeyName")
+    if key_name and key_name not in ec2.key_pairs:
+        raise EC2ClientError("InvalidKeyPair.NotFound", f"The key pair '{key_name}' does not exist")
+    instance_type = what.purchase.instance_type or data.get("InstanceType") or "m1.small"
+    check_room(ec2, instance_type)
+    placement_group = placement_groups.admit(ec2, data.get("Placement") or {}, instance_type, subnet_id)
+    market = "spot" if what.purchase.spot else (data.get("InstanceMarketOptions") or {}).get("MarketType")
+    reservation = ec2.run_instances(
+        data.get("ImageId", ""),
+        count,
+        data.get("UserData"),
+        groups,
+        instance_type=instance_type,
+        is_instance_type_default=False,
+        key_name=key_name,
+        subnet_id=subnet_id,
+        region_name=ec2.region_name,
+        associate_public_ip=_truth(public),
+        launch_template={"LaunchTemplateId": what.template_id, "Version": str(version.number)},
+        metadata_options=_with_text(data.get("MetadataOptions") or {}),
+        disable_api_termination=_truth(data.get("DisableApiTermination")),
+        tags={"instance": dict(what.tags), "volume": _tags_of(data, "volume")},
+        **({"instance_market_options": market} if market else {}),
+    )
+    profile = data.get("IamInstanceProfile") or {}
+    for instance in reservation.instances:
+        instance.placement.group_name = placement_group
+        if profile:
+            ec2.associate_iam_instance_profile(
+                instance.id,
+                iam_instance_profile_name=profile.get("Name"),
+                iam_instance_profile_arn=profile.get("Arn"),
+            )
+    return list(reservation.instances)
+
+
+def _truth(value: Any) -> bool:
+    return value is True or str(value).lower() == "true"
+
+
+def _with_text(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def _tags_of(data: Mapping[str, Any], kind: str) -> dict[str, str]:
+    return {
+        tag["Key"]: tag["Value"]
+        for specification in data.get("TagSpecifications") or ()
+        if specification.get("ResourceType") == kind
+        for tag in specification.get("Tags") or specification.get("Tag") or ()
+    }
+
+
+class Console:
+    """Keep what the instances printed on their consoles."""
+
+    def __init__(self) -> None:
+        self._text: dict[str, str] = {}
+
+    def write(self, instance_id: str, text: str) -> None:
+        """Set the whole output of an instance's console."""
+        self._text[instance_id] = text
+
+    def read(self, instance_id: str) -> str | None:
+        """Return the output; None before the instance printed anything."""
+        return self._text.get(instance_id)
+
+    def forget(self, instance_id: str) -> None:
+        """Drop the output of an instance that is gone."""
+        self._text.pop(instance_id, None)
+
+
+def apply(console: Console) -> None:
+    """Correct moto; DescribeInstances and GetConsoleOutput then answer as on AWS."""
+
+    def get_console_output(self: General) -> ActionResult:
+        instance = self.ec2_backend.get_instance(self._get_param("InstanceId"))
+        text = console.read(instance.id)
+        # Before a console has output, AWS answers without any.
+        result = {"InstanceId": instance.id, "Timestamp": utcnow()}
+        if text:
+            result["Output"] = Base64EncodedString.from_raw_string(text)
+        return ActionResult(result)
+
+    replace(General, "get_console_output", get_console_output)
+    _count_reboots()
+    _correct_root_volume()
+
+
+def reboots(instance: Any) -> int:
+    """Return how often an instance was rebooted by RebootInstances."""
+    return int(getattr(instance, "deepcdk_reboots", 0))
+
+
+def _count_reboots() -> None:
+    """Note each reboot: moto only sets the state, which is `running` before and after."""
+    original = Instance.reboot
+
+    def reboot(self: Any) -> None:
+        original(self)
+        self.deepcdk_reboots = reboots(self) + 1
+
+    replace(Instance, "reboot", reboot)
+    _correct_protection()
+
+
+def _correct_root_volume() -> None:
+    """Keep one root volume: moto adds an 8 GiB one beside that of the launch template."""
+    original = InstanceBackend.run_instances
+
+    def run_instances(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = kwargs.get("launch_template")
+        if given and "block_device_mappings" not in kwargs:
+            mappings = self._get_template_from_args(given).data.get("BlockDeviceMappings")
+            usable = [mapping for mapping in mappings or () if mapping.get("Ebs")]
+            if usable:
+                kwargs["block_device_mappings"] = usable
+        return original(self, *args, **kwargs)
+
+    replace(InstanceBackend, "run_instances", run_instances)
+
+
+def _correct_protection() -> None:
+    """Refuse to terminate protected instances through EC2 only: Auto Scaling terminates them, as on AWS."""
+    original_backend = InstanceBackend.terminate_instances
+    original_answer = InstanceResponse.terminate_instances
+
+    def terminate(self: Any, instance_ids: list[str]) -> Any:
+        for instance in self.get_multi_instances_by_id(instance_ids) if instance_ids else ():
+            instance.disable_api_termination = False
+        return original_backend(self, instance_ids)
+
+    def answer(self: Any) -> Any:
+        for instance in self.ec2_backend.get_multi_instances_by_id(self._get_param("InstanceIds", [])):
+            if instance.disable_api_termination:
+                raise OperationNotPermitted4(instance.id)
+        return original_answer(self)
+
+    replace(InstanceBackend, "terminate_instances", terminate)
+    replace(InstanceResponse, "terminate_instances", answer)

@@ -1,0 +1,183 @@
+"""Cluster placement groups: made, described, deleted, and kept to by what is launched into them.
+
+moto has none. All hosts of this cloud stand on one machine, so a placement group brings nothing nearer here; its rules
+are AWS's: the instance type must support it, all its instances are in one zone, and it goes only when it is empty.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gzip
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import moto.ec2
+from moto.core.responses import ActionResult, EmptyResult
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.responses import EC2Response
+from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, random_id
+
+from localcloud.api.error_replies import WrongMotoError
+
+_STRATEGY: Final = "cluster"
+_PREFIX: Final = "pg"
+_GONE: Final = ("terminated", "shutting-down")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlacementGroup:
+    """One placement group of the strategy `cluster`."""
+
+    id: str
+    name: str
+    arn: str
+
+
+def apply() -> None:
+    """Add the actions of placement groups to moto. Raises WrongMotoError where it has some of its own by now."""
+    EC2_PREFIX_TO_RESOURCE[_PREFIX] = "placement-group"
+    for action in (create_placement_group, describe_placement_groups, delete_placement_group):
+        if hasattr(EC2Response, action.__name__):
+            raise WrongMotoError(f"with EC2Response.{action.__name__}", "without it")
+        setattr(EC2Response, action.__name__, action)
+
+
+def create_placement_group(self: Any) -> ActionResult:
+    """Answer CreatePlacementGroup."""
+    name = self._get_param("GroupName")
+    if not name:
+        raise EC2ClientError("MissingParameter", "The request must contain the parameter groupName")
+    strategy = self._get_param("Strategy") or _STRATEGY
+    for parameter in ("PartitionCount", "SpreadLevel", "LinkedGroupId"):
+        if self._get_param(parameter):
+            raise EC2ClientError("UnsupportedOperation", f"The embedded cloud does not support {parameter} here.")
+    if strategy != _STRATEGY:
+        raise EC2ClientError(
+            "UnsupportedOperation",
+            f"The embedded cloud does not support placement groups of the strategy {strategy}; only cluster.",
+        )
+    groups = _groups(self.ec2_backend)
+    if name in groups:
+        raise EC2ClientError("InvalidPlacementGroup.Duplicate", f"The Placement Group '{name}' already exists.")
+    id = random_id(_PREFIX, size=17)
+    partition, account, region = self.partition, self.current_account, self.region
+    arn = f"arn:{partition}:ec2:{region}:{account}:placement-group/{name}"
+    groups[name] = PlacementGroup(id=id, name=name, arn=arn)
+    tags = self._parse_tag_specification().get("placement-group", {})
+    if tags:
+        self.ec2_backend.create_tags([id], tags)
+    return ActionResult({"PlacementGroup": _described(self.ec2_backend, groups[name])})
+
+
+def describe_placement_groups(self: Any) -> ActionResult:
+    """Answer DescribePlacementGroups."""
+    groups = _groups(self.ec2_backend)
+    names, ids = self._get_param("GroupNames", []), self._get_param("GroupIds", [])
+    for name in names:
+        _known(self.ec2_backend, name)
+    known_ids = {group.id for group in groups.values()}
+    for id in ids:
+        if id not in known_ids:
+            raise EC2ClientError("InvalidPlacementGroupId.Unknown", f"The Placement Group '{id}' is unknown.")
+    described = [
+        _described(self.ec2_backend, group)
+        for group in groups.values()
+        if (not names or group.name in names) and (not ids or group.id in ids)
+    ]
+    for key, wanted in self._filters_from_querystring().items():
+        described = [each for each in described if _matches(each, key, wanted)]
+    return ActionResult({"PlacementGroups": described})
+
+
+def delete_placement_group(self: Any) -> ActionResult:
+    """Answer DeletePlacementGroup."""
+    group = _known(self.ec2_backend, self._get_param("GroupName"))
+    if _members(self.ec2_backend, group.name):
+        raise EC2ClientError(
+            "InvalidPlacementGroup.InUse", f"The placement group '{group.name}' is in use and may not be deleted."
+        )
+    del _groups(self.ec2_backend)[group.name]
+    return EmptyResult()
+
+
+def admit(ec2: Any, placement: Mapping[str, Any], instance_type: str, subnet_id: str) -> str:
+    """Return the name of the group that a launch goes into; empty for none.
+
+    Raises the errors of EC2 for an unknown group, a type that it does not take, and a second zone.
+    """
+    if not placement.get("GroupName") and not placement.get("GroupId"):
+        return ""
+    by_id = {group.id: group.name for group in _groups(ec2).values()}
+    group = _known(ec2, placement.get("GroupName") or by_id.get(placement["GroupId"]) or placement["GroupId"])
+    if _STRATEGY not in _strategies().get(instance_type, (_STRATEGY,)):
+        raise EC2ClientError(
+            "InvalidParameterCombination",
+            f"Cluster placement groups are not supported by the '{instance_type}' instance type. Specify a supported "
+            "instance type or change the placement group strategy, and try again.",
+        )
+    zone = ec2.get_subnet(subnet_id).availability_zone
+    others = {member.placement.zone for member in _members(ec2, group.name)} - {zone}
+    if others:
+        raise EC2ClientError(
+            "InvalidParameterCombination",
+            f"The cluster placement group '{group.name}' has instances in {', '.join(sorted(others))} and takes none "
+            f"in {zone}.",
+        )
+    return group.name
+
+
+def _groups(ec2: Any) -> dict[str, PlacementGroup]:
+    """Return the groups of a backend, which a reset of moto forgets with it."""
+    found: dict[str, PlacementGroup] = ec2.__dict__.setdefault("_placement_groups", {})
+    return found
+
+
+def _known(ec2: Any, name: str) -> PlacementGroup:
+    group = _groups(ec2).get(name)
+    if group is None:
+        raise EC2ClientError("InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown.")
+    return group
+
+
+def _members(ec2: Any, name: str) -> list[Any]:
+    return [
+        instance
+        for reservation in ec2.reservations.values()
+        for instance in reservation.instances
+        if instance.placement.group_name == name and instance.state not in _GONE
+    ]
+
+
+def _described(ec2: Any, group: PlacementGroup) -> dict[str, Any]:
+    tags = ec2.describe_tags(filters={"resource-id": [group.id]})
+    return {
+        "GroupName": group.name,
+        "GroupId": group.id,
+        "GroupArn": group.arn,
+        "State": "available",
+        "Strategy": _STRATEGY,
+        "Tags": [{"Key": tag["key"], "Value": tag["value"]} for tag in tags],
+    }
+
+
+def _matches(described: Mapping[str, Any], key: str, wanted: list[str]) -> bool:
+    fields = {"group-name": "GroupName", "group-arn": "GroupArn", "state": "State", "strategy": "Strategy"}
+    if key in fields:
+        return described[fields[key]] in wanted
+    tags = {tag["Key"]: tag["Value"] for tag in described["Tags"]}
+    if key.startswith("tag:"):
+        return tags.get(key[4:]) in wanted
+    if key == "tag-key":
+        return bool(set(tags) & set(wanted))
+    raise EC2ClientError("InvalidParameterValue", f"The filter '{key}' is invalid")
+
+
+@functools.cache
+def _strategies() -> dict[str, tuple[str, ...]]:
+    """Return the strategies that each instance type supports, as moto recorded them on AWS."""
+    path = Path(str(moto.ec2.__file__)).parent / "resources" / "instance_types.json.gz"
+    types = json.loads(gzip.decompress(path.read_bytes()))
+    return {name: tuple(said["PlacementGroupInfo"]["SupportedStrategies"]) for name, said in types.items()}

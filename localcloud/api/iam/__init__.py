@@ -1,0 +1,1 @@
+"""IAM, where moto departs from it."""

@@ -1,0 +1,102 @@
+"""The WSGI application of Systems Manager: moto's, with the actions of Session Manager, which moto lacks."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from localcloud.api import error_replies
+from localcloud.sessions.gate import Gate, NotConnectedError
+
+WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+DOCUMENT: Final = "AWS-StartSSHSession"
+"""The only session document that is carried out: a stream to the SSH port, or to another one."""
+
+
+class RequestError(Exception):
+    """Report a request that AWS too would refuse, with AWS's code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class Application:
+    """Answer the requests to Systems Manager."""
+
+    def __init__(self, moto: WsgiApp, lock: threading.RLock, gate: Gate) -> None:
+        self._moto, self._lock, self._gate = moto, lock, gate
+        self._actions = {
+            "StartSession": self._start,
+            "TerminateSession": self._terminate,
+            "ResumeSession": self._resume,
+            "GetConnectionStatus": self._status,
+            "DescribeInstanceInformation": self._instances,
+        }
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer one request (WSGI)."""
+        action = self._actions.get(str(environ.get("HTTP_X_AMZ_TARGET", "")).rpartition(".")[2])
+        if action is None:
+            with self._lock:
+                return list(self._moto(environ, start_response))
+        try:
+            body = json.dumps(action(json.loads(environ["wsgi.input"].read() or b"{}"))).encode()
+        except RequestError as error:
+            status, headers, refused = error_replies.reply(environ, error.code, str(error))
+            start_response(f"{status} Error", headers)
+            return [refused]
+        start_response("200 OK", [("Content-Type", "application/x-amz-json-1.1")])
+        return [body]
+
+    def _start(self, request: dict[str, Any]) -> dict[str, str]:
+        document = request.get("DocumentName", "SSM-SessionManagerRunShell")
+        if document != DOCUMENT:
+            raise RequestError("InvalidDocument", f"the embedded cloud carries out {DOCUMENT} alone, not {document}")
+        (port,) = request.get("Parameters", {}).get("portNumber", ["22"])
+        if not port.isdecimal() or not 1 <= int(port) <= 65535:
+            raise RequestError("ValidationException", f"portNumber {port} is no TCP port")
+        try:
+            session = self._gate.start(request.get("Target", ""), int(port))
+        except NotConnectedError as error:
+            raise RequestError("TargetNotConnected", str(error)) from None
+        return {"SessionId": session.id, "TokenValue": session.client_token, "StreamUrl": self._gate.url(session)}
+
+    def _terminate(self, request: dict[str, Any]) -> dict[str, str]:
+        self._gate.broker.end(request.get("SessionId", ""))
+        return {"SessionId": request.get("SessionId", "")}
+
+    def _resume(self, request: dict[str, Any]) -> dict[str, str]:
+        raise RequestError("DoesNotExistException", "the embedded cloud resumes no sessions: start a new one")
+
+    def _status(self, request: dict[str, Any]) -> dict[str, str]:
+        target = request.get("Target", "")
+        return {"Target": target, "Status": "notconnected" if self._gate.reason_against(target) else "connected"}
+
+    def _instances(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"InstanceInformationList": list(self._information(_wanted(request)))}
+
+    def _information(self, wanted: set[str] | None) -> Iterator[dict[str, Any]]:
+        for instance_id, host in sorted(self._gate.hosts.items()):
+            if (wanted is None or instance_id in wanted) and not self._gate.reason_against(instance_id):
+                yield {
+                    "InstanceId": instance_id,
+                    "PingStatus": "Online",
+                    "PlatformType": "Linux",
+                    "ResourceType": "EC2Instance",
+                    "IPAddress": host.instance.private_ip,
+                }
+
+
+def _wanted(request: dict[str, Any]) -> set[str] | None:
+    """Return the instance ids that a request is about; None for all. Raises RequestError for another filter."""
+    wanted: set[str] | None = None
+    for given in (*request.get("Filters", []), *request.get("InstanceInformationFilterList", [])):
+        key, values = given.get("Key") or given.get("key"), given.get("Values") or given.get("valueSet") or []
+        if key != "InstanceIds":
+            raise RequestError("InvalidFilterKey", f"the embedded cloud filters by InstanceIds alone, not {key}")
+        wanted = set(values) if wanted is None else wanted & set(values)
+    return wanted

@@ -1,0 +1,194 @@
+"""One host: an instance's directory, its processes, its console."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from localcloud.hosts.image import GUEST, LOGIN_USERS, Bind
+from localcloud.network.namespaces import NetworkNamespace
+from localcloud.network.nftables import RESOLVER_ADDRESS, guest_commands
+from localcloud.snapshot import Instance, Subnet
+
+# What a node's root needs to mount, to log users in and to be a node; loading kernel modules, setting the machine's
+# clock and raw input and output are not among it.
+_DROPPED: Final = "-sys_module,-sys_time,-sys_rawio,-sys_boot,-syslog,-mac_admin,-mac_override"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Files:
+    """One file of a host, written before it boots."""
+
+    path: str
+    """Relative to the host's root."""
+    content: bytes
+    mode: int = 0o644
+    owner: int = 0
+
+
+def hostname(private_ip: str) -> str:
+    """Return the name that EC2 gives an instance: ip-10-0-1-5 for 10.0.1.5."""
+    return "ip-" + private_ip.replace(".", "-")
+
+
+def domain(region: str) -> str:
+    """Return the region's domain of private names."""
+    return "ec2.internal" if region == "us-east-1" else f"{region}.compute.internal"
+
+
+def files(instance: Instance, subnet: Subnet, region: str) -> tuple[Files, ...]:
+    """Return what tells one host from another."""
+    name = hostname(instance.private_ip)
+    hosts = f"127.0.0.1 localhost\n{instance.private_ip} {name}.{domain(region)} {name}\n"
+    resolver = f"nameserver {RESOLVER_ADDRESS}\nsearch {domain(region)}\noptions timeout:2 attempts:2\n"
+    found = [
+        Files(path="etc/hostname", content=f"{name}\n".encode()),
+        Files(path="etc/hosts", content=hosts.encode()),
+        Files(path="etc/resolv.conf", content=resolver.encode()),
+        Files(path="run/localcloud/network", content="\n".join([*guest_commands(instance, subnet), ""]).encode()),
+        Files(path="var/lib/cloud/instance/user-data.txt", content=instance.user_data, mode=0o700),
+    ]
+    if instance.public_key:
+        key = f"{instance.public_key.strip()}\n".encode()
+        found += [
+            Files(path=f"home/{user}/.ssh/authorized_keys", content=key, mode=0o600, owner=uid)
+            for uid, user in enumerate(LOGIN_USERS, start=1000)
+        ]
+    return tuple(found)
+
+
+class Host:
+    """Run one instance in namespaces of its own, over a layer of its own."""
+
+    def __init__(self, *, instance: Instance, subnet: Subnet, directory: Path, region: str) -> None:
+        self.instance = instance
+        self.subnet = subnet
+        self.directory = directory
+        self.region = region
+        self.process: subprocess.Popen[bytes] | None = None
+        self.reboots = instance.reboots
+        self._prepare()
+        self.network = NetworkNamespace()
+        # Opened for both directions, the pipe never ends while the host is up, whoever opens and closes it inside.
+        self.console = os.open(directory / "console", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def _prepare(self) -> None:
+        for name in ("upper", "work", "root"):
+            (self.directory / name).mkdir(parents=True)
+        (self.directory / "upper").chmod(0o755)
+        os.mkfifo(self.directory / "console", 0o600)
+        for file in files(self.instance, self.subnet, self.region):
+            path = self.directory / "upper" / file.path
+            _make_parents(self.directory / "upper", path.parent, file.owner)
+            path.write_bytes(file.content)
+            path.chmod(file.mode)
+            os.chown(path, file.owner, file.owner)
+
+    def boot(self, *, image: Path, shared: Path, binds: Sequence[Bind], environment: dict[str, str]) -> None:
+        """Start the host's first process. Call it in a thread that lives as long as the host may.
+
+        The kernel kills the host when that thread ends, and so when the daemon dies for whatever reason.
+        """
+        pairs = [text for bind in binds for text in (str(bind.source), bind.target)]
+        namespaces = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"]
+        arguments = [str(self.directory), hostname(self.instance.private_ip), str(shared), str(image), *pairs]
+        self.process = subprocess.Popen(
+            [
+                *("setpriv", "--pdeathsig", "KILL", "--bounding-set", _DROPPED),
+                *("nsenter", f"--net={self.network.path}"),
+                *namespaces,
+                *("/bin/bash", str(GUEST / "init"), *arguments),
+            ],
+            env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **environment},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=self.console,
+            stderr=self.console,
+            start_new_session=True,
+        )
+
+    @property
+    def init_pid(self) -> int:
+        """Return the pid, on the machine, of the host's process 1; 0 before it exists and after its end."""
+        if self.process is None or self.process.poll() is not None:
+            return 0
+        try:
+            children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        except (FileNotFoundError, ProcessLookupError):  # it ended before the file was opened, or read
+            return 0
+        return int(children[0]) if children else 0
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return how the host ended, or None while it is up."""
+        return None if self.process is None else self.process.poll()
+
+    def shut_down(self) -> None:
+        """Ask the host to end, as EC2 does with an instance that is terminated; `kill` afterwards ends it surely."""
+        if pid := self.init_pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def wait_until(self, deadline: float) -> None:
+        """Wait for the host's end until then, in seconds of the monotonic clock."""
+        if self.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=max(0.0, deadline - time.monotonic()))
+
+    def kill(self) -> None:
+        """End every process of the host at once; they are gone when this returns."""
+        if self.process is None:
+            return
+        for pid in (self.init_pid, self.process.pid):
+            if self.process.poll() is None and pid:
+                os.kill(pid, signal.SIGKILL)
+                if pid != self.process.pid:
+                    _wait_briefly(self.process)
+        self.process.wait()
+
+    def unplug(self) -> None:
+        """Kill the host and give it a new, unconnected network, as a machine that is switched off has none."""
+        self.kill()
+        self.network.close()
+        self.network = NetworkNamespace()
+
+    def remove(self) -> None:
+        """Kill the host and remove its network and its files."""
+        self.kill()
+        os.close(self.console)
+        self.network.close()
+        shutil.rmtree(self.directory, ignore_errors=False)
+
+
+def read_result(text: str) -> int | None:
+    """Read the exit code of user data from a host's console; None while it runs."""
+    found = re.findall(r"^cloud-init: user data ended with exit code (\d+)$", text, flags=re.MULTILINE)
+    return int(found[-1]) if found else None
+
+
+def _wait_briefly(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def _make_parents(root: Path, directory: Path, owner: int) -> None:
+    """Make directories with the modes that they have in the image below, which they would hide otherwise."""
+    for parent in reversed([directory, *directory.parents]):
+        if parent == root or not parent.is_relative_to(root) or parent.exists():
+            continue
+        parent.mkdir()
+        inside = parent.relative_to(root).parts
+        if owner and inside[0] == "home" and len(inside) > 1:
+            os.chown(parent, owner, owner)
+            parent.chmod(0o700)

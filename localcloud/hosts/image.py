@@ -1,0 +1,256 @@
+"""The layer that turns this machine's root into a node's: what is hidden, who may log in, which stand-ins are there."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from localcloud.errors import LocalCloudError
+
+GUEST: Final = Path(__file__).parent.parent / "guest"
+LOGIN_USERS: Final = ("ec2-user", "ubuntu")
+"""Who may log in, as on Amazon's and on Ubuntu's images; ids from 1000 on."""
+
+AWS_CLI: Final = "/opt/aws/cli"
+"""Where hosts find the Python packages of the AWS CLI."""
+
+# What a node shares with the machine. Everything else at the top of the tree is hidden.
+_SHARED: Final = frozenset({"usr", "etc", "var", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu"})
+# Empty on a node, with these modes.
+_EMPTY: Final = {
+    "boot": 0o755,
+    "dev": 0o755,
+    "home": 0o755,
+    "media": 0o755,
+    "mnt": 0o755,
+    "opt": 0o755,
+    "proc": 0o555,
+    "root": 0o700,
+    "run": 0o755,
+    "srv": 0o755,
+    "sys": 0o555,
+    "tmp": 0o1777,
+    "etc/profile.d": 0o755,
+    "etc/sudoers.d": 0o750,
+    "etc/cron.d": 0o755,
+    "var/backups": 0o755,
+    "var/cache": 0o755,
+    "var/local": 0o755,
+    "var/log": 0o755,
+    "var/mail": 0o755,
+    "var/spool": 0o755,
+    "var/tmp": 0o1777,
+}
+# Package data bases; other programs' state stays hidden.
+_SHARED_STATE: Final = frozenset({"dpkg", "rpm", "apt", "pam", "misc"})
+# Where hosts mount file systems of their own.
+_RESERVED: Final = ("/proc", "/sys", "/dev", "/run")
+# The machine's identity and its settings that may hold secrets.
+_HIDDEN: Final = (
+    "etc/machine-id",
+    "etc/pip.conf",
+    "etc/npmrc",
+    "etc/netrc",
+    "etc/krb5.keytab",
+    "etc/ssl/private",
+    "etc/ssh/ssh_host_*",
+    "etc/ssh/ssh_config.d",
+    "etc/ssh/sshd_config.d",
+    "etc/ssh/ssh_known_hosts",
+)
+_DEVICES: Final = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+_DEVICE_LINKS: Final = {
+    "ptmx": "pts/ptmx",
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+}
+
+
+class MountError(LocalCloudError, ValueError):
+    """Report a `SRC:DST` that cannot be bound into the hosts."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bind:
+    """Show a directory of the machine in every host, read-only."""
+
+    source: Path
+    target: str
+    """Absolute path in the host."""
+
+    @classmethod
+    def parse(cls, text: str) -> Bind:
+        """Read `SRC:DST`; raise MountError when it is ill-formed or SRC is not a directory."""
+        source, separator, target = text.partition(":")
+        if not separator or not source or not target.startswith("/") or ".." in target.split("/"):
+            raise MountError(f"--mount {text!r}: must be SRC:DST, DST an absolute path in the hosts")
+        if any(target == place or target.startswith(f"{place}/") for place in _RESERVED) or not target.strip("/"):
+            raise MountError(f"--mount {text!r}: {', '.join(_RESERVED)} and / itself are the hosts' own")
+        path = Path(source).expanduser().resolve()
+        if not path.is_dir():
+            raise MountError(f"--mount {text!r}: {path} is not a directory of this machine")
+        return cls(source=path, target=target.rstrip("/"))
+
+
+def interpreter_binds(prefix: str = sys.base_prefix) -> tuple[Bind, ...]:
+    """Return the bind that shows this Python at its own path; none where it lies under /usr, which hosts share."""
+    root = Path(prefix).resolve()
+    return () if root.is_relative_to("/usr") else (Bind(source=root, target=str(root)),)
+
+
+def aws_cli_binds() -> tuple[Bind, ...]:
+    """Return the bind that shows this Python's AWS CLI to the hosts, as Amazon's images have one; none without it."""
+    found = importlib.util.find_spec("awscli")
+    if found is None or found.origin is None:
+        return ()
+    return (Bind(source=Path(found.origin).resolve().parent.parent, target=AWS_CLI),)
+
+
+def build(layer: Path, binds: Sequence[Bind], environment: dict[str, str]) -> None:
+    """Fill the empty directory `layer`, which lies on a file system of its own, with the nodes' image."""
+    _hide(layer)
+    _devices(layer / "dev")
+    _accounts(layer)
+    for directory in ("run/localcloud/efs", "run/lock", "run/sshd", "var/lib/cloud/instance", ".machine"):
+        (layer / directory).mkdir(parents=True, exist_ok=True)
+    (layer / "run/localcloud/efs").chmod(0o700)
+    (layer / "run/localcloud").chmod(0o755)
+    _install(GUEST / "mount.nfs4", layer / "usr/sbin/mount.nfs4")
+    _link(layer / "usr/sbin/mount.nfs", "mount.nfs4")
+    _install(GUEST / "mount.lustre", layer / "usr/sbin/mount.lustre")
+    _install(GUEST / "cfn-signal", layer / "opt/aws/bin/cfn-signal")
+    _cloudwatch_agent(layer)
+    lines = [f"{key}={value}" for key, value in sorted(environment.items())]
+    _write(layer / "etc/environment", "".join(f"{line}\n" for line in lines))
+    sshd_config = (GUEST / "sshd_config").read_text(encoding="utf-8")
+    _write(layer / "etc/ssh/sshd_config", f"{sshd_config}SetEnv {' '.join(lines)}\n")
+    _interpreter(layer)
+    if any(bind.target == AWS_CLI for bind in binds):
+        wrapper = f'#!/bin/sh\nPYTHONPATH={AWS_CLI} exec {_python()} -m awscli "$@"\n'
+        _write(layer / "usr/bin/aws", wrapper, mode=0o755)
+    for bind in binds:
+        _mount_point(layer, bind.target)
+
+
+def _hide(layer: Path) -> None:
+    for directory, mode in _EMPTY.items():
+        path = layer / directory
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(mode)
+        os.setxattr(path, "trusted.overlay.opaque", b"y")
+    for entry in Path("/").iterdir():
+        if entry.name not in _SHARED and entry.name not in _EMPTY:
+            _whiteout(layer / entry.name)
+    for entry in Path("/var/lib").iterdir():
+        if entry.name not in _SHARED_STATE:
+            _whiteout(layer / "var/lib" / entry.name)
+    for pattern in _HIDDEN:
+        for entry in Path("/").glob(pattern):
+            _whiteout(layer / entry.relative_to("/"))
+
+
+def _whiteout(path: Path) -> None:
+    """Hide a lower entry: to an overlay, a character device 0:0 means that nothing is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
+
+
+def _devices(directory: Path) -> None:
+    for name, (major, minor) in _DEVICES.items():
+        os.mknod(directory / name, stat.S_IFCHR | 0o666, os.makedev(major, minor))
+        (directory / name).chmod(0o666)
+    for name, target in _DEVICE_LINKS.items():
+        _link(directory / name, target)
+    for name in ("pts", "shm"):
+        (directory / name).mkdir()
+    (directory / "console").touch(mode=0o600)
+
+
+def _accounts(layer: Path) -> None:
+    """Write the machine's system accounts, no password of theirs, and the login users."""
+    etc = Path("/etc")
+    users = [line for line in (etc / "passwd").read_text(encoding="utf-8").splitlines() if _is_system(line)]
+    groups = [line for line in (etc / "group").read_text(encoding="utf-8").splitlines() if _is_system(line)]
+    groups = [":".join([*line.split(":")[:3], ""]) for line in groups]
+    for number, user in enumerate(LOGIN_USERS, start=1000):
+        users.append(f"{user}:x:{number}:{number}::/home/{user}:/bin/bash")
+        groups.append(f"{user}:x:{number}:")
+        home = layer / "home" / user
+        (home / ".ssh").mkdir(parents=True)
+        skeleton = {p.name: p for p in (etc / "skel").glob(".*") if p.is_file()}
+        for name, source in skeleton.items():
+            shutil.copyfile(source, home / name)
+        for path in (home, home / ".ssh", *(home / name for name in skeleton)):
+            os.chown(path, number, number)
+        home.chmod(0o700)
+        (home / ".ssh").chmod(0o700)
+    _write(layer / "etc/passwd", "".join(f"{line}\n" for line in users))
+    _write(layer / "etc/group", "".join(f"{line}\n" for line in groups))
+    # An asterisk: no password fits, yet the account is not locked, so that keys do.
+    _write(layer / "etc/shadow", "".join(f"{line.split(':')[0]}:*:19000:0:99999:7:::\n" for line in users), mode=0o640)
+    _write(layer / "etc/gshadow", "".join(f"{line.split(':')[0]}:*::\n" for line in groups), mode=0o640)
+    for name in ("subuid", "subgid"):
+        _write(layer / "etc" / name, "")
+    sudoers = "".join(f"{user} ALL=(ALL) NOPASSWD:ALL\n" for user in LOGIN_USERS)
+    _write(layer / "etc/sudoers.d/90-cloud-init-users", sudoers, mode=0o440)
+
+
+def _is_system(line: str) -> bool:
+    fields = line.split(":")
+    return len(fields) >= 3 and fields[2].isdigit() and (int(fields[2]) < 1000 or int(fields[2]) == 65534)
+
+
+def _interpreter(layer: Path) -> None:
+    """Make this Python findable as python3.X where it is not the machine's own."""
+    if interpreter_binds():
+        _link(layer / "usr/local/bin" / Path(_python()).name, _python())
+
+
+def _cloudwatch_agent(layer: Path) -> None:
+    """Put the stand-in for the CloudWatch agent where Amazon's packages put theirs."""
+    home = "opt/aws/amazon-cloudwatch-agent"
+    for source in sorted((GUEST / "cloudwatch_agent").glob("*.py")):
+        _install(source, layer / home / "lib/cloudwatch_agent" / source.name)
+    wrapper = f'#!/bin/sh\nPYTHONPATH=/{home}/lib exec {_python()} -m cloudwatch_agent "$@"\n'
+    (layer / home / "bin").mkdir()
+    _write(layer / home / "bin/amazon-cloudwatch-agent-ctl", wrapper, mode=0o755)
+
+
+def _python() -> str:
+    return str(Path(sys.base_prefix).resolve() / f"bin/python3.{sys.version_info.minor}")
+
+
+def _mount_point(layer: Path, target: str) -> None:
+    """Make the directory onto which a bind is mounted, and let everybody pass on the way to it."""
+    path = layer
+    for part in target.strip("/").split("/"):
+        path /= part
+        path.mkdir(exist_ok=True)
+        if path.is_relative_to(layer / "root") or path.is_relative_to(layer / "home"):
+            path.chmod(path.stat().st_mode | 0o011)
+
+
+def _install(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    target.chmod(0o755)
+
+
+def _link(path: Path, target: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+
+
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)

@@ -1,0 +1,206 @@
+"""The instance metadata service, version 2: a pure tree of answers, and the server in front of it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from localcloud.hosts.host import domain, hostname
+from localcloud.network.nftables import mac
+from localcloud.snapshot import Instance
+
+MAX_TOKEN_TTL_S: Final = 21600
+Credentials = Callable[[str], dict[str, Any]]
+"""Takes the name of a role; returns AccessKeyId, SecretAccessKey, Token and Expiration."""
+
+
+def answer(instance: Instance, path: str, *, region: str, account: str, credentials: Credentials) -> bytes | None:
+    """Return what the service says under `path`, such as `meta-data/instance-id`; None where there is nothing."""
+    path = path.strip("/")
+    if path == "user-data":
+        return instance.user_data or None
+    if path == "dynamic/instance-identity/document":
+        return json.dumps(_identity(instance, region, account), indent=2).encode()
+    if not (path == "meta-data" or path.startswith("meta-data/")):
+        return None
+    key = path.removeprefix("meta-data").strip("/")
+    if instance.role_name and key == f"iam/security-credentials/{instance.role_name}":
+        return json.dumps(_credentials(credentials(instance.role_name)), indent=2).encode()
+    tree = _tree(instance, region)
+    if key in tree:
+        return tree[key].encode()
+    return _listing(tree, key, instance)
+
+
+def _tree(instance: Instance, region: str) -> dict[str, str]:
+    name = f"{hostname(instance.private_ip)}.{domain(region)}"
+    tree = {
+        "ami-id": instance.image_id,
+        "hostname": name,
+        "instance-id": instance.id,
+        "instance-life-cycle": "spot" if instance.spot else "on-demand",
+        "instance-type": instance.instance_type,
+        "local-hostname": name,
+        "local-ipv4": instance.private_ip,
+        "mac": mac(instance.private_ip),
+        "placement/availability-zone": instance.zone,
+        "placement/region": region,
+        "security-groups": "\n".join(instance.group_ids),
+        "services/domain": "amazonaws.com",
+        "services/partition": "aws",
+    }
+    if instance.public_ip:
+        tree["public-ipv4"] = instance.public_ip
+    if instance.public_key:
+        tree["public-keys/0/openssh-key"] = instance.public_key.strip()
+    if instance.profile_arn:
+        info = {"Code": "Success", "LastUpdated": _now(), "InstanceProfileArn": instance.profile_arn}
+        tree["iam/info"] = json.dumps(info, indent=2)
+    if instance.target_state:
+        tree["autoscaling/target-lifecycle-state"] = instance.target_state
+    if instance.ends_at:
+        tree["spot/instance-action"] = json.dumps({"action": "terminate", "time": instance.ends_at})
+        tree["spot/termination-time"] = instance.ends_at
+    for key, value in instance.tags:
+        tree[f"tags/instance/{key}"] = value
+    return tree
+
+
+def _listing(tree: dict[str, str], key: str, instance: Instance) -> bytes | None:
+    if key == "public-keys" and instance.public_key:
+        return f"0={instance.key_name}".encode()
+    paths = [*tree, f"iam/security-credentials/{instance.role_name}"] if instance.role_name else list(tree)
+    prefix = f"{key}/" if key else ""
+    below = [path.removeprefix(prefix) for path in paths if path.startswith(prefix)]
+    if not below:
+        return None
+    names = {name if "/" not in name else name.partition("/")[0] + "/" for name in below}
+    return "\n".join(sorted(names)).encode()
+
+
+def _credentials(given: dict[str, Any]) -> dict[str, str]:
+    return {
+        "Code": "Success",
+        "LastUpdated": _now(),
+        "Type": "AWS-HMAC",
+        **{key: str(given[key]) for key in ("AccessKeyId", "SecretAccessKey", "Token", "Expiration")},
+    }
+
+
+def _identity(instance: Instance, region: str, account: str) -> dict[str, str]:
+    return {
+        "accountId": account,
+        "architecture": "x86_64",
+        "availabilityZone": instance.zone,
+        "imageId": instance.image_id,
+        "instanceId": instance.id,
+        "instanceType": instance.instance_type,
+        "privateIp": instance.private_ip,
+        "region": region,
+        "version": "2017-09-30",
+    }
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+class Tokens:
+    """Give out session tokens, each for one host and a limited time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ends: dict[tuple[str, str], float] = {}
+        self._lock = threading.Lock()
+
+    def issue(self, address: str, ttl_s: int) -> str:
+        """Return a new token for the host at `address`, good for `ttl_s` seconds."""
+        token = secrets.token_urlsafe(42)
+        with self._lock:
+            now = self._clock()
+            self._ends = {key: end for key, end in self._ends.items() if end > now}
+            self._ends[address, token] = now + ttl_s
+        return token
+
+    def valid(self, address: str, token: str) -> bool:
+        """Tell whether the token was issued to this host and has not run out."""
+        with self._lock:
+            return self._ends.get((address, token), 0.0) > self._clock()
+
+
+class MetadataServer(ThreadingHTTPServer):
+    """Answer the hosts of one VPC, which it tells apart by address (the router lets no host use another's)."""
+
+    daemon_threads = True
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        *,
+        find: Callable[[str], Instance | None],
+        credentials: Credentials,
+        region: str,
+        account: str,
+    ) -> None:
+        super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.find, self.credentials, self.region, self.account = find, credentials, region, account
+        self.tokens = Tokens()
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.2}, name="metadata", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self.shutdown()
+        self.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "EC2ws"
+    timeout = 10
+    server: MetadataServer
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: hosts poll."""
+
+    def do_PUT(self) -> None:
+        if self.path.rstrip("/") != "/latest/api/token":
+            return self._send(404)
+        ttl = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "")
+        if not ttl.isdigit() or not 1 <= int(ttl) <= MAX_TOKEN_TTL_S:
+            return self._send(400)
+        token = self.server.tokens.issue(self.client_address[0], int(ttl))
+        return self._send(200, token.encode(), {"X-aws-ec2-metadata-token-ttl-seconds": ttl})
+
+    def do_GET(self) -> None:
+        address = self.client_address[0]
+        instance = self.server.find(address)
+        if instance is None:
+            return self._send(404)
+        token = self.headers.get("X-aws-ec2-metadata-token")
+        if token is None and instance.metadata_tokens_required:
+            return self._send(401)
+        if token is not None and not self.server.tokens.valid(address, token):
+            return self._send(401)
+        version, _, path = self.path.partition("?")[0].lstrip("/").partition("/")
+        if version != "latest" and not version[:4].isdigit():
+            return self._send(404)
+        server = self.server
+        body = answer(instance, path, region=server.region, account=server.account, credentials=server.credentials)
+        return self._send(404) if body is None else self._send(200, body)
+
+    def _send(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(body)))
+        for key, value in (headers or {}).items():
+            self.send_header(key, value)
+        self.end_headers()
+        self.wfile.write(body)

@@ -1,0 +1,89 @@
+"""The cloud's internet and the laptop on it: two namespaces, linked with each other and with no part of the machine."""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+from localcloud.network.namespaces import ROUTER_SYSCTLS, NetworkNamespace
+from localcloud.network.nftables import (
+    API_ADDRESS,
+    LAPTOP_ADDRESS,
+    LAPTOP_GATEWAY,
+    OUTSIDE_ADDRESS,
+    UPLINK,
+    uplink_addresses,
+)
+
+API_PORT: Final = 80
+_INTERNET_SYSCTLS: Final = {"ipv4/ip_forward": "1"}
+
+
+class Internet:
+    """Hold the namespaces, and the routes of public addresses to the VPCs that own them."""
+
+    def __init__(self) -> None:
+        self.namespace = NetworkNamespace(_INTERNET_SYSCTLS)
+        self.laptop = NetworkNamespace()
+        self._routes: dict[str, int] = {}
+        self.namespace.ip(
+            [
+                f"addr add {API_ADDRESS}/32 dev lo",
+                f"addr add {OUTSIDE_ADDRESS}/32 dev lo",
+                f"link add name laptop type veth peer name eth0 netns {self.laptop.path}",
+                f"addr add {LAPTOP_GATEWAY}/30 dev laptop",
+                "link set laptop up",
+                # Whoever sends without a choice of his own, sends as the outside host.
+                f"route replace 100.64.0.0/30 dev laptop src {OUTSIDE_ADDRESS}",
+            ]
+        )
+        self.laptop.ip(
+            [
+                f"addr add {LAPTOP_ADDRESS}/30 dev eth0",
+                "link set eth0 up",
+                # Without quickack, SSH waits twice 40 ms for a delayed acknowledgement.
+                f"route add default via {LAPTOP_GATEWAY} quickack 1",
+            ]
+        )
+        self.namespace.await_link("laptop")
+
+    def listen(self, port: int = API_PORT) -> socket.socket:
+        """Open a listening socket at the API's public address."""
+        return self.namespace.listen(API_ADDRESS, port)
+
+    def attach(self, index: int, router: NetworkNamespace) -> None:
+        """Link the VPC with number `index` (from 0)."""
+        ours, theirs = uplink_addresses(index)
+        self.namespace.ip(
+            [
+                f"link add name vpc{index} type veth peer name {UPLINK} netns {router.path}",
+                f"addr add {ours}/30 dev vpc{index}",
+                f"link set vpc{index} up",
+            ]
+        )
+        router.ip([f"addr add {theirs}/30 dev {UPLINK}", f"link set {UPLINK} up", f"route add default via {ours}"])
+        self.namespace.await_link(f"vpc{index}")
+
+    def detach(self, index: int) -> None:
+        """Cut a VPC off, and forget its addresses."""
+        self._routes = {address: owner for address, owner in self._routes.items() if owner != index}
+        self.namespace.ip([f"link delete vpc{index}"])
+
+    def route(self, routes: dict[str, int]) -> None:
+        """Make public addresses lead to the VPCs with these numbers, and no others."""
+        commands = [f"route delete {address}/32" for address in self._routes if address not in routes]
+        for address, index in routes.items():
+            if self._routes.get(address) != index:
+                commands.append(f"route replace {address}/32 via {uplink_addresses(index)[1]} src {OUTSIDE_ADDRESS}")
+        self.namespace.ip(commands)
+        self._routes = dict(routes)
+
+    def close(self) -> None:
+        """Let go of both namespaces."""
+        self.laptop.close()
+        self.namespace.close()
+
+
+def new_router() -> NetworkNamespace:
+    """Make the namespace of a VPC's router."""
+    return NetworkNamespace(ROUTER_SYSCTLS)

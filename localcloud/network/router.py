@@ -1,0 +1,111 @@
+"""A VPC's router at work: its namespace, its rules, and the services that it answers itself."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Sequence
+
+from localcloud.fd_poller import Switchboard
+from localcloud.network import nftables, resolver
+from localcloud.network.instance_metadata import Credentials, MetadataServer
+from localcloud.network.internet import new_router
+from localcloud.snapshot import Instance, Snapshot
+
+
+class Router:
+    """Enforce one VPC's routes and security groups, and serve metadata, names and mount targets to its instances."""
+
+    def __init__(
+        self, *, vpc_id: str, index: int, switchboard: Switchboard, credentials: Credentials, region: str, account: str
+    ) -> None:
+        self.vpc_id, self.index, self.region = vpc_id, index, region
+        self._switchboard = switchboard
+        self._snapshot = Snapshot()
+        self._instances: dict[str, Instance] = {}
+        self._addresses: set[str] = set()
+        self._ruleset = ""
+        self._targets: dict[str, socket.socket] = {}
+        self.namespace = new_router()
+        # No packet passes before there are rules.
+        self._load(nftables.ruleset(Snapshot(), vpc_id))
+        self._answer_at([nftables.METADATA_ADDRESS, nftables.RESOLVER_ADDRESS])
+        self._metadata = MetadataServer(
+            self.namespace.listen(nftables.METADATA_ADDRESS, 80),
+            find=lambda address: self._instances.get(address),
+            credentials=credentials,
+            region=region,
+            account=account,
+        )
+        self._names = self.namespace.listen(nftables.RESOLVER_ADDRESS, 53, socket.SOCK_DGRAM)
+        self._names.setblocking(False)
+        switchboard.watch(self._names.fileno(), self._resolve)
+
+    def apply(self, snapshot: Snapshot, cut: Iterable[str]) -> None:
+        """Make rules, addresses and services those of the snapshot."""
+        self._snapshot = snapshot
+        self._instances = {i.private_ip: i for i in snapshot.instances if i.vpc_id == self.vpc_id}
+        self._load(nftables.ruleset(snapshot, self.vpc_id, cut))
+        self._answer_at(nftables.router_addresses(snapshot, self.vpc_id))
+        wanted = {target.ip: target for target in snapshot.mount_targets if target.vpc_id == self.vpc_id}
+        for ip in self._targets.keys() - wanted.keys():
+            self._close_target(ip)
+        for ip in wanted.keys() - self._targets.keys():
+            listener = self.namespace.listen(ip, wanted[ip].port)
+            listener.setblocking(False)
+            self._targets[ip] = listener
+            self._switchboard.watch(listener.fileno(), self._greeter(listener, wanted[ip].file_system_id))
+
+    def connect(self, links: Sequence[tuple[Instance, str]]) -> None:
+        """Hang instances, each given with the path of its namespace, on the router."""
+        self.namespace.ip([line for instance, path in links for line in nftables.link_commands(instance, path)])
+        # By default, an ARP answer for somebody else waits up to 0.8 s. New links inherit the machine's setting.
+        names = [nftables.interface(instance.id) for instance, _ in links]
+        self.namespace.set_sysctls({f"ipv4/neigh/{name}/proxy_delay": "0" for name in names})
+
+    def disconnect(self, instances: Iterable[Instance]) -> None:
+        """Take instances' links away."""
+        self.namespace.ip([f"link delete {nftables.interface(instance.id)}" for instance in instances])
+
+    def close(self) -> None:
+        """End the services and let go of the namespace."""
+        for ip in list(self._targets):
+            self._close_target(ip)
+        self._switchboard.forget(self._names.fileno())
+        self._names.close()
+        self._metadata.close()
+        self.namespace.close()
+
+    def _load(self, ruleset: str) -> None:
+        if ruleset != self._ruleset:
+            self.namespace.nft(ruleset)
+            self._ruleset = ruleset
+
+    def _answer_at(self, addresses: Iterable[str]) -> None:
+        wanted = set(addresses)
+        commands = [f"addr delete {address}/32 dev lo" for address in sorted(self._addresses - wanted)]
+        commands += [f"addr add {address}/32 dev lo" for address in sorted(wanted - self._addresses)]
+        self.namespace.ip(commands)
+        self._addresses = wanted
+
+    def _close_target(self, ip: str) -> None:
+        listener = self._targets.pop(ip)
+        self._switchboard.forget(listener.fileno())
+        listener.close()
+
+    def _greeter(self, listener: socket.socket, file_system_id: str) -> Callable[[], None]:
+        def greet() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.send(f"{file_system_id}\n".encode())
+
+        return greet
+
+    def _resolve(self) -> None:
+        query, asker = self._names.recvfrom(4096)
+
+        def find(name: str) -> str:
+            return resolver.lookup(self._snapshot, self.vpc_id, self.region, name, asker[0])
+
+        answer = resolver.respond(query, find)
+        if answer:
+            self._names.sendto(answer, asker)

@@ -1,0 +1,68 @@
+"""The hosts' consoles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from localcloud.hosts.console import CONSOLE_BYTES, Consoles
+from localcloud.hosts.host import Host
+from localcloud.layout import Layout
+
+
+class Desk:
+    """A console whose host is a pipe."""
+
+    def __init__(self, directory: Path) -> None:
+        self.told: list[tuple[str, str]] = []
+        out, self.into = os.pipe()
+        os.set_blocking(out, False)
+        self.layout = Layout(name="lc0", run_root=directory / "run", data_root=directory / "data")
+        # Of a host, a console needs the instance's id and the pipe.
+        self.host = cast(Host, SimpleNamespace(instance=SimpleNamespace(id="i-1"), console=out))
+        self.consoles = Consoles(self.layout, lambda id, text: self.told.append((id, text)))
+        self.consoles.open(self.host)
+
+    def write(self, data: bytes) -> None:
+        while data:
+            written = os.write(self.into, data[:32768])
+            data = data[written:]
+            self.consoles.reader(self.host)()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    yield desk
+    os.close(desk.into)
+    os.close(desk.host.console)
+
+
+def test_api_is_told_once_for_each_change(desk: Desk) -> None:
+    desk.write(b"boot\n")
+    desk.consoles.publish()
+    desk.consoles.publish()
+    desk.write(b"ready\n")
+    desk.consoles.publish()
+    assert desk.told == [("i-1", "boot\n"), ("i-1", "boot\nready\n")]
+
+
+def test_api_is_told_the_end_and_the_file_keeps_all(desk: Desk) -> None:
+    desk.write(b"x" * CONSOLE_BYTES + b"end\n")
+    desk.consoles.publish()
+    assert len(desk.told[-1][1]) == CONSOLE_BYTES
+    assert desk.told[-1][1].endswith("xend\n")
+    assert desk.layout.console("i-1").stat().st_size == CONSOLE_BYTES + 4
+
+
+def test_last_words_are_passed_on(desk: Desk) -> None:
+    desk.write(b"cloud-init: user data ended with exit code 1\n")
+    assert desk.consoles.result("i-1") == 1
+    desk.consoles.close("i-1")
+    assert desk.told[-1][1].endswith("exit code 1\n")
+    assert desk.consoles.text("i-1") == ""

@@ -1,0 +1,64 @@
+"""Network namespaces that descriptors hold."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from localcloud.errors import CommandError
+from localcloud.network.namespaces import NetworkNamespace, run
+
+pytestmark = pytest.mark.root
+
+
+def test_only_the_called_action_is_inside() -> None:
+    outside = Path("/proc/thread-self/ns/net").stat().st_ino
+    space = NetworkNamespace()
+    assert space.enter(lambda: Path("/proc/thread-self/ns/net").stat().st_ino) == space.inode != outside
+    assert Path("/proc/thread-self/ns/net").stat().st_ino == outside
+    space.close()
+
+
+def test_loopback_is_up_and_separate() -> None:
+    one, two = NetworkNamespace(), NetworkNamespace()
+    with one.listen("127.0.0.1", 7777) as first, two.listen("127.0.0.1", 7777) as second:
+        assert first.getsockname() == second.getsockname()
+        assert first.type == socket.SOCK_STREAM
+    one.close()
+    two.close()
+
+
+def test_settings_hold_for_the_namespace_alone() -> None:
+    path = Path("/proc/sys/net/ipv4/ip_forward")
+    outside = path.read_text()
+    space = NetworkNamespace({"ipv4/ip_forward": "1"})
+    assert space.enter(path.read_text) == "1\n"
+    space.set_sysctls({"ipv4/ip_forward": "0"})
+    assert space.enter(path.read_text) == "0\n"
+    assert path.read_text() == outside
+    space.close()
+
+
+def test_failures_come_out_with_their_command() -> None:
+    space = NetworkNamespace()
+    with pytest.raises(CommandError, match="ip -batch"):
+        space.ip(["link set nothing up"])
+    with pytest.raises(CommandError, match="syntax error"):
+        space.nft("tables turned")
+    with pytest.raises(ZeroDivisionError):
+        space.enter(lambda: 1 // 0)
+    space.close()
+
+
+def test_closing_takes_the_namespace_away() -> None:
+    space = NetworkNamespace()
+    path = space.path
+    assert Path(path).samefile(f"/proc/self/fd/{space.fd}")
+    space.close()
+    assert not Path(path).exists()
+
+
+def test_command_output_is_returned() -> None:
+    assert run(["cat"], "words") == "words"

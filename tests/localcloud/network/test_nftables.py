@@ -1,0 +1,169 @@
+"""The router's ruleset, as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localcloud.network import nftables
+from localcloud.snapshot import Rule, SecurityGroup, Snapshot
+from tests.localcloud.world import (
+    ALL,
+    HIDDEN,
+    MASTER,
+    MASTER_IP,
+    MASTER_PUBLIC,
+    NAT_PUBLIC,
+    VPC,
+    WORKER,
+    WORKER_IP,
+    snapshot,
+)
+
+
+def chain(ruleset: str, name: str) -> list[str]:
+    """Return the rules of a chain."""
+    body = ruleset.split(f"chain {name} {{\n")[1].split("  }")[0]
+    return [line.strip() for line in body.splitlines()]
+
+
+def elements(ruleset: str, kind: str, name: str) -> list[str]:
+    """Return the elements of a set or map."""
+    body = ruleset.split(f"{kind} {name} {{\n")[1].split("\n  }")[0]
+    if "elements" not in body:
+        return []
+    return body.split("elements = { ")[1].removesuffix(" }").split(", ")
+
+
+def with_rules(*rules: Rule) -> Snapshot:
+    group = SecurityGroup(id="sg-worker", vpc_id=VPC, ingress=rules, egress=rules)
+    return dataclasses.replace(snapshot(WORKER), security_groups=(group,))
+
+
+def test_ruleset_replaces_the_former_one_in_one_step() -> None:
+    lines = nftables.ruleset(snapshot(), VPC).splitlines()
+    assert lines[:3] == ["table ip vpc", "delete table ip vpc", "table ip vpc {"]
+
+
+def test_every_base_chain_of_the_router_drops_by_default() -> None:
+    ruleset = nftables.ruleset(snapshot(MASTER, WORKER), VPC)
+    for name in ("forward", "input"):
+        assert "policy drop" in chain(ruleset, name)[0]
+
+
+def test_an_allowed_packet_goes_on_to_the_receivers_rules() -> None:
+    ruleset = nftables.ruleset(snapshot(MASTER, WORKER), VPC)
+    assert chain(ruleset, "from_10_0_1_10") == ["jump e_sg_worker", "counter drop"]
+    assert chain(ruleset, "e_sg_worker") == ["ip daddr 0.0.0.0/0 goto arrive"]
+    assert chain(ruleset, "arrive")[0] == "ip daddr vmap @receivers"
+    assert chain(ruleset, "to_10_0_0_10") == ["jump i_sg_master", "counter drop"]
+    assert chain(ruleset, "i_sg_master")[0] == "tcp dport 22-22 ip saddr 100.64.0.2/32 accept"
+
+
+def test_a_group_in_a_rule_stands_for_its_members_private_addresses() -> None:
+    ruleset = nftables.ruleset(snapshot(MASTER, WORKER), VPC)
+    assert "ip saddr @m_sg_worker accept" in chain(ruleset, "i_sg_worker")
+    assert elements(ruleset, "set", "m_sg_worker") == [WORKER_IP]
+    assert elements(ruleset, "set", "m_sg_nfs") == ["10.0.1.200"]
+
+
+def test_a_group_of_another_network_allows_nobody() -> None:
+    ruleset = nftables.ruleset(with_rules(Rule(protocol="-1", from_port=0, to_port=65535, group_ids=("sg-far",))), VPC)
+    assert chain(ruleset, "i_sg_worker") == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "first", "last", "match"),
+    [
+        ("tcp", 22, 22, "tcp dport 22-22"),
+        ("udp", 1000, 2000, "udp dport 1000-2000"),
+        ("tcp", 0, 65535, "meta l4proto tcp"),
+        ("6", 80, 80, "tcp dport 80-80"),
+        ("icmp", -1, -1, "meta l4proto icmp"),
+        ("icmp", 8, -1, "icmp type 8"),
+        ("icmp", 3, 4, "icmp type 3 icmp code 4"),
+        ("50", 0, 65535, "meta l4proto 50"),
+    ],
+)
+def test_protocol_and_ports_are_matched(protocol: str, first: int, last: int, match: str) -> None:
+    rule = Rule(protocol=protocol, from_port=first, to_port=last, cidrs=("10.9.0.0/16",))
+    ruleset = nftables.ruleset(with_rules(rule), VPC)
+    assert chain(ruleset, "i_sg_worker") == [f"{match} ip saddr 10.9.0.0/16 accept"]
+    assert chain(ruleset, "e_sg_worker") == [f"{match} ip daddr 10.9.0.0/16 goto arrive"]
+
+
+def test_ipv6_networks_match_nothing() -> None:
+    ruleset = nftables.ruleset(with_rules(dataclasses.replace(ALL, cidrs=("::/0",))), VPC)
+    assert chain(ruleset, "i_sg_worker") == []
+
+
+def test_public_addresses_are_translated_one_to_one_and_private_subnets_behind_the_nat() -> None:
+    ruleset = nftables.ruleset(snapshot(MASTER, WORKER, HIDDEN), VPC)
+    assert elements(ruleset, "map", "public") == [f"{MASTER_PUBLIC} : {MASTER_IP}"]
+    translated = elements(ruleset, "map", "translated")
+    assert translated == [f"{MASTER_IP} : {MASTER_PUBLIC}", f"{WORKER_IP} : {NAT_PUBLIC}"]
+    assert elements(ruleset, "set", "outbound") == [MASTER_IP, WORKER_IP]
+
+
+def test_without_a_public_address_a_public_subnet_has_no_way_out() -> None:
+    hidden_master = dataclasses.replace(MASTER, public_ip="")
+    assert nftables.public_source(snapshot(hidden_master), hidden_master) == ""
+
+
+def test_a_nat_gateway_in_a_private_subnet_leads_nowhere() -> None:
+    whole = snapshot(WORKER)
+    nat = dataclasses.replace(whole.nat_gateways[0], subnet_id="subnet-private")
+    assert nftables.public_source(dataclasses.replace(whole, nat_gateways=(nat,)), WORKER) == ""
+
+
+def test_a_public_address_in_a_private_subnet_is_not_let_in() -> None:
+    odd = dataclasses.replace(WORKER, public_ip="198.18.1.50")
+    assert nftables.reachable_from_internet(snapshot(odd), VPC) == {}
+    assert nftables.public_addresses(snapshot(odd), VPC) == (NAT_PUBLIC,)
+
+
+def test_a_cut_host_is_dropped_before_its_open_connections_are_known() -> None:
+    rules = chain(nftables.ruleset(snapshot(WORKER), VPC, [WORKER_IP]), "forward")
+    assert rules.index("ip saddr @cut counter drop") < rules.index("ct state established,related accept")
+
+
+def test_sender_is_bound_to_its_own_link() -> None:
+    ruleset = nftables.ruleset(snapshot(WORKER), VPC)
+    assert elements(ruleset, "set", "sources") == [f'"{nftables.interface(WORKER.id)}" . {WORKER_IP}']
+
+
+def test_router_answers_at_gateways_mount_targets_metadata_and_resolver() -> None:
+    assert nftables.router_addresses(snapshot(), VPC) == (
+        "10.0.0.1",
+        "10.0.1.1",
+        "10.0.1.200",
+        "10.0.2.1",
+        "169.254.169.253",
+        "169.254.169.254",
+    )
+
+
+def test_guest_has_the_subnets_prefix_and_gateway() -> None:
+    subnet = snapshot().subnets[1]
+    assert nftables.guest_commands(WORKER, subnet) == (
+        "addr add 10.0.1.10/24 broadcast + dev eth0",
+        "link set eth0 up",
+        "route add default via 10.0.1.1 quickack 1",
+    )
+
+
+@given(st.integers(min_value=0, max_value=2**68 - 1))
+def test_interface_names_fit_the_kernel(number: int) -> None:
+    assert len(nftables.interface(f"i-{number:017x}")) <= 15
+
+
+@given(st.integers(min_value=0, max_value=4000))
+def test_uplinks_have_addresses_of_their_own(index: int) -> None:
+    ours, theirs = (ipaddress.IPv4Address(address) for address in nftables.uplink_addresses(index))
+    assert ipaddress.IPv4Network(f"{ours}/30", strict=False) == ipaddress.IPv4Network(f"{theirs}/30", strict=False)
+    assert ours in ipaddress.IPv4Network("100.64.0.0/10")
+    assert ours not in ipaddress.IPv4Network("100.64.0.0/30")

@@ -1,0 +1,66 @@
+"""The services that a VPC's router answers itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from localcloud.fd_poller import Switchboard
+from localcloud.network.nftables import METADATA_ADDRESS, RESOLVER_ADDRESS
+from localcloud.network.router import Router
+from tests.localcloud.network.test_resolver import EFS, question
+from tests.localcloud.world import VPC, WORKER, FakeCloud, reachable, snapshot
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def router() -> Iterator[Router]:
+    board = Switchboard()
+    router = Router(
+        vpc_id=VPC,
+        index=0,
+        switchboard=board,
+        credentials=FakeCloud().role_credentials,
+        region="us-east-1",
+        account="123456789012",
+    )
+    yield router
+    router.close()
+    board.close()
+
+
+def test_metadata_and_names_are_answered_before_there_is_an_instance(router: Router) -> None:
+    assert reachable(router.namespace, METADATA_ADDRESS, 80)
+
+    def ask() -> bytes:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.settimeout(60)
+            client.sendto(question(EFS), (RESOLVER_ADDRESS, 53))
+            return client.recv(512)
+
+    assert router.namespace.enter(ask)[:2] == question(EFS)[:2]
+
+
+def test_mount_targets_come_and_go_with_the_snapshot(router: Router) -> None:
+    assert not reachable(router.namespace, "10.0.1.200", 2049)
+    router.apply(snapshot(WORKER), [])
+
+    def greet() -> bytes:
+        with socket.create_connection(("10.0.1.200", 2049), timeout=60) as connection:
+            return connection.recv(100)
+
+    assert router.namespace.enter(greet) == b"fs-0123abcd\n"
+    assert not reachable(router.namespace, "10.0.1.200", 988)
+    now = snapshot(WORKER)
+    lustre = dataclasses.replace(now.mount_targets[0], file_system_id="fs-4567", ip="10.0.1.201", service="fsx")
+    router.apply(dataclasses.replace(now, mount_targets=(lustre,)), [])
+    assert reachable(router.namespace, "10.0.1.201", 988)
+    assert not reachable(router.namespace, "10.0.1.201", 2049)
+    assert not reachable(router.namespace, "10.0.1.200", 2049)
+    empty = snapshot()
+    router.apply(type(empty)(vpcs=empty.vpcs), [])
+    assert not reachable(router.namespace, "10.0.1.200", 2049)
