@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit lint bench lock snapshots clean
+.PHONY: help setup demo test test-unit lint mutants bench lock snapshots clean
 
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
@@ -34,6 +34,9 @@ lint: setup ## check style, types and who imports whom
 	$(python) -m ruff format --check
 	MYPY_CACHE_DIR='$(types)' $(python) -m mypy
 	.venv/bin/lint-imports
+
+mutants: setup ## change MODULES="a/b.py ..." in PER_MODULE places each, drawn by SEED, and show what their tests let pass
+	@$(python) -m tools.mutants --marks "$(unit)" --per-module $(or $(PER_MODULE),3) --seed $(or $(SEED),1) $(MODULES)
 
 bench: setup ## measure the times that the README states
 	@$(python) -m benchmarks
