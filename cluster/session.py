@@ -13,7 +13,7 @@ from cluster.aws import inventory as stock
 from cluster.aws.client import Aws
 from cluster.aws.pricing import Prices, cache_file, total_per_hour
 from cluster.errors import DeepcdkError, UsageError
-from cluster.nodes import grow
+from cluster.nodes import worker_group
 from cluster.ssh.connection import Master, connect
 from cluster.ssh.push import Pushed, Tree, control_tree, look, push
 from cluster.terminal.status_line import doing, warn
@@ -138,7 +138,7 @@ class Session:
 
     def nodes(self, master: Master, tell: Callable[[str], None] = warn) -> tuple[Node, ...]:
         """Return the nodes that the master lists as live; `tell` gets a sentence for each one left out."""
-        return grow.read_nodes(master, tell)
+        return worker_group.read_nodes(master, tell)
 
     @property
     def instance_types(self) -> list[str]:

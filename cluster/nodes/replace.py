@@ -12,9 +12,9 @@ from cluster.aws import inventory as stock
 from cluster.aws.client import aws_errors
 from cluster.aws.inventory import Instance
 from cluster.errors import DeepcdkError, LiveRunError, NotReadyError, UsageError
-from cluster.nodes.grow import POLL_S, read_nodes
 from cluster.nodes.scale import FORCED_GRACE_S
 from cluster.nodes.shrink import GONE_TIMEOUT_S, staying
+from cluster.nodes.worker_group import POLL_S, read_nodes
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session, confirm
 from cluster.ssh.connection import Master

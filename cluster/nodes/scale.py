@@ -12,8 +12,8 @@ from cluster.aws import inventory as stock
 from cluster.aws.pricing import shown, total_per_hour
 from cluster.cli.numbers import parse_whole
 from cluster.errors import LiveRunError
-from cluster.nodes import grow, shrink
-from cluster.nodes.provision import provide_nodes
+from cluster.nodes import shrink, worker_group
+from cluster.nodes.grow import ensure_nodes
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session, confirm
 from cluster.ssh.connection import Master
@@ -85,8 +85,8 @@ def scale(
         if found.desired_workers > wanted:
             # It wants more than it has come to have, and more than it is to have: nothing runs that would end. It was
             # read just before: what another machine sets in the tenths of a second between is overwritten.
-            grow.resize(session.aws, session.stack, wanted)
-        nodes = provide_nodes(session, master, wanted, yes=yes, tell=tell)
+            worker_group.resize(session.aws, session.stack, wanted)
+        nodes = ensure_nodes(session, master, wanted, yes=yes, tell=tell)
     now = stock.refresh(session.aws, session.stack)
     return Scaled(
         before=len(there),

@@ -12,7 +12,7 @@ from cluster.aws import inventory
 from cluster.aws.client import aws_errors
 from cluster.aws.inventory import Instance, Inventory, Stack
 from cluster.errors import DeepcdkError, NotReadyError
-from cluster.nodes.grow import POLL_S, read_nodes, resize
+from cluster.nodes.worker_group import POLL_S, read_nodes, resize
 from cluster.terminal.status_line import doing
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from cluster.cli.task import (
     teller,
 )
 from cluster.errors import DeepcdkError, LiveRunError
-from cluster.nodes.grow import check_maximum, parse_nodes_argument
-from cluster.nodes.provision import provide_nodes
+from cluster.nodes.grow import ensure_nodes
+from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
 from cluster.runs import provenance
 from cluster.runs.environment import check_secrets, read_secrets
 from cluster.runs.follow import Picture
@@ -128,7 +128,7 @@ def resume(
         if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
             raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
         check_maximum(count, session.inventory, session.config.max_workers)
-        ready = provide_nodes(session, master, count, yes=yes, tell=tell)
+        ready = ensure_nodes(session, master, count, yes=yes, tell=tell)
         check_secrets(run_id, record["spec"].get("secrets") or [], secrets)
         caution(bounded.result(), tell)
         before = RunSpec.from_json(json_format.dumps(record["spec"]))

@@ -14,9 +14,9 @@ from invoke.tasks import task
 from cluster.aws import inventory
 from cluster.cli.task import JSON, KEY, PROJECT, SET, YES, guarded, remark, say, teller
 from cluster.deploy import cdk, change_set, effects, key_pair, retained
+from cluster.deploy.estimate import describe_deployment
 from cluster.errors import DeepcdkError
-from cluster.nodes import grow, live_run, status
-from cluster.nodes.provision import describe_deployment
+from cluster.nodes import live_run, status, worker_group
 from cluster.session import Session, confirm
 from cluster.terminal import status_line
 from cluster.terminal.tables import print_table
@@ -82,7 +82,7 @@ def up(
     else:
         status.print_status(found, session.prices, wait_s=2.0)
     if config.least_workers and len(found.workers) < found.desired_workers:
-        tell(grow.shortfall(config.capacity_policy, len(found.workers), found.desired_workers))
+        tell(worker_group.shortfall(config.capacity_policy, len(found.workers), found.desired_workers))
 
 
 def _show_plan(session: Session, *, as_json: bool) -> None:

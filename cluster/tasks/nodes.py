@@ -17,7 +17,7 @@ from cluster.cli.task import JSON, KEY, PROJECT, SET, YES, guarded, say, teller
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import replace as replacing
 from cluster.nodes import scale as scaling
-from cluster.nodes.grow import check_maximum
+from cluster.nodes.worker_group import check_maximum
 from cluster.session import Session, confirm
 from cluster.ssh import config_file, session_manager
 from cluster.ssh.connection import Master, read_host_keys

@@ -13,7 +13,7 @@ from invoke.tasks import task
 from agent.remote.fanout import Request
 from cluster.cli.task import JSON, KEY, PROJECT, SET, guarded, say
 from cluster.errors import UsageError
-from cluster.nodes.grow import parse_nodes_argument
+from cluster.nodes.worker_group import parse_nodes_argument
 from cluster.session import Session
 from cluster.ssh import fanout
 from cluster.terminal.status_line import aside, doing

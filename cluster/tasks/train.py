@@ -31,12 +31,13 @@ from cluster.cli.task import (
     teller,
 )
 from cluster.errors import LiveRunError
-from cluster.nodes.grow import check_maximum, parse_nodes_argument
-from cluster.nodes.provision import provide_nodes, specify
+from cluster.nodes.grow import ensure_nodes
+from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
 from cluster.runs import provenance
 from cluster.runs.environment import parse_environment, read_secrets
 from cluster.runs.launch import CORES, Terms, Training, dry_run_lines, parse_knobs, parse_preflight, read_work
 from cluster.runs.program import Program
+from cluster.runs.run_spec import specify
 from cluster.runs.supervisor import Supervisor
 from cluster.runs.watch import watch
 from cluster.session import Session
@@ -219,7 +220,7 @@ def train(
             raise LiveRunError(live)
         for tree in trees:
             inform(str(session.push(master, tree, inform, terminal=sys.stdout.isatty() and not json)))
-        found = provide_nodes(session, master, count, yes=yes, tell=inform, least=session.config.least_workers)
+        found = ensure_nodes(session, master, count, yes=yes, tell=inform, least=session.config.least_workers)
         cores |= count_cores(supervisor) if ranks_per_node == CORES else {}
         caution(bounded.result(), inform)
         spec = specified(found, min(count, len(workers(found))))

@@ -1,170 +1,178 @@
-"""Facts about capacity: the group grows as asked, and a node that does not join is named with its console."""
+"""Facts about growing the worker group: who is asked, what is set, and what is waited for."""
 
 from __future__ import annotations
 
+import datetime
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
-from cluster.aws import inventory
-from cluster.aws.client import Aws
-from cluster.aws.inventory import Inventory, Stack
-from cluster.errors import AwsError, NotReadyError, UsageError
-from cluster.nodes.grow import (
-    OverMaximumError,
-    Progress,
-    check_maximum,
-    parse_nodes_argument,
-    read_nodes,
-    resize,
-    wait_ready,
-)
-from cluster.ssh.connection import Completed, Master
-from cluster.terminal.status_line import warn
+from agent.spec.run import Node, parse_nodes
+from cluster.aws import guard, inventory
+from cluster.aws.inventory import Instance, Inventory, Stack
+from cluster.errors import DeepcdkError
+from cluster.nodes import grow, worker_group
+from cluster.nodes.grow import ensure_nodes
+from cluster.session import Session
+from cluster.ssh.connection import Master
 
 STACK = Stack(
-    name="deepcdk", status="CREATE_COMPLETE", master_group="masters", worker_group="workers", efs_mount="/mnt/efs",
-    bucket="bucket", login_user="ec2-user", max_workers=16,
+    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
+    login_user="ec2-user", max_workers=16,
 )  # fmt: skip
-LINE = "deeplearning-worker{0} 10.0.1.{0} {1} 1 eth0 us-east-1a\n"
 
 
-class ListingMaster(Master):
-    """List nodes as the next of these texts says, the last one again and again."""
+NO_MASTER = Master(None, "ec2-user@198.18.1.2")
+"""What none of these tests may reach."""
 
-    def __init__(self, *texts: str) -> None:
-        self.texts = list(texts)
 
-    def check(self, argv: Any, *, directory: str = "", stdin: bytes = b"", doing: str) -> Completed:
-        text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
-        return Completed(status=0, stdout=text.encode(), stderr="")
+def nodes_of(count: int) -> tuple[Node, ...]:
+    return parse_nodes(
+        "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 eth0 us-east-1a\n" for n in range(1, count + 1)),
+        pytest.fail,
+    )
 
 
 @pytest.fixture
-def workers(aws: Aws) -> list[str]:
-    """Start a group of two workers; return their ids."""
-    image = aws.client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
-    scaling = aws.client("autoscaling")
-    scaling.create_launch_configuration(LaunchConfigurationName="c", ImageId=image, InstanceType="t3.medium")
-    scaling.create_auto_scaling_group(
-        AutoScalingGroupName="workers", LaunchConfigurationName="c", MinSize=0, MaxSize=4, DesiredCapacity=2,
-        AvailabilityZones=["us-east-1a"],
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "cdk.json").write_text(json.dumps({"context": {"cluster": {"workers": 2}}}))
+    return tmp_path
+
+
+def stock_of(count: int) -> Inventory:
+    launched = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
+    instances = tuple(
+        Instance(id=f"i-{n:08x}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge",
+                 private_ip=f"10.0.1.{n}", public_ip="", zone="us-east-1a", launched=launched)
+        for n in range(1, count + 1)
     )  # fmt: skip
-    return [i.id for i in inventory.refresh(aws, STACK).workers]
+    return Inventory(stack=STACK, desired_workers=count, instances=instances)
 
 
-def test_the_group_grows_to_what_is_asked(aws: Aws, workers: list[str]) -> None:
-    resize(aws, STACK, 4)
-    assert len(inventory.refresh(aws, STACK).workers) == 4
+@pytest.fixture
+def task(project: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """Return a session whose cluster has two workers, of unknown price."""
+    monkeypatch.setattr("pathlib.Path.home", lambda: project)
+    made = Session(project, ["ready_timeout_min=1"])
+    made.inventory = stock_of(2)
+    monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(2))
+    monkeypatch.setattr(guard, "await_release", lambda *_: None)
+    monkeypatch.setattr(made.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
+    return made
 
 
-def refuse(aws: Aws, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
-    """Have EC2 Auto Scaling refuse every size, as moto does not."""
-
-    def set_desired_capacity(**_: object) -> None:
-        raise ClientError({"Error": {"Code": "ValidationError", "Message": message}}, "SetDesiredCapacity")
-
-    monkeypatch.setattr(aws.client("autoscaling"), "set_desired_capacity", set_desired_capacity)
+def test_enough_nodes_are_taken_as_they_are(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
+    assert ensure_nodes(task, NO_MASTER, 2, yes=False, tell=lambda _: None) == nodes_of(2)
 
 
-def test_more_than_the_groups_maximum_is_refused_with_both_numbers(
-    aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
+def test_growth_is_asked_for_with_its_price(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    with pytest.raises(DeepcdkError, match=r"from 2 to 4 nodes: 2 more c5\.2xlarge, price unknown"):
+        ensure_nodes(task, NO_MASTER, 4, yes=False, tell=lambda _: None)
+
+
+def test_growth_is_done_and_waited_for_after_consent(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    grown: list[int] = []
+    told: list[str] = []
+    monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
+    monkeypatch.setattr(worker_group, "resize", lambda aws, stack, nodes: grown.append(nodes))
+
+    def wait_ready(*_: object, tell: Any, **__: object) -> tuple[Node, ...]:
+        for _time in range(2):
+            tell(worker_group.Progress(wanted=4, ready=2, instances=4, waited_s=1.0))
+        return nodes_of(4)
+
+    monkeypatch.setattr(worker_group, "wait_ready", wait_ready)
+    assert ensure_nodes(task, NO_MASTER, 4, yes=True, tell=told.append) == nodes_of(4)
+    assert grown == [4]
+    assert sum("2 of 4" in line for line in told) == 1
+
+
+class Group:
+    """A worker group whose size others change while a question stands: each answer is followed by the next size."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, first: int, *after_answers: int) -> None:
+        self.size, self.sizes = first, list(after_answers)
+        self.asked: list[str] = []
+        self.set: list[int] = []
+        self.released = 0
+        monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(self.size))
+        monkeypatch.setattr(grow, "confirm", self._confirm)
+        monkeypatch.setattr(guard, "await_release", self._await_release)
+        monkeypatch.setattr(worker_group, "resize", lambda aws, stack, nodes: self.set.append(nodes))
+        monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
+        monkeypatch.setattr(worker_group, "wait_ready", lambda *_, **__: nodes_of(4))
+
+    def _confirm(self, question: str, *, yes: bool) -> None:
+        self.asked.append(question)
+
+    def _await_release(self, *_: object) -> None:
+        self.released += 1
+        self.size = self.sizes.pop(0) if self.sizes else self.size
+
+
+def test_a_group_that_another_laptop_grew_meanwhile_is_not_shrunk(
+    task: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refuse(aws, monkeypatch, "New SetDesiredCapacity value 9 is above max value 4 for the AutoScalingGroup.")
-    with pytest.raises(
-        OverMaximumError, match="9 workers are wanted, and the deployed cluster takes 4 at most"
-    ) as caught:
-        resize(aws, STACK, 9)
-    assert "max_workers to 9" in caught.value.remedy
+    told: list[str] = []
+    group = Group(monkeypatch, 2, 8)
+    assert ensure_nodes(task, NO_MASTER, 4, yes=False, tell=told.append) == nodes_of(4)
+    assert (len(group.asked), group.set) == (1, [])
+    assert "the worker group was grown to 8 nodes meanwhile; nothing is left to start" in told
 
 
-def test_any_other_refusal_of_a_size_is_told_in_awss_words(
-    aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
+def test_a_group_that_another_laptop_grew_in_part_is_raised_by_the_rest(
+    task: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refuse(aws, monkeypatch, "AutoScalingGroup name not found - null")
-    with pytest.raises(AwsError, match="name not found"):
-        resize(aws, STACK, 3)
+    told: list[str] = []
+    group = Group(monkeypatch, 2, 3)
+    ensure_nodes(task, NO_MASTER, 4, yes=False, tell=told.append)
+    assert (len(group.asked), group.set) == (1, [4])
+    assert any(line.startswith("growing the worker group from 3 to 4 nodes") for line in told)
 
 
-def test_waiting_ends_as_soon_as_enough_nodes_are_listed(aws: Aws, workers: list[str]) -> None:
-    one = LINE.format(1, workers[0])
-    both = one + LINE.format(2, workers[1])
-    told: list[Progress] = []
-    nodes = wait_ready(
-        aws, ListingMaster("", one, both), STACK, 2, timeout_s=60, tell=told.append, sleep=lambda _: None
-    )
-    assert [node.instance_id for node in nodes] == workers
-    assert [(p.ready, p.instances) for p in told] == [(0, 2), (1, 2)]
-
-
-def test_a_node_that_does_not_join_is_named_with_its_console(
-    aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
+def test_a_group_that_another_laptop_shrank_is_asked_for_again_with_its_price(
+    task: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inventory, "console", lambda _, instance_id: f"{instance_id} booting\nmount failed")
-    with pytest.raises(NotReadyError, match=f"1 of 2 nodes are ready after 0 s; missing: {workers[1]}") as caught:
-        wait_ready(aws, ListingMaster(LINE.format(1, workers[0])), STACK, 2, timeout_s=0, tell=lambda _: None)
-    assert "mount failed" in str(caught.value)
-    assert "--nodes 1" in caught.value.remedy
-
-
-def test_some_workers_suffice_when_the_time_is_over_and_not_before(aws: Aws, workers: list[str]) -> None:
-    one = LINE.format(1, workers[0])
-    master = ListingMaster(one, one + LINE.format(2, workers[1]))
-    assert len(wait_ready(aws, master, STACK, 2, timeout_s=60, tell=lambda _: None, least=1, sleep=lambda _: None)) == 2
-    assert len(wait_ready(aws, ListingMaster(one), STACK, 2, timeout_s=0, tell=lambda _: None, least=1)) == 1
-    with pytest.raises(NotReadyError):
-        wait_ready(aws, ListingMaster(""), STACK, 2, timeout_s=0, tell=lambda _: None, least=1)
-
-
-def test_instances_that_never_started_are_told_by_the_groups_last_activity(aws: Aws, workers: list[str]) -> None:
-    nodes = "".join(LINE.format(n, i) for n, i in enumerate(workers, start=1))
-    with pytest.raises(NotReadyError, match="2 of 3 nodes") as caught:
-        wait_ready(aws, ListingMaster(nodes), STACK, 3, timeout_s=0, tell=lambda _: None)
-    assert "workers has started 2 of 3" in str(caught.value)
-
-
-def test_the_nodes_file_is_read_on_the_master() -> None:
-    assert [node.name for node in read_nodes(ListingMaster(LINE.format(1, "i-000000aa")))] == ["deeplearning-worker1"]
-
-
-def test_a_line_against_a_rule_leaves_out_its_node_and_is_told_on_stderr_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    warn.cache_clear()
-    master = ListingMaster(
-        LINE.format(1, "i-000000aa") + "deeplearning-worker2 10.0.64.5\\'$(touch\x1b[2Jx)\\' i-000000bb 1\n"
-    )
-    for _ in range(3):
-        assert [node.name for node in read_nodes(master)] == ["deeplearning-worker1"]
-    told = capsys.readouterr()
-    assert (told.out, told.err.count("\n"), "\x1b" in told.err) == ("", 1, False)
-    assert told.err.startswith("warning: line 2 of /opt/deeplearning/nodes on the master is left out, and its node ")
-    assert "`fab replace INSTANCE_ID` replaces it" in told.err
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "two", "", "1.5"])
-def test_a_number_of_nodes_that_is_none_is_refused_by_the_rule(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--nodes.*must be a whole number from 1"):
-        parse_nodes_argument(text)
-
-
-def test_whether_a_number_of_nodes_is_too_large_is_for_the_deployed_cluster_to_say() -> None:
-    assert [parse_nodes_argument(text) for text in ("1", "17", "064")] == [1, 17, 64]
-    deployed = Inventory(stack=STACK, desired_workers=2, instances=(), group_maximum=64)
-    check_maximum(64, deployed, 16)
-    with pytest.raises(OverMaximumError) as caught:
-        check_maximum(65, deployed, 16)
-    assert str(caught.value).splitlines() == [
-        "65 workers are wanted, and the deployed cluster takes 64 at most; cdk.json says max_workers = 16",
-        "  do: give 64 or fewer, or set max_workers to 65 in cdk.json and run `fab up`",
+    told: list[str] = []
+    group = Group(monkeypatch, 2, 1)
+    monkeypatch.setattr(task.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds, 1.0))
+    ensure_nodes(task, NO_MASTER, 4, yes=False, tell=told.append)
+    assert [question.partition(":")[2] for question in group.asked] == [
+        " 2 more c5.2xlarge, price $2.000/h more.",
+        " 3 more c5.2xlarge, price $3.000/h more.",
     ]
-    with pytest.raises(OverMaximumError) as caught:
-        check_maximum(65, deployed, 128)
-    assert caught.value.remedy == "give 64 or fewer, or deploy that with `fab up`"
+    assert group.set == [4]
+    assert "the worker group was set to 1 nodes meanwhile: 3 more would start, and not 2" in told
+    assert group.released == 2
 
 
-def test_without_a_listed_group_what_the_stack_says_decides() -> None:
-    check_maximum(16, Inventory(stack=STACK, desired_workers=0, instances=()), 1)
-    with pytest.raises(OverMaximumError):
-        check_maximum(17, Inventory(stack=STACK, desired_workers=0, instances=()), 64)
+def test_the_first_question_is_asked_of_the_group_as_it_is_and_not_as_it_was_before_the_push(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group(monkeypatch, 3)
+    ensure_nodes(task, NO_MASTER, 4, yes=False, tell=lambda _: None)
+    assert "from 3 to 4 nodes: 1 more" in group.asked[0]
+
+
+def test_fewer_nodes_are_told_of_with_what_becomes_of_the_others(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    asked: list[int] = []
+    monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
+    monkeypatch.setattr(worker_group, "resize", lambda *_: None)
+
+    def wait_ready(*_: object, least: int, **__: object) -> tuple[Node, ...]:
+        asked.append(least)
+        return nodes_of(3)
+
+    monkeypatch.setattr(worker_group, "wait_ready", wait_ready)
+    assert ensure_nodes(task, NO_MASTER, 4, yes=True, tell=told.append, least=9) == nodes_of(3)
+    assert asked == [4]
+    assert "3 of 4 workers came" in told[-1]
+    assert "fab scale --nodes 3" in told[-1]

@@ -14,8 +14,8 @@ from agent.spec.run import parse_nodes
 from cluster.aws import inventory
 from cluster.aws.inventory import Instance, Inventory, Stack
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
-from cluster.nodes import grow, shrink
 from cluster.nodes import scale as scaling
+from cluster.nodes import shrink, worker_group
 from cluster.nodes.scale import Scaled, parse_size, scale
 from cluster.nodes.shrink import BusyNodesError
 from cluster.runs.supervisor import Supervisor
@@ -77,7 +77,7 @@ class Cluster:
         self.asked: list[str] = []
         self.told: list[str] = []
         monkeypatch.setattr(self.session, "nodes", lambda master: NODES)
-        monkeypatch.setattr(grow, "read_nodes", lambda master: NODES)
+        monkeypatch.setattr(worker_group, "read_nodes", lambda master: NODES)
         monkeypatch.setattr(self.session.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds, 1.5))
         monkeypatch.setattr(shrink, "take_out", lambda aws, stack, found, leavers: self._end(leavers))
         monkeypatch.setattr(shrink, "wait_gone", lambda *_, tell: NODES[: 3 - len(self.ended)])
@@ -151,7 +151,7 @@ def test_a_group_is_lowered_to_what_is_wanted_by_its_size_of_now(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lowered: list[int] = []
-    monkeypatch.setattr(grow, "resize", lambda aws, stack, nodes: lowered.append(nodes))
+    monkeypatch.setattr(worker_group, "resize", lambda aws, stack, nodes: lowered.append(nodes))
     cluster.session.inventory = dataclasses.replace(stock_of(3), desired_workers=6)  # so it was when the task began
     cluster.scale(3, Live())
     assert lowered == [], "the three that it has been set to since are there"
