@@ -19,6 +19,7 @@ from moto import mock_aws
 
 from cluster.aws.inventory import Inventory, Stack
 from cluster.cli.loader import MODULES
+from cluster.cli.program import make_program
 from cluster.errors import DeepcdkError
 from cluster.session import Session
 from tests.words import LONG
@@ -56,12 +57,10 @@ def fab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFi
     monkeypatch.chdir(PROJECT)
 
     def call(*arguments: str) -> tuple[int, str]:
-        from fabric.main import make_program
-
         monkeypatch.setattr("sys.argv", ["fab", *arguments])
 
         try:
-            make_program().run(["fab", *arguments])
+            make_program().run()
             status = 0
         except SystemExit as error:
             status = int(error.code or 0)

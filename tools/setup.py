@@ -2,7 +2,8 @@
 
 .venv          the developer's Python: all that requirements/dev.txt locks, and, built here and cached, Horovod and
                our custom TensorFlow op
-.venv/bin      also node, npm and cdk, in the versions that are locked: one Node for jsii and for the CDK CLI
+.venv/bin      also node, npm and cdk, in the versions that are locked: one Node for jsii and for the CDK CLI; and this
+               project's fab (tools/fab.py) in the place of Fabric's
 node_modules   the CDK CLI
 <cache>/runtime/<fingerprint>   the Python of the embedded cloud's nodes, made as on real ones: `agent.environment`
 
@@ -37,6 +38,7 @@ PYTHON: Final = VENV / "bin" / "python"
 STATE: Final = ROOT / ".setup"
 DEV_LOCK: Final = ROOT / "requirements" / "dev.txt"
 UV_LOCK: Final = ROOT / "requirements" / "uv.txt"
+FAB: Final = VENV / "bin" / "fab"
 NODE_LOCK: Final = ROOT / "package-lock.json"
 RUNTIME_LOCK: Final = ROOT / "agent" / "environment" / "requirements.txt"
 
@@ -111,6 +113,25 @@ def link_commands(log: Log) -> None:
     log.run([str(VENV / "bin" / "npm"), "ci", "--no-audit", "--no-fund"], ROOT)
 
 
+def fab_text() -> str:
+    """Return our `fab` as a script for the Python of .venv; a shebang cannot name one whose path has a space."""
+    to_python = f"#!/bin/sh\n'''exec' \"{PYTHON}\" \"$0\" \"$@\"\n' '''\n"
+    return to_python + (ROOT / "tools" / "fab.py").read_text()
+
+
+def fab_is_ours() -> bool:
+    """Tell whether .venv/bin/fab is this project's, and not the one that Fabric's package brings."""
+    return FAB.is_file() and FAB.read_text() == fab_text()
+
+
+def install_fab(log: Log) -> None:
+    """Put this project's `fab` in the place of Fabric's, whose command line a subclass cannot reach otherwise."""
+    partial = FAB.with_suffix(".partial")
+    partial.write_text(fab_text())
+    partial.chmod(0o755)
+    partial.replace(FAB)
+
+
 def install_horovod(log: Log, uv: Path, cache: Path) -> None:
     """Build Horovod's wheel or take it from the cache, install it, and prove it unless that very wheel is proved."""
     module = [str(PYTHON), "-m", "agent.environment.horovod_build"]
@@ -173,6 +194,7 @@ def all_steps(environ: Mapping[str, str]) -> list[Step]:
             run=lambda log: make_venv(log, uv, python),
             note="about 1 minute without a cache",
         ),
+        Step(name="fab", key=key_of(venv_key, fab_text()), present=fab_is_ours, run=install_fab),
         Step(
             name="horovod",
             key=key_of(venv_key, INCLUDE / XLA_BUILDER, *horovod),

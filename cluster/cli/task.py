@@ -12,7 +12,6 @@ from typing import Final
 from invoke.exceptions import Exit
 
 from agent.spec.run import SpecError
-from cluster.cli import interrupt
 from cluster.errors import DeepcdkError
 from cluster.terminal.status_line import aside
 from cluster.terminal.wrap import fitted
@@ -28,6 +27,9 @@ SKIP_PREFLIGHT: Final = "do not look at the nodes before the run"
 FULL_PREFLIGHT: Final = "prove an allreduce even where these nodes have done so since their boot"
 FROM_BUCKET: Final = "read the copy in the bucket, as is done where the cluster is gone"
 JSON: Final = "print JSON"
+
+INTERRUPTED: Final = "\ninterrupted"
+INTERRUPTED_STATUS: Final = 130
 
 
 def say(text: str) -> None:
@@ -62,14 +64,13 @@ def guarded(body: Callable[..., None]) -> Callable[..., None]:
             # A file's name need not be UTF-8, and to print it must not end the task; stderr is so by itself.
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
-            interrupt.leave_to_task()
             body(*args, **kwargs)
         except DeepcdkError as error:
             raise Exit(fitted(f"deepcdk: {error}", sys.stderr), code=error.exit_status) from None
         except (ConfigError, SpecError) as error:
             raise Exit(fitted(f"deepcdk: {error}", sys.stderr), code=1) from None
         except KeyboardInterrupt:
-            raise Exit(interrupt.SAID, code=interrupt.STATUS) from None
+            raise Exit(INTERRUPTED, code=INTERRUPTED_STATUS) from None
         except BrokenPipeError:
             # Whoever read our output has gone, as `head` does; nothing is left to be said.
             sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115  # must outlive this function

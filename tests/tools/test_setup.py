@@ -51,7 +51,15 @@ def test_what_all_clones_share_lies_in_the_cache(tmp_path: Path) -> None:
 
 def test_the_steps_are_keyed_without_running_anything(tmp_path: Path) -> None:
     steps = all_steps({"XDG_CACHE_HOME": str(tmp_path)})
-    assert [step.name for step in steps] == ["uv", "python packages", "horovod", "custom op", "cdk", "node runtime"]
+    assert [step.name for step in steps] == [
+        "uv",
+        "python packages",
+        "fab",
+        "horovod",
+        "custom op",
+        "cdk",
+        "node runtime",
+    ]
     assert len({step.key for step in steps}) == len(steps)
     assert list(tmp_path.iterdir()) == []
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from fabric.main import make_program
 from hypothesis import given
 from hypothesis import strategies as st
 from invoke.exceptions import ParseError
 from invoke.parser import Parser
 
 from cluster.cli.positionals import FLAGS, with_flags
+from cluster.cli.program import make_program
 from cluster.cli.suggestions import complaint
 from fabfile import ns
 from tests.words import LONG, NASTIEST, WORDS

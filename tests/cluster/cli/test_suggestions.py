@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fabric.main import make_program
 
 from cluster.cli.positionals import with_flags
+from cluster.cli.program import make_program
 from cluster.cli.suggestions import complaint
 from fabfile import ns
 

@@ -1,0 +1,58 @@
+"""The command `fab` of this project: Fabric's, and three things more that it knows of our tasks.
+
+Words without a flag get theirs (`fab ssh worker3`), a word that means nothing is answered with the nearest one, and
+only the modules of the named tasks are imported. Set-up installs it as `.venv/bin/fab`. Fabric's own `fab` runs the
+same tasks from fabfile.py, with every flag written out.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from fabric import Config, Executor
+from fabric import __version__ as fabric_version
+from fabric.main import Fab
+from invoke.exceptions import Exit
+
+from cluster.cli import loader, positionals, suggestions
+from cluster.cli.task import INTERRUPTED, INTERRUPTED_STATUS, PROJECT
+
+
+class Program(Fab):  # type: ignore[misc]  # fabric has no types
+    """Fabric's program for the tasks of this project."""
+
+    def run(self, argv: list[str] | None = None, exit: bool = True) -> None:
+        """Run the command line. Ctrl-C ends it with 130 and a line at any time; Fabric's own ends with 1 and none."""
+        try:
+            super().run(argv, exit=exit)
+        except SystemExit as ended:
+            if not isinstance(ended.__context__, KeyboardInterrupt):
+                raise
+            print(INTERRUPTED, file=sys.stderr)
+            sys.exit(INTERRUPTED_STATUS)
+
+    def load_collection(self) -> None:
+        """Load the tasks that the command line names, or all; another collection as Fabric does."""
+        if self.args.collection.value or self.args["search-root"].value or self._remainder_only:
+            super().load_collection()
+            return
+        self.config.set_project_location(str(PROJECT))
+        self.config.load_project()
+        asked_help = self.args.help.value
+        self.collection = loader.collection([asked_help] if isinstance(asked_help, str) else self.core.unparsed)
+
+    def parse_tasks(self) -> None:
+        """Parse the tasks and their flags. Raises Exit that names a word which means nothing, and the nearest one."""
+        contexts = positionals.contexts_of(self.collection)
+        words = positionals.with_flags(self.core.unparsed, contexts)
+        if suggestions.complaint(words, contexts, self.core[0].flags):
+            contexts = positionals.contexts_of(loader.collection())  # The nearest word is one of all tasks.
+            words = positionals.with_flags(self.core.unparsed, contexts)
+            raise Exit(suggestions.complaint(words, contexts, self.core[0].flags), code=1)
+        self.core.unparsed = words
+        super().parse_tasks()
+
+
+def make_program() -> Program:
+    """Return the program as it is before it has read a command line."""
+    return Program(name="Fabric", version=fabric_version, executor_class=Executor, config_class=Config)

@@ -1,0 +1,79 @@
+"""Facts about the command line itself: Ctrl-C at any time, another program's tasks, and Fabric's own `fab`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[3]
+# Ctrl-C comes at the very moment at which a module begins to be imported.
+CODE = """
+import os, runpy, signal, sys
+signal.signal(signal.SIGINT, signal.{before})
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{module}":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["fab", "recipes", "nonsense"]
+runpy.run_path("tools/fab.py", run_name="__main__")
+"""
+OWN_TASKS = "from invoke.tasks import task\n\n@task\ndef ssh(c, node='nowhere'):\n    print('mine', node)\n"
+FABRIC = "import sys; from fabric.main import program; sys.argv[0] = 'fab'; program.run()"
+
+
+def ended(module: str, before: str = "default_int_handler") -> tuple[int, str]:
+    code = CODE.format(module=module, before=before)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("module", ["fabric.main", "cluster.cli.loader", "cluster.cli.task", "cluster.tasks.recipes"])
+def test_ctrl_c_ends_with_130_and_one_line_while_anything_is_imported(module: str) -> None:
+    assert ended(module) == (130, "\ninterrupted\n")
+
+
+def test_ctrl_c_in_a_task_ends_with_130_and_one_line() -> None:
+    assert ended("cluster.runs.recipe_tables") == (130, "\ninterrupted\n")
+
+
+def test_ctrl_c_is_ignored_where_a_shell_has_said_so() -> None:
+    status, said = ended("cluster.cli.loader", "SIG_IGN")
+    assert (status, "interrupted" in said) == (1, False)
+
+
+def run(folder: Path, *command: str) -> tuple[int, str]:
+    done = subprocess.run([*command], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_in_another_project_it_is_fabrics_own(tmp_path: Path) -> None:
+    (tmp_path / "fabfile.py").write_text(OWN_TASKS)
+    status, text = run(tmp_path, sys.executable, str(PROJECT / "tools" / "fab.py"), "ssh")
+    assert (status, text) == (0, "mine nowhere\n")
+
+
+def test_a_collection_that_is_named_is_loaded_as_fabric_does(tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text(OWN_TASKS)
+    fab = (sys.executable, str(PROJECT / "tools" / "fab.py"), "--search-root", str(tmp_path), "--collection", "other")
+    assert run(PROJECT, *fab, "ssh") == (0, "mine nowhere\n")
+
+
+def test_it_is_found_from_a_folder_of_the_checkout() -> None:
+    status, text = run(PROJECT / "payload" / "data", sys.executable, str(PROJECT / "tools" / "fab.py"), "sttaus")
+    assert (status, "did you mean status?" in text) == (1, True)
+
+
+def test_fabrics_own_program_runs_the_same_tasks_with_their_flags_and_refuses_a_word_without_one() -> None:
+    status, text = run(PROJECT, sys.executable, "-c", FABRIC, "recipes", "--recipe", "digts")
+    assert (status, "did you mean digits?" in text) == (1, True)
+    status, text = run(PROJECT, sys.executable, "-c", FABRIC, "recipes", "digits")
+    assert (status, "No idea what 'digits' is!" in text) == (1, True)
+    status, text = run(PROJECT, sys.executable, "-c", FABRIC, "status", "--", "true")
+    assert (status, "taken by `fab run` and `fab train` alone" in text) == (1, True)
