@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit lint mutants bench lock snapshots clean
+.PHONY: help setup demo test test-unit lint mutants bench lock snapshots architecture clean
 
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
@@ -12,7 +12,7 @@ unit := not root and not tensorflow and not horovod and not e2e
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 help: ## list the commands
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 setup: ## install all that is needed, once (system packages through apt, Python, what is built here, Node)
 	@PYTHON='$(PYTHON)' sh tools/setup.sh
@@ -46,6 +46,9 @@ lock: setup ## resolve the lock files anew from pyproject.toml
 
 snapshots: setup ## write the committed templates anew (tests/stacks/clusters/snapshots), after a change of stacks/ that is meant
 	$(python) -m tests.stacks.clusters.snapshots
+
+architecture: setup ## draw the picture of the architecture anew, and the lists of ARCHITECTURE.md
+	$(python) -m tools.architecture
 
 clean: ## remove what set-up and tests made in this clone; what is kept for all clones stays in ~/.cache/deepcdk
 	rm -rf .venv .setup node_modules cdk.out* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -23,6 +23,8 @@ from localcloud.network.namespaces import set_namespace
 from tools import demo
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+KEPT_CLOUD: Final = "DEEPCDK_CLOUD"
+"""Name of the variable that names an embedded cloud to use, and to leave up; it is started where it does not run."""
 PATIENCE_S: Final = 300
 """How long to wait for what must come: so long that only a fault, not a busy machine, comes to the end of it."""
 
@@ -120,21 +122,30 @@ def eventually(holds: Callable[[], bool], *, every_s: float = 0.5) -> bool:
     return holds()
 
 
+def up(name: str, *options: str) -> EmbeddedCloud:
+    """Start an embedded cloud, with an SSH key on its laptop."""
+    embedded = EmbeddedCloud(name=name)
+    embedded.localcloud("start", *demo.runtime_mount(), *options)
+    embedded.laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN))
+    return embedded
+
+
 @contextmanager
 def start_cloud(name: str, *options: str) -> Iterator[EmbeddedCloud]:
-    """Keep an embedded cloud up for the time of a block, with an SSH key on its laptop."""
-    embedded = EmbeddedCloud(name=name)
+    """Keep an embedded cloud up for the time of a block."""
     try:
-        embedded.localcloud("start", *demo.runtime_mount(), *options)
-        embedded.laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN))
-        yield embedded
+        yield up(name, *options)
     finally:
         execute(demo.localcloud("stop", "--name", name), check=False)
 
 
 @pytest.fixture(scope="session")
 def cloud() -> Iterator[EmbeddedCloud]:
-    """Start the embedded cloud that the tests share."""
+    """Start the embedded cloud that the tests share, or use the one that DEEPCDK_CLOUD names and leave it up."""
+    if kept := os.environ.get(KEPT_CLOUD):
+        running = execute(demo.localcloud("status", "--name", kept), check=False).returncode == 0
+        yield EmbeddedCloud(name=kept) if running else up(kept)
+        return
     with start_cloud(f"e2e{os.getpid()}") as embedded:
         yield embedded
 
