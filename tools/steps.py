@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+from agent.files.atomic_write import write_atomically
 
 SHOWN_LINES: Final = 20
 
@@ -78,9 +79,7 @@ def carry_out(steps: Sequence[Step], state: Path, environ: Mapping[str, str], *,
         path.unlink(missing_ok=True)
         started = time.monotonic()
         step.run(Log(step=step.name, path=path, environ=environ))
-        partial = stamp.with_suffix(f".{os.getpid()}")
-        partial.write_text(step.key)
-        partial.rename(stamp)
+        write_atomically(stamp, step.key)
         out(f"{step.name:<18} {time.monotonic() - started:.1f} s")
 
 

@@ -8,11 +8,12 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from agent.files.atomic_write import write_atomically
 from agent.launch.horovodrun_command import horovodrun
 from agent.launch.hosts import Crew
 from agent.preflight import checks
 from agent.remote.command import Completed
-from agent.runs.store import RunDirectory, write_atomically
+from agent.runs.store import RunDirectory
 from agent.spec.horovod import Knobs
 from agent.spec.run import RunSpec
 

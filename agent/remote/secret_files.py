@@ -13,7 +13,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from agent.files.atomic_write import write_atomically
 from agent.spec.run import NODE_PYTHON, Node, RunSpec
 
 if TYPE_CHECKING:
@@ -51,11 +51,7 @@ def keep(directory: Path, run_id: str, text: str) -> None:
     """Write a run's secrets, readable by this user alone from the first byte on."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
-    partial = directory / f".{run_id}.{os.getpid()}"
-    partial.unlink(missing_ok=True)
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-    partial.replace(directory / run_id)
+    write_atomically(directory / run_id, text, mode=0o600)
 
 
 def read(directory: Path, run_id: str, names: Sequence[str]) -> dict[str, str]:

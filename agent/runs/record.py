@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from agent.files.atomic_write import write_atomically
 from agent.runs import follow
-from agent.runs.store import RunDirectory, State, write_atomically
+from agent.runs.store import RunDirectory, State
 from agent.spec.provenance import Origin
 
 ORIGIN_FILE: Final = "origin.json"

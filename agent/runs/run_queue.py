@@ -7,7 +7,8 @@ import json
 import time
 from typing import Final
 
-from agent.runs.store import QUEUED, Runs, State, write_atomically
+from agent.files.atomic_write import write_atomically
+from agent.runs.store import QUEUED, Runs, State
 
 WITHDRAWN: Final = "taken out of the queue"
 

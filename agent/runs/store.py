@@ -9,12 +9,12 @@ import fcntl
 import json
 import os
 import re
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from agent.files.atomic_write import write_atomically
 from agent.runs.process_identity import Owner
 
 QUEUED: Final = "queued"
@@ -43,19 +43,6 @@ class LiveRunError(RuntimeError):
     def __init__(self, run_id: str, state: str) -> None:
         self.run_id, self.state = run_id, state
         super().__init__(f"run {run_id} is {state}; one run at a time: wait for it, or stop it")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace the file in one step, so that a reader sees the old text or the new, never a part."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

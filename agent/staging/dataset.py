@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
+from agent.files.atomic_write import write_atomically
 from agent.files.file_lock import file_lock
 from agent.parallel import map_unordered
 from agent.staging.dataset_files import (
@@ -267,11 +268,7 @@ def _read(file: Path) -> Manifest:
 
 
 def _write(file: Path, manifest: Manifest) -> None:
-    temporary = file.with_name(f".{file.name}-{os.getpid()}")
     try:
-        temporary.write_text(manifest.to_text(), encoding="ascii")
-        temporary.replace(file)
+        write_atomically(file, manifest.to_text())
     except OSError as error:
         raise explain(error, file) from error
-    finally:
-        temporary.unlink(missing_ok=True)

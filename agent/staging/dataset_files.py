@@ -1,4 +1,8 @@
-"""A file that appears whole or not at all, and what may keep it from that."""
+"""Write a data set's file atomically and verify it, and the errors of staging.
+
+`agent.files.atomic_write` is for one file of a run: it holds the content in memory and waits for the disk. Here files
+are streamed, each is read back, and thousands follow each other, so that none is synced alone.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +16,30 @@ from pathlib import Path
 
 
 class DatasetError(RuntimeError):
-    """Report data that cannot be put or found there."""
+    """Report a data set that cannot be written or found."""
 
     kind = ""
-    """A word for the remedy."""
+    """A word by which the laptop chooses the remedy."""
 
 
 class DamagedFileError(DatasetError):
-    """Report a file whose bytes are not those that its manifest lists."""
+    """Report a file whose content differs from its manifest."""
 
     kind = "damaged"
 
 
 class CorruptingDiskError(DamagedFileError):
-    """Report a disk that gives back other bytes than were written."""
+    """Report a disk that reads back other bytes than were written."""
 
 
 class DiskFullError(DatasetError):
-    """Report a disk without room."""
+    """Report a full disk."""
 
     kind = "full"
 
 
 def explain(error: OSError, path: Path | str) -> DatasetError:
-    """Return what an error of the system means for whoever stages."""
+    """Return the DatasetError for an error of the system at `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(f"{path}: {error.strerror}")
     return DatasetError(f"{path}: {error.strerror or error}")
@@ -46,19 +50,19 @@ _HERE = f"{os.uname().nodename}-"
 
 
 def unique_token() -> str:
-    """Return a name that no other thread or process on any node has."""
+    """Return a name that no other call returns, in any thread or process of any node."""
     return f"{_HERE}{os.getpid()}-{threading.get_ident()}-{next(_TOKENS)}"
 
 
 def thread_token() -> str:
-    """Return a name that no other thread or process on any node has; this one has it for one file at a time."""
+    """Return a name of this thread's own among all nodes; it serves for one file at a time."""
     return f"{_HERE}{os.getpid()}-{threading.get_ident()}"
 
 
 def write_verified(temporary: str, target: str, blocks: Iterable[bytes]) -> None:
-    """Write a file, compare what reads back, and let it appear at `target` only then, in a new directory if need be.
+    """Write a file to `temporary`, verify what reads back, then rename it to `target`, in a new directory if need be.
 
-    Whatever `blocks` raises passes, and leaves nothing. Raises CorruptingDiskError, DiskFullError, DatasetError.
+    An error, also one that `blocks` raises, leaves nothing. Raises CorruptingDiskError, DiskFullError, DatasetError.
     """
     try:
         try:

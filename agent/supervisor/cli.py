@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.files.atomic_write import write_atomically
 from agent.runs import follow as followed
 from agent.runs import record
 from agent.runs.process_identity import Owner
@@ -30,7 +31,6 @@ from agent.runs.store import (
     RunDirectory,
     Runs,
     State,
-    write_atomically,
 )
 from agent.spec.provenance import Order
 from agent.spec.run import RunSpec, SpecError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from agent.files.atomic_write import new_directory
 from agent.spec.run import RunSpec, SpecError
 
 
@@ -21,7 +22,5 @@ def stage(launch: RunSpec) -> None:
         return
     if not source.is_dir():
         raise SpecError(f"{source}, which run {launch.run_id} is to run, is not there")
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(source, partial)
-    partial.rename(target)
+    with new_directory(target) as partial:
+        shutil.copytree(source, partial, dirs_exist_ok=True)

@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from agent.files.atomic_write import write_atomically
 from agent.runs import record
 from agent.runs.process_identity import Owner
 from agent.runs.run_queue import Queue
-from agent.runs.store import LiveRunError, Runs, write_atomically
+from agent.runs.store import LiveRunError, Runs
 from agent.spec.run import (
     NODES_PATH,
     Node,

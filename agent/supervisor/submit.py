@@ -5,8 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import os
-import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.files.atomic_write import new_directory
 from agent.remote import processes
 from agent.remote.command import execute, remote_command
 from agent.runs import follow, record
@@ -130,18 +129,12 @@ def _queued(launch: RunSpec) -> State:
 
 def _make(runs: Runs, order: Order, state: State) -> RunDirectory:
     """Make a run's directory, whole or not at all."""
-    launch = order.launch
-    partial = runs.root / f".{launch.run_id}.{secrets.token_hex(4)}"
-    try:
-        partial.mkdir()
+    directory = runs[order.launch.run_id]
+    with new_directory(directory.path) as partial:
         record.keep_origin(RunDirectory(path=partial), order.origin)
-        (partial / "spec.json").write_text(launch.to_json(), encoding="utf-8")
+        (partial / "spec.json").write_text(order.launch.to_json(), encoding="utf-8")
         RunDirectory(path=partial).write_state(state)
-        partial.rename(runs[launch.run_id].path)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    return runs[launch.run_id]
+    return directory
 
 
 def _union(before: Sequence[Node], after: Sequence[Node]) -> tuple[Node, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
+from agent.files.atomic_write import write_atomically
 from agent.launch.horovodrun_command import document, horovodrun, launcher_environment
 from agent.launch.hosts import POLL_S, Crew, login, tail
 from agent.preflight import checks
@@ -22,7 +23,7 @@ from agent.remote import secret_files
 from agent.remote.command import Completed, execute
 from agent.runs import record
 from agent.runs.process_identity import Owner
-from agent.runs.store import RunDirectory, Runs, State, write_atomically
+from agent.runs.store import RunDirectory, Runs, State
 from agent.spec.run import NODE_PYTHON, RunSpec
 from agent.supervisor import failure, prepare_node
 from agent.supervisor.archive import Copier

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from agent.files.atomic_write import write_atomically
 
 if TYPE_CHECKING:
     from cluster.aws.client import Aws
@@ -108,9 +109,7 @@ class Prices:
         with contextlib.suppress(OSError):
             self._cache.parent.mkdir(parents=True, exist_ok=True)
             document = {**self._load(), self._key(kind): {"usd_per_hour": price, "time": time.time()}}
-            partial = self._cache.with_name(f".{self._cache.name}.{os.getpid()}.{threading.get_ident()}")
-            partial.write_text(json.dumps(document), encoding="utf-8")
-            partial.replace(self._cache)
+            write_atomically(self._cache, json.dumps(document))
 
 
 def total_per_hour(instance_types: Iterable[str], prices: Mapping[str, float | None]) -> float | None:

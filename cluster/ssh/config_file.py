@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.files.atomic_write import write_atomically
 from agent.spec.node_rules import RULES, escaped
 from agent.spec.run import MASTER_NAME, WORKER_PREFIX, Node
 from cluster.errors import DeepcdkError, UsageError
@@ -174,10 +175,7 @@ def put(path: Path, text: str) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.chmod(0o600)
-    partial.replace(path)
+    write_atomically(path, text, mode=0o600)
     return True
 
 

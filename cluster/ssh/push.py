@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from agent.files.atomic_write import write_atomically
 from agent.spec.run import NODE_PYTHON
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
@@ -154,9 +155,7 @@ def _lines(path: Path) -> list[str]:
 def _remember(path: Path, marks: Sequence[str]) -> None:
     with contextlib.suppress(OSError):  # Whoever cannot keep it checks again.
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}")
-        partial.write_text("".join(f"{mark}\n" for mark in marks), encoding="utf-8")
-        partial.replace(path)
+        write_atomically(path, "".join(f"{mark}\n" for mark in marks))
 
 
 def control_tree(root: Path) -> Tree:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.files.atomic_write import StorageError, replace_file
+from agent.files.atomic_write import StorageError, new_directory, replace_file, write_atomically
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -41,6 +41,38 @@ def test_a_failure_keeps_the_old_content_and_says_path_and_free_space(
 def test_a_directory_that_is_missing_is_an_error_of_the_same_kind(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="No such file"):
         replace_file(tmp_path / "absent" / "file", b"")
+
+
+def test_a_file_has_its_mode_from_the_first_byte_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: modes.append(os.fstat(file).st_mode & 0o777))
+    write_atomically(tmp_path / "secret", "ü", mode=0o600)
+    assert modes == [0o600]
+    assert (tmp_path / "secret").read_bytes() == "ü".encode()
+
+
+def test_a_link_in_the_way_of_the_partial_file_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    monkeypatch.setattr("threading.get_ident", lambda: 8)
+    (tmp_path / "other").write_text("another's")
+    (tmp_path / ".file.7-8.partial").symlink_to(tmp_path / "other")
+    write_atomically(tmp_path / "file", "new")
+    assert (tmp_path / "file").read_text() == "new"
+    assert (tmp_path / "other").read_text() == "another's"
+
+
+def test_a_directory_gets_its_name_once_it_is_filled(tmp_path: Path) -> None:
+    with new_directory(tmp_path / "run") as partial:
+        assert not (tmp_path / "run").exists()
+        (partial / "file").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["run", "file"]
+
+
+def test_a_directory_that_could_not_be_filled_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), new_directory(tmp_path / "run") as partial:
+        (partial / "file").touch()
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
 
 
 FILL = """
