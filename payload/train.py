@@ -21,8 +21,8 @@ from agent.errors import ReportedError
 from payload.data.local_copy import local_directory
 from payload.data.registry import open_dataset
 from payload.data.types import Parts
+from payload.recipes.config import TrainConfig
 from payload.settings import SettingError
-from payload.training.config import TrainConfig
 from payload.training.rank_setup import arrange
 from payload.training.run_files import RESULT_FILE, Provenance
 

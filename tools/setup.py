@@ -28,6 +28,7 @@ from agent.environment.horovod_build_settings import INCLUDE, VERSION, XLA_BUILD
 from agent.environment.horovod_selftest import unresolved_name
 from agent.environment.runtime import Runtime, runtime_for
 from agent.environment.toolchain import HorovodError, check_platform, this_platform
+from agent.files.build_once import build_once
 from agent.files.file_lock import file_lock
 from tools.steps import Log, Step, StepError, carry_out, key_of, print_line
 
@@ -67,13 +68,15 @@ def uv_program(cache: Path) -> Path:
 def get_uv(log: Log, uv: Path) -> None:
     """Install the locked uv with pip, which every Python can make for itself."""
     directory = uv.parent.parent
-    with file_lock(directory.with_suffix(".lock")):
-        if uv.is_file():
-            return
+
+    def install() -> bool:
         shutil.rmtree(directory, ignore_errors=True)
         log.run([sys.executable, "-m", "venv", str(directory)], ROOT)
         pip = [str(directory / "bin" / "python"), "-m", "pip", "install", "--no-input", "--require-hashes"]
         log.run([*pip, "--requirement", str(UV_LOCK)], ROOT)
+        return True
+
+    build_once(lambda: uv.is_file() or None, install, lock=directory.with_suffix(".lock"))
 
 
 def make_venv(log: Log, uv: Path, python: Path) -> None:

@@ -26,7 +26,7 @@ from agent.environment.horovod_build import default_cache, telling_lines
 from agent.environment.horovod_build_settings import digest
 from agent.environment.toolchain import NotCoveredError, installed_tensorflow, this_platform
 from agent.errors import ReportedError
-from agent.files.file_lock import file_lock
+from agent.files.build_once import build_once, is_listed
 
 SOURCE: Final = Path(__file__).parent / "custom_ops" / "image_view.cc"
 FLAGS: Final = ("-std=c++17", "-O3", "-shared", "-fPIC", "-Wall", "-Wextra")
@@ -116,19 +116,18 @@ def build(library: Library, *, cache: Path, search_path: str, report: Callable[[
     `search_path` is a PATH to find the compiler. Raises CustomOpError.
     """
     kept = library.cached(cache)
-    if _lists(kept):
-        return kept
-    with file_lock(kept.with_suffix(".lock"), on_wait=lambda: report(f"waiting for another build of {kept}")):
-        if not _lists(kept):
-            partial = kept.with_suffix(".part")
-            _compile(library, partial, search_path)
-            partial.rename(kept)
-    return kept
 
+    def compile_it() -> Path:
+        partial = kept.with_suffix(".part")
+        _compile(library, partial, search_path)
+        return partial.rename(kept)
 
-def _lists(path: Path) -> bool:
-    """Tell whether a folder has a file. NFS may go on saying of the file itself that it is not there."""
-    return path.parent.is_dir() and path in path.parent.iterdir()
+    return build_once(
+        lambda: kept if is_listed(kept) else None,
+        compile_it,
+        lock=kept.with_suffix(".lock"),
+        on_wait=lambda: report(f"waiting for another build of {kept}"),
+    )
 
 
 def install(cache: Path, *, search_path: str, report: Callable[[str], None]) -> Path:

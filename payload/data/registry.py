@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Final
 
 from payload.data.datasets.selection import held_back, limited
 from payload.data.types import DataError, Part, Parts
 from payload.models.registry import network
 from payload.settings import Settings
-
-NEED_FILES: Final = ("mnist", "fashion-mnist", "cifar10", "imagenet")
-"""Data sets of the user's own files, given by --data-dir."""
+from payload.settings.data import DATASETS_OF_FILES
 
 
 def open_dataset(settings: Settings, data_dir: Path | None) -> Parts:
@@ -21,7 +18,7 @@ def open_dataset(settings: Settings, data_dir: Path | None) -> Parts:
     With `validation_fraction` that part of the training images is held back; `train_limit` counts before it is. It
     stands for the test images too, where record files have none. Raises DataError, which names the file.
     """
-    if settings.dataset in NEED_FILES and data_dir is None:
+    if settings.dataset in DATASETS_OF_FILES and data_dir is None:
         raise DataError(f"data set {settings.dataset} needs --data-dir: the directory of its files")
     train, test = _open(settings, data_dir or Path())
     train = limited(train, settings.train_limit)

@@ -10,8 +10,8 @@ from typing import Final
 
 from payload.recipes.recipe import Recipe, Variant
 from payload.settings import Settings
-from payload.training.rates import pieces_text
-from payload.training.schedule import ImagePhase, phases_text
+from payload.settings.image_phases import ImagePhase, phases_text
+from payload.settings.rates import pieces_text
 
 GPUS_PER_NODE: Final = 8
 CROPS: Final = {128: 0.08, 224: 0.087, 288: 0.5}

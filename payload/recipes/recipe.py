@@ -25,7 +25,7 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Hold the settings of one kind of run. Each can be overridden by its flag (`payload.training.config`)."""
+    """Hold the settings of one kind of run. Each can be overridden by its flag (`payload.recipes.config`)."""
 
     name: str
     summary: str

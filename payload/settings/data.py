@@ -7,14 +7,21 @@ from typing import Final
 
 from payload.settings.rules import setting
 
+NETWORKS: Final = (
+    *("alexnet", "fashion-vgg", "googlenet", "inception-bn", "inception-v3", "lenet"),
+    *("resnet20", "resnet50", "resnet152", "vgg16"),
+)
+"""`payload.models.registry` has what is known of each."""
 DATASETS: Final = ("digits", "mnist", "fashion-mnist", "cifar10", "imagenet", "synthetic")
+DATASETS_OF_FILES: Final = ("mnist", "fashion-mnist", "cifar10", "imagenet")
+"""Those whose files the user provides, by --data-dir."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSettings:
     """Choose network and data."""
 
-    network: str = setting("lenet", "network, by its name in `payload.models.registry`")
+    network: str = setting("lenet", "network", choices=NETWORKS)
     dataset: str = setting("digits", "data set", choices=DATASETS)
     validation_fraction: float = setting(
         0.0,

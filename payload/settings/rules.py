@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,12 +32,14 @@ def setting(
     )
 
 
-def check(group: Any) -> None:
-    """Hold every setting of a group against its own declaration. Raises SettingError."""
-    for field in dataclasses.fields(group):
-        value, rule = getattr(group, field.name), field.metadata
+def check_fields(settings: Any) -> None:
+    """Check every setting against its own declaration. Raises SettingError."""
+    for field in dataclasses.fields(settings):
+        value, rule = getattr(settings, field.name), field.metadata
         if rule.get("choices") and value not in rule["choices"]:
-            raise SettingError(flag_of(field.name), value, f"must be one of {', '.join(rule['choices'])}")
+            near = difflib.get_close_matches(str(value), rule["choices"], n=1)
+            question = f"; did you mean {near[0]}?" if near else ""
+            raise SettingError(flag_of(field.name), value, f"must be one of {', '.join(rule['choices'])}{question}")
         low, high = rule.get("low"), rule.get("high")
         if low is not None and high is not None and not low <= value <= high:  # also refuses NaN
             raise SettingError(flag_of(field.name), value, f"must be {low:g} to {high:g}")

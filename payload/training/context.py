@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from payload.data.types import Parts, View
+from payload.recipes.config import TrainConfig
 from payload.settings import Settings
 from payload.training.checkpoints.cadence import Cadence
 from payload.training.checkpoints.writer import CheckpointWriter
-from payload.training.config import TrainConfig
 from payload.training.distributed import Ranks
 from payload.training.progress import Progress
 from payload.training.rank_setup import Arrangement

@@ -16,7 +16,6 @@ from agent.files.atomic_write import replace_file, storing
 
 METRICS_FILE: Final = "metrics.jsonl"
 RESULT_FILE: Final = "result.json"
-SETTINGS_FILE: Final = "settings.json"
 STEP_INTERVAL_S: Final = 0.5
 """Least time between two step events: enough for a live display, and small files."""
 

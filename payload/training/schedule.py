@@ -7,20 +7,11 @@ library only.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import re
-from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from payload.settings import SettingError, Settings
-from payload.training.rates import Decay, parse_pieces
-
-_PHASE: Final = re.compile(
-    r"(?P<start>[0-9]+):(?P<size>[0-9]+)/(?P<batch>[0-9]+)(?:/(?P<crop>0?\.[0-9]+|1|0))?(?P<rectangular>/rectangular)?"
-)
-GRAMMAR: Final = (
-    "must be phases START:SIZE/GLOBAL_BATCH[/SMALLEST_CROP][/rectangular] with commas between, as 0:128/512"
-)
+from payload.settings.image_phases import ImagePhase, parse_phases
+from payload.settings.rates import Decay, parse_pieces
 
 
 class Rates(Protocol):
@@ -29,20 +20,6 @@ class Rates(Protocol):
     def rate(self, epoch: float) -> float:
         """Return the rate."""
         ...
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ImagePhase:
-    """Say what images and batches are from one epoch on."""
-
-    start: int
-    size: int
-    """Side of the training images, pixels; 0: the data's own."""
-    global_batch: int
-    smallest_crop: float
-    """Least part of an image's area that a random crop keeps; 0: no random crops."""
-    rectangular: bool = False
-    """Whether test images keep their shape."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,7 +85,7 @@ def schedule_for(settings: Settings, *, examples: int, ranks: int) -> Schedule:
     A warm-up longer than half of the run is cut to half of it: a short trial run (`--epochs 1`) would otherwise end
     before its rate has climbed. Raises SettingError, also where a batch is larger than the data.
     """
-    epochs = total_epochs(settings)
+    epochs = settings.total_epochs
     phases = _phases(settings, ranks)
     for phase in phases:
         if phase.global_batch > examples:
@@ -122,23 +99,6 @@ def schedule_for(settings: Settings, *, examples: int, ranks: int) -> Schedule:
         rates, base = _decay(settings, epochs, phases[0].global_batch), settings.base_batch
     plain = settings.epochs if settings.augmented_epochs >= 0 else 0
     return Schedule(epochs=epochs, examples=examples, phases=phases, rates=rates, base_batch=base, augmented_from=plain)
-
-
-def total_epochs(settings: Settings) -> int:
-    """Return the epochs of a run, those with changed images included."""
-    return settings.epochs + max(0, settings.augmented_epochs)
-
-
-def check_schedule(settings: Settings) -> None:
-    """Hold the schedule's settings against each other, before data and ranks are known. Raises SettingError."""
-    epochs = total_epochs(settings)
-    _phases(settings, 1)
-    if settings.rate_phases:
-        parse_pieces(settings.rate_phases, epochs)
-    if settings.decay == "step" and not settings.decay_epochs and not settings.rate_phases:
-        raise SettingError("--decay", "step", "needs the epochs of its steps, as --decay-epochs 30,60,80")
-    if list(settings.decay_epochs) != sorted(set(settings.decay_epochs)):
-        raise SettingError("--decay-epochs", ",".join(map(str, settings.decay_epochs)), "must rise")
 
 
 def _decay(settings: Settings, epochs: int, first_batch: int) -> Decay:
@@ -169,36 +129,4 @@ def _phases(settings: Settings, ranks: int) -> tuple[ImagePhase, ...]:
         return (only,)
     return parse_phases(
         settings.image_phases, smallest_crop=settings.smallest_crop, rectangular=settings.rectangular_validation
-    )
-
-
-def parse_phases(text: str, *, smallest_crop: float, rectangular: bool) -> tuple[ImagePhase, ...]:
-    """Parse `--image-phases`; what a phase leaves out is as the settings say. Raises SettingError."""
-    flag = "--image-phases"
-    phases = []
-    for word in text.split(","):
-        found = _PHASE.fullmatch(word.strip())
-        if not found or not int(found["size"]) or not int(found["batch"]):
-            raise SettingError(flag, text, f"{GRAMMAR}; {word.strip()!r} is none")
-        phases.append(
-            ImagePhase(
-                start=int(found["start"]),
-                size=int(found["size"]),
-                global_batch=int(found["batch"]),
-                smallest_crop=float(found["crop"]) if found["crop"] else smallest_crop,
-                rectangular=rectangular or bool(found["rectangular"]),
-            )
-        )
-    if phases[0].start != 0 or any(a.start >= b.start for a, b in itertools.pairwise(phases)):
-        raise SettingError(flag, text, "the first phase must start at epoch 0, and each after the one before")
-    return tuple(phases)
-
-
-def phases_text(phases: Sequence[ImagePhase]) -> str:
-    """Write phases as `parse_phases` reads them."""
-    return ",".join(
-        f"{phase.start}:{phase.size}/{phase.global_batch}"
-        + (f"/{phase.smallest_crop:g}" if phase.smallest_crop else "")
-        + ("/rectangular" if phase.rectangular else "")
-        for phase in phases
     )

@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from payload.data.types import Parts
+from payload.recipes.config import TrainConfig
 from payload.settings import Settings
+from payload.settings.step_span import StepSpan
 from payload.training import distributed
 from payload.training.checkpoints.cadence import Cadence
 from payload.training.checkpoints.resume import Beginning, begin, store_for, with_batch_of
@@ -20,7 +22,6 @@ from payload.training.checkpoints.sameness import lasting
 from payload.training.checkpoints.saving import finish_saving, save_after_epoch, save_stopped
 from payload.training.checkpoints.store import CheckpointStore
 from payload.training.checkpoints.writer import CheckpointWriter
-from payload.training.config import TrainConfig
 from payload.training.context import Outcome, Run
 from payload.training.distributed import Ranks
 from payload.training.epoch import DivergedError, require_equal_weights, train_epoch
@@ -29,7 +30,6 @@ from payload.training.evaluation_step import make_evaluation_step
 from payload.training.export.outputs import write_products
 from payload.training.progress import Progress
 from payload.training.rank_setup import Arrangement
-from payload.training.reporting.profiling import Span
 from payload.training.reporting.reporter import Reporter
 from payload.training.reporting.result import write_outcome
 from payload.training.run_files import Figures, Provenance
@@ -114,7 +114,7 @@ def _train_and_evaluate(
 
 
 def _reporter(config: TrainConfig, ranks: Ranks, started: float) -> Reporter:
-    span = Span.parse(config.settings.profile_steps)
+    span = StepSpan.parse(config.settings.profile_steps)
     return Reporter(config.run_dir, active=ranks.is_root, started=started, profiled=span)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.files.atomic_write import StorageError, replace_file
-from agent.files.file_lock import file_lock
+from agent.files.build_once import build_once, is_listed
 from payload.data.records.example import locate
 from payload.data.records.image_header import read_header
 from payload.data.records.lazy_bytes import LazyBytes
@@ -129,13 +129,17 @@ def open_index(directory: Path, parts: Sequence[str], *, skip: bool) -> RecordIn
     if missing and not skip:
         raise RecordError(directory / missing[0], None, f"no such file, and {len(missing)} of the part are missing")
     place = _writable(directory) / f"{parts[0]}.index"
-    index = _kept(directory, files, (directory / f"{parts[0]}.index", place), skip=skip)
-    if index is None:
-        with file_lock(place.with_name(f".{place.name}.lock")):
-            index = _kept(directory, files, (place,), skip=skip)  # another rank may have made it meanwhile
-            if index is None:
-                index = make_index(directory, files, skip=skip)
-                _keep(index, place)
+
+    def make() -> RecordIndex:
+        index = make_index(directory, files, skip=skip)
+        _keep(index, place)
+        return index
+
+    index = build_once(
+        lambda: _kept(directory, files, (directory / place.name, place), skip=skip),
+        make,
+        lock=place.with_name(f".{place.name}.lock"),
+    )
     absent = tuple(f"{directory / name}: no such file" for name in missing)
     return dataclasses.replace(index, damage=index.damage + absent)
 
@@ -208,6 +212,8 @@ def _note(error: RecordError, damage: list[str], skip: bool) -> None:
 def _kept(directory: Path, files: Sequence[str], places: Sequence[Path], *, skip: bool) -> RecordIndex | None:
     """Return the index kept at one of these places, if it is of these files as they are now."""
     for place in places:
+        if not is_listed(place):  # reading may miss, on NFS, what another node's rank has just written
+            continue
         try:
             index = RecordIndex.from_bytes(directory, place.read_bytes())
         except (OSError, ValueError):

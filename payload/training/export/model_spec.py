@@ -12,8 +12,7 @@ from agent.errors import ReportedError
 from agent.files.atomic_write import replace_file
 from payload.data.labels import class_names
 from payload.data.records.part import MARGIN, RecordPart
-from payload.settings import Settings
-from payload.training.run_files import SETTINGS_FILE
+from payload.settings import SETTINGS_FILE, Settings
 
 if TYPE_CHECKING:
     from payload.training.context import Run

@@ -6,44 +6,20 @@ Only rank 0 writes one: of the others it shows how long it waits for them. Steps
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from agent.files.atomic_write import StorageError
-from payload.settings import SettingError
+from payload.settings.step_span import StepSpan
 
 T = TypeVar("T")
-
-_SPAN: Final = re.compile(r"([0-9]{1,12})(?:-([0-9]{1,12}))?")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Span:
-    """Name the steps to profile, counted from 1 since the beginning of the run, both ends included."""
-
-    first: int
-    last: int
-
-    @classmethod
-    def parse(cls, text: str) -> Span | None:
-        """Read FIRST-LAST or one number; None for "". Raises SettingError."""
-        if not text:
-            return None
-        found = _SPAN.fullmatch(text)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-        if not 1 <= first <= last:
-            rule = "must be FIRST-LAST, steps counted from 1, as 20-25"
-            raise SettingError("--profile-steps", text, rule)
-        return cls(first=first, last=last)
 
 
 class Profiler:
     """Profile the steps of a span, and do nothing around others."""
 
-    def __init__(self, events: Path, span: Span | None) -> None:
+    def __init__(self, events: Path, span: StepSpan | None) -> None:
         """Prepare. `events`: TensorBoard's directory of the run; `span`: None for no profile."""
         self._events, self._span = events, span
         self._running = False

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from payload.settings.step_span import StepSpan
 from payload.training.checkpoints.writer import Written
 from payload.training.export.model_spec import blueprint_of, write_blueprint
 from payload.training.progress import Progress, StepSums
 from payload.training.reporting.event_writer import EVENTS_DIRECTORY
-from payload.training.reporting.profiling import Profiler, Span
+from payload.training.reporting.profiling import Profiler
 from payload.training.reporting.tensorboard import Board
 from payload.training.reporting.throughput import Clock, DataWait
 from payload.training.run_files import Figures, Metrics, Result
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class Reporter:
     """Report on rank 0, and keep silent elsewhere; measure the time of the training steps everywhere."""
 
-    def __init__(self, run_dir: Path, *, active: bool, started: float, profiled: Span | None = None) -> None:
+    def __init__(self, run_dir: Path, *, active: bool, started: float, profiled: StepSpan | None = None) -> None:
         """Open metrics and events where active. `profiled`: steps to profile. Raises StorageError."""
         self._metrics = Metrics(run_dir, started=started) if active else None
         self._board = Board(run_dir) if active else None

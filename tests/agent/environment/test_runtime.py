@@ -14,7 +14,6 @@ from agent.environment import default_controller
 from agent.environment import runtime as module
 from agent.environment.horovod_build_settings import Settings
 from agent.environment.runtime import (
-    COMPLETE,
     Maker,
     Runtime,
     RuntimeSetupError,
@@ -24,6 +23,7 @@ from agent.environment.runtime import (
     runtime_for,
 )
 from agent.environment.toolchain import Platform
+from agent.files.build_once import COMPLETE
 
 ROOT = Path(__file__).parents[3]
 HERE = Platform(system="Linux", machine="x86_64", libc="glibc-2.34", python=(3, 11))
@@ -157,7 +157,7 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
     wheel, operation = "Installing Horovod", "Building our custom TensorFlow op"
     last = "Importing what was installed"
     first = ["first", made, "Downloading wheels", "Installing", "Building Horovod", operation, wheel, last]
-    assert steps == [*first, "second", made, "Installing", wheel, operation, last]
+    assert steps == [*first, "second", made, "Installing", operation, wheel, last]
     # Both look for the operation where the first one leaves it.
     assert kept == [str(tmp_path / "efs" / a_runtime(tmp_path).fingerprint)] * 2
 

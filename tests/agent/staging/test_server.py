@@ -103,7 +103,7 @@ def test_an_interrupted_stream_is_told_and_gone_on_with(shared: StagedDataset, t
     (*_, last) = serve(begin(root, WANTED), receive(root, stream()[:-2000]), status=1)
     assert last["kind"] == "broken off"
     (*_, last) = serve(finish(root), status=1)
-    assert "not there" in last["error"]
+    assert "is missing" in last["error"]
     messages = stage("check", str(root), "set")
     assert {path for m in messages for path in m.get("missing", ())} == {"sub/b c", "line\nü"}
 

@@ -30,7 +30,7 @@ from cluster.runs.launch import (
 )
 from cluster.runs.program import Program
 from cluster.ssh.connection import remote_line
-from payload.training.config import TrainConfig
+from payload.recipes.config import TrainConfig
 from tests.words import LONG, WORDS
 
 STACK = Stack(

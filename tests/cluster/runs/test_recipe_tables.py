@@ -10,8 +10,8 @@ import pytest
 from cluster.errors import UsageError
 from cluster.runs.recipe_tables import document, recipe_named, settings_of, summary_table, tables, text, variant_named
 from payload.recipes import RECIPES, Recipe
+from payload.recipes.config import TrainConfig
 from payload.settings import Settings
-from payload.training.config import TrainConfig
 
 DIGITS, FAST = recipe_named("digits"), recipe_named("imagenet-fast")
 

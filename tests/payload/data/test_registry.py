@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from payload.data.registry import NEED_FILES, open_dataset
+from payload.data.registry import open_dataset
 from payload.data.types import DataError
 from payload.settings import Settings
+from payload.settings.data import DATASETS_OF_FILES
 from tests.payload.data.drawings import write_cifar10, write_idx, write_records
 
 
@@ -28,7 +29,7 @@ def test_cifar10_is_read_from_its_binaries(tmp_path: Path) -> None:
     assert open_dataset(Settings(dataset="cifar10"), tmp_path).train.size == (32, 32)
 
 
-@pytest.mark.parametrize("name", NEED_FILES)
+@pytest.mark.parametrize("name", DATASETS_OF_FILES)
 def test_a_set_of_files_without_a_directory_is_refused(name: str) -> None:
     with pytest.raises(DataError, match=f"data set {name} needs --data-dir"):
         open_dataset(Settings(dataset=name), None)

@@ -8,12 +8,15 @@ import pytest
 
 from agent.errors import ReportedError
 from payload.models.registry import NETWORKS, ImageShapeError, UnknownNetworkError, network
+from payload.settings import data
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_names_are_unique() -> None:
-    assert len({known.name for known in NETWORKS}) == len(NETWORKS)
+def test_the_setting_takes_each_network_by_its_unique_name() -> None:
+    names = [known.name for known in NETWORKS]
+    assert names == list(data.NETWORKS)
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("known", NETWORKS, ids=lambda known: known.name)

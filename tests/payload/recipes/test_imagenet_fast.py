@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from payload.recipes.config import TrainConfig
 from payload.recipes.imagenet_fast import IMAGENET_FAST
-from payload.training.config import TrainConfig
 from payload.training.schedule import Schedule, schedule_for
 
 TRAIN_IMAGES = 1_281_167

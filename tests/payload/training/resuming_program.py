@@ -26,6 +26,7 @@ import keras
 from agent.errors import ReportedError
 from payload.data.pipeline.batches import test_batches, training_batches
 from payload.data.types import Batch, DataError, Parts
+from payload.recipes.config import TrainConfig
 from payload.settings import Settings
 from payload.train import StopRequest
 from payload.training import distributed, evaluation, trainer
@@ -34,7 +35,6 @@ from payload.training.checkpoints.resume import store_for
 from payload.training.checkpoints.storage import Directory, Fill
 from payload.training.checkpoints.store import read_header
 from payload.training.checkpoints.writer import CheckpointWriter
-from payload.training.config import TrainConfig
 from payload.training.context import Run
 from payload.training.progress import StepSums
 from payload.training.schedule import Schedule

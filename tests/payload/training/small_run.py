@@ -12,9 +12,9 @@ import numpy as np
 
 from payload.data.registry import open_dataset
 from payload.data.types import Parts
+from payload.recipes.config import TrainConfig
 from payload.settings import Settings
 from payload.training import trainer
-from payload.training.config import TrainConfig
 from payload.training.context import Outcome
 from payload.training.rank_setup import arrange
 from payload.training.run_files import Provenance

@@ -7,15 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payload.settings import SettingError, Settings
-from payload.training.schedule import (
-    ImagePhase,
-    check_schedule,
-    global_batch,
-    parse_phases,
-    phases_text,
-    schedule_for,
-    total_epochs,
-)
+from payload.training.schedule import global_batch, schedule_for
 
 PLAIN = Settings(epochs=10, global_batch=64, base_batch=32, learning_rate=0.1, warmup_epochs=2)
 
@@ -87,53 +79,9 @@ def test_phases_change_size_batch_crop_and_rate() -> None:
     assert schedule.peak == pytest.approx(2)
 
 
-SIZES = st.lists(
-    st.tuples(st.integers(1, 9), st.integers(1, 999), st.integers(1, 9999), st.integers(0, 100), st.booleans()),
-    min_size=1,
-    max_size=5,
-)
-
-
-@given(SIZES)
-def test_phases_read_back_as_they_were_written(drawn: list[tuple[int, int, int, int, bool]]) -> None:
-    phases, start = [], 0
-    for length, size, batch, crop, rectangular in drawn:
-        phases.append(
-            ImagePhase(start=start, size=size, global_batch=batch, smallest_crop=crop / 100, rectangular=rectangular)
-        )
-        start += length
-    assert list(parse_phases(phases_text(phases), smallest_crop=0, rectangular=False)) == phases
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("0:128", "must be phases START:SIZE/GLOBAL_BATCH"),
-        ("0:0/32", "'0:0/32' is none"),
-        ("0:32/0", "is none"),
-        ("0:32/32/2", "is none"),
-        ("0:32/32/sideways", "is none"),
-        ("1:32/32", "the first phase must start at epoch 0"),
-        ("0:32/32,4:64/32,4:96/32", "each after the one before"),
-    ],
-)
-def test_other_phases_are_refused_with_the_grammar(text: str, said: str) -> None:
-    with pytest.raises(SettingError) as caught:
-        check_schedule(Settings(image_phases=text))
-    assert caught.value.flag == "--image-phases"
-    assert said in str(caught.value)
-
-
-def test_a_step_decay_needs_its_epochs_in_order() -> None:
-    with pytest.raises(SettingError, match="--decay step: needs the epochs"):
-        check_schedule(Settings(decay="step"))
-    with pytest.raises(SettingError, match="--decay-epochs 60,30: must rise"):
-        check_schedule(Settings(decay="step", decay_epochs=(60, 30)))
-
-
 def test_augmented_epochs_come_after_the_plain_ones() -> None:
     settings = Settings(epochs=20, augmented_epochs=25)
     schedule = schedule_for(settings, examples=100, ranks=1)
-    assert (total_epochs(settings), schedule.epochs, schedule.augmented_from) == (45, 45, 20)
+    assert (settings.total_epochs, schedule.epochs, schedule.augmented_from) == (45, 45, 20)
     assert schedule_for(Settings(epochs=20), examples=100, ranks=1).augmented_from == 0
     assert schedule_for(Settings(epochs=20, augmented_epochs=0), examples=100, ranks=1).augmented_from == 20

@@ -3,27 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from payload.settings import SettingError
-from payload.training.reporting.profiling import Profiler, Span
-
-
-@given(st.integers(1, 10**9), st.integers(0, 10**6))
-def test_a_span_is_read_as_it_is_written(first: int, more: int) -> None:
-    assert Span.parse(f"{first}-{first + more}") == Span(first=first, last=first + more)
-    assert Span.parse(str(first)) == Span(first=first, last=first)
-
-
-def test_without_a_text_there_is_no_span() -> None:
-    assert Span.parse("") is None
-
-
-@pytest.mark.parametrize("text", ["0-3", "5-4", "a-b", "3-", "-3", "1-2-3", " 1-2", "0"])
-def test_what_is_no_span_is_refused_by_its_flag(text: str) -> None:
-    with pytest.raises(SettingError, match=r"--profile-steps .*: must be FIRST-LAST"):
-        Span.parse(text)
+from payload.settings.step_span import StepSpan
+from payload.training.reporting.profiling import Profiler
 
 
 @pytest.mark.tensorflow
@@ -31,7 +13,7 @@ def test_only_the_chosen_steps_are_in_the_profile(tmp_path: Path) -> None:
     import tensorflow as tf
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-    profiler = Profiler(tmp_path, Span(first=2, last=3))
+    profiler = Profiler(tmp_path, StepSpan(first=2, last=3))
     for number in range(1, 6):
         with profiler.waiting():
             pass
@@ -55,7 +37,7 @@ def test_only_the_chosen_steps_are_in_the_profile(tmp_path: Path) -> None:
 
 @pytest.mark.tensorflow
 def test_a_run_that_ends_within_the_span_leaves_its_profile(tmp_path: Path) -> None:
-    profiler = Profiler(tmp_path, Span(first=1, last=100))
+    profiler = Profiler(tmp_path, StepSpan(first=1, last=100))
     with profiler.step(1):
         pass
     profiler.close()

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from payload.settings import SettingError
+from payload.settings.rules import SettingError
 
 _PIECE: Final = re.compile(r"(?P<start>[0-9]+)-(?P<end>[0-9]*):(?P<first>[^.].*?)(?:\.\.(?P<last>.+))?", re.DOTALL)
 GRAMMAR: Final = "must be pieces START-END:RATE or START-END:FIRST..LAST with commas between, as 0-5:0.1..1,5-20:1"

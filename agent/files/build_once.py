@@ -1,0 +1,77 @@
+"""Build something once and let every later process use it, on one machine or on all that share a file system.
+
+One process builds under a lock while the others wait; what a crash leaves unfinished is not taken for a result. The
+lock is `agent.files.file_lock`, since the nodes' own Python has the standard library alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from agent.files.file_lock import file_lock
+
+COMPLETE: Final = ".complete"
+"""The file that marks a complete directory. It is written last."""
+
+Built = TypeVar("Built")
+
+
+def build_once(
+    find: Callable[[], Built | None],
+    build: Callable[[], Built],
+    *,
+    lock: Path,
+    on_wait: Callable[[], None] | None = None,
+) -> Built:
+    """Return what `find` finds, or else build it under `lock`; call `on_wait` once if another process is building.
+
+    `find` returns None for what is missing or incomplete. It runs again under the lock, which is not taken at all for
+    what is found at once: that may lie on a read-only file system.
+    """
+    if (found := find()) is not None:
+        return found
+    with file_lock(lock, on_wait=on_wait):
+        return found if (found := find()) is not None else build()
+
+
+def build_directory_once(
+    directory: Path,
+    build: Callable[[], str],
+    *,
+    lock: Path,
+    on_wait: Callable[[], None] | None = None,
+    keep_partial: bool = False,
+) -> bool:
+    """Fill `directory` once and mark it complete; return whether this call has filled it.
+
+    `build` makes the directory and returns the text of the mark. What an interrupted build left is removed first, or
+    with `keep_partial` left for `build` to continue with.
+    """
+
+    def fill() -> bool:
+        if directory.exists() and not keep_partial:
+            shutil.rmtree(directory)
+        text = build()
+        (directory / COMPLETE).write_text(text, encoding="utf-8")
+        return True
+
+    return build_once(lambda: False if is_complete(directory) else None, fill, lock=lock, on_wait=on_wait)
+
+
+def is_complete(directory: Path) -> bool:
+    """Tell whether `build_directory_once` has filled a directory."""
+    return is_listed(directory / COMPLETE)
+
+
+def is_listed(path: Path) -> bool:
+    """Tell whether the listing of its directory has a file.
+
+    NFS may go on reporting a file as missing, from its cache, after another node has written it; a listing is fresh.
+    """
+    try:
+        return path in path.parent.iterdir()
+    except (FileNotFoundError, NotADirectoryError):
+        return False

@@ -1,0 +1,64 @@
+"""Phases of a run: the size of the images and their batch, from an epoch on. Standard library only."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from payload.settings.rules import SettingError
+
+_PHASE: Final = re.compile(
+    r"(?P<start>[0-9]+):(?P<size>[0-9]+)/(?P<batch>[0-9]+)(?:/(?P<crop>0?\.[0-9]+|1|0))?(?P<rectangular>/rectangular)?"
+)
+GRAMMAR: Final = (
+    "must be phases START:SIZE/GLOBAL_BATCH[/SMALLEST_CROP][/rectangular] with commas between, as 0:128/512"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImagePhase:
+    """Say what images and batches are from one epoch on."""
+
+    start: int
+    size: int
+    """Side of the training images, pixels; 0: the data's own."""
+    global_batch: int
+    smallest_crop: float
+    """Least part of an image's area that a random crop keeps; 0: no random crops."""
+    rectangular: bool = False
+    """Whether test images keep their shape."""
+
+
+def parse_phases(text: str, *, smallest_crop: float, rectangular: bool) -> tuple[ImagePhase, ...]:
+    """Parse `--image-phases`; what a phase leaves out is as the settings say. Raises SettingError."""
+    flag = "--image-phases"
+    phases = []
+    for word in text.split(","):
+        found = _PHASE.fullmatch(word.strip())
+        if not found or not int(found["size"]) or not int(found["batch"]):
+            raise SettingError(flag, text, f"{GRAMMAR}; {word.strip()!r} is none")
+        phases.append(
+            ImagePhase(
+                start=int(found["start"]),
+                size=int(found["size"]),
+                global_batch=int(found["batch"]),
+                smallest_crop=float(found["crop"]) if found["crop"] else smallest_crop,
+                rectangular=rectangular or bool(found["rectangular"]),
+            )
+        )
+    if phases[0].start != 0 or any(a.start >= b.start for a, b in itertools.pairwise(phases)):
+        raise SettingError(flag, text, "the first phase must start at epoch 0, and each after the one before")
+    return tuple(phases)
+
+
+def phases_text(phases: Sequence[ImagePhase]) -> str:
+    """Write phases as `parse_phases` reads them."""
+    return ",".join(
+        f"{phase.start}:{phase.size}/{phase.global_batch}"
+        + (f"/{phase.smallest_crop:g}" if phase.smallest_crop else "")
+        + ("/rectangular" if phase.rectangular else "")
+        for phase in phases
+    )

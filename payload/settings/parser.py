@@ -1,0 +1,75 @@
+"""The command line's parser of settings: a flag for each, made from its declaration. Standard library only."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import math
+import re
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn
+
+from payload.settings import GROUPS, SettingError, flag_of
+
+
+class SettingsParser(argparse.ArgumentParser):
+    """Parse flags; raise SettingError instead of printing the usage, which each rank would repeat."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise SettingError."""
+        found = re.fullmatch(r"argument (--[a-z0-9-]+)(?:/--no-[a-z0-9-]+)?: (.*)", message, flags=re.DOTALL)
+        raise SettingError(*((found[1], None, found[2]) if found else ("arguments", None, message)))
+
+    def add_settings(self) -> None:
+        """Add a flag for every setting, without a default: what is absent is the recipe's."""
+        for group in GROUPS:
+            section = self.add_argument_group((group.__doc__ or "").strip().rstrip("."))
+            types = typing.get_type_hints(group)
+            for field in dataclasses.fields(group):
+                options: dict[str, Any] = {"help": field.metadata["help"].replace("%", "%%")}
+                if types[field.name] is bool:
+                    options |= {"action": argparse.BooleanOptionalAction, "default": None}
+                else:
+                    options |= {"type": _PARSERS[types[field.name]], "metavar": "VALUE"}
+                section.add_argument(flag_of(field.name), **options)
+
+
+def unknown_value(what: str, value: str, known: Sequence[str]) -> SettingError:
+    """Return the error of a name that does not exist, with the nearest that does."""
+    near = difflib.get_close_matches(value.split("=")[0], known, n=1)
+    question = f"; did you mean {near[0]}?" if near else "."
+    return SettingError(what, value, f"unknown{question} Known: {', '.join(sorted(known))}")
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}")
+    return value
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in text.split(",") if word.strip())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be whole numbers with commas between, not {text!r}") from None
+
+
+_PARSERS: Final[dict[Any, Callable[[str], Any]]] = {
+    int: _integer,
+    float: _number,
+    str: str,
+    tuple[int, ...]: _integers,
+}

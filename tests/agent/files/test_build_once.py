@@ -1,0 +1,129 @@
+"""Facts about building something once between processes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.files.build_once import COMPLETE, build_directory_once, build_once, is_complete, is_listed
+
+ROOT = Path(__file__).parents[3]
+BUILDER = """
+import os, sys, time
+from pathlib import Path
+from agent.files.build_once import build_directory_once
+
+directory, crash = Path(sys.argv[1]), sys.argv[2:] == ["crash"]
+
+def build():
+    directory.mkdir(exist_ok=True)
+    (directory / f"part-{os.getpid()}").touch()
+    print("building", flush=True)
+    sys.stdin.readline()
+    if crash:
+        os._exit(9)
+    return "built"
+
+lock = directory.with_suffix(".lock")
+on_wait = lambda: print("waiting", flush=True)
+print(build_directory_once(directory, build, lock=lock, on_wait=on_wait), flush=True)
+"""
+
+
+def builder(directory: Path, *words: str) -> subprocess.Popen[str]:
+    """Start a process that builds `directory` and, while it does, waits for a line of input."""
+    return subprocess.Popen(
+        [sys.executable, "-c", BUILDER, str(directory), *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_of_two_processes_one_builds_and_the_other_waits_for_it(tmp_path: Path) -> None:
+    directory = tmp_path / "built"
+    with builder(directory) as first:
+        assert line(first) == "building"
+        with builder(directory) as second:
+            assert line(second) == "waiting"
+            assert first.communicate("\n", timeout=60)[0] == "True\n"
+            assert second.communicate(timeout=60)[0] == "False\n"
+    parts = sorted(path.name for path in directory.iterdir())
+    assert parts == [COMPLETE, f"part-{first.pid}"]
+    assert (directory / COMPLETE).read_text() == "built"
+
+
+def test_what_a_crash_left_before_the_mark_is_built_anew(tmp_path: Path) -> None:
+    directory = tmp_path / "built"
+    with builder(directory, "crash") as first:
+        assert line(first) == "building"
+        first.communicate("\n", timeout=60)
+    assert first.returncode == 9
+    assert [path.name for path in directory.iterdir()] == [f"part-{first.pid}"]
+    assert not is_complete(directory)
+    with builder(directory) as second:
+        assert second.communicate("\n", timeout=60)[0] == "building\nTrue\n"
+    assert sorted(path.name for path in directory.iterdir()) == [COMPLETE, f"part-{second.pid}"]
+
+
+def test_a_build_may_continue_with_what_an_interrupted_one_left(tmp_path: Path) -> None:
+    directory = tmp_path / "wheels"
+    directory.mkdir()
+    (directory / "first.whl").touch()
+    assert build_directory_once(directory, lambda: "", lock=tmp_path / "lock", keep_partial=True)
+    assert (directory / "first.whl").exists() and is_complete(directory)
+
+
+def test_a_failed_build_is_not_a_result_and_gives_the_lock_back(tmp_path: Path) -> None:
+    directory = tmp_path / "built"
+
+    def fail() -> str:
+        directory.mkdir()
+        raise RuntimeError("no compiler")
+
+    with pytest.raises(RuntimeError, match="no compiler"):
+        build_directory_once(directory, fail, lock=tmp_path / "lock")
+    assert not is_complete(directory)
+
+    def succeed() -> str:
+        directory.mkdir()
+        return ""
+
+    assert build_directory_once(directory, succeed, lock=tmp_path / "lock", on_wait=pytest.fail)
+    assert is_complete(directory)
+
+
+def test_what_is_found_at_once_needs_no_lock(tmp_path: Path) -> None:
+    assert build_once(lambda: "found", pytest.fail, lock=tmp_path / "absent" / "lock") == "found"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_another_process_built_meanwhile_is_found_under_the_lock(tmp_path: Path) -> None:
+    looks = iter([None, 0])
+    assert build_once(lambda: next(looks), pytest.fail, lock=tmp_path / "lock") == 0
+
+
+def test_a_file_is_looked_for_in_its_directorys_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS may say for a while that a new file is not there, and lists it nevertheless."""
+    (tmp_path / "file").touch()
+
+    def stat(path: Path, **_: bool) -> os.stat_result:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert not (tmp_path / "file").exists()
+    assert is_listed(tmp_path / "file")
+    assert not is_listed(tmp_path / "other")
+    assert not is_listed(tmp_path / "absent" / "file")
+    assert not is_listed(tmp_path / "file" / "below")

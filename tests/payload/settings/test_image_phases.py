@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from payload.settings import SettingError, Settings
+from payload.settings.image_phases import ImagePhase, parse_phases, phases_text
+
+SIZES = st.lists(
+    st.tuples(st.integers(1, 9), st.integers(1, 999), st.integers(1, 9999), st.integers(0, 100), st.booleans()),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(SIZES)
+def test_phases_read_back_as_they_were_written(drawn: list[tuple[int, int, int, int, bool]]) -> None:
+    phases, start = [], 0
+    for length, size, batch, crop, rectangular in drawn:
+        phases.append(
+            ImagePhase(start=start, size=size, global_batch=batch, smallest_crop=crop / 100, rectangular=rectangular)
+        )
+        start += length
+    assert list(parse_phases(phases_text(phases), smallest_crop=0, rectangular=False)) == phases
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0:128", "must be phases START:SIZE/GLOBAL_BATCH"),
+        ("0:0/32", "'0:0/32' is none"),
+        ("0:32/0", "is none"),
+        ("0:32/32/2", "is none"),
+        ("0:32/32/sideways", "is none"),
+        ("1:32/32", "the first phase must start at epoch 0"),
+        ("0:32/32,4:64/32,4:96/32", "each after the one before"),
+    ],
+)
+def test_other_phases_are_refused_with_the_grammar(text: str, said: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        Settings(image_phases=text)
+    assert caught.value.flag == "--image-phases"
+    assert said in str(caught.value)

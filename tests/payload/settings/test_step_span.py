@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from payload.settings import SettingError
+from payload.settings.step_span import StepSpan
+
+
+@given(st.integers(1, 10**9), st.integers(0, 10**6))
+def test_a_span_is_read_as_it_is_written(first: int, more: int) -> None:
+    assert StepSpan.parse(f"{first}-{first + more}") == StepSpan(first=first, last=first + more)
+    assert StepSpan.parse(str(first)) == StepSpan(first=first, last=first)
+
+
+def test_without_a_text_there_is_no_span() -> None:
+    assert StepSpan.parse("") is None
+
+
+@pytest.mark.parametrize("text", ["0-3", "5-4", "a-b", "3-", "-3", "1-2-3", " 1-2", "0"])
+def test_what_is_no_span_is_refused_by_its_flag(text: str) -> None:
+    with pytest.raises(SettingError, match=r"--profile-steps .*: must be FIRST-LAST"):
+        StepSpan.parse(text)
