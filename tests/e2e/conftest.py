@@ -152,6 +152,14 @@ def cloud() -> Iterator[EmbeddedCloud]:
 
 @pytest.fixture(scope="session")
 def cluster(cloud: EmbeddedCloud) -> EmbeddedCloud:
-    """Deploy a cluster of two workers on the cloud, as a user does: the CDK checks the templates."""
-    cloud.laptop("fab", "up", "--yes", *demo.settings(2))
+    """Deploy a cluster of two workers on the cloud, as a user does: the CDK checks the templates.
+
+    What is deployed on the cloud of DEEPCDK_CLOUD stays as it is.
+    """
+    stacks = cloud.ask("cloudformation", "list_stacks")["StackSummaries"]
+    deployed = {
+        stack["StackName"] for stack in stacks if stack["StackStatus"] in ("CREATE_COMPLETE", "UPDATE_COMPLETE")
+    }
+    if "deepcdk" not in deployed:
+        cloud.laptop("fab", "up", "--yes", *demo.settings(2))
     return cloud
