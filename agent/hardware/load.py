@@ -9,32 +9,16 @@ import dataclasses
 import json
 import math
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from agent.hardware import gpus
+from agent.hardware.gpus import GpuLoad
+
 MEASURED_S: Final = 1.0
-NVIDIA_SMI_S: Final = 10.0
-"""How long nvidia-smi may take: its first call loads the driver, which takes seconds without its daemon."""
-QUERY: Final = ("name", "utilization.gpu", "memory.used", "memory.total", "temperature.gpu")
-MIB: Final = 1 << 20
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Gpu:
-    """Hold what nvidia-smi says of one GPU; None where it says N/A."""
-
-    name: str
-    utilization: float | None
-    """Part of the last sample period in which a kernel ran, 0 to 1."""
-    memory_used: int | None
-    """Bytes."""
-    memory_total: int | None
-    """Bytes."""
-    temperature_c: float | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,10 +52,10 @@ class Load:
     disk_used: int
     """Bytes of the root file system."""
     disk_total: int
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[GpuLoad, ...]
 
     def __post_init__(self) -> None:
-        parts: tuple[Load | Gpu, ...] = (self, *self.gpus)
+        parts: tuple[Load | GpuLoad, ...] = (self, *self.gpus)
         for part in parts:
             for field in dataclasses.fields(part):
                 value, kind = getattr(part, field.name), str(field.type)
@@ -83,8 +67,7 @@ class Load:
         """Build the load from the line that a node printed. Raises ValueError for anything else."""
         try:
             document = json.loads(text)
-            gpus = tuple(Gpu(**gpu) for gpu in document.pop("gpus"))
-            return cls(**document, gpus=gpus)
+            return cls(**document | {"gpus": tuple(GpuLoad(**gpu) for gpu in document["gpus"])})
         except (TypeError, AttributeError, KeyError, RecursionError) as error:
             raise ValueError(f"not a node's load: {error}") from None
 
@@ -122,33 +105,6 @@ def parse_memory(meminfo: str) -> tuple[int, int]:
     return total - available, total
 
 
-def parse_gpus(csv: str) -> tuple[Gpu, ...]:
-    """Parse nvidia-smi's answer to QUERY, without header and units. Raises ValueError that holds a malformed line."""
-    gpus = []
-    for line in csv.splitlines():
-        words = [word.strip() for word in line.split(",")]
-        if len(words) != len(QUERY):
-            raise ValueError(f"nvidia-smi says {line!r}")
-        percent, used, total, temperature = (_number(word) for word in words[1:])
-        gpus.append(
-            Gpu(
-                name=words[0],
-                utilization=None if percent is None else percent / 100,
-                memory_used=None if used is None else round(used * MIB),
-                memory_total=None if total is None else round(total * MIB),
-                temperature_c=temperature,
-            )
-        )
-    return tuple(gpus)
-
-
-def _number(word: str) -> float | None:
-    try:
-        return float(word)
-    except ValueError:
-        return None  # [N/A], [Not Supported]
-
-
 def measure(proc: Path, root: Path, sleep: Callable[[float], None] = time.sleep) -> Load:
     """Measure this node over MEASURED_S."""
     before, began = _counters(proc), time.monotonic()
@@ -165,22 +121,12 @@ def measure(proc: Path, root: Path, sleep: Callable[[float], None] = time.sleep)
         sent_per_s=(after.sent - before.sent) / seconds,
         disk_used=disk.used,
         disk_total=disk.total,
-        gpus=read_gpus(),
+        gpus=gpus.read_load(),
     )
 
 
 def _counters(proc: Path) -> Counters:
     return parse_counters((proc / "stat").read_text(), (proc / "net/dev").read_text())
-
-
-def read_gpus(command: Sequence[str] = ("nvidia-smi",)) -> tuple[Gpu, ...]:
-    """Ask nvidia-smi; no GPUs where there is no such program, or where it fails. Not run on a GPU yet."""
-    words = [*command, f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=NVIDIA_SMI_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    return parse_gpus(done.stdout) if done.returncode == 0 else ()
 
 
 def to_document(load: Load) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from agent.hardware.cpulist import show_list
-from agent.hardware.topology import Gpu, Topology
+from agent.hardware.gpus import PciGpu
+from agent.hardware.topology import Topology
 
 T = TypeVar("T")
 
@@ -22,7 +23,7 @@ class Placement:
     """Physical cores' worth of compute: what threads are counted by."""
     node: int | None
     """Memory node to take memory from first; None: the kernel's own choice."""
-    gpu: Gpu | None = None
+    gpu: PciGpu | None = None
     exclusive: bool = True
     """Whether no other rank of this host computes on these cores."""
 
@@ -69,12 +70,12 @@ def bounded(topology: Topology) -> bool:
     return topology.quota_cpus < len(topology.cores)
 
 
-def gpus(topology: Topology, local_size: int) -> tuple[Gpu | None, ...]:
+def gpus(topology: Topology, local_size: int) -> tuple[PciGpu | None, ...]:
     """Give each rank a GPU: of those on its own memory node the first, else one that no nearer rank took.
 
     Ranks beyond the number of GPUs share them in turn.
     """
-    given: dict[int, Gpu] = {}
+    given: dict[int, PciGpu] = {}
     ranks = range(local_size)
     for first in range(0, local_size, max(1, len(topology.gpus))):
         turn = ranks[first : first + len(topology.gpus)]

@@ -15,11 +15,12 @@ from typing import Final
 from agent.errors import ReportedError
 from agent.hardware.cgroup import read_limits
 from agent.hardware.cpulist import parse_list
+from agent.hardware.gpus import PciGpu, count_gpu_devices
 
 CPUS: Final = Path("sys/devices/system/cpu")
 NODES: Final = Path("sys/devices/system/node")
 PCI: Final = Path("sys/bus/pci/devices")
-DEVICES: Final = Path("dev")
+
 NVIDIA: Final = 0x10DE
 DISPLAY: Final = 0x03
 """Base class of display controllers in PCI: 0x0300 has a screen, 0x0302 has none."""
@@ -45,18 +46,6 @@ class Core:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Gpu:
-    """Describe an NVIDIA GPU."""
-
-    index: int
-    """Number in the order of the PCI bus, which CUDA counts in under CUDA_DEVICE_ORDER=PCI_BUS_ID."""
-    address: str
-    """On the PCI bus."""
-    node: int | None
-    """The memory node that it hangs on; None where the machine does not say."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Topology:
     """Describe what of a machine this process may use."""
 
@@ -64,7 +53,7 @@ class Topology:
     """Physical cores, by memory node, socket and number."""
     nodes: tuple[int, ...]
     """Memory nodes of the machine, those without cores too."""
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[PciGpu, ...] = ()
     gpus_on_bus: int = 0
     """GPUs that the bus has; `gpus` is empty where a container was given others than these."""
     offline: tuple[int, ...] = ()
@@ -115,11 +104,11 @@ def read_topology(root: Path, allowed: Collection[int] | None = None) -> Topolog
             core = _core(root, cpu, usable - cores.keys(), node_of)
             cores.update(dict.fromkeys(core.cpus, core))
     gpus = _gpus(root, node_of, nodes)
-    given = sum(1 for path in (root / DEVICES).glob("nvidia[0-9]*"))
+
     return Topology(
         cores=tuple(sorted(set(cores.values()))),
         nodes=nodes,
-        gpus=gpus if given == len(gpus) else (),
+        gpus=gpus if count_gpu_devices(root) == len(gpus) else (),
         gpus_on_bus=len(gpus),
         offline=tuple(sorted(_list(root / CPUS / "offline") or ())),
         quota_cpus=limits.quota_cpus,
@@ -143,7 +132,7 @@ def _memory_nodes(root: Path) -> tuple[dict[int, int], tuple[int, ...]]:
     return {cpu: node for node in nodes for cpu in _list(root / NODES / f"node{node}" / "cpulist") or ()}, nodes
 
 
-def _gpus(root: Path, node_of: dict[int, int], nodes: tuple[int, ...]) -> tuple[Gpu, ...]:
+def _gpus(root: Path, node_of: dict[int, int], nodes: tuple[int, ...]) -> tuple[PciGpu, ...]:
     """Return NVIDIA's display controllers by their address; the node by number, else by the CPUs beside them."""
     found = []
     for device in sorted((root / PCI).glob("*")):
@@ -154,7 +143,7 @@ def _gpus(root: Path, node_of: dict[int, int], nodes: tuple[int, ...]) -> tuple[
         if node is None or node < 0:
             node = beside.pop() if len(beside) == 1 else None
         found.append((device.name, node if node in nodes else None))
-    return tuple(Gpu(index=index, address=address, node=node) for index, (address, node) in enumerate(found))
+    return tuple(PciGpu(index=index, address=address, node=node) for index, (address, node) in enumerate(found))
 
 
 def _text(path: Path) -> str | None:

@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import shutil
 import socket
 import subprocess
@@ -27,6 +26,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.hardware import gpus
+from agent.hardware.gpus import GpuInfo, NvidiaSmiError, count_gpu_devices
 from agent.hardware.interfaces import read_address
 from agent.spec.run import RunSpec, SpecError
 
@@ -40,31 +41,14 @@ DISTRIBUTIONS: Final = (
     "nvidia-nccl-cu12",
     "nvidia-nccl-cu13",
 )
-GPU_QUERY: Final = (
-    "nvidia-smi",
-    "--query-gpu=name,driver_version,memory.total,ecc.errors.uncorrected.volatile.total",
-    "--format=csv,noheader",
-)
 EFA_PROGRAMS: Final = ("fi_info", "/opt/amazon/efa/bin/fi_info")
 TIMEOUT_S: Final = 20.0
-DEVICES: Final = Path("/dev")
 FRAMEWORK_TIMEOUT_S: Final = 120.0
 """The first import of TensorFlow after a boot reads 2 GB from the node's volume."""
 VISIBLE: Final = "deepcdk-visible-gpus "
 COUNT_VISIBLE_GPUS: Final = (
     f"import tensorflow as tf; print({VISIBLE!r} + str(len(tf.config.list_physical_devices('GPU'))))"
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Gpu:
-    """Hold one GPU, as `nvidia-smi` describes it."""
-
-    name: str
-    driver: str
-    memory: str
-    uncorrected_errors: int | None
-    """Memory errors since the driver was loaded that could not be corrected; None where it does not count them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +67,7 @@ class NodeFacts:
     interface: str
     """The network interface that carries one of the run's addresses; "" where none does."""
     versions: tuple[tuple[str, str], ...]
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[GpuInfo, ...] = ()
     gpu_trouble: str = ""
     """Last line of an `nvidia-smi` that failed."""
     efa_domains: tuple[str, ...] | None = None
@@ -110,26 +94,12 @@ class NodeFacts:
                 **{
                     **found,
                     "versions": tuple((name, version) for name, version in found["versions"]),
-                    "gpus": tuple(Gpu(**gpu) for gpu in found["gpus"]),
+                    "gpus": tuple(GpuInfo(**gpu) for gpu in found["gpus"]),
                     "efa_domains": None if efa is None else tuple(efa),
                 }
             )
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a node's facts: {error}") from None
-
-
-def parse_gpus(output: str) -> tuple[Gpu, ...]:
-    """Parse `nvidia-smi`'s answer to GPU_QUERY, a line for each GPU. Raises ValueError naming a malformed line."""
-    gpus = []
-    for line in output.splitlines():
-        fields = [field.strip() for field in line.split(",")]
-        if not line.strip():
-            continue
-        if len(fields) != 4:
-            raise ValueError(f"nvidia-smi said {line!r}")
-        errors = int(fields[3]) if fields[3].isdecimal() else None
-        gpus.append(Gpu(name=fields[0], driver=fields[1], memory=fields[2], uncorrected_errors=errors))
-    return tuple(gpus)
 
 
 def parse_efa(output: str) -> tuple[str, ...]:
@@ -156,15 +126,15 @@ def versions() -> tuple[tuple[str, str], ...]:
 
 def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
     """Gather this node's facts. Which of the run's nodes it is, it tells by its address."""
-    gpus, trouble = _gpus()
-    devices = count_gpu_devices(DEVICES)
+    listed, trouble = _gpus()
+    devices = count_gpu_devices()
     spec, addresses, variables = "", set(), dict[str, str]()
     with contextlib.suppress(OSError, SpecError):
         content = (run_directory / "spec.json").read_bytes()
         spec = hashlib.sha256(content).hexdigest()
         launch = RunSpec.from_json(content.decode())
         addresses, variables = {host.address for host in launch.hosts}, dict(launch.environment)
-    visible, framework_trouble = visible_gpus(variables) if gpus or devices else (None, "")
+    visible, framework_trouble = visible_gpus(variables) if listed or devices else (None, "")
     carriers = [name for _, name in socket.if_nameindex() if read_address(name) in addresses]
     return NodeFacts(
         time=time.time(),
@@ -174,7 +144,7 @@ def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
         spec_sha256=spec,
         interface=carriers[0] if carriers else "",
         versions=versions(),
-        gpus=gpus,
+        gpus=listed,
         gpu_trouble=trouble,
         efa_domains=_efa(),
         gpu_devices=devices,
@@ -182,11 +152,6 @@ def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
         framework_trouble=framework_trouble,
         began=began,
     )
-
-
-def count_gpu_devices(devices: Path) -> int:
-    """Return the number of NVIDIA's device files."""
-    return len([path for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia[0-9]+", path.name)])
 
 
 def parse_visible_gpus(output: str) -> int:
@@ -206,15 +171,10 @@ def visible_gpus(variables: Mapping[str, str]) -> tuple[int | None, str]:
         return None, str(error) if status != 0 else f"TensorFlow ended without an answer: {error}"
 
 
-def _gpus() -> tuple[tuple[Gpu, ...], str]:
-    if shutil.which(GPU_QUERY[0]) is None:
-        return (), ""
-    status, output = _run(GPU_QUERY)
-    if status != 0:
-        return (), (output.strip().splitlines() or [f"status {status}"])[-1]
+def _gpus() -> tuple[tuple[GpuInfo, ...], str]:
     try:
-        return parse_gpus(output), ""
-    except ValueError as error:
+        return gpus.read_info(), ""
+    except (NvidiaSmiError, ValueError) as error:
         return (), str(error)
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Final
 
 from agent.environment.overlay import Layer, LayerMaker
+from agent.hardware.gpus import count_gpu_devices
 from agent.launch.rank import this_host
 from agent.preflight.checks import facts_command
-from agent.preflight.node_facts import DEVICES, count_gpu_devices
 from agent.remote.processes import reap
 from agent.remote.secret_files import TAKEN
 from agent.spec.run import NODE_PYTHON, Node, RunSpec
@@ -78,7 +78,7 @@ def check_slots(host: Node, *, gpus: int, cores: int) -> None:
 def equip(launch: RunSpec, runtime: Path) -> Path:
     """Return the ranks' Python, having made the layer that they need. Raises EquipmentError or LayerError."""
     if launch.ranks_per_node and (host := this_host(launch)) is not None:
-        check_slots(host, gpus=count_gpu_devices(DEVICES), cores=len(os.sched_getaffinity(0)))
+        check_slots(host, gpus=count_gpu_devices(), cores=len(os.sched_getaffinity(0)))
     layer = layer_of(launch, runtime, Path.home())
     maker = LayerMaker(layer=layer, report=lambda line: print(line, file=sys.stderr, flush=True)) if layer else None
     return maker.ensure() if maker else runtime

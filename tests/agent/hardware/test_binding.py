@@ -13,8 +13,8 @@ import pytest
 
 from agent.hardware import binding
 from agent.hardware.binding import bind, gpu_variables, prefer_node
+from agent.hardware.gpus import PciGpu
 from agent.hardware.placement import Placement
-from agent.hardware.topology import Gpu
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -80,7 +80,7 @@ def test_a_node_that_is_not_there_and_an_unknown_processor_are_said(monkeypatch:
 
 def test_cuda_is_left_one_gpu_unless_the_user_chose() -> None:
     alone = Placement(cpus=(0,), cores=1, node=None)
-    beside = dataclasses.replace(alone, gpu=Gpu(index=3, address="0000:00:1a.0", node=0))
+    beside = dataclasses.replace(alone, gpu=PciGpu(index=3, address="0000:00:1a.0", node=0))
     assert gpu_variables(beside, {}) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "3"}
     assert gpu_variables(beside, {"CUDA_VISIBLE_DEVICES": "1,2"}) == {}
     assert gpu_variables(alone, {}) == {}

@@ -1,17 +1,17 @@
-"""Facts about a node's load: what the kernel's counters and nvidia-smi say, and what they never say."""
+"""Facts about a node's load: what the kernel's counters and nvidia-smi report, and what they never report."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from agent.hardware.load import Gpu, Load, measure, parse_counters, parse_gpus, parse_memory, read_gpus, to_document
+from agent.hardware.gpus import parse_load
+from agent.hardware.load import Load, measure, parse_counters, parse_memory, to_document
 
 STAT = "cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 50 0 25 400 25 0 0 0 0 0\ncpu1 50 0 25 400 25 0 0 0 0 0\nintr 1\n"
 LATER = STAT.replace("cpu  100 0 50 800 50", "cpu  160 0 90 890 60")
@@ -47,25 +47,6 @@ def test_memory_that_could_be_had_is_not_in_use() -> None:
         parse_memory("MemTotal: 4000 kB\n")
 
 
-def test_each_gpu_is_told_and_what_it_does_not_know_is_none() -> None:
-    first, second = parse_gpus(SMI)
-    assert first == Gpu(
-        name="Tesla V100-SXM2-16GB", utilization=0.97, memory_used=15360 << 20, memory_total=16160 << 20,
-        temperature_c=61.0,
-    )  # fmt: skip
-    assert (second.utilization, second.temperature_c) == (None, None)
-    with pytest.raises(ValueError, match="No devices"):
-        parse_gpus("No devices were found")
-
-
-def test_a_node_without_nvidia_smi_has_no_gpus(tmp_path: Path) -> None:
-    assert read_gpus([str(tmp_path / "nvidia-smi")]) == ()
-    broken = tmp_path / "broken"
-    broken.write_text("#!/bin/sh\necho 'no driver' >&2; exit 9\n")
-    broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
-    assert read_gpus([str(broken)]) == ()
-
-
 def test_the_load_is_what_changed_within_the_measured_time(tmp_path: Path) -> None:
     (tmp_path / "net").mkdir()
     for name, text in (("stat", STAT), ("net/dev", NET), ("meminfo", MEMORY)):
@@ -87,7 +68,7 @@ def test_the_printed_line_comes_back_as_the_same_load() -> None:
     assert 0 <= load.processor <= 1
     assert 0 < load.memory_used < load.memory_total
     assert Load.from_json(json.dumps(to_document(load))) == load
-    with_gpu = dataclasses.replace(load, gpus=parse_gpus(SMI))
+    with_gpu = dataclasses.replace(load, gpus=parse_load(SMI))
     assert Load.from_json(json.dumps(to_document(with_gpu))) == with_gpu
 
 

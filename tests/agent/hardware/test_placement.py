@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.hardware.gpus import PciGpu
 from agent.hardware.placement import Placement, bounded, place
-from agent.hardware.topology import Core, Gpu, Topology, read_topology
+from agent.hardware.topology import Core, Topology, read_topology
 from tests.agent.hardware.machines import C5_18XLARGE, P3_16XLARGE, Built, write
 
 
@@ -23,7 +24,7 @@ def topologies(draw: st.DrawFn) -> Topology:
             cores.append(Core(node=node, socket=node // 2, cpus=tuple(range(cpu, cpu + threads))))
             cpu += threads
     nodes = draw(st.lists(st.one_of(st.none(), st.integers(0, len(sizes) - 1)), max_size=8))
-    gpus = tuple(Gpu(index=index, address=f"{index}", node=node) for index, node in enumerate(nodes))
+    gpus = tuple(PciGpu(index=index, address=f"{index}", node=node) for index, node in enumerate(nodes))
     quota = draw(st.one_of(st.just(math.inf), st.floats(0.5, 40)))
     return Topology(cores=tuple(cores), nodes=tuple(range(len(sizes))), gpus=gpus, quota_cpus=quota)
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.hardware.gpus import GpuInfo
 from agent.preflight import checks
-from agent.preflight.node_facts import MARK, Gpu, NodeFacts
+from agent.preflight.node_facts import MARK, NodeFacts
 from agent.remote.command import Completed
 from agent.spec.run import RunSpec, parse_nodes
 
@@ -76,7 +77,7 @@ def test_nodes_that_are_well_make_a_table_and_no_finding() -> None:
          "tensorflow 2.15.0, elsewhere 2.21.0"),
         ({"versions": (("python", "3.12.1"),)}, "versions", "tensorflow none, elsewhere 2.21.0"),
         ({"gpu_trouble": "No devices were found"}, "gpus", "No devices were found"),
-        ({"gpus": (Gpu(name="T4", driver="1", memory="1", uncorrected_errors=3),)}, "gpus",
+        ({"gpus": (GpuInfo(name="T4", driver="1", memory="1", uncorrected_errors=3),)}, "gpus",
          "3 uncorrected memory errors"),
     ],
 )  # fmt: skip
@@ -90,7 +91,7 @@ def test_what_is_wrong_with_one_node_is_told_of_that_node_alone(
     assert blamed(report) == (NAMES[1],)
 
 
-T4 = Gpu(name="Tesla T4", driver="570.86.15", memory="15360 MiB", uncorrected_errors=0)
+T4 = GpuInfo(name="Tesla T4", driver="570.86.15", memory="15360 MiB", uncorrected_errors=0)
 FOR_CPUS = (*WELL.versions[:1], ("tensorflow-cpu", "2.21.0"))
 
 
@@ -142,7 +143,7 @@ def test_a_node_that_does_not_answer_is_named_with_its_last_word() -> None:
 
 
 def test_fewer_gpus_than_ranks_and_fewer_efa_devices_than_elsewhere_are_told() -> None:
-    gpu = Gpu(name="NVIDIA A100-SXM4-40GB", driver="570.1", memory="40960 MiB", uncorrected_errors=0)
+    gpu = GpuInfo(name="NVIDIA A100-SXM4-40GB", driver="570.1", memory="40960 MiB", uncorrected_errors=0)
     eight = dataclasses.replace(LAUNCH, hosts=tuple(dataclasses.replace(node, slots=8) for node in NODES))
     full = dataclasses.replace(WELL, gpus=(gpu,) * 8, visible_gpus=8, efa_domains=("rdmap0", "rdmap1"))
     answers = {name: answer(full) for name in NAMES}

@@ -13,24 +13,15 @@ import pytest
 from agent.preflight import node_facts
 from agent.preflight.node_facts import (
     MARK,
-    Gpu,
     NodeFacts,
-    count_gpu_devices,
     gather,
     main,
     parse_efa,
-    parse_gpus,
     parse_visible_gpus,
     visible_gpus,
 )
 from agent.spec.run import RunSpec, parse_nodes
 
-# As nvidia-smi writes it with the query of this module: two GPUs that count errors, one that does not.
-SMI = """\
-NVIDIA A100-SXM4-40GB, 570.86.15, 40960 MiB, 0
-NVIDIA A100-SXM4-40GB, 570.86.15, 40960 MiB, 2
-Tesla M60, 470.1, 7680 MiB, [N/A]
-"""
 # As `fi_info -p efa` writes it: each device as several endpoints.
 FI_INFO = """\
 provider: efa
@@ -49,20 +40,6 @@ provider: efa
     fabric: efa
     domain: rdmap0s6-rdm
 """
-
-
-def test_gpus_are_parsed_with_their_driver_and_their_errors() -> None:
-    gpus = parse_gpus(SMI)
-    assert gpus[0] == Gpu(name="NVIDIA A100-SXM4-40GB", driver="570.86.15", memory="40960 MiB", uncorrected_errors=0)
-    assert [gpu.uncorrected_errors for gpu in gpus] == [0, 2, None]
-    with pytest.raises(ValueError, match="NVIDIA-SMI has failed"):
-        parse_gpus("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n")
-
-
-def test_gpus_are_counted_by_their_device_files(tmp_path: Path) -> None:
-    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm"):
-        (tmp_path / name).touch()
-    assert count_gpu_devices(tmp_path) == 3
 
 
 # As tensorflow-cpu 2.21 writes it on a machine with a GPU's driver, both streams together.
@@ -114,8 +91,8 @@ def test_on_a_node_with_gpus_tensorflow_itself_is_asked(tmp_path: Path) -> None:
 
 def test_on_a_node_without_gpus_tensorflow_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", "raise ImportError")
-    monkeypatch.setattr(node_facts, "GPU_QUERY", ("no-such-nvidia-smi",))
-    monkeypatch.setattr(node_facts, "DEVICES", tmp_path)
+    monkeypatch.setattr("agent.hardware.gpus.read_info", lambda: ())
+    monkeypatch.setattr(node_facts, "count_gpu_devices", lambda: 0)
     facts = gather(tmp_path)
     assert (facts.gpus, facts.visible_gpus, facts.framework_trouble) == ((), None, "")
 

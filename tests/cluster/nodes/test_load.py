@@ -6,7 +6,8 @@ import dataclasses
 import datetime
 import json
 
-from agent.hardware.load import Gpu, Load
+from agent.hardware.gpus import GpuLoad
+from agent.hardware.load import Load
 from agent.spec.run import Node
 from cluster.aws.inventory import Instance, Inventory, Stack
 from cluster.nodes.load import Row, documents, rows, table
@@ -15,7 +16,7 @@ LOAD = Load(
     processor=0.37, cores=8, memory_used=3 << 30, memory_total=16 << 30, received_per_s=12_500_000.0,
     sent_per_s=950.0, disk_used=25 << 30, disk_total=100 << 30, gpus=(),
 )  # fmt: skip
-GPU = Gpu(name="V100", utilization=0.5, memory_used=8 << 30, memory_total=16 << 30, temperature_c=60.0)
+GPU = GpuLoad(name="V100", utilization=0.5, memory_used=8 << 30, memory_total=16 << 30, temperature_c=60.0)
 STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
     login_user="ec2-user", max_workers=16,
@@ -80,7 +81,7 @@ def test_a_load_is_told_in_figures_and_trouble_below_the_table() -> None:
 
 
 def test_gpus_that_tell_nothing_are_not_called_idle() -> None:
-    silent = Gpu(name="MIG", utilization=None, memory_used=None, memory_total=None, temperature_c=None)
+    silent = GpuLoad(name="MIG", utilization=None, memory_used=None, memory_total=None, temperature_c=None)
     shown = table([Row(instance_id=B, name="", load=dataclasses.replace(LOAD, gpus=(silent,)))])
     assert shown.rows[0][4:6] == ("-", "-")
 

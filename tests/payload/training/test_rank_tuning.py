@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.hardware.gpus import PciGpu
 from agent.hardware.placement import Placement
-from agent.hardware.topology import Gpu
 from agent.spec.horovod import GLOO, MPI
 from payload.models.work import WORK, Work
 from payload.training.rank_tuning import CYCLE_MS, LARGEST_BUFFER_MIB, WAKE_MS, Job, buffer_mib, cycle_ms, step_ms, tune
@@ -15,7 +15,7 @@ def job(ranks: int = 2, network: str = "resnet50", batch: int = 16, parameters: 
     return Job(work=WORK[network], parameters=parameters, batch_per_rank=batch, ranks=ranks)
 
 
-def on_cores(cores: int, gpu: Gpu | None = None) -> Placement:
+def on_cores(cores: int, gpu: PciGpu | None = None) -> Placement:
     return Placement(cpus=tuple(range(cores)), cores=cores, node=None, gpu=gpu)
 
 
@@ -54,7 +54,7 @@ def test_a_given_buffer_is_recorded_in_mib_and_one_that_is_no_number_as_unknown(
 
 
 def test_horovod_is_left_alone_for_one_rank_on_gpus_and_under_its_autotuner() -> None:
-    gpu = Gpu(index=0, address="0000:00:17.0", node=0)
+    gpu = PciGpu(index=0, address="0000:00:17.0", node=0)
     for found in (
         tune(job(ranks=1), on_cores(2), vector_bits=512, environ={}),
         tune(job(ranks=8), on_cores(4, gpu), vector_bits=512, environ={}),

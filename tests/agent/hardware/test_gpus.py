@@ -1,0 +1,104 @@
+"""Facts about GPUs: their device files, and what nvidia-smi reports in the recorded output of each query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.hardware import gpus
+from agent.hardware.gpus import (
+    GpuInfo,
+    GpuLoad,
+    NvidiaSmiError,
+    count_gpu_devices,
+    parse_info,
+    parse_load,
+    read_info,
+    read_load,
+)
+
+# As nvidia-smi prints it for INFO_FIELDS: two GPUs that count errors, one that does not.
+INFO = """\
+NVIDIA A100-SXM4-40GB, 570.86.15, 40960 MiB, 0
+NVIDIA A100-SXM4-40GB, 570.86.15, 40960 MiB, 2
+Tesla M60, 470.1, 7680 MiB, [N/A]
+"""
+# As it prints it for LOAD_FIELDS without units.
+LOAD = """\
+Tesla V100-SXM2-16GB, 97, 15360, 16160, 61
+Tesla V100-SXM2-16GB, [N/A], 0, 16160, [Not Supported]
+"""
+FAILED = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+
+
+def program(tmp_path: Path, script: str) -> str:
+    """Write a program in the place of nvidia-smi."""
+    path = tmp_path / "nvidia-smi"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_model_driver_and_errors_are_parsed() -> None:
+    found = parse_info(INFO)
+    assert found[0] == GpuInfo(
+        name="NVIDIA A100-SXM4-40GB", driver="570.86.15", memory="40960 MiB", uncorrected_errors=0
+    )
+    assert [gpu.uncorrected_errors for gpu in found] == [0, 2, None]
+
+
+def test_the_load_is_parsed_and_what_is_not_reported_is_none() -> None:
+    first, second = parse_load(LOAD)
+    assert first == GpuLoad(
+        name="Tesla V100-SXM2-16GB",
+        utilization=0.97,
+        memory_used=15360 << 20,
+        memory_total=16160 << 20,
+        temperature_c=61.0,
+    )
+    assert (second.utilization, second.temperature_c) == (None, None)
+
+
+@pytest.mark.parametrize("parse", [parse_info, parse_load])
+@pytest.mark.parametrize("text", [FAILED, "No devices were found", "Tesla M60, 470.1"])
+def test_another_text_is_quoted(parse: object, text: str) -> None:
+    with pytest.raises(ValueError, match=f"{text[:20]}.* instead of name, "):
+        parse(text)  # type: ignore[operator]  # both take a text
+
+
+def test_no_program_means_no_gpus(tmp_path: Path) -> None:
+    absent = str(tmp_path / "nvidia-smi")
+    assert (read_info(absent), read_load(absent)) == ((), ())
+
+
+def test_each_query_names_its_fields_and_units(tmp_path: Path) -> None:
+    echo = program(tmp_path, f'echo "$@" >> {tmp_path}/asked')
+    assert (read_info(echo), read_load(echo)) == ((), ())
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        "--query-gpu=name,driver_version,memory.total,ecc.errors.uncorrected.volatile.total --format=csv,noheader",
+        "--query-gpu=name,utilization.gpu,memory.used,memory.total,temperature.gpu --format=csv,noheader,nounits",
+    ]
+
+
+def test_a_program_that_fails_is_reported_by_its_last_line(tmp_path: Path) -> None:
+    failing = program(tmp_path, f'echo; echo "{FAILED}" >&2; exit 9')
+    with pytest.raises(NvidiaSmiError, match=FAILED):
+        read_info(failing)
+    assert read_load(failing) == ()
+    with pytest.raises(NvidiaSmiError, match="status 9"):
+        read_info(program(tmp_path, "exit 9"))
+
+
+def test_a_program_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "TIMEOUT_S", 0.1)
+    with pytest.raises(NvidiaSmiError, match=r"did not end within 0\.1 s"):
+        read_info(program(tmp_path, "exec sleep 60"))
+
+
+def test_gpus_are_counted_by_their_device_files(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia0-old"):
+        (tmp_path / "dev" / name).touch()
+    assert count_gpu_devices(tmp_path) == 3
+    assert count_gpu_devices(tmp_path / "absent") == 0
