@@ -38,7 +38,7 @@ lint: setup ## check style, types and who imports whom
 mutants: setup ## change MODULES="a/b.py ..." in PER_MODULE places each, drawn by SEED, and show what their tests let pass
 	@$(python) -m tools.mutants --marks "$(unit)" --per-module $(or $(PER_MODULE),3) --seed $(or $(SEED),1) $(MODULES)
 
-bench: setup ## measure the times that the README states
+bench: setup ## measure the times in the README and in docs/figures.md
 	@$(python) -m benchmarks
 
 lock: setup ## resolve the lock files anew from pyproject.toml

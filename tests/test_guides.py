@@ -1,0 +1,79 @@
+"""The README and the guides name what exists: files, headings, modules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+GUIDES: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+ROOMS: Final = "stacks|agent|payload|cluster|localcloud|tools|tests|benchmarks|docs|requirements"
+OTHERS: Final = ("CHANGELOG.md", "tour.md", "comparison.md")
+"""Guides with paths of their own: those of older versions, or of other projects."""
+
+
+def prose(text: str) -> str:
+    """Return a guide without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a guide's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", prose(text), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(guide: Path) -> list[str]:
+    """Return the links of a guide to files or headings that do not exist."""
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", prose(guide.read_text(encoding="utf-8")))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = guide.parent / path if path else guide
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+            broken.append(link)
+    return broken
+
+
+def missing_paths(text: str) -> list[str]:
+    """Return the paths and modules of the project that a text names and that do not exist."""
+    named = re.findall(r"`([^`\n]+)`", prose(text))
+    paths = [name for name in named if re.fullmatch(rf"(?:{ROOMS})/[a-z0-9_./-]*", name)]
+    modules = [
+        name for name in named if name != "requirements.txt" and re.fullmatch(rf"(?:{ROOMS})(?:\.[a-z0-9_]+)+", name)
+    ]
+    commands = re.findall(rf"python3? -m ((?:{ROOMS})[a-z0-9_.]*)", text)
+    found = [path for path in paths if not (ROOT / path).exists()]
+    return found + [module for module in (*modules, *commands) if not is_module(module.rstrip("."))]
+
+
+def is_module(name: str) -> bool:
+    """Return whether a name is a module or a package of the project."""
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.name))
+def test_every_link_leads_somewhere(guide: Path) -> None:
+    assert broken_links(guide) == []
+
+
+@pytest.mark.parametrize("guide", [path for path in GUIDES if path.name not in OTHERS], ids=lambda path: str(path.name))
+def test_every_path_and_module_that_a_guide_names_exists(guide: Path) -> None:
+    assert missing_paths(guide.read_text(encoding="utf-8")) == []
+
+
+def test_the_readme_fits_on_150_lines() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_broken_links_and_missing_paths_are_found(tmp_path: Path) -> None:
+    guide = tmp_path / "guide.md"
+    guide.write_text("# One: two\n[a](#one-two) [b](guide.md#three) [c](absent.md) [d](https://x.example)\n")
+    assert broken_links(guide) == ["guide.md#three", "absent.md"]
+    text = "`stacks/config.py` `stacks/absent.py` `stacks.absent` `tools.setup`\n    python -m tools.absent --flag\n"
+    assert missing_paths(text) == ["stacks/absent.py", "stacks.absent", "tools.absent"]
