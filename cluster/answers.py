@@ -155,6 +155,7 @@ SPEC: Final = fields(
     command=each(text),
     launcher=maybe(each(text)),
     secrets=maybe(each(text)),
+    agent=maybe(text),
     payload=text,
     program=maybe(text),
     git_commit=maybe(text),

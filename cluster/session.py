@@ -15,7 +15,7 @@ from cluster.aws.pricing import Prices, cache_file, total_per_hour
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import worker_group
 from cluster.ssh.connection import Master, connect
-from cluster.ssh.push import Pushed, Tree, control_tree, look, push
+from cluster.ssh.push import Pushed, Tree, look, package_tree, push, sound_file
 from cluster.terminal.status_line import doing, warn
 from cluster.terminal.wrap import fitted
 from stacks.config import ClusterConfig, ConfigError
@@ -109,10 +109,14 @@ class Session:
         with doing("connecting to the master"):
             return connect(self.aws, master, self.stack.login_user, self.key, self.stack.ssh_access)
 
+    @functools.cached_property
+    def agent_tree(self) -> Tree:
+        """Return the packed agent, which every task that asks the master something needs there."""
+        return package_tree(self.project / "agent", sound_file(Path.home()))
+
     def look(self, master: Master, trees: Sequence[Tree]) -> None:
-        """Ask at once which of these trees, and of what the tasks need, are there: a push then knows."""
-        asked = [control_tree(self.project / "agent"), *trees]
-        self._there |= look(master, self.stack.payloads_root, asked)
+        """Ask at once which of these trees are on the shared file system: a push then knows."""
+        self._there |= look(master, self.stack.payloads_root, trees)
 
     def push(
         self, master: Master, tree: Tree, tell: Callable[[str], None] | None = None, *, terminal: bool = False
@@ -120,15 +124,15 @@ class Session:
         """Push a tree, telling of an upload that may take long, on a terminal with a bar."""
         return push(master, self.stack.payloads_root, tree, tell, terminal=terminal, there=self._there)
 
-    def control(self, master: Master) -> str:
-        """Return the directory of the nodes' side of the tasks, pushed if need be."""
-        return self.push(master, control_tree(self.project / "agent")).directory
+    def push_agent(self, master: Master) -> str:
+        """Return the directory of the agent's tree, pushed if need be."""
+        return self.push(master, self.agent_tree).directory
 
     def supervisor(self, master: Master) -> Supervisor:
         """Return the supervisor's command line on the master, pushed if need be."""
         from cluster.runs.supervisor import Supervisor  # It knows of runs, and with them of all recipes.
 
-        return Supervisor(master, self.stack, self.control(master))
+        return Supervisor(master, self.stack, self.push_agent(master))
 
     @property
     def deployed_stack(self) -> stock.Stack:

@@ -14,7 +14,7 @@ def document(launch: RunSpec, python: str, command: Sequence[str], variables: Ma
     """Return what the record keeps of a launch: exactly what was started, and what each rank of it turned into."""
     return {
         "command": list(command),
-        "directory": launch.payload_directory,
+        "directory": launch.agent_directory,
         "environment": dict(variables),
         "rank_command": words(launch, python) if launch.command else [],
         "rank_directory": launch.working_directory,
@@ -59,11 +59,11 @@ def launcher_environment(launch: RunSpec, login: Mapping[str, str]) -> dict[str,
     """Build the whole environment of horovodrun, which it passes on to the ranks over SSH command lines.
 
     Nothing is inherited but `HOME` and `USER` of `login`, so that no secret of the master's shell travels. The
-    payload's own `ssh`, which verifies host keys, comes first in PATH. What the user gave the ranks read elsewhere
+    agent's own `ssh`, which verifies host keys, comes first in PATH. What the user gave the ranks read elsewhere
     (`agent.launch.rank`), because `ps` shows these command lines.
     """
     return {
-        "PATH": f"{launch.payload_directory}/agent/bin:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+        "PATH": f"{launch.agent_directory}/agent/bin:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
         "HOME": login.get("HOME", "/"),
         "USER": login.get("USER", ""),
         "LANG": "C.UTF-8",

@@ -37,14 +37,14 @@ class Crew:
         """`gives_up` tells that nobody wants a command's results any more."""
         self._launch, self._runs_root, self._run = launch, runs_root, run
         self._beat, self._gives_up, self._say = beat, gives_up, say
-        self._ssh = f"{launch.payload_directory}/agent/bin/ssh"
+        self._ssh = f"{launch.agent_directory}/agent/bin/ssh"
 
     def remote(self, host: Node | None, argv: Sequence[str]) -> list[str]:
-        """Build the command that runs another one on a host, in the payload's directory; None is the master."""
-        return remote_command(self._ssh, host, self._launch.payload_directory, argv)
+        """Build the command that runs another one on a host, in the agent's tree; None is the master."""
+        return remote_command(self._ssh, host, self._launch.agent_directory, argv)
 
     def everywhere(self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float) -> dict[str, Completed]:
-        """Run one command on all hosts at once, each in the payload's directory; keep every host's result."""
+        """Run one command on all hosts at once, each in the agent's tree; keep every host's result."""
         pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(hosts))))
         try:
             futures = {
@@ -63,7 +63,7 @@ class Crew:
         """Start a launcher in a session of its own, with the environment of Horovod's and these variables."""
         return subprocess.Popen(
             command,
-            cwd=self._launch.payload_directory,
+            cwd=self._launch.agent_directory,
             env={**launcher_environment(self._launch, login()), **variables},
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -33,21 +33,16 @@ def words(launch: RunSpec, python: str) -> list[str]:
 
 def environment(launch: RunSpec, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
     """Return the rank's variables: what Horovod's launcher set, its node's interface, and what the user gave."""
-    result = {**inherited, **on_interface(interface)}
+    result = {**inherited, **on_interface(interface), "PWD": launch.working_directory}
+    given = dict(launch.environment)
     if launch.program:
         # `python`, and the programs that the requirements bring, before the system's.
         result["PATH"] = f"{Path(python).parent}:{result.get('PATH', os.defpath)}"
         if launch.keras == 2:
             result["TF_USE_LEGACY_KERAS"] = "1"
-        # agent.launch.keras3_guard speaks where Keras 3 would fail without a word.
-        paths = [
-            f"{launch.payload_directory}/agent/launch/keras3_guard",
-            dict(launch.environment).get("PYTHONPATH", ""),
-        ]
-        result |= {"PYTHONPATH": ":".join(filter(None, paths))}
-        given = {name: value for name, value in launch.environment if name != "PYTHONPATH"}
-        return result | {"PWD": launch.working_directory} | given
-    return result | {"PWD": launch.working_directory} | dict(launch.environment)
+    # A recipe imports modules of the agent; for a program, its guard reports where Keras 3 would fail silently.
+    path = f"{launch.agent_directory}/agent/launch/keras3_guard" if launch.program else launch.agent_directory
+    return result | given | {"PYTHONPATH": ":".join(filter(None, [path, given.get("PYTHONPATH", "")]))}
 
 
 def on_interface(interface: str) -> dict[str, str]:

@@ -95,7 +95,7 @@ class PreflightError(RuntimeError):
 
 
 def facts_command(python: str, launch: RunSpec) -> list[str]:
-    """Build the command that has a node tell its facts; it runs in the payload's directory."""
+    """Build the command that has a node tell its facts; it runs in the agent's tree."""
     return [python, "-m", "agent.preflight.node_facts", launch.run_directory]
 
 

@@ -161,8 +161,9 @@ class RunSpec:
     run_id: str
     efs_mount: str
     """Directory of the shared file system, the same on all nodes."""
-    payload: str
-    """Name of the pushed tree under payloads/: the first 16 hexadecimal digits of its SHA-256."""
+    agent: str
+    """Name of the pushed tree under payloads/ that holds `agent`: the first 16 hexadecimal digits of its SHA-256. Empty
+    in the spec of a run that an older version launched; such a run can be shown and resumed, but not started."""
     command: tuple[str, ...]
     """What each rank runs: `-m MODULE ...` or `SCRIPT.py ...` by its Python, else a program and its arguments."""
     hosts: tuple[Node, ...]
@@ -173,8 +174,10 @@ class RunSpec:
     """The network that all nodes are in, for Open MPI; empty: Horovod probes all hosts for interfaces of one name."""
     environment: tuple[tuple[str, str], ...] = ()
     """Further variables for the ranks. They read them from this spec, so that no command line shows them."""
+    payload: str = ""
+    """Name of the tree that holds `payload`, for a recipe; empty for a program of the user's own."""
     program: str = ""
-    """Name of the pushed tree of the user's own program, under payloads/; empty: the command is of the payload."""
+    """Name of the tree that holds the user's own program; empty for a recipe."""
     requirements: str = ""
     """The program's requirements file, a path within its tree; empty: none."""
     keras: int = 3
@@ -199,9 +202,11 @@ class RunSpec:
     def __post_init__(self) -> None:
         if not is_run_id(self.run_id):
             raise SpecError(f"run_id = {self.run_id!r}: must be {RUN_ID_RULE}")
-        for name, tree in (("payload", self.payload), ("program", self.program)):
-            if not re.fullmatch(r"[0-9a-f]{16}", tree) and (tree or name == "payload"):
+        for name, tree in (("agent", self.agent), ("payload", self.payload), ("program", self.program)):
+            if tree and not re.fullmatch(r"[0-9a-f]{16}", tree):
                 raise SpecError(f"{name} = {tree!r}: must be 16 hexadecimal digits")
+        if not (self.payload or self.program):
+            raise SpecError("neither payload nor program is given: a run needs the tree of what it runs")
         if not re.fullmatch(r"(?:/[A-Za-z0-9][\w.-]*)+", self.efs_mount, flags=re.ASCII):
             # Horovod puts its working directory on a shell's command line without quotes.
             raise SpecError(f"efs_mount = {self.efs_mount!r}: must be an absolute path without spaces or quotes")
@@ -248,8 +253,21 @@ class RunSpec:
         return f"{self.runs_root}/{self.run_id}"
 
     @property
+    def agent_directory(self) -> str:
+        """Return the directory of the agent's tree, in which the launcher and the commands on the nodes run.
+
+        Raises SpecError where an older version wrote the spec.
+        """
+        if not self.agent:
+            raise SpecError(
+                f"the spec of run {self.run_id} names no agent: an older version launched the run; "
+                f"`fab resume {self.run_id}` continues it with the agent of this version"
+            )
+        return f"{self.efs_mount}/payloads/{self.agent}"
+
+    @property
     def payload_directory(self) -> str:
-        """Return the directory of the pushed tree, in which launcher and ranks run."""
+        """Return the directory of the payload's tree, in which the ranks of a recipe work."""
         return f"{self.efs_mount}/payloads/{self.payload}"
 
     @property
@@ -283,7 +301,10 @@ class RunSpec:
             document = json.loads(text)
             if not isinstance(document, dict):
                 raise TypeError("not an object")
-            return cls(**{key: _restore(key, value) for key, value in document.items()})
+            if unknown := sorted(document.keys() - {field.name for field in dataclasses.fields(cls)}):
+                raise SpecError(f"the spec of a run has unknown fields: {', '.join(unknown)}; a newer version wrote it")
+            values = {"agent": "", **document}  # older versions packed the agent into the payload's tree
+            return cls(**{key: _restore(key, value) for key, value in values.items()})
         except SpecError:
             raise
         except (TypeError, KeyError, ValueError) as error:

@@ -1,7 +1,7 @@
 """Start, watch and stop runs on the master: the one command line that the laptop calls there.
 
-`python3 -m agent.supervisor.cli --root /mnt/efs/runs start|resume|status|show|follow|logs|stop|remove|keep ...`, in a
-pushed payload's directory.
+`python3 -m agent.supervisor.cli --root /mnt/efs/runs start|resume|status|show|follow|logs|stop|remove|keep ...`, in the
+agent's pushed tree.
 Exit status: 0 well, 1 failed, 2 bad arguments, 3 another run is live or queued, 4 no such run.
 """
 

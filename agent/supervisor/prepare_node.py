@@ -35,7 +35,7 @@ class EquipmentError(RuntimeError):
 
 
 def command(launch: RunSpec) -> list[str]:
-    """Build the command that prepares a node for a run; it runs in the payload's directory."""
+    """Build the command that prepares a node for a run; it runs in the agent's tree."""
     return [NODE_PYTHON, "-m", "agent.supervisor.prepare_node", launch.run_directory]
 
 

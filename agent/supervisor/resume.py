@@ -18,9 +18,13 @@ RESUMABLE: Final = ("-m", "payload.train")
 RESUME: Final = "--resume"
 
 
-def resumed(before: RunSpec, nodes: Sequence[Node], hosts: Sequence[Node], *, other_ranks: bool = False) -> RunSpec:
+def resumed(
+    before: RunSpec, nodes: Sequence[Node], hosts: Sequence[Node], *, agent: str, other_ranks: bool = False
+) -> RunSpec:
     """Build the spec with which a run goes on, on these hosts. Raises SpecError where it cannot.
 
+    `agent`: the tree that this version pushed. A recipe keeps the one that it was launched with, whose modules its
+    payload imports; a run of an older version named none, and its payload needs none.
     `other_ranks`: whether there may be more or fewer ranks than before; payload.train then keeps its images a step.
     """
     if before.launcher or not (before.program or before.command[:2] == RESUMABLE):
@@ -37,7 +41,15 @@ def resumed(before: RunSpec, nodes: Sequence[Node], hosts: Sequence[Node], *, ot
     same = before.program or RESUME in before.command
     command = before.command if same else (*before.command, RESUME)
     interface, network = meeting_interface(nodes), common_network(nodes)
-    return dataclasses.replace(before, command=command, hosts=tuple(hosts), interface=interface, network=network)
+    return dataclasses.replace(
+        before,
+        agent=agent if before.program else before.agent or agent,
+        payload="" if before.program else before.payload,
+        command=command,
+        hosts=tuple(hosts),
+        interface=interface,
+        network=network,
+    )
 
 
 def beginning(launch: RunSpec, checkpoints: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ from agent.spec.run import (
     parse_nodes,
 )
 from agent.supervisor.archive import Copier
-from agent.supervisor.submit import detach, kill
+from agent.supervisor.submit import check_trees, detach, kill
 from agent.supervisor.supervisor import first_state
 
 POLL_S: Final = 1.0
@@ -116,7 +116,13 @@ def _try(queue: Queue, run_id: str, nodes_path: str, tell: Callable[[str], None]
     if runs.live():
         return
     try:
-        launch = at_hand(RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8")), tell, nodes_path)
+        queued = RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8"))
+        check_trees(queued)
+    except (SpecError, OSError) as error:
+        queue.end(run_id, "failed", f"its turn came, but {error}")
+        return
+    try:
+        launch = at_hand(queued, tell, nodes_path)
     except (SpecError, OSError) as error:
         if patient:
             queue.remark(run_id, f"waiting: {error}")

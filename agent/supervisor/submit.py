@@ -26,16 +26,18 @@ from agent.supervisor import resume as resuming
 from agent.supervisor.supervisor import first_state
 
 READY_TIMEOUT_S: Final = 20.0
+TREE: Final = Path(__file__).resolve().parents[2]
+"""The pushed tree of this process. It can also end a run of an older version, whose spec names no agent."""
 
 
 def start(runs: Runs, order: Order) -> RunDirectory:
     """Make the run's directory, take the lock and leave a supervisor behind that outlives this process.
 
-    Raises LiveRunError, also where runs wait in the queue, FileExistsError for a run id that is taken, or RuntimeError
-    when the supervisor does not start.
+    Raises LiveRunError, also where runs wait in the queue, FileExistsError for a run id that is taken, SpecError for a
+    tree that is not there, or RuntimeError when the supervisor does not start.
     """
     launch = order.launch
-    _check_new(runs, launch.run_id)
+    _check_new(runs, launch)
     _check_queue(runs)
     _claim(runs, launch.run_id)
     try:
@@ -48,9 +50,9 @@ def start(runs: Runs, order: Order) -> RunDirectory:
 
 
 def enqueue(runs: Runs, order: Order) -> RunDirectory:
-    """Make the run's directory and put it into the queue. Raises FileExistsError for a run id that is taken."""
+    """Make the run's directory and put it into the queue. Raises FileExistsError or SpecError as `start`."""
     launch = order.launch
-    _check_new(runs, launch.run_id)
+    _check_new(runs, launch)
     runs.root.mkdir(parents=True, exist_ok=True)
     directory = _make(runs, order, _queued(launch))
     Queue(runs=runs).add(launch.run_id)
@@ -100,9 +102,10 @@ def enqueue_again(runs: Runs, order: Order) -> RunDirectory:
     return directory
 
 
-def _check_new(runs: Runs, run_id: str) -> None:
-    if runs[run_id].path.exists():
-        raise FileExistsError(f"{runs[run_id].path} exists already")
+def _check_new(runs: Runs, launch: RunSpec) -> None:
+    if runs[launch.run_id].path.exists():
+        raise FileExistsError(f"{runs[launch.run_id].path} exists already")
+    check_trees(launch)
 
 
 def _check_queue(runs: Runs) -> None:
@@ -113,8 +116,14 @@ def _check_queue(runs: Runs) -> None:
 
 def _check_resumable(directory: RunDirectory, launch: RunSpec) -> None:
     resuming.check_resumable(directory, directory.read_state())
-    if not Path(launch.payload_directory).is_dir():
-        raise SpecError(f"{launch.payload_directory}, which run {launch.run_id} ran, is no longer there")
+    check_trees(launch)
+
+
+def check_trees(spec: RunSpec) -> None:
+    """Raise SpecError where a tree that a run needs is not on the shared file system."""
+    for tree in (spec.agent_directory, spec.program_directory if spec.program else spec.payload_directory):
+        if not Path(tree).is_dir():
+            raise SpecError(f"{tree}, which run {spec.run_id} needs, is no longer there")
 
 
 def _clear(runs: Runs, directory: RunDirectory, launch: RunSpec) -> None:
@@ -148,8 +157,8 @@ def kill(runs: Runs, launch: RunSpec) -> None:
     argv = processes.command(
         python, str(runs.root), run_id=launch.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0
     )
-    ssh = f"{launch.payload_directory}/agent/bin/ssh"
-    commands = [remote_command(ssh, host, launch.payload_directory, argv) for host in (None, *launch.hosts)]
+    ssh = str(TREE / "agent" / "bin" / "ssh")
+    commands = [remote_command(ssh, host, str(TREE), argv) for host in (None, *launch.hosts)]
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(64, len(commands))) as pool:
         list(pool.map(lambda command: execute(command, 30.0), commands))
 

@@ -194,15 +194,15 @@ def build(
     nodes: Sequence[Node],
     count: int,
     *,
-    payload: str,
-    program: str = "",
+    agent: str,
+    tree: str,
     terms: Terms,
     cores: Mapping[str, int] | None = None,
     now: datetime.datetime,
     token: str,
     git_commit: str,
 ) -> RunSpec:
-    """Build the spec of a run on the first `count` workers; `payload` and `program` name the pushed trees.
+    """Build the spec of a run on the first `count` workers; `agent` and `tree`, the work's own, name the pushed trees.
 
     `cores` are those of each node by its name, where the terms ask for a rank on each.
     """
@@ -217,8 +217,9 @@ def build(
     return RunSpec(
         run_id=run_id,
         efs_mount=stack.efs_mount,
-        payload=payload,
-        program=program,
+        agent=agent,
+        payload="" if isinstance(work, Program) else tree,
+        program=tree if isinstance(work, Program) else "",
         command=work.command(f"{stack.runs_root}/{run_id}"),
         hosts=hosts,
         interface=meeting_interface(nodes),
@@ -227,7 +228,7 @@ def build(
         git_commit=git_commit,
         environment=(
             ("DEEPCDK_GIT_COMMIT", git_commit),
-            ("DEEPCDK_PAYLOAD_HASH", program or payload),
+            ("DEEPCDK_PAYLOAD_HASH", tree),
             *terms.environment,
         ),
         controller=best_controller(count, on_cores=on_cores) if terms.controller == AUTO else terms.controller,
@@ -255,7 +256,7 @@ def dry_run_lines(nodes: Sequence[Node], count: int, specify: Callable[[Sequence
     spec = specify([*nodes, *added])
     if not there:
         spec = dataclasses.replace(spec, network="")  # No address of theirs is known yet.
-    yield f"# in {spec.payload_directory} on the master, once RUNTIME is the same on all nodes:"
+    yield f"# in {spec.agent_directory} on the master, once RUNTIME is the same on all nodes:"
     yield shlex.join(horovodrun(spec, RUNTIME_PYTHON))
     yield f"# and each rank then turns, in {spec.working_directory}, into:"
     yield shlex.join(rank_words(spec, RUNTIME_PYTHON))

@@ -1,4 +1,4 @@
-"""Push a tree of code to the shared file system: once per content, verified by its hash, whole or not at all."""
+"""Push trees of code to the shared file system: each once per content, verified by its hash, whole or not at all."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ BLOCK_BYTES: Final = 1 << 18
 UPLOAD_S: Final = 24 * 3600.0
 """How long an upload may take; the connection's own keep-alive finds a dead one sooner."""
 SOUND_KEPT: Final = 50
-"""So many payloads are remembered as checked."""
+"""So many trees are remembered as checked."""
 
 
-class BrokenPayloadError(DeepcdkError, SyntaxError):
-    """Report a payload that cannot run: a syntax error, or a file that cannot be read."""
+class BrokenPackageError(DeepcdkError, SyntaxError):
+    """Report a package that cannot run: a syntax error, or a file that cannot be read."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,10 @@ class Tree:
     """Hold a packed tree: the same files make the same bytes, on any machine."""
 
     archive: bytes
-    """An uncompressed tar whose entries lie under one folder: `payload`, or `program` for a user's own."""
+    """An uncompressed tar whose entries lie under `folder`."""
     files: int
+    folder: str
+    """`agent`, `payload`, or `program` for a user's own."""
 
     @property
     def sha256(self) -> str:
@@ -64,20 +66,29 @@ class Tree:
 class Pushed:
     """Say where a tree lies and what it took to bring it there."""
 
-    name: str
+    tree: Tree
     directory: str
     uploaded_bytes: int
     """0 where it was there already."""
 
     def __str__(self) -> str:
-        """Say it in one line."""
-        return f"payload {self.name}, " + (
-            f"{self.uploaded_bytes:,} bytes uploaded" if self.uploaded_bytes else "unchanged: nothing uploaded"
-        )
+        """Return it in one line."""
+        uploaded = f"{self.uploaded_bytes:,} bytes uploaded" if self.uploaded_bytes else "unchanged: nothing uploaded"
+        return f"{self.tree.folder} {self.tree.name}, {uploaded}"
+
+    def to_document(self) -> dict[str, str | int]:
+        """Return it as JSON values."""
+        return {
+            "name": self.tree.name,
+            "directory": self.directory,
+            "uploaded_bytes": self.uploaded_bytes,
+            "files": self.tree.files,
+            "bytes": len(self.tree.archive),
+        }
 
 
-def payload_files(root: Path) -> list[Path]:
-    """List the files of a payload, relative and sorted: no caches, nothing hidden, no links out of it."""
+def package_files(root: Path) -> list[Path]:
+    """List the files of a package, relative and sorted: no caches, nothing hidden, no links."""
     found = []
     for path in sorted(root.rglob("*")):
         relative = path.relative_to(root)
@@ -88,7 +99,7 @@ def payload_files(root: Path) -> list[Path]:
 
 
 def check_syntax(root: Path, files: Iterable[Path]) -> None:
-    """Compile every Python file. Raises BrokenPayloadError with the file and the line of the first error."""
+    """Compile every Python file. Raises BrokenPackageError with the file and the line of the first error."""
     for relative in files:
         if relative.suffix != ".py":
             continue
@@ -96,15 +107,15 @@ def check_syntax(root: Path, files: Iterable[Path]) -> None:
         try:
             compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
         except SyntaxError as error:
-            raise BrokenPayloadError(
+            raise BrokenPackageError(
                 f"{path}:{error.lineno}: {error.msg}", remedy="correct it; nothing was uploaded"
             ) from None
         except (ValueError, OSError) as error:
-            raise BrokenPayloadError(f"{path}: {error}", remedy="correct it; nothing was uploaded") from None
+            raise BrokenPackageError(f"{path}: {error}", remedy="correct it; nothing was uploaded") from None
 
 
-def pack(root: Path, files: Iterable[Path], folder: str = "") -> Tree:
-    """Pack the files of `root`, under `folder` if there is one: times, owners and modes depend on the content alone."""
+def pack(root: Path, files: Iterable[Path], folder: str) -> Tree:
+    """Pack the files of `root` under `folder`: times, owners and modes depend on the content alone."""
     buffer = io.BytesIO()
     count = 0
     with tarfile.open(fileobj=buffer, mode="w:", format=tarfile.PAX_FORMAT) as archive:
@@ -116,30 +127,27 @@ def pack(root: Path, files: Iterable[Path], folder: str = "") -> Tree:
             entry.mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
             archive.addfile(entry, io.BytesIO(data))
             count += 1
-    return Tree(archive=buffer.getvalue(), files=count)
+    return Tree(archive=buffer.getvalue(), files=count, folder=folder)
 
 
 def sound_file(home: Path) -> Path:
-    """Return where it is kept which payloads were found to be sound."""
+    """Return the file that lists the trees whose syntax was checked."""
     return home / ".cache" / "deepcdk" / "sound-payloads"
 
 
-def payload_tree(root: Path, sound: Path | None = None) -> Tree:
-    """Check and pack a whole payload; one that the file `sound` remembers is not checked again."""
-    files = payload_files(root)
+def package_tree(root: Path, sound: Path | None = None) -> Tree:
+    """Check and pack a whole package, `agent` or `payload`; one that the file `sound` lists is not checked again."""
+    files = package_files(root)
     if not files:
-        raise BrokenPayloadError(f"no payload at {root}", remedy="run from the project's root")
-    agent = root.parent / "agent"
-    folders = [(root, files), *([(agent, payload_files(agent))] if agent.is_dir() else [])]
+        raise BrokenPackageError(f"no {root.name} at {root}", remedy="run from the project's root")
     try:
-        tree = pack(root.parent, [folder.name / file for folder, names in folders for file in names])
+        tree = pack(root, files, root.name)
     except OSError as error:
-        raise BrokenPayloadError(str(error), remedy="correct it; nothing was uploaded") from None
+        raise BrokenPackageError(str(error), remedy="correct it; nothing was uploaded") from None
     mark = f"{sys.version_info[0]}.{sys.version_info[1]} {tree.sha256}"
     known = _lines(sound) if sound else []
     if mark not in known:
-        for folder, names in folders:
-            check_syntax(folder, names)
+        check_syntax(root, files)
         if sound:
             _remember(sound, [*known, mark][-SOUND_KEPT:])
     return tree
@@ -158,11 +166,6 @@ def _remember(path: Path, marks: Sequence[str]) -> None:
         write_atomically(path, "".join(f"{mark}\n" for mark in marks))
 
 
-def control_tree(root: Path) -> Tree:
-    """Pack the agent alone: a run can be watched and stopped while the payload at hand is broken."""
-    return pack(root.parent, [root.name / file for file in payload_files(root)])
-
-
 def farside_command(*arguments: str) -> list[str]:
     """Build the command that runs `cluster.ssh.bootstrap` on the master, which has no file of ours yet."""
     return [NODE_PYTHON, "-c", Path(bootstrap.__file__).read_text(encoding="utf-8"), *arguments]
@@ -173,11 +176,11 @@ def look(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset
     directories = [f"{payloads_root}/{tree.name}" for tree in trees]
     with doing("asking the master what it has"):
         asked = ["sh", "-c", _LOOK, "sh", *directories]
-        said = master.check(asked, doing="looking for the payload").text
+        said = master.check(asked, doing="looking for the pushed trees").text
     answers = said.split()
     if len(answers) != len(trees) or not {*answers} <= {"yes", "no"}:
         rule = f"must be yes or no, {len(trees)} times"
-        raise AnswerError("what it has of the payload", said, rule, where=master.where)
+        raise AnswerError("which trees it has", said, rule, where=master.where)
     return frozenset(tree.name for tree, answer in zip(trees, answers, strict=True) if answer == "yes")
 
 
@@ -204,13 +207,13 @@ def push(
             if os.strerror(errno.ENOSPC) in error.output:
                 error.remedy = "make room on the shared file system: `fab runs` lists the runs, `fab rm` removes one"
             raise
-    return Pushed(name=tree.name, directory=directory, uploaded_bytes=0 if found else len(tree.archive))
+    return Pushed(tree=tree, directory=directory, uploaded_bytes=0 if found else len(tree.archive))
 
 
 def _upload(master: Master, directory: str, tree: Tree, tell: Callable[[str], None] | None, *, terminal: bool) -> None:
-    command, action = farside_command("receive", directory, tree.sha256), "pushing the payload"
+    command, action = farside_command("receive", directory, tree.sha256), f"pushing the {tree.folder}"
     if tell is None:
-        with doing("uploading the payload"):
+        with doing(f"uploading the {tree.folder}"):
             master.check(command, stdin=tree.archive, doing=action)
         return
     with progress.make(terminal=terminal, write=tell) as shown:

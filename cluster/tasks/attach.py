@@ -132,7 +132,8 @@ def resume(
         check_secrets(run_id, record["spec"].get("secrets") or [], secrets)
         caution(bounded.result(), tell)
         before = RunSpec.from_json(json_format.dumps(record["spec"]))
-        again = resumed(before, ready, choose_hosts(ready, count), other_ranks=wanted > 0)
+        hosts, agent = choose_hosts(ready, count), session.agent_tree.name
+        again = resumed(before, ready, hosts, agent=agent, other_ranks=wanted > 0)
         spec = dataclasses.replace(again, preflight=preflight)
         order = Order(launch=spec, origin=provenance.of(session, spec, roots.result()))
         with interruptible(may_have_begun(run_id), tell):

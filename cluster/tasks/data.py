@@ -80,7 +80,7 @@ def stage_data(
         there = workers(session.nodes(master))
         if to == "local" and not there:
             raise DeepcdkError("no worker is ready", remedy="`fab scale --nodes N` starts some")
-        stager = Stager(master, session.control(master), shared, chosen, there, shown)
+        stager = Stager(master, session.push_agent(master), shared, chosen, there, shown)
         try:
             if found:
                 manifest = reading.result()

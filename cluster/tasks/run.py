@@ -62,7 +62,7 @@ def run(
     )
     with session.connect() as connection:
         shown = None if json else fanout.Prefixer(_write, coloured=_coloured())
-        directory = session.control(connection)
+        directory = session.push_agent(connection)
         with doing("waiting for the command", plain=False):
             results = fanout.run(connection, directory, request, shown)
     failed = [result.name for result in results if result.failed]

@@ -54,7 +54,7 @@ def status(
             print_status(found, session.prices, wait_s=0.3, as_json=json, bound=asked.result())
         return
     with session.connect() as master:
-        directory = session.control(master)
+        directory = session.push_agent(master)
         while True:
             _show_load(session, master, directory, clearing=watch and not json and sys.stdout.isatty(), as_json=json)
             if not watch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json as json_format
 import os
 import sys
@@ -43,7 +42,7 @@ from cluster.runs.watch import watch
 from cluster.session import Session
 from cluster.ssh import fanout
 from cluster.ssh.fanout import words_after_dashes
-from cluster.ssh.push import Tree, payload_tree, sound_file
+from cluster.ssh.push import Tree, package_tree, sound_file
 from cluster.tasks.attach import ask_ahead, caution, finish, leave, may_have_begun, say_turn
 from cluster.terminal.status_line import doing, interruptible
 
@@ -52,21 +51,24 @@ from cluster.terminal.status_line import doing, interruptible
 @guarded
 def push(c: Context, set_: list[str], json: bool = False, key: str = "") -> None:
     """
-    Upload the payload to the shared file system, once per content.
+    Upload the agent and the payload to the shared file system, each once per content.
 
     Example: fab push
     """
     session = Session(PROJECT, set_, key=key)
-    tree = payload_tree(PROJECT / "payload", sound_file(Path.home()))
+    trees = [session.agent_tree, package_tree(PROJECT / "payload", sound_file(Path.home()))]
     with session.connect() as master:
         began = time.monotonic()
-        pushed = session.push(master, tree, teller(json=json), terminal=sys.stdout.isatty() and not json)
+        session.look(master, trees)
+        terminal = sys.stdout.isatty() and not json
+        agent, payload = [session.push(master, tree, teller(json=json), terminal=terminal) for tree in trees]
         seconds = round(time.monotonic() - began, 3)
     if json:
-        further = {"files": tree.files, "bytes": len(tree.archive), "seconds": seconds}
-        say(json_format.dumps({**dataclasses.asdict(pushed), **further}, indent=1))
+        document = {**payload.to_document(), "seconds": seconds, "agent": agent.to_document()}
+        say(json_format.dumps(document, indent=1))
         return
-    tell(f"{pushed}: {tree.files} files at {pushed.directory}")
+    for pushed in (agent, payload):
+        tell(f"{pushed}: {pushed.tree.files} files at {pushed.directory}")
 
 
 @task(
@@ -189,7 +191,7 @@ def train(
         ),
         preflight=parse_preflight(skip=skip_preflight, full=full_preflight),
     )
-    trees = pack_trees(PROJECT / "payload", work, inform)
+    tree = pack_work(PROJECT / "payload", work, inform)
     check_maximum(count, session.inventory, session.config.max_workers)
     session.prices.begin(session.instance_types)
     bounded, roots = ask_ahead(session, work.directory if isinstance(work, Program) else PROJECT)
@@ -202,8 +204,7 @@ def train(
             work,
             found,
             on,
-            payload=trees[0].name,
-            program=trees[1].name if trees[1:] else "",
+            tree=tree.name,
             terms=terms,
             cores=cores,
         )
@@ -214,12 +215,11 @@ def train(
             lines = list(dry_run_lines(session.nodes(master), count, specified))
             say(json_format.dumps({"dry_run": lines}, indent=1) if json else "\n".join(lines))
             return
-        session.look(master, trees)
+        session.look(master, [session.agent_tree, tree])
         supervisor = session.supervisor(master)
         if not queue and (live := supervisor.live()):
             raise LiveRunError(live)
-        for tree in trees:
-            inform(str(session.push(master, tree, inform, terminal=sys.stdout.isatty() and not json)))
+        inform(str(session.push(master, tree, inform, terminal=sys.stdout.isatty() and not json)))
         found = ensure_nodes(session, master, count, yes=yes, tell=inform, least=session.config.least_workers)
         cores |= count_cores(supervisor) if ranks_per_node == CORES else {}
         caution(bounded.result(), inform)
@@ -247,14 +247,14 @@ def count_cores(supervisor: Supervisor) -> dict[str, int]:
     return {result.name: int(result.stdout) for result in results}
 
 
-def pack_trees(payload: Path, work: Training | Program, tell: Callable[[str], None]) -> list[Tree]:
-    """Check and pack the payload, and after it the user's program where there is one."""
+def pack_work(payload: Path, work: Training | Program, tell: Callable[[str], None]) -> Tree:
+    """Check and pack what is to run: the payload for a recipe, else the user's program."""
     if not isinstance(work, Program):
-        return [payload_tree(payload, sound_file(Path.home()))]
+        return package_tree(payload, sound_file(Path.home()))
     for trap in work.keras_traps():
         tell(f"Keras 3: {trap}")
     _, links = work.survey()
     if links:
         shown = ", ".join(map(str, links[:3])) + (", ..." if links[3:] else "")
         tell(f"left out of the upload: {len(links)} symbolic links ({shown})")
-    return [payload_tree(payload, sound_file(Path.home())), work.tree()]
+    return work.tree()

@@ -20,7 +20,7 @@ from cluster.runs.run_id import named
 from cluster.session import Session
 from cluster.ssh import web_tunnel
 from cluster.ssh.config_file import find_node
-from cluster.ssh.push import Tree, payload_tree
+from cluster.ssh.push import Tree
 from cluster.terminal.paths import expanded, is_file, resolved
 from cluster.terminal.status_line import doing
 
@@ -65,12 +65,12 @@ def tensorboard(
     )
     with session.connect() as master:
         chosen = "" if all else session.supervisor(master).status(run)["run_id"]
-        pushed = session.push(master, payload_tree(PROJECT / "payload"))
+        agent = session.push_agent(master)
         wheelhouse = f"{session.stack.payloads_root}/.wheelhouse"
         ensure = [NODE_PYTHON, "-m", "agent.environment.runtime", "ensure", "--wheelhouse", wheelhouse]
         making = "making the training environment on the master"
         with doing(making):
-            made = master.check(ensure, directory=pushed.directory, doing=making)
+            made = master.check(ensure, directory=agent, doing=making)
         python = next(iter(made.text.strip().splitlines()[-1:]), "")
         if not re.fullmatch(r"/[\w./-]+", python, flags=re.ASCII):
             raise AnswerError(
@@ -81,7 +81,7 @@ def tensorboard(
         tell(f"TensorBoard of {chosen or 'all runs'} on the master")
         try:
             request = Request(command=command, master=True)
-            web_tunnel.serve(master, pushed.directory, request, port=local_port, browser=browser, tell=tell)
+            web_tunnel.serve(master, agent, request, port=local_port, browser=browser, tell=tell)
         except KeyboardInterrupt:
             tell("\nTensorBoard has ended")
 
@@ -117,22 +117,23 @@ def notebook(
     local_port = web_tunnel.free_port(
         parse_whole("--port", port, lowest=1, highest=web_tunnel.LAST_PORT) if port else 0
     )
-    trees = [payload_tree(PROJECT / "payload"), *([requirements_tree(requirements)] if requirements else [])]
+    tree = requirements_tree(requirements) if requirements else None
     with session.connect() as master:
         chosen = find_node(session.stack.name, node, session.nodes(master)).name
-        pushed, *others = [session.push(master, tree, tell) for tree in trees]
+        agent = session.push_agent(master)
+        program = session.push(master, tree, tell) if tree else None
         asked = AskedNotebook(
             node=chosen,
             efs_mount=session.stack.efs_mount,
-            program=f"{others[0].directory}/{PROGRAM_FOLDER}" if others else "",
-            requirements=expanded(requirements).name if others else "",
+            program=f"{program.directory}/{PROGRAM_FOLDER}" if program else "",
+            requirements=expanded(requirements).name if program else "",
         )
-        command = ("env", "-C", pushed.directory, NODE_PYTHON, "-m", "agent.launch.notebook", asked.to_json())
+        command = ("env", "-C", agent, NODE_PYTHON, "-m", "agent.launch.notebook", asked.to_json())
         tell(f"JupyterLab on {chosen}; the first time, its packages are installed")
         request = Request(command=command, master=True)
         try:
             web_tunnel.serve(
-                master, pushed.directory, request, port=local_port, browser=browser, tell=tell, start_s=NOTEBOOK_S,
+                master, agent, request, port=local_port, browser=browser, tell=tell, start_s=NOTEBOOK_S,
                 remedy=NO_PACKAGES,
             )  # fmt: skip
         except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from cluster.ssh.push import control_tree
+from cluster.ssh.push import package_tree
 from tests.e2e.conftest import ROOT, EmbeddedCloud
 
 SUMMARY: Final = {
@@ -24,7 +24,7 @@ def answering(cluster: EmbeddedCloud, document: object) -> Iterator[None]:
     """Have the pushed supervisor on the master answer with this document, whatever it is asked."""
     cluster.fab("runs")  # it is pushed
     (master,) = cluster.instances("master")
-    supervisor = f"/mnt/efs/payloads/{control_tree(ROOT / 'agent').name}/agent/supervisor/cli.py"
+    supervisor = f"/mnt/efs/payloads/{package_tree(ROOT / 'agent').name}/agent/supervisor/cli.py"
     program = f"print({json.dumps(document)!r})\n"
 
     def on_master(*words: str) -> None:

@@ -83,7 +83,7 @@ def test_the_environment_inherits_nothing_that_could_be_secret() -> None:
     assert environment["DEEPCDK_RUNS"] == "/mnt/efs/runs"
 
 
-def test_the_payloads_ssh_comes_before_the_systems() -> None:
+def test_the_agents_ssh_comes_before_the_systems() -> None:
     path = launcher_environment(make_launch(), {})["PATH"].split(":")
-    assert path[0] == "/mnt/efs/payloads/0123456789abcdef/agent/bin"
+    assert path[0] == "/mnt/efs/payloads/aaaaaaaaaaaaaaaa/agent/bin"
     assert "/usr/bin" in path

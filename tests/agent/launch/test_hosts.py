@@ -18,7 +18,9 @@ from agent.spec.run import RunSpec, parse_nodes
 NODES = parse_nodes(
     "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2)), pytest.fail
 )
-LAUNCH = RunSpec(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=("train.py",), hosts=NODES)
+LAUNCH = RunSpec(
+    run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=("train.py",), hosts=NODES
+)
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
@@ -32,10 +34,10 @@ def crew(
     return Crew(LAUNCH, Path("/mnt/efs/runs"), run, beat=lambda: None, gives_up=gives_up, say=lines.append)
 
 
-def test_a_host_gets_the_command_through_the_payloads_ssh_and_the_master_without() -> None:
+def test_a_host_gets_the_command_through_the_agents_ssh_and_the_master_without() -> None:
     own = crew(lambda argv, _: Completed(status=0, output=""))
     remote, here = own.remote(NODES[0], ["ls"]), own.remote(None, ["ls"])
-    assert remote[:2] == [f"{LAUNCH.payload_directory}/agent/bin/ssh", "deeplearning-worker1"]
+    assert remote[:2] == [f"{LAUNCH.agent_directory}/agent/bin/ssh", "deeplearning-worker1"]
     assert not any("ssh" in word for word in here)
 
 

@@ -71,6 +71,14 @@ def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set(
     assert found["PATH"] == "/layer/bin:/usr/bin"
 
 
+def test_a_recipe_finds_the_agent_and_a_program_finds_the_guard_before_what_the_user_gave() -> None:
+    tree = "/mnt/efs/payloads/aaaaaaaaaaaaaaaa"
+    for launch, first in ((make_launch, tree), (own, f"{tree}/agent/launch/keras3_guard")):
+        assert environment(launch(), {}, "/python", "")["PYTHONPATH"] == first
+        given = launch(environment=(("PYTHONPATH", "/theirs"),))
+        assert environment(given, {}, "/python", "")["PYTHONPATH"] == f"{first}:/theirs"
+
+
 def test_a_node_finds_itself_among_the_hosts_by_its_address() -> None:
     hosts = choose_hosts(parse_nodes(NODES, pytest.fail), 2)
     here = dataclasses.replace(hosts[1], address="127.0.0.1")

@@ -18,7 +18,9 @@ from agent.spec.run import RunSpec, parse_nodes
 NODES = parse_nodes(
     "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2, 3)), pytest.fail
 )
-LAUNCH = RunSpec(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=("train.py",), hosts=NODES)
+LAUNCH = RunSpec(
+    run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=("train.py",), hosts=NODES
+)
 WELL = NodeFacts(
     time=100.5, boot_id="a", free_bytes=10 << 30, shared_free_bytes=1 << 40, spec_sha256="5pec", interface="ens5",
     versions=(("python", "3.12.1"), ("tensorflow", "2.21.0")),

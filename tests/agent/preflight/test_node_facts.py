@@ -104,7 +104,9 @@ def test_efa_domains_are_counted_once_each() -> None:
 
 def test_a_nodes_facts_come_back_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hosts = parse_nodes("deeplearning-worker1 127.0.0.1 i-00000001 1 lo us-east-1a\n", pytest.fail)
-    spec = RunSpec(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=("x",), hosts=hosts).to_json()
+    spec = RunSpec(
+        run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=("x",), hosts=hosts
+    ).to_json()
     (tmp_path / "spec.json").write_text(spec)
     assert main([str(tmp_path)]) == 0
     facts = NodeFacts.parse("login banner\n" + capsys.readouterr().out)

@@ -16,7 +16,7 @@ from agent.spec.run import RunSpec, SpecError, parse_nodes
 
 HOSTS = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
 LAUNCH = RunSpec(
-    run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=("train.py",), hosts=HOSTS,
+    run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=("train.py",), hosts=HOSTS,
     environment=(("API_KEY", "s3cret"),),
 )  # fmt: skip
 ORIGIN = Origin(

@@ -39,6 +39,7 @@ def make_launch(**changes: object) -> RunSpec:
     values: dict[str, object] = {
         "run_id": "20261120-121314-digits-ab12",
         "efs_mount": "/mnt/efs",
+        "agent": "a" * 16,
         "payload": "0123456789abcdef",
         "command": ("-m", "payload.train", "--recipe", "digits"),
         "hosts": choose_hosts(parse_nodes(NODES, pytest.fail), 2),
@@ -183,6 +184,7 @@ def test_the_ranks_meet_on_the_masters_interface_whatever_the_workers_call_their
 def test_a_program_works_in_its_own_copy_and_the_payload_in_the_pushed_tree() -> None:
     launch = make_launch()
     assert launch.working_directory == launch.payload_directory == "/mnt/efs/payloads/0123456789abcdef"
+    assert launch.agent_directory == "/mnt/efs/payloads/aaaaaaaaaaaaaaaa"
     own = make_launch(program="fedcba9876543210", command=("train.py",))
     assert own.working_directory == f"{own.run_directory}/work"
     assert own.program_directory == "/mnt/efs/payloads/fedcba9876543210/program"
@@ -222,6 +224,7 @@ def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
     [
         ("run_id", "../escape"),
         ("run_id", ""),
+        ("agent", "../../etc"),
         ("payload", "0123"),
         ("payload", ""),
         ("program", "../../etc"),
@@ -247,6 +250,16 @@ def test_a_launch_that_cannot_be_is_refused_where_it_is_built(field: str, value:
 def test_what_is_no_spec_is_refused(text: str) -> None:
     with pytest.raises(SpecError):
         RunSpec.from_json(text)
+
+
+def test_a_spec_of_an_older_version_is_read_and_one_of_a_newer_version_is_refused_by_its_fields() -> None:
+    document = json.loads(make_launch().to_json())
+    del document["agent"]
+    older = RunSpec.from_json(json.dumps(document))
+    with pytest.raises(SpecError, match="names no agent: an older version launched the run; `fab resume 2026"):
+        _ = older.agent_directory
+    with pytest.raises(SpecError, match="unknown fields: colour; a newer version wrote it"):
+        RunSpec.from_json(json.dumps({**document, "colour": "blue"}))
 
 
 @given(

@@ -22,6 +22,7 @@ from agent.supervisor.resume import beginning, resumed
 from agent.supervisor.submit import enqueue
 
 PROJECT = Path(__file__).resolve().parents[3]
+AGENT = "a" * 16
 PAYLOAD = "0123456789abcdef"
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
@@ -29,10 +30,10 @@ Call = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def efs(tmp_path: Path) -> Iterator[Path]:
-    """Lay out a shared file system whose pushed payload is this project's; at the end kill what still runs."""
-    directory = tmp_path / "payloads" / PAYLOAD
-    directory.mkdir(parents=True)
-    for package in ("agent", "payload"):
+    """Lay out a shared file system with this project's agent and payload; at the end kill what still runs."""
+    for tree, package in ((AGENT, "agent"), (PAYLOAD, "payload")):
+        directory = tmp_path / "payloads" / tree
+        directory.mkdir(parents=True)
         (directory / package).symlink_to(PROJECT / package)
     yield tmp_path
     for state in (tmp_path / "runs").glob("*/state.json"):
@@ -53,7 +54,7 @@ def supervisor(efs: Path) -> Call:
     def call(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "agent.supervisor.cli", "--root", str(efs / "runs"), *arguments],
-            cwd=efs / "payloads" / PAYLOAD,
+            cwd=efs / "payloads" / AGENT,
             input=stdin,
             capture_output=True,
             text=True,
@@ -68,7 +69,14 @@ def spec(efs: Path, run_id: str, script: str) -> str:
     """Write the spec of a run whose launcher is a shell script; $RUN is its directory."""
     launcher = ("/bin/sh", "-c", f"RUN={efs}/runs/{run_id}; {script}")
     return RunSpec(
-        run_id=run_id, efs_mount=str(efs), payload=PAYLOAD, command=(), hosts=(), launcher=launcher, recipe="digits"
+        run_id=run_id,
+        efs_mount=str(efs),
+        agent=AGENT,
+        payload=PAYLOAD,
+        command=(),
+        hosts=(),
+        launcher=launcher,
+        recipe="digits",
     ).to_json()
 
 
@@ -149,7 +157,7 @@ def test_of_many_starts_at_once_exactly_one_wins(efs: Path) -> None:
     starts = []
     for number in range(6):
         process = subprocess.Popen(
-            command, cwd=efs / "payloads" / PAYLOAD, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, cwd=efs / "payloads" / AGENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         starts.append((process, spec(efs, f"run{number}", "sleep 6000")))
     for process, text in starts:
@@ -344,7 +352,7 @@ def test_a_follower_of_a_queued_run_waits_with_it(efs: Path, supervisor: Call) -
     supervisor("start", stdin=spec(efs, "one", "until [ -e $RUN/go ]; do sleep 0.1; done"))
     supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
     follow = [sys.executable, "-m", "agent.supervisor.cli", "--root", str(efs / "runs"), "follow", "two"]
-    with subprocess.Popen(follow, cwd=efs / "payloads" / PAYLOAD, stdout=subprocess.PIPE, text=True) as following:
+    with subprocess.Popen(follow, cwd=efs / "payloads" / AGENT, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
         first = json.loads(following.stdout.readline())
         assert (first["state"], first["reason"]) == ("queued", "place 1 in the queue, after one")
@@ -383,17 +391,17 @@ def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for
         f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2, 3)
     ), pytest.fail)  # fmt: skip
     before = RunSpec(
-        run_id="one", efs_mount="/mnt/efs", payload=PAYLOAD, command=("-m", "payload.train", "--recipe", "digits"),
-        hosts=nodes[1:3],
+        run_id="one", efs_mount="/mnt/efs", agent=AGENT, payload=PAYLOAD,
+        command=("-m", "payload.train", "--recipe", "digits"), hosts=nodes[1:3],
     )  # fmt: skip
-    again = resumed(before, nodes, nodes[2:4])
+    again = resumed(before, nodes, nodes[2:4], agent=AGENT)
     assert (again.command[-1], again.hosts, again.interface) == ("--resume", nodes[2:4], "ens5")
-    assert resumed(again, nodes, nodes[1:3]).command == again.command
+    assert resumed(again, nodes, nodes[1:3], agent=AGENT).command == again.command
     with pytest.raises(SpecError, match=r"had 2 ranks; these hosts take 3\. .*: --nodes 3"):
-        resumed(before, nodes, nodes[1:4])
-    assert resumed(before, nodes, nodes[1:4], other_ranks=True).ranks == 3
+        resumed(before, nodes, nodes[1:4], agent=AGENT)
+    assert resumed(before, nodes, nodes[1:4], agent=AGENT, other_ranks=True).ranks == 3
     with pytest.raises(SpecError, match=r"neither of payload\.train nor of a program"):
-        resumed(dataclasses.replace(before, command=("train.py",)), nodes, nodes[1:3])
+        resumed(dataclasses.replace(before, command=("train.py",)), nodes, nodes[1:3], agent=AGENT)
 
 
 @pytest.mark.parametrize(
@@ -411,7 +419,7 @@ def test_it_is_said_from_where_a_run_goes_on(
 ) -> None:
     (node,) = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
     launch = RunSpec(
-        run_id="one", efs_mount="/mnt/efs", payload=PAYLOAD, program=program,
+        run_id="one", efs_mount="/mnt/efs", agent=AGENT, payload=PAYLOAD, program=program,
         command=("-m", "payload.train", *flags), hosts=(node,),
     )  # fmt: skip
     assert beginning(launch, checkpoints) == said
@@ -422,8 +430,64 @@ def test_a_resumed_program_runs_unchanged_with_the_ranks_that_were_asked(efs: Pa
         "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2)), pytest.fail
     )
     before = RunSpec(
-        run_id="one", efs_mount="/mnt/efs", payload=PAYLOAD, program=PAYLOAD, command=("train.py", "--flag"),
+        run_id="one", efs_mount="/mnt/efs", agent=AGENT, program=PAYLOAD, command=("train.py", "--flag"),
         hosts=(dataclasses.replace(nodes[0], slots=4),), ranks_per_node=4,
     )  # fmt: skip
-    again = resumed(before, nodes, nodes[1:])
+    again = resumed(before, nodes, nodes[1:], agent=AGENT)
     assert (again.command, again.ranks, again.hosts[0].name) == (before.command, 4, "deeplearning-worker2")
+
+
+def test_a_resumed_recipe_keeps_the_agent_that_its_payload_imports_and_a_program_takes_the_new_one() -> None:
+    (node,) = nodes = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
+    recipe = RunSpec(
+        run_id="one", efs_mount="/mnt/efs", agent=AGENT, payload=PAYLOAD, command=("-m", "payload.train"), hosts=(node,)
+    )  # fmt: skip
+    again = resumed(recipe, nodes, nodes, agent="b" * 16)
+    assert (again.agent, again.payload) == (AGENT, PAYLOAD)
+    program = dataclasses.replace(recipe, payload="", program=PAYLOAD, command=("train.py",))
+    assert resumed(program, nodes, nodes, agent="b" * 16).agent == "b" * 16
+
+
+@pytest.mark.parametrize("program", ["", PAYLOAD])
+def test_a_run_of_an_older_version_is_resumed_with_the_agent_of_this_one(program: str) -> None:
+    (node,) = nodes = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
+    before = RunSpec.from_json(json.dumps({  # without `agent`, and with `payload` whatever it ran
+        "run_id": "one", "efs_mount": "/mnt/efs", "payload": PAYLOAD, "program": program,
+        "command": ["-m", "payload.train"], "hosts": [dataclasses.asdict(node)],
+    }))  # fmt: skip
+    again = resumed(before, nodes, nodes, agent=AGENT)
+    assert (again.agent, again.payload, again.program) == (AGENT, "" if program else PAYLOAD, program)
+    assert again.agent_directory == f"/mnt/efs/payloads/{AGENT}"
+
+
+def old_spec(efs: Path, run_id: str, script: str) -> str:
+    """Write the spec of a run as a version without trees of the agent's own did."""
+    document = json.loads(spec(efs, run_id, script))
+    del document["agent"]
+    return json.dumps(document)
+
+
+def test_a_run_of_an_older_version_can_be_shown_and_is_not_started(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "exit 1"))
+    final_state(efs, "one")
+    path = efs / "runs" / "one" / "spec.json"
+    path.write_text(old_spec(efs, "one", "exit 1"))
+    shown = json.loads(supervisor("show", "one").stdout)
+    assert (shown["spec"]["payload"], "agent" in shown["spec"]) == (PAYLOAD, False)
+    wait_until(lambda: not (efs / "runs" / ".live").exists())
+    for verb in ("start", "resume"):
+        refused = supervisor(verb, stdin=old_spec(efs, "one" if verb == "resume" else "two", "true"))
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "names no agent: an older version launched the run; `fab resume" in refused.stderr
+    assert not (efs / "runs" / "two").exists()
+    assert json.loads((efs / "runs" / "one" / "state.json").read_text())["reason"].startswith("the launcher ended")
+
+
+def test_a_queued_run_of_an_older_version_fails_with_the_remedy(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
+    live_state(efs, "one")
+    assert supervisor("start", "--queue", stdin=spec(efs, "two", "true")).returncode == 0
+    (efs / "runs" / "two" / "spec.json").write_text(old_spec(efs, "two", "true"))
+    supervisor("stop", "one", "--grace", "0")
+    state = final_state(efs, "two")
+    assert (state["state"], "`fab resume two` continues it" in state["reason"]) == ("failed", True)

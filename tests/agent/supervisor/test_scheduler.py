@@ -25,15 +25,18 @@ def listed(*indices: int, generation: str = "a", slots: int = 1) -> str:
     )
 
 
-def launch(hosts: str, run_id: str = "one") -> RunSpec:
+def launch(hosts: str, run_id: str = "one", efs: Path = Path("/mnt/efs")) -> RunSpec:
     return RunSpec(
-        run_id=run_id, efs_mount="/mnt/efs", payload="0123456789abcdef", command=("train.py",),
+        run_id=run_id, efs_mount=str(efs), agent="a" * 16, payload="0123456789abcdef", command=("train.py",),
         hosts=parse_nodes(hosts, pytest.fail)[1:], interface="ens5",
     )  # fmt: skip
 
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Path:
+    """Return the path of the nodes file, beside the trees that the runs name."""
+    for tree in ("a" * 16, "0123456789abcdef"):
+        (tmp_path / "payloads" / tree).mkdir(parents=True)
     return tmp_path / "nodes"
 
 
@@ -69,7 +72,7 @@ def test_the_keeper_logs_a_bad_line_once_however_often_it_reads_it(
 ) -> None:
     nodes.write_text(listed(1) + "deeplearning-worker2 $(id) i-0000002a 1 ens5 us-east-1a\n")
     runs, seen = Runs(root=tmp_path / "runs"), []
-    enqueue(runs, Order(launch=launch(listed(1, 2))))
+    enqueue(runs, Order(launch=launch(listed(1, 2), efs=tmp_path)))
 
     def pause(_: float) -> None:
         seen.append(runs["one"].read_state().reason)
@@ -86,7 +89,7 @@ def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_g
     tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = Runs(root=tmp_path / "runs")
-    enqueue(runs, Order(launch=launch(listed(1, 2))))
+    enqueue(runs, Order(launch=launch(listed(1, 2), efs=tmp_path)))
     nodes.write_text(listed(1))
     seen = []
 
@@ -103,7 +106,7 @@ def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_g
 
 def test_nothing_starts_while_a_run_is_live(tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs(root=tmp_path / "runs")
-    enqueue(runs, Order(launch=launch(listed(1))))
+    enqueue(runs, Order(launch=launch(listed(1), efs=tmp_path)))
     nodes.write_text(listed(1))
     runs.claim("other", Owner.of(os.getpid()))
     begun: list[str] = []
@@ -123,7 +126,7 @@ def test_nothing_starts_while_a_run_is_live(tmp_path: Path, nodes: Path, monkeyp
 
 def test_a_second_keeper_leaves_the_queue_to_the_first(tmp_path: Path, nodes: Path) -> None:
     runs = Runs(root=tmp_path / "runs")
-    enqueue(runs, Order(launch=launch(listed(1))))
+    enqueue(runs, Order(launch=launch(listed(1), efs=tmp_path)))
     with scheduler._alone(runs) as alone:
         assert alone is not None
         keep(runs, nodes_path=str(nodes))

@@ -104,6 +104,7 @@ def test_any_word_is_a_variable_that_arrives_or_is_refused(word: str) -> None:
         RunSpec(
             run_id="one",
             efs_mount="/mnt/efs",
+            agent="a" * 16,
             payload="0" * 16,
             command=(),
             hosts=(NODE,),

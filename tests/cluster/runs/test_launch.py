@@ -58,8 +58,8 @@ def make_launch(
         training or Training(),
         nodes,
         count,
-        payload="0123456789abcdef",
-        program="fedcba9876543210" if isinstance(training, Program) else "",
+        agent="a" * 16,
+        tree="fedcba9876543210" if isinstance(training, Program) else "0123456789abcdef",
         terms=terms or Terms(),
         cores=cores,
         now=datetime.datetime(2026, 11, 20, 12, 13, 14),
@@ -105,6 +105,7 @@ def test_a_launch_knows_where_it_writes_and_what_it_came_from() -> None:
     assert launch.run_directory in launch.command
     assert launch.interface == "ens5"
     assert dict(launch.environment) == {"DEEPCDK_GIT_COMMIT": "c0ffee+", "DEEPCDK_PAYLOAD_HASH": "0123456789abcdef"}
+    assert (launch.agent, launch.payload, launch.program) == ("a" * 16, "0123456789abcdef", "")
 
 
 def test_a_dry_run_names_the_nodes_that_would_be_added() -> None:

@@ -17,7 +17,7 @@ from cluster.errors import UsageError
 from cluster.runs import program as module
 from cluster.runs.program import MAX_WORD_BYTES, Program, check_word
 from cluster.ssh.bootstrap import unpack
-from cluster.ssh.push import BrokenPayloadError
+from cluster.ssh.push import BrokenPackageError
 from tests.words import FILE_NAMES, LONG, WORDS
 
 
@@ -69,7 +69,7 @@ def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_only_the_script_that_runs_must_be_free_of_syntax_errors(directory: Path) -> None:
     assert make(directory, "train.py").entry == ("train.py",)
-    with pytest.raises(BrokenPayloadError, match=r"broken\.py:1"):
+    with pytest.raises(BrokenPackageError, match=r"broken\.py:1"):
         make(directory, "broken.py")
 
 

@@ -30,8 +30,10 @@ def nodes_of(count: int) -> tuple[Node, ...]:
 def test_too_few_nodes_are_told_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cdk.json").write_text(json.dumps({"context": {"cluster": {"workers": 2}}}))
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "__init__.py").write_text("")
     session = Session(tmp_path, [])
     session.inventory = Inventory(stack=STACK, desired_workers=2, instances=())
     with pytest.raises(DeepcdkError, match="3 nodes wanted, 2 ready") as caught:
-        specify(session, Training(), nodes_of(2), 3, payload="0123456789abcdef", program="", terms=Terms())
+        specify(session, Training(), nodes_of(2), 3, tree="0123456789abcdef", terms=Terms())
     assert "fab status" in caught.value.remedy

@@ -55,7 +55,7 @@ def test_a_waiting_run_is_told_as_one_that_goes_first() -> None:
 
 @pytest.mark.parametrize("queue", [False, True])
 def test_a_run_waits_only_where_it_is_asked_for(queue: bool) -> None:
-    spec = RunSpec(run_id="one", efs_mount="/mnt/efs", payload="0" * 16, command=(), hosts=NODES)
+    spec = RunSpec(run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=(), hosts=NODES)
     order = Order(launch=spec)
     for verb in ("start", "resume"):
         master = AnsweringMaster(answer({"run_id": "one", "position": 2, "checkpoints": []}))
@@ -87,8 +87,8 @@ def test_a_run_that_has_ended_and_still_clears_its_nodes_is_not_live() -> None:
 
 
 SPEC = RunSpec(
-    run_id="one", efs_mount="/mnt/efs", payload="0123456789abcdef", command=("-m", "payload.train"), hosts=NODES,
-    secrets=("TOKEN",),
+    run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0123456789abcdef",
+    command=("-m", "payload.train"), hosts=NODES, secrets=("TOKEN",),
 )  # fmt: skip
 
 

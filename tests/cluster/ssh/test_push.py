@@ -17,14 +17,13 @@ from cluster.errors import RemoteError
 from cluster.ssh.bootstrap import unpack
 from cluster.ssh.connection import Completed
 from cluster.ssh.push import (
-    BrokenPayloadError,
+    BrokenPackageError,
     Tree,
-    control_tree,
     farside_command,
     look,
     pack,
-    payload_files,
-    payload_tree,
+    package_files,
+    package_tree,
     push,
 )
 
@@ -69,26 +68,26 @@ def push_to(master: LocalMaster, root: Path, tree: Tree) -> object:
 
 
 def test_the_same_files_make_the_same_bytes_whatever_their_times(payload: Path) -> None:
-    first = payload_tree(payload)
+    first = package_tree(payload)
     for path in payload.rglob("*"):
         os.utime(path, (1, 1))
     (payload / "__pycache__").mkdir()
     (payload / "__pycache__" / "x.pyc").write_bytes(b"x")
     (payload / ".DS_Store").write_bytes(b"x")
-    assert payload_tree(payload) == first
+    assert package_tree(payload) == first
     assert first.files == 3
 
 
 def test_a_changed_byte_or_mode_changes_the_name(payload: Path) -> None:
-    first = payload_tree(payload).name
+    first = package_tree(payload).name
     (payload / "run").chmod(0o600)
-    second = payload_tree(payload).name
+    second = package_tree(payload).name
     (payload / "data" / "table.txt").write_text("1 2 4\n")
-    assert len({first, second, payload_tree(payload).name}) == 3
+    assert len({first, second, package_tree(payload).name}) == 3
 
 
 def test_modes_and_owners_of_the_laptop_do_not_travel(payload: Path) -> None:
-    with tarfile.open(fileobj=io.BytesIO(payload_tree(payload).archive)) as archive:
+    with tarfile.open(fileobj=io.BytesIO(package_tree(payload).archive)) as archive:
         entries = {entry.name: (entry.mode, entry.uid, entry.mtime) for entry in archive}
     assert entries == {
         "payload/__init__.py": (0o644, 0, 0),
@@ -97,22 +96,34 @@ def test_modes_and_owners_of_the_laptop_do_not_travel(payload: Path) -> None:
     }
 
 
+def test_agent_and_payload_are_trees_of_their_own_and_a_change_of_one_leaves_the_other(payload: Path) -> None:
+    agent = payload.with_name("agent")
+    agent.mkdir()
+    (agent / "__init__.py").write_text("")
+    before = package_tree(agent), package_tree(payload)
+    (payload / "__init__.py").write_text("changed = True\n")
+    assert package_tree(agent) == before[0]
+    assert package_tree(payload) != before[1]
+    with tarfile.open(fileobj=io.BytesIO(package_tree(agent).archive)) as archive:
+        assert archive.getnames() == ["agent/__init__.py"]
+
+
 def test_links_do_not_travel(payload: Path) -> None:
     (payload / "secret").symlink_to("/etc/passwd")
-    assert Path("secret") not in payload_files(payload)
+    assert Path("secret") not in package_files(payload)
 
 
 def test_a_syntax_error_is_named_by_file_and_line(payload: Path) -> None:
     (payload / "broken.py").write_text("x = 1\ndef f(:\n")
-    with pytest.raises(BrokenPayloadError, match=r"broken\.py:2: ") as caught:
-        payload_tree(payload)
+    with pytest.raises(BrokenPackageError, match=r"broken\.py:2: ") as caught:
+        package_tree(payload)
     assert "nothing was uploaded" in caught.value.remedy
 
 
 def test_a_file_with_a_nul_is_refused(payload: Path) -> None:
     (payload / "broken.py").write_bytes(b"x = '\0'\n")
-    with pytest.raises(BrokenPayloadError, match=r"broken\.py"):
-        payload_tree(payload)
+    with pytest.raises(BrokenPackageError, match=r"broken\.py"):
+        package_tree(payload)
 
 
 def test_a_sound_payload_is_checked_once_and_a_changed_one_again(
@@ -121,31 +132,31 @@ def test_a_sound_payload_is_checked_once_and_a_changed_one_again(
     checked: list[Path] = []
     monkeypatch.setattr("cluster.ssh.push.check_syntax", lambda root, files: checked.append(root))
     sound = tmp_path / "cache" / "sound"
-    first = payload_tree(payload, sound)
-    assert payload_tree(payload, sound) == first
+    first = package_tree(payload, sound)
+    assert package_tree(payload, sound) == first
     assert len(checked) == 1
     (payload / "run").write_text("#!/bin/sh -e\n")
-    assert payload_tree(payload, sound) != first
+    assert package_tree(payload, sound) != first
     assert len(checked) == 2
     sound.write_bytes(b"\xff")
-    payload_tree(payload, sound)
+    package_tree(payload, sound)
     assert len(checked) == 3
 
 
 def test_a_broken_payload_is_never_remembered_as_sound(payload: Path, tmp_path: Path) -> None:
     (payload / "broken.py").write_text("def f(:\n")
     for _ in range(2):
-        with pytest.raises(BrokenPayloadError):
-            payload_tree(payload, tmp_path / "sound")
+        with pytest.raises(BrokenPackageError):
+            package_tree(payload, tmp_path / "sound")
 
 
 def test_a_missing_payload_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BrokenPayloadError, match="no payload at"):
-        payload_tree(tmp_path / "payload")
+    with pytest.raises(BrokenPackageError, match="no payload at"):
+        package_tree(tmp_path / "payload")
 
 
 def test_a_push_arrives_whole_and_the_second_one_uploads_nothing(payload: Path, tmp_path: Path) -> None:
-    tree, master, root = payload_tree(payload), LocalMaster(), tmp_path / "payloads"
+    tree, master, root = package_tree(payload), LocalMaster(), tmp_path / "payloads"
     root.mkdir()
     first = push_to(master, root, tree)
     second = push_to(master, root, tree)
@@ -158,7 +169,7 @@ def test_a_push_arrives_whole_and_the_second_one_uploads_nothing(payload: Path, 
 
 
 def test_one_question_tells_which_of_many_trees_are_there(payload: Path, tmp_path: Path) -> None:
-    trees, master = [payload_tree(payload), pack(payload, [Path("run")])], LocalMaster()
+    trees, master = [package_tree(payload), pack(payload, [Path("run")], "payload")], LocalMaster()
     (tmp_path / trees[1].name).mkdir()
     there = look(master, str(tmp_path), trees)  # type: ignore[arg-type]  # stands in for the master
     assert there == {trees[1].name}
@@ -168,7 +179,7 @@ def test_one_question_tells_which_of_many_trees_are_there(payload: Path, tmp_pat
 
 def test_a_long_upload_tells_how_far_it_is_and_how_it_failed(payload: Path, tmp_path: Path) -> None:
     (payload / "weights").write_bytes(os.urandom(5_000_000))
-    tree, told = payload_tree(payload), list[str]()
+    tree, told = package_tree(payload), list[str]()
     push(LocalMaster(), str(tmp_path / "there"), tree, told.append)  # type: ignore[arg-type]  # as above
     assert told == ["uploading: 4 files, 5.0 MB"]
     assert (tmp_path / "there" / tree.name / "payload" / "weights").stat().st_size == 5_000_000
@@ -178,7 +189,7 @@ def test_a_long_upload_tells_how_far_it_is_and_how_it_failed(payload: Path, tmp_
 
 
 def test_bytes_that_changed_on_the_way_leave_nothing(payload: Path, tmp_path: Path) -> None:
-    tree = payload_tree(payload)
+    tree = package_tree(payload)
     command = farside_command("receive", str(tmp_path / tree.name), tree.sha256)
     done = subprocess.run([sys.executable, *command[1:]], input=tree.archive[:-1], capture_output=True, check=False)
     assert done.returncode == 1
@@ -189,11 +200,11 @@ def test_bytes_that_changed_on_the_way_leave_nothing(payload: Path, tmp_path: Pa
 def test_a_place_that_cannot_be_written_is_named(payload: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RemoteError, match="Not a directory"):
-        push_to(LocalMaster(), tmp_path / "file", payload_tree(payload))
+        push_to(LocalMaster(), tmp_path / "file", package_tree(payload))
 
 
-def test_the_control_tree_runs_by_itself(tmp_path: Path) -> None:
-    with tarfile.open(fileobj=io.BytesIO(control_tree(AGENT).archive)) as archive:
+def test_the_agents_tree_runs_by_itself(tmp_path: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(package_tree(AGENT).archive)) as archive:
         unpack(archive, tmp_path)
     done = subprocess.run(
         [sys.executable, "-m", "agent.supervisor.cli", "--root", str(tmp_path / "runs"), "status", "--list"],
@@ -204,7 +215,7 @@ def test_the_control_tree_runs_by_itself(tmp_path: Path) -> None:
 
 
 def test_packing_follows_the_list_it_is_given(payload: Path) -> None:
-    assert pack(payload, [Path("run")]).files == 1
+    assert pack(payload, [Path("run")], "payload").files == 1
 
 
 @pytest.mark.parametrize("said", ["", "yes", "yes no yes", "yes maybe", "yes \x1b[2J"])
@@ -215,7 +226,7 @@ def test_an_answer_that_is_not_one_word_for_each_tree_is_refused(payload: Path, 
         def check(self, *_: object, **__: object) -> Completed:
             return Completed(status=0, stdout=said.encode(), stderr="")
 
-    trees = [payload_tree(payload), pack(payload, [Path("run")])]
+    trees = [package_tree(payload), pack(payload, [Path("run")], "payload")]
     with pytest.raises(AnswerError, match="must be yes or no, 2 times") as caught:
         look(Answering(), str(tmp_path), trees)  # type: ignore[arg-type]  # stands in for the master
     assert (caught.value.where, "\x1b" in str(caught.value)) == ("ec2-user@198.18.1.2", False)
