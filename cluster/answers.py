@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
-from agent.runs.store import FINAL_STATES, LIVE_STATES, QUEUED, RUN_ID_RULE, is_run_id
-from agent.spec import node_rules
+from agent.spec import nodes
+from agent.spec.states import FINAL_STATES, LIVE_STATES, QUEUED, RUN_ID_RULE, is_run_id
 from cluster.errors import SHOWN, DeepcdkError
 
 Shape = Callable[[Any], str]
@@ -97,7 +97,7 @@ def run_id(value: Any) -> str:
 
 def name(value: Any) -> str:
     """Check for the name of a node."""
-    rule = node_rules.RULES["name"]
+    rule = nodes.RULES["name"]
     return "" if isinstance(value, str) and rule.fits(value) else f"must be {rule.words}"
 
 

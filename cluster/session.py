@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.spec.run import Node
+from agent.spec.nodes import Node
 from cluster.aws import inventory as stock
 from cluster.aws.client import Aws
 from cluster.aws.pricing import Prices, cache_file, total_per_hour

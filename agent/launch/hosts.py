@@ -16,7 +16,8 @@ from typing import IO, Final
 from agent.launch.horovodrun_command import launcher_environment
 from agent.remote import processes
 from agent.remote.command import Completed, remote_command
-from agent.spec.run import NODE_PYTHON, Node, RunSpec
+from agent.spec.nodes import NODE_PYTHON, Node
+from agent.spec.run import RunSpec
 
 POLL_S: Final = 0.2
 

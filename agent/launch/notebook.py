@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.environment.overlay import Layer, LayerError, LayerMaker
-from agent.spec.run import MASTER_NAME, NODE_PYTHON
+from agent.spec.nodes import MASTER_NAME, NODE_PYTHON
 
 PACKAGE: Final = "jupyterlab>=4,<5"
 MODULE: Final = "jupyterlab"

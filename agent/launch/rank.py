@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.errors import SpecError
 from agent.hardware.interfaces import read_address
 from agent.remote import secret_files
-from agent.spec.run import Node, RunSpec, SpecError
+from agent.spec.nodes import Node
+from agent.spec.run import RunSpec
 
 NOT_STARTED: Final = 127
 _PYTHONS: Final = ("python", "python3")

@@ -16,7 +16,8 @@ from agent.preflight.allreduce import HERE, MARK, marked
 from agent.preflight.node_facts import MARK as FACTS
 from agent.preflight.node_facts import NodeFacts
 from agent.remote.command import Completed
-from agent.spec.run import WORKER_PREFIX, Node, RunSpec
+from agent.spec.nodes import WORKER_PREFIX, Node
+from agent.spec.run import RunSpec
 
 CLOCK_LIMIT_S: Final = 1.0
 """Beyond it, the times in logs and records of a run can no longer be put in order."""

@@ -26,10 +26,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.errors import SpecError
 from agent.hardware import gpus
 from agent.hardware.gpus import GpuInfo, NvidiaSmiError, count_gpu_devices
 from agent.hardware.interfaces import read_address
-from agent.spec.run import RunSpec, SpecError
+from agent.spec.run import RunSpec
 
 MARK: Final = "deepcdk-facts "
 DISTRIBUTIONS: Final = (

@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from agent.spec.run import Node
+from agent.spec.nodes import Node
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
+from agent.errors import SpecError
 from agent.remote.node_stub import FLAGS, MODULE_SCRIPT, READY, SCRIPT, message
-from agent.spec.run import MASTER_NAME, NODE_PYTHON, NODES_PATH, SpecError, choose_hosts, parse_nodes, workers
+from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, NODES_PATH, choose_hosts, parse_nodes, workers
 
 HEARTBEAT_S: Final = 5.0
 BLOCK: Final = 1 << 16

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.files.atomic_write import write_atomically
-from agent.spec.run import NODE_PYTHON, Node, RunSpec
+from agent.spec.nodes import NODE_PYTHON, Node
+from agent.spec.run import RunSpec
 
 if TYPE_CHECKING:
     from agent.runs.store import Runs

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.runs.run_queue import Queue
-from agent.runs.store import QUEUED, RunDirectory, Runs, State
+from agent.runs.store import RunDirectory, Runs, State
+from agent.spec.states import QUEUED
 
 POLL_S: Final = 0.2
 HEARTBEAT_S: Final = 5.0

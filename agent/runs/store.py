@@ -16,10 +16,8 @@ from typing import Any, Final
 
 from agent.files.atomic_write import write_atomically
 from agent.runs.process_identity import Owner
+from agent.spec.states import FINAL_STATES, LIVE_STATES
 
-QUEUED: Final = "queued"
-LIVE_STATES: Final = ("starting", "running")
-FINAL_STATES: Final = ("succeeded", "failed", "stopped")
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 DISK_FULL_REASON: Final = "the shared file system is full"
 SUPERVISOR_DIED: Final = "supervisor died"
@@ -27,14 +25,6 @@ SUPERVISOR_DIED: Final = "supervisor died"
 _LAUNCHERS_TRACEBACK: Final = re.compile(
     r"^Traceback \(most recent call last\):\n(?: .*\n)+RuntimeError: Horovod detected .*\n", flags=re.MULTILINE
 )
-
-
-RUN_ID_RULE: Final = "1 to 128 of a-z, 0-9, . and -, a letter or digit first"
-
-
-def is_run_id(text: str) -> bool:
-    """Tell whether a run can be called so: then it is the name of a directory, and no flag."""
-    return re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,127}", text) is not None
 
 
 class LiveRunError(RuntimeError):

@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from agent.spec.run import RunSpec, SpecError
+from agent.errors import SpecError
+from agent.spec.run import RunSpec
 
 DIFF_LIMIT: Final = 1 << 20
 """Bytes of a diff that are kept: a source tree, not a data set that somebody has under version control."""

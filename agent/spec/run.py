@@ -1,4 +1,4 @@
-"""The launch of a run as plain values: which hosts, which command, which environment.
+"""The spec of a run as plain values: which hosts, which command, which environment.
 
 Pure, and of the standard library only: the laptop builds it, the master's supervisor carries it out.
 """
@@ -6,22 +6,15 @@ Pure, and of the standard library only: the laptop builds it, the master's super
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import ipaddress
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from agent.runs.store import RUN_ID_RULE, is_run_id
-from agent.spec import node_rules
+from agent.errors import SpecError
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
+from agent.spec.nodes import RULES, Node, broken, escaped
+from agent.spec.states import RUN_ID_RULE, is_run_id
 
-NODES_PATH: Final = "/opt/deeplearning/nodes"
-NODE_PYTHON: Final = "/opt/deepcdk/bin/python3"
-MASTER_NAME: Final = "deeplearning-master"
-WORKER_PREFIX: Final = "deeplearning-worker"
 RUN_VARIABLE: Final = "DEEPCDK_RUN"
 RUNS_VARIABLE: Final = "DEEPCDK_RUNS"
 PROGRAM_FOLDER: Final = "program"
@@ -29,129 +22,6 @@ PROGRAM_FOLDER: Final = "program"
 WORK_FOLDER: Final = "work"
 TF_KERAS: Final = "tf-keras==2.21.*"
 """Keras 2 for the runtime's TensorFlow; the two go together by their versions."""
-
-
-REMEDY: Final = "`fab status --load` shows the instance that has not joined, `fab replace INSTANCE_ID` replaces it"
-
-
-class SpecError(ValueError):
-    """Report a launch that cannot be: a malformed node or spec, or too few nodes."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Node:
-    """One live node, as the cluster's registry lists it. Each field follows its rule in `agent.spec.node_rules`."""
-
-    name: str
-    """Name within the cluster, such as deeplearning-worker3; in /etc/hosts on every node."""
-    address: str
-    """Private IPv4 address."""
-    instance_id: str
-    slots: int
-    """Ranks that it takes: one per GPU, at least one."""
-    interface: str
-    """Network interface that carries the address, such as ens5."""
-    zone: str
-    """Availability zone."""
-
-    def __post_init__(self) -> None:
-        for field in node_rules.RULES:
-            if wrong := node_rules.broken(field, getattr(self, field)):
-                raise SpecError(wrong)
-
-    @property
-    def worker_index(self) -> int | None:
-        """Return N of deeplearning-workerN, or None for a node that is no worker."""
-        found = re.fullmatch(rf"{WORKER_PREFIX}([0-9]+)", self.name)
-        return int(found[1]) if found else None
-
-
-def parse_nodes(text: str, tell: Callable[[str], None]) -> tuple[Node, ...]:
-    """Parse the nodes file: one line per live node, `NAME IP INSTANCE_ID SLOTS INTERFACE ZONE`.
-
-    A line that breaks a rule leaves out its node, and so do lines that claim the same name, address or instance id:
-    nothing tells which of them is right. Only the master's own line wins over a worker's. `tell` gets a sentence
-    for each; so it does for each comment, in which the master's registry says what it left out itself.
-    """
-    found: list[tuple[int, Node]] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.startswith("#"):
-            said = node_rules.escaped(line.lstrip("# "), 200)
-            tell(f"line {number} of {NODES_PATH} on the master says {said}; {REMEDY}")
-        elif line:
-            try:
-                found.append((number, _parse_node(line)))
-            except SpecError as error:
-                tell(_left_out(number, error))
-    claims = Counter((field, value) for _, node in found for field, value in _claimed(node))
-    nodes = []
-    for number, node in found:
-        shared = [field for field, value in _claimed(node) if claims[field, value] > 1]
-        if "name" in shared or (shared and node.name != MASTER_NAME):
-            tell(_left_out(number, f"another line has the same {shared[0]} = {getattr(node, shared[0])}"))
-        else:
-            nodes.append(node)
-    return tuple(nodes)
-
-
-def _parse_node(line: str) -> Node:
-    words = line.split(" ")
-    if len(words) != 6:
-        raise SpecError(f"{node_rules.escaped(line)}: must be NAME IP INSTANCE_ID SLOTS INTERFACE ZONE")
-    name, address, instance_id, slots, interface, zone = words
-    if not node_rules.RULES["slots"].fits(slots):  # int() would take more than the rule does
-        raise SpecError(node_rules.broken("slots", slots))
-    return Node(name=name, address=address, instance_id=instance_id, slots=int(slots), interface=interface, zone=zone)
-
-
-def _claimed(node: Node) -> tuple[tuple[str, str], ...]:
-    """Return the fields that one live node alone can have, with their values."""
-    return ("name", node.name), ("address", node.address), ("instance_id", node.instance_id)
-
-
-def _left_out(number: int, why: object) -> str:
-    return f"line {number} of {NODES_PATH} on the master is left out, and its node takes no part: {why}; {REMEDY}"
-
-
-def workers(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the workers among the nodes, by index."""
-    indexed = [(node.worker_index, node) for node in nodes]
-    return tuple(node for _, node in sorted(((i, n) for i, n in indexed if i is not None), key=lambda pair: pair[0]))
-
-
-def choose_hosts(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
-    """Return the first `count` workers by index: ranks fill host by host in this order.
-
-    Raises SpecError when fewer are there.
-    """
-    found = workers(nodes)
-    if count < 1:
-        raise SpecError(f"{count} nodes wanted; a run needs at least 1")
-    if len(found) < count:
-        listed = ", ".join(node.name for node in found) or "none"
-        raise SpecError(f"{count} nodes wanted, {len(found)} ready ({listed})")
-    return found[:count]
-
-
-def meeting_interface(nodes: Sequence[Node]) -> str:
-    """Return the master's interface, on whose address the ranks meet; "" without a master, and Horovod has to probe.
-
-    Each rank finds its own node's interface by the node's address: names differ between instance types.
-    """
-    return next((node.interface for node in nodes if node.name == MASTER_NAME), "")
-
-
-def common_network(nodes: Sequence[Node]) -> str:
-    """Return the smallest network that holds all nodes, as 10.0.0.0/20; "" of none."""
-    numbers = [int(ipaddress.IPv4Address(node.address)) for node in nodes]
-    differing = (min(numbers) ^ max(numbers)).bit_length() if numbers else 0
-    return str(ipaddress.IPv4Network((min(numbers), 32 - differing), strict=False)) if numbers else ""
-
-
-def make_run_id(now: datetime.datetime, recipe: str, token: str) -> str:
-    """Return a run's id, sortable by time: `20261120-121314-digits-ab12`."""
-    word = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-") or "run"
-    return f"{now:%Y%m%d-%H%M%S}-{word}-{token}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -210,10 +80,10 @@ class RunSpec:
         if not re.fullmatch(r"(?:/[A-Za-z0-9][\w.-]*)+", self.efs_mount, flags=re.ASCII):
             # Horovod puts its working directory on a shell's command line without quotes.
             raise SpecError(f"efs_mount = {self.efs_mount!r}: must be an absolute path without spaces or quotes")
-        if self.interface and (wrong := node_rules.broken("interface", self.interface)):
+        if self.interface and (wrong := broken("interface", self.interface)):
             raise SpecError(wrong)
-        if self.network and not re.fullmatch(node_rules.RULES["address"].pattern + "/[0-9]{1,2}", self.network):
-            raise SpecError(f"network = {node_rules.escaped(self.network)}: must be a network such as 10.0.0.0/20")
+        if self.network and not re.fullmatch(RULES["address"].pattern + "/[0-9]{1,2}", self.network):
+            raise SpecError(f"network = {escaped(self.network)}: must be a network such as 10.0.0.0/20")
         if self.keras not in (2, 3) or (self.keras == 2 and not self.program):
             raise SpecError(f"keras = {self.keras!r}: must be 3, or 2 for a program of your own")
         if self.program and not self.command:

@@ -18,22 +18,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
 from agent.runs import follow as followed
 from agent.runs import record
 from agent.runs.process_identity import Owner
 from agent.runs.run_queue import WITHDRAWN, Queue
-from agent.runs.store import (
-    DISK_FULL,
-    DISK_FULL_REASON,
-    QUEUED,
-    LiveRunError,
-    RunDirectory,
-    Runs,
-    State,
-)
+from agent.runs.store import DISK_FULL, DISK_FULL_REASON, LiveRunError, RunDirectory, Runs, State
 from agent.spec.provenance import Order
-from agent.spec.run import RunSpec, SpecError
+from agent.spec.run import RunSpec
+from agent.spec.states import QUEUED
 from agent.supervisor import scheduler
 from agent.supervisor.resume import remove
 from agent.supervisor.submit import enqueue, enqueue_again, kill, resume, start

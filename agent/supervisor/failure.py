@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.spec.run import Node, RunSpec
+from agent.spec.nodes import Node
+from agent.spec.run import RunSpec
 
 LEAVING: Final = Path(".cluster") / "leaving"
 """On the shared file system: what a node that is about to end has read of the reason, by its instance's id."""

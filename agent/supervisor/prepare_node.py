@@ -24,7 +24,8 @@ from agent.launch.rank import this_host
 from agent.preflight.checks import facts_command
 from agent.remote.processes import reap
 from agent.remote.secret_files import TAKEN
-from agent.spec.run import NODE_PYTHON, Node, RunSpec
+from agent.spec.nodes import NODE_PYTHON, Node
+from agent.spec.run import RunSpec
 
 CLEARING_S: Final = 10.0
 """How long what a crash left of another run may take to go."""

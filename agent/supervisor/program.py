@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from agent.errors import SpecError
 from agent.files.atomic_write import new_directory
-from agent.spec.run import RunSpec, SpecError
+from agent.spec.run import RunSpec
 
 
 def stage(launch: RunSpec) -> None:

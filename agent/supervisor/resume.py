@@ -9,9 +9,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from agent.errors import SpecError
 from agent.runs import record
 from agent.runs.store import LiveRunError, RunDirectory, Runs, State
-from agent.spec.run import Node, RunSpec, SpecError, common_network, meeting_interface
+from agent.spec.nodes import Node, common_network, meeting_interface
+from agent.spec.run import RunSpec
 
 RESUMABLE: Final = ("-m", "payload.train")
 """Beginning of the commands that know how to go on from a checkpoint."""

@@ -19,21 +19,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
 from agent.runs import record
 from agent.runs.process_identity import Owner
 from agent.runs.run_queue import Queue
 from agent.runs.store import LiveRunError, Runs
-from agent.spec.run import (
-    NODES_PATH,
-    Node,
-    RunSpec,
-    SpecError,
-    choose_hosts,
-    common_network,
-    meeting_interface,
-    parse_nodes,
-)
+from agent.spec.nodes import NODES_PATH, Node, choose_hosts, common_network, meeting_interface, parse_nodes
+from agent.spec.run import RunSpec
 from agent.supervisor.archive import Copier
 from agent.supervisor.submit import check_trees, detach, kill
 from agent.supervisor.supervisor import first_state

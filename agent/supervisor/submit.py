@@ -13,15 +13,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.errors import SpecError
 from agent.files.atomic_write import new_directory
 from agent.remote import processes
 from agent.remote.command import execute, remote_command
 from agent.runs import follow, record
 from agent.runs.process_identity import Owner
 from agent.runs.run_queue import Queue
-from agent.runs.store import QUEUED, LiveRunError, RunDirectory, Runs, State
+from agent.runs.store import LiveRunError, RunDirectory, Runs, State
+from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.provenance import Order
-from agent.spec.run import NODE_PYTHON, Node, RunSpec, SpecError
+from agent.spec.run import RunSpec
+from agent.spec.states import QUEUED
 from agent.supervisor import resume as resuming
 from agent.supervisor.supervisor import first_state
 

@@ -24,7 +24,8 @@ from agent.remote.command import Completed, execute
 from agent.runs import record
 from agent.runs.process_identity import Owner
 from agent.runs.store import RunDirectory, Runs, State
-from agent.spec.run import NODE_PYTHON, RunSpec
+from agent.spec.nodes import NODE_PYTHON
+from agent.spec.run import RunSpec
 from agent.supervisor import failure, prepare_node
 from agent.supervisor.archive import Copier
 from agent.supervisor.program import stage

@@ -11,7 +11,7 @@ from typing import Final
 
 from invoke.exceptions import Exit
 
-from agent.spec.run import SpecError
+from agent.errors import SpecError
 from cluster.errors import DeepcdkError
 from cluster.terminal.status_line import aside
 from cluster.terminal.wrap import fitted

@@ -10,7 +10,7 @@ import queue
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from agent.spec.run import MASTER_NAME
+from agent.spec.nodes import MASTER_NAME
 from agent.staging.stream import SourceChangedError
 from cluster.data.report import Reports
 from cluster.errors import DeepcdkError, RemoteError

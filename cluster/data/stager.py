@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.remote.fanout import Request
-from agent.spec.run import MASTER_NAME, NODE_PYTHON, Node
+from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, Node
 from agent.staging.manifest import Entry, Manifest, ManifestError
 from agent.staging.stream import SEND_BLOCK, coalesced, framed
 from cluster.answers import AnswerError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.spec.run import Node, workers
+from agent.spec.nodes import Node, workers
 from cluster.aws import guard, inventory
 from cluster.aws.pricing import shown
 from cluster.errors import NotReadyError

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from agent.runs.store import QUEUED
+from agent.spec.states import QUEUED
 from cluster.errors import DeepcdkError, NoStackError
 from stacks.config import MASTER
 

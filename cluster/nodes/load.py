@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.hardware.load import Load, to_document
 from agent.remote.fanout import Request
-from agent.spec.run import MASTER_NAME, NODE_PYTHON, Node
+from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, Node
 from cluster.errors import DeepcdkError
 from cluster.ssh import fanout
 from cluster.terminal.tables import Table

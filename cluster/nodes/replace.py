@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from agent.spec.run import MASTER_NAME, WORKER_PREFIX, Node, workers
+from agent.spec.nodes import MASTER_NAME, WORKER_PREFIX, Node, workers
 from cluster.aws import inventory as stock
 from cluster.aws.client import aws_errors
 from cluster.aws.inventory import Instance

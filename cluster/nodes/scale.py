@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agent.runs.store import QUEUED
-from agent.spec.run import workers
+from agent.spec.nodes import workers
+from agent.spec.states import QUEUED
 from cluster.aws import inventory as stock
 from cluster.aws.pricing import shown, total_per_hour
 from cluster.cli.numbers import parse_whole

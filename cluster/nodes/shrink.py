@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from agent.spec.run import Node
+from agent.spec.nodes import Node
 from cluster.aws import inventory
 from cluster.aws.client import aws_errors
 from cluster.aws.inventory import Instance, Inventory, Stack

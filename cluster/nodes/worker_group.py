@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from agent.spec.run import NODES_PATH, Node, parse_nodes, workers
+from agent.spec.nodes import NODES_PATH, Node, parse_nodes, workers
 from cluster.aws import inventory
 from cluster.aws.client import aws_errors
 from cluster.aws.inventory import Inventory, Stack

@@ -13,19 +13,19 @@ from agent.errors import ReportedError
 from agent.launch.horovodrun_command import horovodrun
 from agent.launch.rank import words as rank_words
 from agent.spec.horovod import CONTROLLERS, MPI, KnobError, Knobs, best_controller
-from agent.spec.node_rules import MOST_SLOTS
-from agent.spec.run import (
+from agent.spec.nodes import (
     MASTER_NAME,
+    MOST_SLOTS,
     NODE_PYTHON,
     WORKER_PREFIX,
     Node,
-    RunSpec,
     choose_hosts,
     common_network,
-    make_run_id,
     meeting_interface,
     workers,
 )
+from agent.spec.run import RunSpec
+from agent.spec.states import make_run_id
 from cluster.aws.inventory import Stack
 from cluster.cli.numbers import parse_whole
 from cluster.errors import UsageError

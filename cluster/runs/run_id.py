@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.runs.store import RUN_ID_RULE, is_run_id
+from agent.spec.states import RUN_ID_RULE, is_run_id
 from cluster.errors import UsageError
 
 

@@ -6,7 +6,9 @@ import datetime
 import secrets
 from collections.abc import Mapping, Sequence
 
-from agent.spec.run import Node, RunSpec, SpecError
+from agent.errors import SpecError
+from agent.spec.nodes import Node
+from agent.spec.run import RunSpec
 from cluster.errors import DeepcdkError
 from cluster.runs import launch
 from cluster.runs.program import Program

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent.remote import secret_files
-from agent.runs.store import FINAL_STATES, QUEUED
 from agent.spec.provenance import Order
+from agent.spec.states import FINAL_STATES, QUEUED
 from cluster import answers
 from cluster.answers import AnswerError
 from cluster.aws.inventory import Stack

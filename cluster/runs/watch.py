@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from agent.runs.store import QUEUED
+from agent.spec.states import QUEUED
 from cluster.runs import display, launch
 from cluster.runs.follow import Picture, follow
 from cluster.runs.supervisor import Supervisor

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.files.atomic_write import write_atomically
-from agent.spec.node_rules import RULES, escaped
-from agent.spec.run import MASTER_NAME, WORKER_PREFIX, Node
+from agent.spec.nodes import MASTER_NAME, RULES, WORKER_PREFIX, Node, escaped
 from cluster.errors import DeepcdkError, UsageError
 from cluster.ssh.host_keys import HostKey
 from cluster.terminal.paths import expanded

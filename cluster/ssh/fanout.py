@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from agent.remote.fanout import BAD_REQUEST, Request
-from agent.spec.run import MASTER_NAME, NODE_PYTHON
+from agent.spec.nodes import MASTER_NAME, NODE_PYTHON
 from cluster import answers
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError, UsageError

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.runs.store import RUN_ID_RULE, is_run_id
+from agent.spec.states import RUN_ID_RULE, is_run_id
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh import bootstrap

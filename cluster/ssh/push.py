@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.files.atomic_write import write_atomically
-from agent.spec.run import NODE_PYTHON
+from agent.spec.nodes import NODE_PYTHON
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh import bootstrap

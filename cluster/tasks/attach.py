@@ -14,9 +14,10 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from agent.runs.store import LIVE_STATES, QUEUED
+from agent.spec.nodes import choose_hosts
 from agent.spec.provenance import Order
-from agent.spec.run import RunSpec, choose_hosts
+from agent.spec.run import RunSpec
+from agent.spec.states import LIVE_STATES, QUEUED
 from agent.supervisor.resume import beginning, resumed
 from cluster.aws import guard
 from cluster.cli.task import (

@@ -11,7 +11,7 @@ import time
 from invoke.context import Context
 from invoke.tasks import task
 
-from agent.spec.run import workers
+from agent.spec.nodes import workers
 from cluster.cli.task import JSON, KEY, PROJECT, SET, guarded, remark, say
 from cluster.data.report import Staged
 from cluster.data.source import Reading, is_bucket, parse_name, survey

@@ -11,7 +11,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
-from agent.spec.run import Node
+from agent.spec.nodes import Node
 from cluster.aws.inventory import console
 from cluster.cli.task import JSON, KEY, PROJECT, SET, YES, guarded, say, teller
 from cluster.errors import DeepcdkError, UsageError

@@ -8,7 +8,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
-from agent.runs.store import LIVE_STATES, QUEUED
+from agent.spec.states import LIVE_STATES, QUEUED
 from cluster.cli.numbers import parse_whole
 from cluster.cli.task import FROM_BUCKET, JSON, KEY, PROJECT, RUN, SET, YES, guarded, remark, say
 from cluster.errors import DeepcdkError, LiveRunError, NoStackError, UsageError

@@ -13,8 +13,9 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from agent.remote.fanout import Request
+from agent.spec.nodes import Node, workers
 from agent.spec.provenance import Order
-from agent.spec.run import Node, RunSpec, workers
+from agent.spec.run import RunSpec
 from cluster.cli.task import (
     FULL_PREFLIGHT,
     JSON,

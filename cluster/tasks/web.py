@@ -10,7 +10,8 @@ from invoke.tasks import task
 
 from agent.launch.notebook import Request as AskedNotebook
 from agent.remote.fanout import Request
-from agent.spec.run import NODE_PYTHON, PROGRAM_FOLDER
+from agent.spec.nodes import NODE_PYTHON
+from agent.spec.run import PROGRAM_FOLDER
 from cluster.answers import AnswerError
 from cluster.cli.numbers import parse_whole
 from cluster.cli.task import KEY, PROJECT, RUN, SET, guarded, tell

@@ -24,7 +24,7 @@ registry=$root$efs_mount/.cluster
 stale_s=${DEEPCDK_STALE_S:-60}
 begin='# deepcdk: begin' end='# deepcdk: end'
 name='' words='' noted=''
-# The facts of a node, in the order in which they are written, and before them its name. As in agent/spec/node_rules.py.
+# The facts of a node, in the order in which they are written, and before them its name. As in agent/spec/nodes.py.
 facts=(ip zone slots gpus interface host_key instance-id)
 octet='(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])'
 declare -A age=() fact=() rule=(

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.launch.rank import NOT_STARTED, environment, interface_with, this_host, words
-from agent.spec.run import RunSpec, choose_hosts, parse_nodes
+from agent.spec.nodes import choose_hosts, parse_nodes
+from agent.spec.run import RunSpec
 from tests.agent.spec.test_run import NODES, make_launch
 from tests.words import LONG, NASTIEST
 

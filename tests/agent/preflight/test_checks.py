@@ -13,7 +13,8 @@ from agent.hardware.gpus import GpuInfo
 from agent.preflight import checks
 from agent.preflight.node_facts import MARK, NodeFacts
 from agent.remote.command import Completed
-from agent.spec.run import RunSpec, parse_nodes
+from agent.spec.nodes import parse_nodes
+from agent.spec.run import RunSpec
 
 NODES = parse_nodes(
     "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2, 3)), pytest.fail

@@ -20,7 +20,8 @@ from agent.preflight.node_facts import (
     parse_visible_gpus,
     visible_gpus,
 )
-from agent.spec.run import RunSpec, parse_nodes
+from agent.spec.nodes import parse_nodes
+from agent.spec.run import RunSpec
 
 # As `fi_info -p efa` writes it: each device as several endpoints.
 FI_INFO = """\

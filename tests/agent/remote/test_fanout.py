@@ -18,9 +18,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agent.errors import SpecError
 from agent.remote import fanout
 from agent.remote.fanout import AbandonedError, Request, fan_out, node_command
-from agent.spec.run import SpecError
 from tests.words import LONG, NASTIEST, WORDS
 
 NODES = """deeplearning-master 10.0.0.5 i-00000000 1 eth0 us-east-1a

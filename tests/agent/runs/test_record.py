@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from agent.errors import SpecError
 from agent.runs.process_identity import Owner
 from agent.runs.record import cost, keep_course, keep_origin, keep_record, record
 from agent.runs.store import RunDirectory, Runs, State
+from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Order, Origin
-from agent.spec.run import RunSpec, SpecError, parse_nodes
+from agent.spec.run import RunSpec
 
 HOSTS = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
 LAUNCH = RunSpec(

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
 from agent.runs.process_identity import Owner
-from agent.runs.store import LiveRunError, Runs, State, is_run_id
-from agent.spec.run import SpecError
+from agent.runs.store import LiveRunError, Runs, State
+from agent.spec.states import is_run_id
 from tests.agent.spec.test_run import make_launch
 from tests.words import WORDS
 

@@ -15,9 +15,12 @@ from typing import Any
 
 import pytest
 
-from agent.runs.store import FINAL_STATES, Runs
+from agent.errors import SpecError
+from agent.runs.store import Runs
+from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Order
-from agent.spec.run import RunSpec, SpecError, parse_nodes
+from agent.spec.run import RunSpec
+from agent.spec.states import FINAL_STATES
 from agent.supervisor.resume import beginning, resumed
 from agent.supervisor.submit import enqueue
 

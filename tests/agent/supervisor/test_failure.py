@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.spec.run import choose_hosts, parse_nodes
+from agent.spec.nodes import choose_hosts, parse_nodes
 from agent.supervisor.failure import LEAVING, first_rank, length, listed, reason
 from tests.agent.spec.test_run import NODES, make_launch
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.remote.secret_files import TAKEN
-from agent.spec.run import parse_nodes
+from agent.spec.nodes import parse_nodes
 from agent.supervisor.prepare_node import EquipmentError, check_slots, layer_of, main
 from tests.agent.spec.test_run import NODES, make_launch
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.spec.run import RunSpec, SpecError
+from agent.errors import SpecError
+from agent.spec.run import RunSpec
 from agent.supervisor.program import stage
 from tests.agent.spec.test_run import make_launch
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from agent.errors import SpecError
 from agent.runs.process_identity import Owner
 from agent.runs.store import Runs
+from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Order
-from agent.spec.run import RunSpec, SpecError, parse_nodes
+from agent.spec.run import RunSpec
 from agent.supervisor import scheduler
 from agent.supervisor.scheduler import at_hand, keep
 from agent.supervisor.submit import enqueue

@@ -14,7 +14,7 @@ from typing import IO, Any
 import pytest
 
 from agent.remote.fanout import Request
-from agent.spec.run import Node
+from agent.spec.nodes import Node
 from agent.staging.manifest import Entry, Manifest
 from cluster.answers import AnswerError
 from cluster.data import source

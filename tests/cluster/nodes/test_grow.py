@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.spec.run import Node, parse_nodes
+from agent.spec.nodes import Node, parse_nodes
 from cluster.aws import guard, inventory
 from cluster.aws.inventory import Instance, Inventory, Stack
 from cluster.errors import DeepcdkError

@@ -8,7 +8,7 @@ import json
 
 from agent.hardware.gpus import GpuLoad
 from agent.hardware.load import Load
-from agent.spec.run import Node
+from agent.spec.nodes import Node
 from cluster.aws.inventory import Instance, Inventory, Stack
 from cluster.nodes.load import Row, documents, rows, table
 

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 from hypothesis import given
 
-from agent.spec.run import Node, parse_nodes
+from agent.spec.nodes import Node, parse_nodes
 from cluster.aws import inventory
 from cluster.aws.inventory import Instance, Inventory, Stack
 from cluster.errors import DeepcdkError, NotReadyError, UsageError

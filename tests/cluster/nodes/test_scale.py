@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.spec.run import parse_nodes
+from agent.spec.nodes import parse_nodes
 from cluster.aws import inventory
 from cluster.aws.inventory import Instance, Inventory, Stack
 from cluster.errors import DeepcdkError, LiveRunError, UsageError

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.spec.run import Node, RunSpec
+from agent.spec.nodes import Node
+from agent.spec.run import RunSpec
 from cluster.errors import UsageError
 from cluster.runs.environment import check_secrets, parse_environment, read_secrets
 from tests.words import WORDS

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.spec.horovod import Knobs
-from agent.spec.run import Node, RunSpec, parse_nodes
+from agent.spec.nodes import Node, parse_nodes
+from agent.spec.run import RunSpec
 from cluster.aws.inventory import Stack
 from cluster.errors import UsageError
 from cluster.runs.launch import (

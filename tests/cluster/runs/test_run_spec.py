@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.spec.run import Node, parse_nodes
+from agent.spec.nodes import Node, parse_nodes
 from cluster.aws.inventory import Inventory, Stack
 from cluster.errors import DeepcdkError
 from cluster.runs.launch import Terms, Training

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Order
-from agent.spec.run import RunSpec, parse_nodes
+from agent.spec.run import RunSpec
 from cluster.answers import AnswerError
 from cluster.aws.inventory import Stack
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 
-from agent.spec.run import parse_nodes
+from agent.spec.nodes import parse_nodes
 from cluster.errors import DeepcdkError, UsageError
 from cluster.ssh.config_file import (
     INCLUDE,

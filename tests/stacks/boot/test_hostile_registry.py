@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.spec.node_rules import RULES
+from agent.spec.nodes import RULES
 from stacks.user_data import SCRIPTS
 from tests.stacks.boot.nodelab import Lab, Node, booted, eventually, key_of
 from tests.words import WORDS

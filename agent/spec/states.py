@@ -1,0 +1,23 @@
+"""The names of a run: its states and its id."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Final
+
+QUEUED: Final = "queued"
+LIVE_STATES: Final = ("starting", "running")
+FINAL_STATES: Final = ("succeeded", "failed", "stopped")
+RUN_ID_RULE: Final = "1 to 128 of a-z, 0-9, . and -, a letter or digit first"
+
+
+def is_run_id(text: str) -> bool:
+    """Return whether a text is a run's id, which is also the name of its directory and never a flag."""
+    return re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,127}", text) is not None
+
+
+def make_run_id(now: datetime.datetime, recipe: str, token: str) -> str:
+    """Return a run's id, sortable by time: `20261120-121314-digits-ab12`."""
+    word = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-") or "run"
+    return f"{now:%Y%m%d-%H%M%S}-{word}-{token}"

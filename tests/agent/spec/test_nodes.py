@@ -1,0 +1,259 @@
+"""Facts about nodes: their rules take what Linux and EC2 give, and nothing that a shell or SSH would read."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+import re
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import SpecError
+from agent.spec.nodes import (
+    MOST_SLOTS,
+    RULES,
+    SHOWN,
+    Node,
+    broken,
+    choose_hosts,
+    common_network,
+    escaped,
+    meeting_interface,
+    parse_nodes,
+    workers,
+)
+from agent.spec.run import RunSpec
+from tests.agent.spec.test_run import NODES, make_launch
+from tests.words import LONG, WORDS
+
+ACCEPTED = {
+    "name": ["deeplearning-master", "deeplearning-worker1", "deeplearning-worker10", "deeplearning-worker9999"],
+    "address": ["0.0.0.0", "10.0.64.5", "127.0.0.1", "255.255.255.255"],
+    "instance_id": ["i-0123abcd", "i-0123456789abcdef0"],
+    "slots": ["1", "8", "999", "1000", "1019", "1024"],
+    "interface": ["lo", "eth0", "ens5", "enp0s31f6", "eth0.100", "_a", "a" * 15],
+    "zone": [
+        "us-east-1a", "ap-northeast-3c", "us-gov-west-1b", "us-isob-east-1a", "eusc-de-east-1a", "cn-northwest-1a",
+        "us-west-2-lax-1a", "us-east-1-bos-1a", "us-east-1-wl1-bos-wlz-1", "eu-west-2-wl2-man-wlz1",
+    ],
+}  # fmt: skip
+REFUSED = {
+    "name": [
+        "deeplearning-worker0", "deeplearning-worker08", "deeplearning-worker1.bak", "deeplearning-worker10000",
+        "deeplearning-workera[$(id)]", "deeplearning-worker", "worker1", "deeplearning-master1", "Deeplearning-master",
+    ],
+    "address": [
+        "10.0.64", "10.0.64.5.6", "10.0.64.256", "10.0.64.05", "10.0.64.5'$(id)'", "::1", "0x0a.0.0.1", "167772165",
+        "10.0.64.5 ", "10x0y64z5",
+    ],
+    "instance_id": ["i-", "i-0123", "i-0123ABCD", "i-0123456789abcdef", "j-0123abcd", "../0123abcd"],
+    "slots": ["0", "00", "01", "1025", "1100", "-1", "+1", "1.0", "1e3", "\u0664", " 1"],
+    "interface": ["", ".", "..", "-i", "a" * 16, "eth0:1", "eth0/1", "a b", "\u00e9th0"],
+    "zone": ["", "us", "a", "us-east-1A", "us-east-1a;id", "-us-east-1a", "us-east-1a-", "us-east-1" + "a" * 64],
+}  # fmt: skip
+
+
+def cases(table: dict[str, list[str]]) -> list[tuple[str, str]]:
+    return [(field, text) for field, texts in table.items() for text in texts]
+
+
+@pytest.mark.parametrize(("field", "text"), cases(ACCEPTED))
+def test_what_linux_and_ec2_give_is_taken(field: str, text: str) -> None:
+    assert RULES[field].fits(text)
+
+
+@pytest.mark.parametrize(("field", "text"), cases(REFUSED))
+def test_what_is_close_to_it_is_not(field: str, text: str) -> None:
+    assert not RULES[field].fits(text)
+
+
+@pytest.mark.parametrize(("field", "text"), cases(ACCEPTED))
+@pytest.mark.parametrize("added", ["\n", " ", "\0", ";", "'", "$", "\u0660"])
+def test_nothing_may_stand_before_or_after_it(field: str, text: str, added: str) -> None:
+    assert not RULES[field].fits(text + added)
+    assert not RULES[field].fits(added + text)
+
+
+@given(field=st.sampled_from(sorted(RULES)), data=st.data())
+def test_what_a_rule_takes_is_one_short_plain_word_to_a_shell_and_no_flag(field: str, data: st.DataObject) -> None:
+    text = data.draw(st.from_regex(re.compile(RULES[field].pattern, re.ASCII), fullmatch=True))
+    assert shlex.quote(text) == text
+    assert not text.startswith("-")
+    assert len(text) < 100
+
+
+@given(st.ip_addresses(v=4).map(str) | st.text("0123456789.", max_size=16))
+def test_an_address_is_what_python_writes_for_one(text: str) -> None:
+    try:
+        canonical = str(ipaddress.IPv4Address(text)) == text
+    except ValueError:
+        canonical = False
+    assert RULES["address"].fits(text) == canonical
+
+
+@given(st.integers(-2000, 3000))
+def test_slots_are_the_numbers_up_to_the_most(slots: int) -> None:
+    assert (broken("slots", slots) == "") == (1 <= slots <= MOST_SLOTS)
+
+
+@given(field=st.sampled_from(sorted(RULES)), value=WORDS | st.just(LONG) | st.integers() | st.booleans() | st.none())
+def test_a_refusal_names_field_value_and_rule_in_short_plain_ascii(field: str, value: object) -> None:
+    said = broken(field, value)
+    assert said == "" or said == f"{field} = {escaped(value)}: must be {RULES[field].words}"
+    assert said.isascii()
+    assert said == "" or said.isprintable()
+    assert len(escaped(value)) <= SHOWN + 3
+
+
+def test_nodes_are_parsed_and_workers_are_ordered_by_index() -> None:
+    nodes = parse_nodes(NODES, pytest.fail)
+    assert nodes[0] == Node(
+        name="deeplearning-master",
+        address="10.0.0.12",
+        instance_id="i-000000aa",
+        slots=1,
+        interface="ens5",
+        zone="us-east-1a",
+    )
+    assert [node.name for node in workers(nodes)] == [
+        "deeplearning-worker1",
+        "deeplearning-worker2",
+        "deeplearning-worker10",
+    ]
+
+
+MASTER, *OTHERS = parse_nodes(NODES, pytest.fail)
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("deeplearning-worker1 10.0.1.11 i-000000dd 4 ens5", "'deeplearning-worker1 10.0.1.11 .*: must be NAME IP "),
+        ("deeplearning-worker1 10.0.1.11 i-000000dd four ens5 us-east-1a", "slots = 'four': must be a whole number"),
+        ("deeplearning-worker1 10.0.1.11 i-000000dd 0 ens5 us-east-1a", "slots = '0': must be a whole number from 1"),
+        ("deeplearning-worker1 10.0.1.11 i-000000dd 99999999999 ens5 us-east-1a", "slots = '9*': must be "),
+        ("deeplearning-worker1 10.0.1.11 i-000000dd \u0664 ens5 us-east-1a", r"slots = '\\u0664': must be "),
+        ("deeplearning-worker01 10.0.1.11 i-000000dd 4 ens5 us-east-1a", "name = 'deeplearning-worker01': must be "),
+        ("-oProxyCommand=x 10.0.1.11 i-000000dd 4 ens5 us-east-1a", "name = '-oProxyCommand=x': must be "),
+        (
+            "deeplearning-worker1 10.0.64.5'$(id)' i-000000dd 4 ens5 us-east-1a",
+            r"address = .*\$\(id\).*: must be an IPv4 ",
+        ),
+        ("deeplearning-worker1 10.0.64.005 i-000000dd 4 ens5 us-east-1a", "address = '10.0.64.005': must be "),
+        ("deeplearning-worker1 10.0.64.5 ../../x 4 ens5 us-east-1a", "instance_id = '../../x': must be i- and 8 or 17"),
+        ("deeplearning-worker1 10.0.64.5 i-000000dd 4 -i us-east-1a", "interface = '-i': must be a network interface"),
+        ("deeplearning-worker1 10.0.64.5 i-000000dd 4 ens5 a;b", "zone = 'a;b': must be a zone such as us-east-1a"),
+        ("deeplearning-worker1\x1b[2J 10.0.64.5 i-000000dd 4 ens5 us-east-1a", r"name = '.*\\x1b\[2J': must be "),
+        ("# deeplearning-worker1\x1b[2J is left out", r"says 'deeplearning-worker1\\x1b\[2J is left out'; "),
+    ],
+)
+def test_a_line_against_a_rule_leaves_out_its_node_alone_and_is_told_without_control_characters(
+    line: str, rule: str
+) -> None:
+    told: list[str] = []
+    first, second, *rest = NODES.splitlines()
+    assert parse_nodes("\n".join([first, second, line, *rest[:1]]), told.append) == (MASTER, *OTHERS[:2])
+    (sentence,) = told
+    assert sentence.isascii()
+    assert sentence.isprintable()
+    assert re.match(f"line 3 of /opt/deeplearning/nodes on the master .*{rule}.*`fab replace INSTANCE_ID`", sentence)
+
+
+CLAIMS = (
+    ("name", "deeplearning-worker2 10.0.1.99 i-00000099 1 ens5 us-east-1a"),
+    ("address", "deeplearning-worker9 10.0.1.12 i-00000099 1 ens5 us-east-1a"),
+    ("instance_id", "deeplearning-worker9 10.0.1.99 i-000000cc 1 ens5 us-east-1a"),
+)
+
+
+@pytest.mark.parametrize(("field", "line"), CLAIMS)
+def test_of_nodes_that_claim_the_same_none_is_taken_for_nothing_tells_which_is_right(field: str, line: str) -> None:
+    told: list[str] = []
+    assert [node.name for node in parse_nodes(f"{line}\n{NODES}", told.append)] == [
+        "deeplearning-master",
+        "deeplearning-worker10",
+        "deeplearning-worker1",
+    ]
+    assert [sentence.split(" ")[1] for sentence in told] == ["1", "4"]
+    assert all(f"another line has the same {field} = " in sentence for sentence in told)
+
+
+@pytest.mark.parametrize("claim", ["10.0.0.12 i-00000099", "10.0.1.99 i-000000aa"])
+def test_a_worker_that_claims_to_be_the_masters_machine_takes_nothing_from_the_master(claim: str) -> None:
+    told: list[str] = []
+    assert parse_nodes(f"deeplearning-worker9 {claim} 1 ens5 us-east-1a\n{NODES}", told.append) == (MASTER, *OTHERS)
+    assert [sentence.split(" ")[1] for sentence in told] == ["1"]
+
+
+def test_two_masters_are_none() -> None:
+    told: list[str] = []
+    second = "deeplearning-master 10.0.0.13 i-000000ab 1 ens5 us-east-1a"
+    assert parse_nodes(f"{NODES}{second}\n", told.append) == tuple(OTHERS)
+    assert len(told) == 2
+
+
+@given(text=st.lists(WORDS | st.just(NODES), max_size=6).map("\n".join))
+def test_any_text_yields_valid_nodes_and_a_printable_sentence_for_each_other_line(text: str) -> None:
+    told: list[str] = []
+    nodes = parse_nodes(text, told.append)
+    assert [dataclasses.replace(node) for node in nodes] == list(nodes)
+    assert all(sentence.isascii() and sentence.isprintable() and len(sentence) < 600 for sentence in told)
+    assert len(nodes) + len(told) == sum(line != "" for line in text.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", "deeplearning-worker0"),
+        ("address", "10.0.64.5'$(touch x)'"),
+        ("instance_id", "../../etc/passwd"),
+        ("slots", 1025),
+        ("slots", True),
+        ("slots", "1"),
+        ("slots", 1.0),
+        ("interface", "ens5;id"),
+        ("zone", None),
+        ("zone", "us-east-1a\n"),
+    ],
+)
+def test_no_node_is_made_against_a_rule_neither_here_nor_from_a_spec(field: str, value: object) -> None:
+    with pytest.raises(SpecError, match=f"^{field} = .*: must be "):
+        Node(**{**dataclasses.asdict(MASTER), field: value})
+    document = json.loads(make_launch().to_json())
+    document["hosts"][0][field] = value
+    with pytest.raises(SpecError, match=f"^hosts: {field} = .*: must be "):
+        RunSpec.from_json(json.dumps(document))
+
+
+def test_too_few_workers_are_refused_with_both_numbers() -> None:
+    with pytest.raises(SpecError, match=r"4 nodes wanted, 3 ready .*deeplearning-worker10"):
+        choose_hosts(parse_nodes(NODES, pytest.fail), 4)
+    with pytest.raises(SpecError, match="0 nodes wanted"):
+        choose_hosts(parse_nodes(NODES, pytest.fail), 0)
+
+
+def test_the_ranks_meet_on_the_masters_interface_whatever_the_workers_call_theirs() -> None:
+    nodes = parse_nodes(NODES.replace("i-000000aa 1 ens5", "i-000000aa 1 eth0"), pytest.fail)
+    assert meeting_interface(nodes) == "eth0"
+    assert meeting_interface(nodes[1:]) == ""
+
+
+ADDRESS = st.ip_addresses(v=4).map(str)
+
+
+@given(addresses=st.lists(ADDRESS, min_size=1, max_size=4))
+def test_the_network_of_nodes_is_the_smallest_that_holds_them_all(addresses: list[str]) -> None:
+    like = parse_nodes(NODES, pytest.fail)[0]
+    found = ipaddress.IPv4Network(common_network([dataclasses.replace(like, address=each) for each in addresses]))
+    assert all(ipaddress.IPv4Address(each) in found for each in addresses)
+    if found.prefixlen < 32:
+        halves = list(found.subnets())
+        assert all(any(ipaddress.IPv4Address(each) in half for each in addresses) for half in halves)
+
+
+def test_no_nodes_have_no_network() -> None:
+    assert common_network([]) == ""
