@@ -25,8 +25,8 @@ from localcloud.network import namespaces
 from localcloud.network.internet import Internet
 from localcloud.network.nftables import API_ADDRESS
 from localcloud.reconciler import Reconciler
-from localcloud.sessions.broker import Broker
-from localcloud.sessions.gate import SESSIONS_PORT, Gate
+from localcloud.sessions.relay import Relay
+from localcloud.sessions.service import SESSIONS_PORT, SessionService
 
 log = logging.getLogger("localcloud.daemon")
 
@@ -87,10 +87,10 @@ class Daemon:
             region=REGION,
             account=ACCOUNT,
         )
-        gate = Gate(
-            broker=Broker(self.internet.listen(SESSIONS_PORT)), hosts=self.reconciler.hosts, allows=self.cloud.denied
+        relay = Relay(self.internet.listen(SESSIONS_PORT))
+        self.cloud.serve_sessions(
+            SessionService(relay=relay, hosts=self.reconciler.hosts, denied=self.cloud.denied_actions)
         )
-        self.cloud.carry_sessions(gate)
         self.cloud.serve(self.internet.listen())
         self._control = self._open_control()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from localcloud.errors import CommandError, UnknownInstanceError
-from localcloud.fd_poller import Switchboard
+from localcloud.fd_poller import FdPoller
 from localcloud.hosts.console import Consoles
 from localcloud.hosts.host import Host
 from localcloud.hosts.image import Bind
@@ -57,7 +57,7 @@ class Reconciler:
     ) -> None:
         self.cloud, self.layout, self.internet = cloud, layout, internet
         self.binds, self.environment, self.region, self.account = tuple(binds), environment, region, account
-        self.switchboard = Switchboard()
+        self.fd_poller = FdPoller()
         self.routers: dict[str, Router] = {}
         self.hosts: dict[str, Host] = {}
         self.cut: set[str] = set()
@@ -101,7 +101,7 @@ class Reconciler:
         for router in self.routers.values():
             router.close()
         self.routers.clear()
-        self.switchboard.close()
+        self.fd_poller.close()
 
     def _report_deaths(self) -> None:
         for host in list(self.hosts.values()):
@@ -129,7 +129,7 @@ class Reconciler:
             router = Router(
                 vpc_id=vpc_id,
                 index=index,
-                switchboard=self.switchboard,
+                fd_poller=self.fd_poller,
                 credentials=self.cloud.role_credentials,
                 region=self.region,
                 account=self.account,
@@ -166,7 +166,7 @@ class Reconciler:
         for host in hosts:
             self.hosts[host.instance.id] = host
             self.consoles.open(host)
-            self.switchboard.watch(host.console, self.consoles.reader(host))
+            self.fd_poller.watch(host.console, self.consoles.reader(host))
             self._boot(host)
         log.info("started %d hosts in %.2f s", len(hosts), time.monotonic() - started)
 
@@ -221,7 +221,7 @@ class Reconciler:
         self._shut_down(hosts)
         for host in hosts:
             self.consoles.reader(host)()
-            self.switchboard.forget(host.console)
+            self.fd_poller.forget(host.console)
             host.remove()
             del self.hosts[host.instance.id]
             self.consoles.close(host.instance.id)

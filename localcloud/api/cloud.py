@@ -16,7 +16,7 @@ from localcloud.api.autoscaling import groups, instance_choice
 from localcloud.api.ec2 import spot_interruption
 from localcloud.api.ec2.instances import Console
 from localcloud.api.iam import permissions
-from localcloud.sessions.gate import Gate
+from localcloud.sessions.service import SessionService
 from localcloud.snapshot import HostLoad, Snapshot
 
 log = logging.getLogger("localcloud.api")
@@ -75,14 +75,14 @@ class Cloud:
         thread.start()
         return thread
 
-    def carry_sessions(self, gate: Gate) -> None:
-        """Answer Session Manager's requests too, with sessions through a gate."""
+    def serve_sessions(self, service: SessionService) -> None:
+        """Answer Session Manager's requests too."""
         from localcloud.api.session_manager import Application as Sessions
 
-        self._application.own["ssm"] = Sessions(self._application.moto, self.lock, gate)
+        self._application.own["ssm"] = Sessions(self._application.moto, self.lock, service)
 
-    def denied(self, role_name: str, actions: tuple[str, ...]) -> list[str]:
-        """Return those actions that a role's policies do not allow."""
+    def denied_actions(self, role_name: str, actions: tuple[str, ...]) -> list[str]:
+        """Return the actions that the policies of a role do not allow."""
         with self.lock:
             return permissions.denied(self._backend("iam"), role_name, actions)
 

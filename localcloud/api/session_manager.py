@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from localcloud.api import error_replies
-from localcloud.sessions.gate import Gate, NotConnectedError
+from localcloud.sessions.service import NotConnectedError, SessionService
 
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -27,8 +27,8 @@ class RequestError(Exception):
 class Application:
     """Answer the requests to Systems Manager."""
 
-    def __init__(self, moto: WsgiApp, lock: threading.RLock, gate: Gate) -> None:
-        self._moto, self._lock, self._gate = moto, lock, gate
+    def __init__(self, moto: WsgiApp, lock: threading.RLock, service: SessionService) -> None:
+        self._moto, self._lock, self._service = moto, lock, service
         self._actions = {
             "StartSession": self._start,
             "TerminateSession": self._terminate,
@@ -60,13 +60,13 @@ class Application:
         if not port.isdecimal() or not 1 <= int(port) <= 65535:
             raise RequestError("ValidationException", f"portNumber {port} is no TCP port")
         try:
-            session = self._gate.start(request.get("Target", ""), int(port))
+            session = self._service.start(request.get("Target", ""), int(port))
         except NotConnectedError as error:
             raise RequestError("TargetNotConnected", str(error)) from None
-        return {"SessionId": session.id, "TokenValue": session.client_token, "StreamUrl": self._gate.url(session)}
+        return {"SessionId": session.id, "TokenValue": session.client_token, "StreamUrl": self._service.url(session)}
 
     def _terminate(self, request: dict[str, Any]) -> dict[str, str]:
-        self._gate.broker.end(request.get("SessionId", ""))
+        self._service.relay.end(request.get("SessionId", ""))
         return {"SessionId": request.get("SessionId", "")}
 
     def _resume(self, request: dict[str, Any]) -> dict[str, str]:
@@ -74,14 +74,17 @@ class Application:
 
     def _status(self, request: dict[str, Any]) -> dict[str, str]:
         target = request.get("Target", "")
-        return {"Target": target, "Status": "notconnected" if self._gate.reason_against(target) else "connected"}
+        return {
+            "Target": target,
+            "Status": "notconnected" if self._service.reason_not_connected(target) else "connected",
+        }
 
     def _instances(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"InstanceInformationList": list(self._information(_wanted(request)))}
 
     def _information(self, wanted: set[str] | None) -> Iterator[dict[str, Any]]:
-        for instance_id, host in sorted(self._gate.hosts.items()):
-            if (wanted is None or instance_id in wanted) and not self._gate.reason_against(instance_id):
+        for instance_id, host in sorted(self._service.hosts.items()):
+            if (wanted is None or instance_id in wanted) and not self._service.reason_not_connected(instance_id):
                 yield {
                     "InstanceId": instance_id,
                     "PingStatus": "Online",

@@ -1,18 +1,17 @@
-"""The VPC's name service: private names of instances, and of the file systems' mount targets. Pure functions."""
+"""The VPC's DNS resolver: private names of instances, and of the mount targets of file systems. Pure functions."""
 
 from __future__ import annotations
 
-import ipaddress
-import struct
 from collections.abc import Callable
 from typing import Final
+
+from dnslib import QTYPE, RCODE, RR, A, DNSError, DNSHeader, DNSRecord
 
 from localcloud.hosts.host import domain, hostname
 from localcloud.snapshot import Snapshot
 
 _TTL_S: Final = 5
-_A, _IN = 1, 1
-_NO_ERROR, _FORMAT_ERROR, _NO_SUCH_NAME = 0, 1, 3
+_HEADER_BYTES: Final = 12
 
 
 def lookup(snapshot: Snapshot, vpc_id: str, region: str, name: str, asker: str) -> str:
@@ -41,30 +40,19 @@ def respond(query: bytes, find: Callable[[str], str]) -> bytes:
 
     `find` takes a lower-case name without the last dot and returns an IPv4 address, or nothing.
     """
-    if len(query) < 12:
+    if len(query) < _HEADER_BYTES:
         return b""
-    number, flags, questions = struct.unpack("!HHH", query[:6])
-    parsed = _question(query) if questions == 1 else None
-    if parsed is None:
-        return struct.pack("!HHHHHH", number, 0x8080 | flags & 0x0100 | _FORMAT_ERROR, 0, 0, 0, 0)
-    name, kind, end = parsed
-    address = find(name)
-    code = _NO_ERROR if address else _NO_SUCH_NAME
-    answers = b""
-    if address and kind == _A:
-        answers = struct.pack("!HHHIH", 0xC00C, _A, _IN, _TTL_S, 4) + ipaddress.IPv4Address(address).packed
-    header = struct.pack("!HHHHHH", number, 0x8480 | flags & 0x0100 | code, 1, 1 if answers else 0, 0, 0)
-    return header + query[12:end] + answers
-
-
-def _question(query: bytes) -> tuple[str, int, int] | None:
-    """Return the name asked for, the record type, and where the question ends; None when it is ill-formed."""
-    labels, position = [], 12
-    while position < len(query) and (length := query[position]):
-        if length > 63 or position + 1 + length > len(query):
-            return None
-        labels.append(query[position + 1 : position + 1 + length].decode("ascii", errors="replace").lower())
-        position += 1 + length
-    if position + 5 > len(query):
-        return None
-    return ".".join(labels), struct.unpack("!H", query[position + 1 : position + 3])[0], position + 5
+    try:
+        request = DNSRecord.parse(query)
+        if len(request.questions) != 1:
+            raise DNSError(f"{len(request.questions)} questions")
+        address = find(str(request.q.qname).rstrip(".").lower())
+        answer = request.reply()
+        if not address:
+            answer.header.rcode = RCODE.NXDOMAIN
+        elif request.q.qtype == QTYPE.A:
+            answer.add_answer(RR(request.q.qname, ttl=_TTL_S, rdata=A(address)))
+        return bytes(answer.pack())
+    except (DNSError, UnicodeError):
+        header = DNSHeader(id=int.from_bytes(query[:2], "big"), qr=1, rcode=RCODE.FORMERR)
+        return bytes(DNSRecord(header).pack())

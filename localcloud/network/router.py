@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Sequence
 
-from localcloud.fd_poller import Switchboard
+from localcloud.fd_poller import FdPoller
 from localcloud.network import nftables, resolver
 from localcloud.network.instance_metadata import Credentials, MetadataServer
 from localcloud.network.internet import new_router
@@ -16,10 +16,10 @@ class Router:
     """Enforce one VPC's routes and security groups, and serve metadata, names and mount targets to its instances."""
 
     def __init__(
-        self, *, vpc_id: str, index: int, switchboard: Switchboard, credentials: Credentials, region: str, account: str
+        self, *, vpc_id: str, index: int, fd_poller: FdPoller, credentials: Credentials, region: str, account: str
     ) -> None:
         self.vpc_id, self.index, self.region = vpc_id, index, region
-        self._switchboard = switchboard
+        self._fd_poller = fd_poller
         self._snapshot = Snapshot()
         self._instances: dict[str, Instance] = {}
         self._addresses: set[str] = set()
@@ -38,7 +38,7 @@ class Router:
         )
         self._names = self.namespace.listen(nftables.RESOLVER_ADDRESS, 53, socket.SOCK_DGRAM)
         self._names.setblocking(False)
-        switchboard.watch(self._names.fileno(), self._resolve)
+        fd_poller.watch(self._names.fileno(), self._resolve)
 
     def apply(self, snapshot: Snapshot, cut: Iterable[str]) -> None:
         """Make rules, addresses and services those of the snapshot."""
@@ -53,7 +53,7 @@ class Router:
             listener = self.namespace.listen(ip, wanted[ip].port)
             listener.setblocking(False)
             self._targets[ip] = listener
-            self._switchboard.watch(listener.fileno(), self._greeter(listener, wanted[ip].file_system_id))
+            self._fd_poller.watch(listener.fileno(), self._greeter(listener, wanted[ip].file_system_id))
 
     def connect(self, links: Sequence[tuple[Instance, str]]) -> None:
         """Hang instances, each given with the path of its namespace, on the router."""
@@ -70,7 +70,7 @@ class Router:
         """End the services and let go of the namespace."""
         for ip in list(self._targets):
             self._close_target(ip)
-        self._switchboard.forget(self._names.fileno())
+        self._fd_poller.forget(self._names.fileno())
         self._names.close()
         self._metadata.close()
         self.namespace.close()
@@ -89,7 +89,7 @@ class Router:
 
     def _close_target(self, ip: str) -> None:
         listener = self._targets.pop(ip)
-        self._switchboard.forget(listener.fileno())
+        self._fd_poller.forget(listener.fileno())
         listener.close()
 
     def _greeter(self, listener: socket.socket, file_system_id: str) -> Callable[[], None]:

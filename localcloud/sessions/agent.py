@@ -18,7 +18,7 @@ log = logging.getLogger("localcloud.sessions")
 def serve(
     data_channel: WebSocket, *, session_id: str, target: str, port: int, dial: Callable[[], socket.socket]
 ) -> None:
-    """Agree with the client on a stream, connect it with what `dial` opens, and carry bytes until either end closes."""
+    """Do the handshake for a stream, connect it to what `dial` opens, and copy bytes until either end closes."""
     channel = Channel(data_channel, messages.OUTPUT)
     try:
         channel.send(messages.handshake_request(port), messages.HANDSHAKE_REQUEST)
@@ -32,10 +32,12 @@ def serve(
         try:
             connection = dial()
         except OSError as error:
-            channel.tell(messages.closing(session_id, target, f"Connection to destination port failed: {error}"))
+            channel.send_control(
+                messages.channel_closed(session_id, target, f"Connection to destination port failed: {error}")
+            )
             return
         with connection:
-            threading.Thread(target=_carry_output, args=(connection, channel, session_id, target), daemon=True).start()
+            threading.Thread(target=_copy_output, args=(connection, channel, session_id, target), daemon=True).start()
             for message in stream:
                 if message.payload_type == messages.FLAG and message.payload == messages.TERMINATE:
                     break
@@ -49,9 +51,9 @@ def serve(
         channel.close()
 
 
-def _carry_output(connection: socket.socket, channel: Channel, session_id: str, target: str) -> None:
+def _copy_output(connection: socket.socket, channel: Channel, session_id: str, target: str) -> None:
     with contextlib.suppress(OSError):
         while block := connection.recv(BLOCK):
             channel.send(block)
-    channel.tell(messages.closing(session_id, target, ""))
+    channel.send_control(messages.channel_closed(session_id, target, ""))
     channel.close()

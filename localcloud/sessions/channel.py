@@ -1,4 +1,4 @@
-"""One end of a data channel: what it sends in order, what it gets in order, each acknowledged."""
+"""One end of a data channel: a stream of messages, in order and acknowledged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from localcloud.sessions.messages import ACKNOWLEDGE, CHANNEL_CLOSED, DATA, Message, acknowledgement
-from localcloud.sessions.websocket import BINARY, WebSocket
+from localcloud.sessions.websocket import WebSocket
 
 BLOCK: Final = 1 << 14
 """Bytes of one message. AWS's own programs send 1 KiB, and take any size."""
@@ -18,8 +18,8 @@ _IN_FLIGHT: Final = 64
 class Channel:
     """Send and receive the messages of a stream over a WebSocket that keeps their order.
 
-    Whoever receives must never wait for the peer to receive, or both would wait for ever: messages leave through a
-    thread of their own, and only senders of data wait for room.
+    A receiver must never wait for the peer to receive, or both would wait forever: a thread of its own sends, and only
+    senders of data wait for room in its queue.
     """
 
     def __init__(self, socket: WebSocket, kind: str) -> None:
@@ -35,30 +35,29 @@ class Channel:
 
     def send(self, payload: bytes, payload_type: int = DATA) -> None:
         """Send the next message of the stream. Raises BrokenPipeError where the channel has ended."""
-        while not self._room.acquire(timeout=1.0):
-            if self._broken.is_set():
-                break
+        while not self._room.acquire(timeout=1.0) and not self._broken.is_set():
+            pass
         if self._broken.is_set():
             raise BrokenPipeError("the data channel has ended")
         message = Message(type=self._kind, sequence=self._sequence, payload=payload, payload_type=payload_type)
         self._sequence += 1
         self._queue.put((message.encode(), True))
 
-    def tell(self, message: Message) -> None:
-        """Send a message that is no part of the stream."""
+    def send_control(self, message: Message) -> None:
+        """Send a message that is not part of the stream."""
         self._queue.put((message.encode(), False))
 
     def receive(self) -> Iterator[Message]:
         """Yield the peer's stream in order, each message once, until the channel ends. Raises MessageError, OSError."""
         while (got := self._socket.receive()) is not None:
-            if got[0] != BINARY:
+            if isinstance(got, str):
                 continue
-            message = Message.decode(got[1])
+            message = Message.decode(got)
             if message.type == CHANNEL_CLOSED:
                 return
             if message.type == ACKNOWLEDGE or message.type.endswith("_publication"):
                 continue
-            self.tell(acknowledgement(message))
+            self.send_control(acknowledgement(message))
             if message.sequence >= self._expected:
                 self._early[message.sequence] = message
             while self._expected in self._early:

@@ -1,6 +1,6 @@
 """Messages of a Session Manager data channel, as the open sources of AWS's agent and plugin lay them out.
 
-| length of what stands before the payload's length | type, 32 | schema, 4 | created, 8 | sequence, 8 | flags, 8 |
+| header length (all before the payload length), 4 | type, 32 | schema, 4 | created, 8 | sequence, 8 | flags, 8 |
 | id, 16, its second half first | SHA-256 of the payload, 32 | payload type, 4 | payload length, 4 | payload |
 
 All numbers are big-endian.
@@ -40,7 +40,7 @@ _LENGTH: Final = struct.Struct(">I")
 
 
 class MessageError(LocalCloudError, ValueError):
-    """Report bytes that are no message of a data channel."""
+    """Report bytes that are not a message of a data channel."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class Message:
         """Parse a message. Raises MessageError."""
         start = _HEADER.size + _LENGTH.size
         if len(data) < start:
-            raise MessageError(f"{len(data)} bytes are no message: its header alone has {start}")
+            raise MessageError(f"{len(data)} bytes are not a message: the header alone has {start}")
         size, kind, _, created_ms, sequence, _, id, digest, payload_type = _HEADER.unpack_from(data)
         (length,) = _LENGTH.unpack_from(data, _HEADER.size)
         payload = data[start:]
@@ -105,7 +105,7 @@ class Message:
 
 
 def acknowledgement(of: Message) -> Message:
-    """Return the message that tells a sender that his message came."""
+    """Return the acknowledgement of a message."""
     content = {
         "AcknowledgedMessageType": of.type,
         "AcknowledgedMessageId": str(of.id),
@@ -116,7 +116,7 @@ def acknowledgement(of: Message) -> Message:
 
 
 def handshake_request(port: int) -> bytes:
-    """Return the payload by which an agent asks for a session that is a stream to a port of its host."""
+    """Return the payload with which an agent starts the handshake for a stream to a port of its host."""
     action = {
         "ActionType": "SessionType",
         "ActionParameters": {"SessionType": "Port", "Properties": {"portNumber": str(port)}},
@@ -125,7 +125,7 @@ def handshake_request(port: int) -> bytes:
 
 
 def handshake_response(request: Mapping[str, Any], version: str) -> bytes:
-    """Return the payload by which a client agrees to a stream, and to nothing else that an agent may ask for."""
+    """Return the payload with which a client accepts a stream, and rejects any other action."""
     done = []
     for action in request.get("RequestedClientActions", []):
         fits = action["ActionType"] == "SessionType" and action["ActionParameters"].get("SessionType") == "Port"
@@ -147,8 +147,8 @@ def handshake_complete() -> bytes:
     return _json({"HandshakeTimeToComplete": 0, "CustomerMessage": ""})
 
 
-def closing(session_id: str, target: str, reason: str) -> Message:
-    """Return the message that tells a client that its session has ended."""
+def channel_closed(session_id: str, target: str, reason: str) -> Message:
+    """Return the message with which an agent ends a session."""
     content = {
         "MessageId": str(uuid.uuid4()),
         "CreatedDate": str(int(time.time() * 1000)),
@@ -161,17 +161,16 @@ def closing(session_id: str, target: str, reason: str) -> Message:
     return Message(type=CHANNEL_CLOSED, sequence=0, payload=_json(content))
 
 
-def opening(token: str, client_id: str, version: str) -> bytes:
+def open_data_channel(token: str, version: str) -> str:
     """Return the text with which either end opens its data channel."""
-    return _json(
-        {
-            "MessageSchemaVersion": "1.0",
-            "RequestId": str(uuid.uuid4()),
-            "TokenValue": token,
-            "ClientId": client_id,
-            "ClientVersion": version,
-        }
-    )
+    content = {
+        "MessageSchemaVersion": "1.0",
+        "RequestId": str(uuid.uuid4()),
+        "TokenValue": token,
+        "ClientId": str(uuid.uuid4()),
+        "ClientVersion": version,
+    }
+    return json.dumps(content)
 
 
 def _json(document: Mapping[str, Any]) -> bytes:

@@ -11,17 +11,16 @@ import os
 import socket
 import sys
 import threading
-import uuid
 from typing import Final
 from urllib.parse import urlsplit
 
 from localcloud.errors import LocalCloudError
 from localcloud.sessions import messages
 from localcloud.sessions.channel import BLOCK, Channel
-from localcloud.sessions.websocket import TEXT, connect
+from localcloud.sessions.websocket import connect
 
 VERSION: Final = "1.2.764.0"
-"""That of AWS's plugin whose command line this one takes."""
+"""The version of AWS's plugin whose command line this one takes."""
 _VARIABLE: Final = "AWS_SSM_START_SESSION_RESPONSE"
 
 
@@ -35,33 +34,33 @@ def main(arguments: list[str]) -> int:
         return 2
     given = os.environ.get(arguments[0], "") if arguments[0].startswith(_VARIABLE) else arguments[0]
     try:
-        return _carry(json.loads(given))
+        return _run(json.loads(given))
     except (LocalCloudError, OSError, ValueError, KeyError) as error:
         print(f"Cannot perform start session: {error}", file=sys.stderr)
         return 1
 
 
-def _carry(session: dict[str, str]) -> int:
+def _run(session: dict[str, str]) -> int:
     url = urlsplit(session["StreamUrl"])
     if url.scheme != "ws":
         raise ValueError(f"{session['StreamUrl']} is not of the embedded cloud; use AWS's own session-manager-plugin")
     connection = socket.create_connection((url.hostname or "", url.port or 80), timeout=10)
     connection.settimeout(None)
     opened = connect(connection, url.netloc, f"{url.path}?{url.query}")
-    opened.send(messages.opening(session["TokenValue"], str(uuid.uuid4()), VERSION), TEXT)
+    opened.send(messages.open_data_channel(session["TokenValue"], VERSION))
     channel = Channel(opened, messages.INPUT)
     print(f"\nStarting session with SessionId: {session['SessionId']}", flush=True)
     for message in channel.receive():
         if message.payload_type == messages.HANDSHAKE_REQUEST:
             channel.send(messages.handshake_response(message.document(), VERSION), messages.HANDSHAKE_RESPONSE)
         elif message.payload_type == messages.HANDSHAKE_COMPLETE:
-            threading.Thread(target=_carry_input, args=(channel,), daemon=True).start()
+            threading.Thread(target=_copy_input, args=(channel,), daemon=True).start()
         elif message.payload_type == messages.DATA:
             _write(message.payload)
     return 0
 
 
-def _carry_input(channel: Channel) -> None:
+def _copy_input(channel: Channel) -> None:
     try:
         while block := os.read(sys.stdin.fileno(), BLOCK):
             channel.send(block)

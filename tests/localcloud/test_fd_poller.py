@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 
-from localcloud.fd_poller import Switchboard
+from localcloud.fd_poller import FdPoller
 
 
 def test_readable_descriptor_is_called_back_until_it_is_forgotten() -> None:
-    board = Switchboard()
+    poller = FdPoller()
     out, into = os.pipe()
     got = threading.Event()
 
@@ -17,20 +17,20 @@ def test_readable_descriptor_is_called_back_until_it_is_forgotten() -> None:
         os.read(out, 100)
         got.set()
 
-    board.watch(out, read)
+    poller.watch(out, read)
     os.write(into, b"x")
     assert got.wait(60)
     got.clear()
-    board.forget(out)
+    poller.forget(out)
     os.write(into, b"x")
     assert not got.wait(0.1)
-    board.close()
+    poller.close()
     os.close(out)
     os.close(into)
 
 
 def test_a_failing_descriptor_does_not_stop_the_others() -> None:
-    board = Switchboard()
+    poller = FdPoller()
     (bad_out, bad_in), (out, into) = os.pipe(), os.pipe()
     done = threading.Event()
 
@@ -38,16 +38,16 @@ def test_a_failing_descriptor_does_not_stop_the_others() -> None:
         os.read(bad_out, 100)
         raise OSError("broken")
 
-    board.watch(bad_out, fail)
+    poller.watch(bad_out, fail)
 
     def read() -> None:
         os.read(out, 100)
         done.set()
 
-    board.watch(out, read)
+    poller.watch(out, read)
     os.write(bad_in, b"x")
     os.write(into, b"x")
     assert done.wait(60)
-    board.close()
+    poller.close()
     for fd in (bad_out, bad_in, out, into):
         os.close(fd)

@@ -18,7 +18,7 @@ from moto.cloudwatch.models import CloudWatchBackend
 from moto.core.utils import utcnow
 
 from localcloud.api.cloudwatch import states
-from localcloud.api.cloudwatch.expressions import ExpressionError, Node, Series, evaluate, parse
+from localcloud.api.cloudwatch.expressions import Expression, ExpressionError, Series, evaluate, names, parse
 from localcloud.api.cloudwatch.metrics import STATISTICS, Key, Reader, epoch
 from localcloud.api.monkeypatch import replace
 
@@ -37,7 +37,7 @@ class Source:
     id: str
     key: Key | None = None
     statistic: str = ""
-    expression: Node | None = None
+    expression: Expression | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ def _metric(id: str, namespace: str, name: str, dimensions: Any, statistic: str)
     return Source(id=id, key=(namespace, name, frozenset((d.name, d.value) for d in dimensions)), statistic=statistic)
 
 
-def _parsed(expression: str | None) -> Node:
+def _parsed(expression: str | None) -> Expression:
     try:
         return parse(expression or "")
     except ExpressionError as error:
@@ -137,7 +137,7 @@ def _ordered(sources: dict[str, Source]) -> Iterator[Source]:
         ready = [
             source
             for id, source in sources.items()
-            if id not in done and (source.expression is None or source.expression.names() <= done)
+            if id not in done and (source.expression is None or names(source.expression) <= done)
         ]
         if not ready:
             raise InvalidParameterValue("An expression names an id that is not among the metrics.")

@@ -1,53 +1,72 @@
-"""CloudWatch's metric math, as much of it as alarms need: a reader of expressions, and their value over time.
+"""CloudWatch's metric math, as much of it as alarms need: parse an expression, and compute its value over time.
 
 A series is a list with one value for each period, oldest first; None where there are no data.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import math
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
 Series = list[float | None]
 Value = float | Series
+Expression = Tree[Token]
 
-_TOKEN: Final = re.compile(r"\s*(?:(\d+\.?\d*|\.\d+)|([A-Za-z][A-Za-z0-9_]*)|(&&|\|\||[<>=!]=|[-+*/^<>(),]))")
-
-
-def _divide(left: float, right: float) -> float | None:
-    return left / right if right else None
-
-
-_ARITHMETIC: Final[Mapping[str, Callable[[float, float], float | None]]] = {
+# Operators by how tightly they bind, loosest first.
+_GRAMMAR: Final = r"""
+    ?start: either
+    ?either: both | either OR both -> operation
+    ?both: comparison | both AND comparison -> operation
+    ?comparison: sum | comparison COMPARISON sum -> operation
+    ?sum: product | sum SIGN product -> operation
+    ?product: power | product FACTOR power -> operation
+    ?power: operand | power POWER operand -> operation
+    ?operand: NUMBER -> number | NAME -> name | "(" start ")" | "-" operand -> negation
+        | NAME "(" start ("," start)* ")" -> function
+    OR.1: "OR" | "||"
+    AND.1: "AND" | "&&"
+    COMPARISON: /[<>=!]=|[<>]/
+    SIGN: "+" | "-"
+    FACTOR: "*" | "/"
+    POWER: "^"
+    NUMBER: /\d+\.?\d*|\.\d+/
+    NAME: /[A-Za-z][A-Za-z0-9_]*/
+    %ignore /\s+/
+"""
+_REPEAT: Final = "REPEAT"
+_OPERATORS: Final[Mapping[str, Callable[..., float | None]]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
-    "/": _divide,
+    "/": lambda left, right: left / right if right else None,
     "^": math.pow,
-    "<": lambda left, right: float(left < right),
-    "<=": lambda left, right: float(left <= right),
-    ">": lambda left, right: float(left > right),
-    ">=": lambda left, right: float(left >= right),
-    "==": lambda left, right: float(left == right),
-    "!=": lambda left, right: float(left != right),
-    "AND": lambda left, right: float(bool(left) and bool(right)),
-    "OR": lambda left, right: float(bool(left) or bool(right)),
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    **dict.fromkeys(("AND", "&&"), lambda left, right: bool(left) and bool(right)),
+    **dict.fromkeys(("OR", "||"), lambda left, right: bool(left) or bool(right)),
 }
-# By how tightly they bind, loosest first.
-_LEVELS: Final = (("OR",), ("AND",), ("==", "!=", "<", "<=", ">", ">="), ("+", "-"), ("*", "/"), ("^",))
-_WORDS: Final = {"&&": "AND", "||": "OR"}
-_EACH: Final[Mapping[str, Callable[[float], float]]] = {"ABS": abs, "CEIL": math.ceil, "FLOOR": math.floor}
+_EACH: Final[Mapping[str, Callable[..., float | None]]] = {"ABS": abs, "CEIL": math.ceil, "FLOOR": math.floor}
 _OVERALL: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
     "MAX": max,
     "MIN": min,
     "SUM": sum,
     "AVG": lambda values: sum(values) / len(values),
 }
-_FUNCTIONS: Final = frozenset({"IF", "FILL", *_EACH, *_OVERALL})
+_OPERANDS: Final[Mapping[str, tuple[int, ...]]] = {
+    "IF": (2, 3),
+    "FILL": (2,),
+    **dict.fromkeys((*_EACH, *_OVERALL), (1,)),
+}
 
 
 class ExpressionError(ValueError):
@@ -58,134 +77,74 @@ class ExpressionError(ValueError):
         super().__init__(f"metric math {expression!r}: {reason}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Node:
-    """One part of an expression: a number, a name, an operator or a function, with its operands."""
-
-    kind: str
-    """`number`, `name`, `operator` or `function`."""
-    text: str
-    operands: tuple[Node, ...] = ()
-
-    def names(self) -> set[str]:
-        """Return the ids of the metrics and expressions that it needs."""
-        found = {self.text} if self.kind == "name" else set()
-        return found.union(*(each.names() for each in self.operands))
+@functools.cache
+def _parser() -> Lark:
+    return Lark(_GRAMMAR, parser="lalr")
 
 
-def parse(expression: str) -> Node:
-    """Read an expression. Raises ExpressionError that names what is not understood."""
-    return _Parser(expression).whole()
+def parse(expression: str) -> Expression:
+    """Parse an expression. Raises ExpressionError that names what is not understood."""
+    try:
+        parsed = _parser().parse(expression)
+    except UnexpectedToken as error:
+        ended = error.token.type == "$END"
+        raise ExpressionError(
+            expression, "it ends too early" if ended else f"{str(error.token)!r} is not expected"
+        ) from None
+    except UnexpectedCharacters as error:
+        text = expression[error.pos_in_stream :][:20]
+        raise ExpressionError(expression, f"{text!r} is not understood here") from None
+    for function in parsed.find_data("function"):
+        name, operands = function.children[0], [each for each in function.children if isinstance(each, Tree)]
+        counts = _OPERANDS.get(str(name))
+        if counts is None:
+            raise ExpressionError(expression, f"the embedded cloud does not know the function {name}")
+        if len(operands) not in counts:
+            raise ExpressionError(expression, f"{name} takes {' or '.join(map(str, counts))} operands")
+        if name == "FILL" and not _fills_with(operands[1]):
+            raise ExpressionError(expression, "FILL takes a number or REPEAT here")
+    return parsed
 
 
-def evaluate(node: Node, series: Mapping[str, Series], length: int) -> Series:
+def names(expression: Expression) -> set[str]:
+    """Return the ids of the metrics and expressions that an expression needs."""
+    return {str(each.children[0]) for each in expression.find_data("name")} - {_REPEAT}
+
+
+def evaluate(expression: Expression, series: Mapping[str, Series], length: int) -> Series:
     """Return an expression's value in each of `length` periods, given the series that it names."""
-    value = _value(node, series)
+    value = _value(expression, series)
     if isinstance(value, list):
-        return list(value) or [None] * length  # nothing at all comes of a function over a series without values
+        return list(value) or [None] * length  # a function over a series without values has none
     return [value] * length
 
 
-class _Parser:
-    def __init__(self, expression: str) -> None:
-        self._expression = expression
-        self._tokens = list(self._split())
-        self._next = 0
-
-    def _split(self) -> list[str]:
-        tokens, position = [], 0
-        text = self._expression.rstrip()
-        while position < len(text):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise self._error(f"{text[position:].lstrip()[:20]!r} is not understood here")
-            tokens.append(match.group(0).strip())
-            position = match.end()
-        return tokens
-
-    def _error(self, reason: str) -> ExpressionError:
-        return ExpressionError(self._expression, reason)
-
-    def _peek(self) -> str:
-        token = self._tokens[self._next] if self._next < len(self._tokens) else ""
-        return _WORDS.get(token, token)
-
-    def _take(self, wanted: str = "") -> str:
-        token = self._peek()
-        if wanted and token != wanted:
-            raise self._error(f"{wanted!r} is missing" + (f" before {token!r}" if token else " at its end"))
-        self._next += 1
-        return token
-
-    def whole(self) -> Node:
-        node = self._level(0)
-        if self._peek():
-            raise self._error(f"{self._peek()!r} is not expected")
-        return node
-
-    def _level(self, level: int) -> Node:
-        if level == len(_LEVELS):
-            return self._operand()
-        node = self._level(level + 1)
-        while self._peek() in _LEVELS[level]:
-            name = self._take()
-            node = Node("operator", name, (node, self._level(level + 1)))
-        return node
-
-    def _operand(self) -> Node:
-        token = self._take()
-        if token == "(":
-            node = self._level(0)
-            self._take(")")
-            return node
-        if token == "-":
-            return Node("operator", "-", (Node("number", "0"), self._operand()))
-        if token[:1].isdigit() or token[:1] == ".":
-            return Node("number", token)
-        if not token[:1].isalpha():
-            raise self._error(f"a value is missing before {token!r}" if token else "it ends too early")
-        if self._peek() == "(":
-            return self._function(token)
-        return Node("name", token)
-
-    def _function(self, name: str) -> Node:
-        if name not in _FUNCTIONS:
-            raise self._error(f"the embedded cloud does not know the function {name}")
-        self._take("(")
-        operands = [self._level(0)]
-        while self._peek() == ",":
-            self._take()
-            operands.append(self._level(0))
-        self._take(")")
-        counts = {"IF": (2, 3), "FILL": (2,)}.get(name, (1,))
-        if len(operands) not in counts:
-            raise self._error(f"{name} takes {' or '.join(map(str, counts))} operands")
-        if name == "FILL" and not (operands[1].kind == "number" or operands[1].text == "REPEAT"):
-            raise self._error("FILL takes a number or REPEAT here")
-        if name == "FILL":
-            operands[1] = dataclasses.replace(operands[1], kind="number")
-        return Node("function", name, tuple(operands))
+def _fills_with(operand: Expression) -> str:
+    """Return the number, or REPEAT, that a FILL is given; empty for any other operand."""
+    text = str(operand.children[0])
+    return text if operand.data == "number" or text == _REPEAT else ""
 
 
-def _value(node: Node, series: Mapping[str, Series]) -> Value:
-    if node.kind == "number":
-        return float(node.text)
-    if node.kind == "name":
-        return series[node.text]
-    if node.text == "FILL":
-        return _fill(_value(node.operands[0], series), node.operands[1].text)
-    operands = [_value(each, series) for each in node.operands]
-    if node.kind == "operator":
-        calculate = _ARITHMETIC[node.text]
-        return _map(lambda *values: None if None in values else calculate(*values), operands)
-    if node.text == "IF":
+def _value(node: Expression, series: Mapping[str, Series]) -> Value:
+    if node.data == "number":
+        return float(str(node.children[0]))
+    if node.data == "name":
+        return series[str(node.children[0])]
+    name = next((str(each) for each in node.children if isinstance(each, Token)), "-")
+    trees = [each for each in node.children if isinstance(each, Tree)]
+    if name == "FILL":
+        return _fill(_value(trees[0], series), _fills_with(trees[1]))
+    operands = [_value(each, series) for each in trees]
+    if node.data == "negation":
+        operands.insert(0, 0.0)
+    if name == "IF":
         return _map(_choose, operands)
-    if node.text in _EACH:
-        change = _EACH[node.text]
-        return _map(lambda value: None if value is None else change(value), operands)
+    calculate = _OPERATORS.get(name) or _EACH.get(name)
+    if calculate is not None:
+        return _map(lambda *values: None if None in values else calculate(*values), operands)
     value = operands[0]
     known = [each for each in value if each is not None] if isinstance(value, list) else [value]
-    return _OVERALL[node.text](known) if known else []
+    return _OVERALL[name](known) if known else []
 
 
 def _choose(condition: float | None, then: float | None, otherwise: float | None = None) -> float | None:
@@ -200,7 +159,7 @@ def _fill(value: Value, how: str) -> Value:
         return value
     filled: Series = []
     for each in value:
-        instead = (filled[-1] if filled else None) if how == "REPEAT" else float(how)
+        instead = (filled[-1] if filled else None) if how == _REPEAT else float(how)
         filled.append(instead if each is None else each)
     return filled
 
@@ -210,6 +169,7 @@ def _map(calculate: Callable[..., float | None], operands: Sequence[Value]) -> V
     lengths = {len(each) for each in operands if isinstance(each, list)}
     if not lengths:
         result = calculate(*operands)
-        return [] if result is None else result
+        return [] if result is None else float(result)
     columns = [each if isinstance(each, list) else [each] * max(lengths) for each in operands]
-    return [calculate(*values) for values in zip(*columns, strict=False)]
+    results = (calculate(*values) for values in zip(*columns, strict=False))
+    return [None if result is None else float(result) for result in results]

@@ -11,20 +11,20 @@ from botocore.exceptions import ClientError
 
 from localcloud.api.cloud import Cloud
 from localcloud.api.session_manager import DOCUMENT
-from localcloud.sessions.broker import Broker
-from localcloud.sessions.gate import Gate
+from localcloud.sessions.relay import Relay
+from localcloud.sessions.service import SessionService
 from tests.localcloud.api.templates import Client
 
 NOBODY = "i-0123456789abcdef0"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def gate(cloud: Cloud) -> Iterator[Gate]:
-    """Carry sessions on a cloud without hosts."""
-    made = Gate(broker=Broker(socket.create_server(("127.0.0.1", 0))), hosts={}, allows=cloud.denied)
-    cloud.carry_sessions(made)
+def service(cloud: Cloud) -> Iterator[SessionService]:
+    """Serve sessions on a cloud without hosts."""
+    made = SessionService(relay=Relay(socket.create_server(("127.0.0.1", 0))), hosts={}, denied=cloud.denied_actions)
+    cloud.serve_sessions(made)
     yield made
-    made.broker.close()
+    made.relay.close()
 
 
 def code_of(caught: pytest.ExceptionInfo[ClientError]) -> str:
@@ -60,13 +60,13 @@ def test_a_filter_that_is_not_carried_out_is_refused(client: Client) -> None:
     assert code_of(caught) == "InvalidFilterKey"
 
 
-def test_a_session_ends_when_it_is_terminated_and_is_never_resumed(client: Client, gate: Gate) -> None:
-    session = gate.broker.open(NOBODY)
+def test_a_session_ends_when_it_is_terminated_and_is_never_resumed(client: Client, service: SessionService) -> None:
+    session = service.relay.open(NOBODY)
     with pytest.raises(ClientError) as caught:
         client("ssm").resume_session(SessionId=session.id)
     assert code_of(caught) == "DoesNotExistException"
     client("ssm").terminate_session(SessionId=session.id)
-    assert not gate.broker.end(session.id)
+    assert not service.relay.end(session.id)
 
 
 def test_the_rest_of_systems_manager_is_as_it_was(client: Client) -> None:

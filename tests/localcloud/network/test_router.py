@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localcloud.fd_poller import Switchboard
+from localcloud.fd_poller import FdPoller
 from localcloud.network.nftables import METADATA_ADDRESS, RESOLVER_ADDRESS
 from localcloud.network.router import Router
 from tests.localcloud.network.test_resolver import EFS, question
@@ -19,18 +19,18 @@ pytestmark = pytest.mark.root
 
 @pytest.fixture
 def router() -> Iterator[Router]:
-    board = Switchboard()
+    poller = FdPoller()
     router = Router(
         vpc_id=VPC,
         index=0,
-        switchboard=board,
+        fd_poller=poller,
         credentials=FakeCloud().role_credentials,
         region="us-east-1",
         account="123456789012",
     )
     yield router
     router.close()
-    board.close()
+    poller.close()
 
 
 def test_metadata_and_names_are_answered_before_there_is_an_instance(router: Router) -> None:

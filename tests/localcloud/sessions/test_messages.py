@@ -53,7 +53,7 @@ def test_what_is_encoded_decodes_to_itself(
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda data: data[:100], "are no message"),
+        (lambda data: data[:100], "are not a message"),
         (lambda data: data[:-1], "do not make"),
         (lambda data: data[:-1] + b"!", "not what its digest says"),
     ],

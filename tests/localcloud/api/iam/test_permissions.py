@@ -22,17 +22,19 @@ def role(client: Client, name: str, *statements: dict[str, Any]) -> str:
 
 def test_only_what_a_statement_allows_is_allowed(cloud: Cloud, client: Client) -> None:
     one = {"Effect": "Allow", "Action": ACTIONS[0], "Resource": "*"}
-    assert cloud.denied(role(client, "bare"), ACTIONS) == list(ACTIONS)
-    assert cloud.denied(role(client, "half", one), ACTIONS) == [ACTIONS[1]]
-    assert cloud.denied(role(client, "whole", {**one, "Action": [*ACTIONS]}), ACTIONS) == []
-    assert cloud.denied(role(client, "wild", {**one, "Action": ["ssmmessages:*", "ssm:Update*"]}), ACTIONS) == []
-    assert cloud.denied("nobody", ACTIONS) == list(ACTIONS)
+    assert cloud.denied_actions(role(client, "bare"), ACTIONS) == list(ACTIONS)
+    assert cloud.denied_actions(role(client, "half", one), ACTIONS) == [ACTIONS[1]]
+    assert cloud.denied_actions(role(client, "whole", {**one, "Action": [*ACTIONS]}), ACTIONS) == []
+    assert (
+        cloud.denied_actions(role(client, "wild", {**one, "Action": ["ssmmessages:*", "ssm:Update*"]}), ACTIONS) == []
+    )
+    assert cloud.denied_actions("nobody", ACTIONS) == list(ACTIONS)
 
 
 def test_what_is_denied_anywhere_is_denied(cloud: Cloud, client: Client) -> None:
     allow = {"Effect": "Allow", "Action": "*", "Resource": "*"}
     deny = {"Effect": "Deny", "Action": "ssmmessages:*", "Resource": "*"}
-    assert cloud.denied(role(client, "torn", allow, deny), ACTIONS) == [ACTIONS[0]]
+    assert cloud.denied_actions(role(client, "torn", allow, deny), ACTIONS) == [ACTIONS[0]]
 
 
 def test_a_managed_policy_counts(cloud: Cloud, client: Client) -> None:
@@ -41,4 +43,4 @@ def test_a_managed_policy_counts(cloud: Cloud, client: Client) -> None:
     document = json.dumps({"Version": "2012-10-17", "Statement": statement})
     arn = iam.create_policy(PolicyName="managed", PolicyDocument=document)["Policy"]["Arn"]
     iam.attach_role_policy(RoleName=role(client, "managed"), PolicyArn=arn)
-    assert cloud.denied("managed", ACTIONS) == []
+    assert cloud.denied_actions("managed", ACTIONS) == []

@@ -1,8 +1,7 @@
-"""The way from StartSession to a host: whose agent is connected, and the agent's end of each session.
+"""Sessions of Session Manager: which agents are connected, and the agent's end of each session.
 
-The agents are part of this process, and not of the hosts: a hundred hosts would cost a hundred interpreters. What they
-send and get takes a host's own way all the same: their sockets are made in the host's network namespace, so a security
-group, a missing route or a cut network holds for them as for the host.
+The agents run in this process and not on the hosts, where a hundred hosts would cost a hundred interpreters. Their
+sockets are made in the host's network namespace, so security groups, missing routes and cut networks apply to them.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import dataclasses
 import logging
 import socket
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
@@ -19,35 +17,35 @@ from localcloud.errors import LocalCloudError
 from localcloud.network.namespaces import NetworkNamespace
 from localcloud.network.nftables import API_ADDRESS
 from localcloud.sessions import agent, messages
-from localcloud.sessions.broker import PATH, Broker, Session
-from localcloud.sessions.websocket import TEXT, WebSocket, connect
+from localcloud.sessions.relay import PATH, Relay, Session
+from localcloud.sessions.websocket import WebSocket, connect
 from localcloud.snapshot import Instance
 
 log = logging.getLogger("localcloud.sessions")
 
 SESSIONS_PORT: Final = 81
 """Beside the API; on AWS data channels go to an address of their own."""
-NEEDED: Final = (
+REQUIRED_ACTIONS: Final = (
     "ssm:UpdateInstanceInformation",
     "ssmmessages:CreateControlChannel",
     "ssmmessages:CreateDataChannel",
     "ssmmessages:OpenControlChannel",
     "ssmmessages:OpenDataChannel",
 )
-"""What an agent asks of AWS with its instance's role before anybody reaches it."""
-_REACH_S: Final = 3.0
-_DIAL_S: Final = 10.0
+"""What the role of an instance must allow, or its agent does not connect."""
+_CONNECT_TIMEOUT_S: Final = 3.0
+_DIAL_TIMEOUT_S: Final = 10.0
 
 
 class Host(Protocol):
-    """What is asked of a host."""
+    """What a session needs of a host."""
 
     instance: Instance
     network: NetworkNamespace
 
 
 class NotConnectedError(LocalCloudError, ConnectionError):
-    """Report an instance whose agent the service does not hear. Carries `instance_id` and `reason`."""
+    """Report an instance whose agent is not connected. Carries `instance_id` and `reason`."""
 
     def __init__(self, instance_id: str, reason: str) -> None:
         self.instance_id, self.reason = instance_id, reason
@@ -55,34 +53,34 @@ class NotConnectedError(LocalCloudError, ConnectionError):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Gate:
+class SessionService:
     """Start sessions to hosts."""
 
-    broker: Broker
+    relay: Relay
     hosts: Mapping[str, Host]
-    allows: Callable[[str, tuple[str, ...]], list[str]]
-    """Takes a role's name and actions; returns those that the role may not do."""
+    denied: Callable[[str, tuple[str, ...]], list[str]]
+    """Takes the name of a role and actions; returns the actions that the role does not allow."""
 
     def url(self, session: Session) -> str:
-        """Return where a session's client connects."""
+        """Return the URL for the client of a session."""
         return f"ws://{API_ADDRESS}:{SESSIONS_PORT}{PATH}{session.id}?role=publish_subscribe"
 
-    def reason_against(self, instance_id: str) -> str:
-        """Say why an instance is not connected; empty where it is."""
+    def reason_not_connected(self, instance_id: str) -> str:
+        """Return why an instance is not connected; empty where it is."""
         try:
-            self._reach(instance_id).close()
+            self._connect(instance_id).close()
         except NotConnectedError as error:
             return error.reason
         return ""
 
     def start(self, instance_id: str, port: int) -> Session:
         """Start a session to a port of an instance. Raises NotConnectedError."""
-        connection = self._reach(instance_id)
-        session = self.broker.open(instance_id)
+        connection = self._connect(instance_id)
+        session = self.relay.open(instance_id)
         host = self.hosts[instance_id]
 
         def dial() -> socket.socket:
-            opened = host.network.enter(lambda: socket.create_connection(("127.0.0.1", port), timeout=_DIAL_S))
+            opened = host.network.enter(lambda: socket.create_connection(("127.0.0.1", port), timeout=_DIAL_TIMEOUT_S))
             opened.settimeout(None)
             return opened
 
@@ -94,18 +92,18 @@ class Gate:
                 log.info("session %s: %s", session.id, error)
             finally:
                 connection.close()
-                self.broker.end(session.id)
+                self.relay.end(session.id)
 
         threading.Thread(target=serve, name=session.id, daemon=True).start()
         return session
 
     def _open(self, connection: socket.socket, session: Session) -> WebSocket:
         channel = connect(connection, API_ADDRESS, f"{PATH}{session.id}?role=subscribe")
-        channel.send(messages.opening(session.agent_token, str(uuid.uuid4()), "3.3.0.0"), TEXT)
+        channel.send(messages.open_data_channel(session.agent_token, "3.3.0.0"))
         connection.settimeout(None)
         return channel
 
-    def _reach(self, instance_id: str) -> socket.socket:
+    def _connect(self, instance_id: str) -> socket.socket:
         """Connect from a host to the service, as its agent must."""
         host = self.hosts.get(instance_id)
         if host is None:
@@ -113,10 +111,12 @@ class Gate:
         role = host.instance.role_name
         if not role:
             raise NotConnectedError(instance_id, "it has no instance role")
-        denied = self.allows(role, NEEDED)
+        denied = self.denied(role, REQUIRED_ACTIONS)
         if denied:
             raise NotConnectedError(instance_id, f"its role {role} does not allow {', '.join(denied)}")
         try:
-            return host.network.enter(lambda: socket.create_connection((API_ADDRESS, SESSIONS_PORT), timeout=_REACH_S))
+            return host.network.enter(
+                lambda: socket.create_connection((API_ADDRESS, SESSIONS_PORT), timeout=_CONNECT_TIMEOUT_S)
+            )
         except OSError as error:
             raise NotConnectedError(instance_id, f"it does not reach the service: {error}") from None

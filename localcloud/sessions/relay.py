@@ -1,4 +1,4 @@
-"""The service between the two ends of a session: it pairs them by their tokens and hands messages over unread."""
+"""The data channels of sessions: client and agent are paired by their tokens, and their messages forwarded unread."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from localcloud.errors import LocalCloudError
-from localcloud.sessions.websocket import TEXT, WebSocket, accept
+from localcloud.sessions.websocket import WebSocket, accept
 
 log = logging.getLogger("localcloud.sessions")
 
 PATH: Final = "/v1/data-channel/"
-_PATIENCE_S: Final = 60.0
-"""How long one end may wait for the other, and may take for its opening."""
+_TIMEOUT_S: Final = 60.0
+"""For an end to open its data channel, and then for the other end."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -33,8 +33,12 @@ class Session:
     paired: threading.Event = dataclasses.field(default_factory=threading.Event)
 
 
-class Broker:
-    """Accept data channels on a listening socket, each in a thread."""
+class Relay:
+    """Accept data channels on a listening socket, each in a thread.
+
+    Threads and not asyncio: agents block on sockets made in the hosts' network namespaces, and a namespace belongs to a
+    thread; an event loop would come on top of these threads, not in their place.
+    """
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -43,14 +47,14 @@ class Broker:
         threading.Thread(target=self._accept, name="sessions", daemon=True).start()
 
     def open(self, target: str) -> Session:
-        """Make a session, to which both ends may now connect."""
+        """Create a session, to which both ends may now connect."""
         session = Session(id=f"embedded-{secrets.token_hex(8)}", target=target)
         with self._lock:
             self._sessions[session.id] = session
         return session
 
     def end(self, session_id: str) -> bool:
-        """End a session; tell whether there was one."""
+        """End a session; return whether there was one."""
         with self._lock:
             session = self._sessions.pop(session_id, None)
         if session is None:
@@ -61,7 +65,7 @@ class Broker:
         return True
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting data channels."""
         self._listener.close()
 
     def _accept(self) -> None:
@@ -74,7 +78,7 @@ class Broker:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
-            connection.settimeout(_PATIENCE_S)
+            connection.settimeout(_TIMEOUT_S)
             end, path = accept(connection)
             session, peer = self._admit(end, urlsplit(path).path.removeprefix(PATH))
         except (LocalCloudError, OSError, ValueError) as error:
@@ -83,20 +87,20 @@ class Broker:
             return
         connection.settimeout(None)
         try:
-            if session.paired.wait(_PATIENCE_S) and peer in session.ends:
+            if session.paired.wait(_TIMEOUT_S) and peer in session.ends:
                 while (message := end.receive()) is not None:
-                    session.ends[peer].send(message[1], message[0])
+                    session.ends[peer].send(message)
         except (LocalCloudError, OSError) as error:
             log.info("session %s: %s", session.id, error)
         finally:
             self.end(session.id)
 
     def _admit(self, end: WebSocket, session_id: str) -> tuple[Session, str]:
-        """Take the token that opens an end; return its session and the name of the other end. Raises ValueError."""
+        """Check the token of an end; return its session and the name of the other end. Raises ValueError."""
         first = end.receive()
-        if first is None or first[0] != TEXT:
-            raise ValueError("no token came")
-        token = str(json.loads(first[1]).get("TokenValue"))
+        if not isinstance(first, str):
+            raise ValueError("the first message is not a token")
+        token = str(json.loads(first).get("TokenValue"))
         with self._lock:
             session = self._sessions.get(session_id)
             if session is None:

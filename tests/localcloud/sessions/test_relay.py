@@ -1,4 +1,4 @@
-"""A session from end to end in one process: client, broker, agent, and a server that the agent connects to."""
+"""A session from end to end in one process: client, relay, agent, and a server that the agent connects to."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from localcloud.sessions import agent, messages
-from localcloud.sessions.broker import PATH, Broker, Session
 from localcloud.sessions.channel import Channel
-from localcloud.sessions.websocket import TEXT, WebSocket, connect
+from localcloud.sessions.relay import PATH, Relay, Session
+from localcloud.sessions.websocket import WebSocket, connect
 from tests.localcloud.sessions.conftest import ROOT
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
+def relay() -> Iterator[Relay]:
     listener = socket.create_server(("127.0.0.1", 0))
-    made = Broker(listener)
+    made = Relay(listener)
     yield made
     made.close()
 
 
-def dial(broker: Broker, session: Session, token: str) -> WebSocket:
-    connection = socket.create_connection(broker._listener.getsockname(), timeout=60)
-    opened = connect(connection, "broker", f"{PATH}{session.id}?role=subscribe")
-    opened.send(messages.opening(token, "me", "1"), TEXT)
+def dial(relay: Relay, session: Session, token: str) -> WebSocket:
+    connection = socket.create_connection(relay._listener.getsockname(), timeout=60)
+    opened = connect(connection, "relay", f"{PATH}{session.id}?role=subscribe")
+    opened.send(messages.open_data_channel(token, "1"))
     connection.settimeout(60)
     return opened
 
 
 @pytest.fixture
-def session(broker: Broker) -> Iterator[Session]:
+def session(relay: Relay) -> Iterator[Session]:
     """Return a session whose agent leads to a server that sends back, in capitals, what it gets."""
-    made = broker.open("i-1")
+    made = relay.open("i-1")
     server = socket.create_server(("127.0.0.1", 0))
 
     def shout() -> None:
@@ -50,7 +50,7 @@ def session(broker: Broker) -> Iterator[Session]:
 
     def serve() -> None:
         agent.serve(
-            dial(broker, made, made.agent_token),
+            dial(relay, made, made.agent_token),
             session_id=made.id,
             target="i-1",
             port=22,
@@ -61,7 +61,7 @@ def session(broker: Broker) -> Iterator[Session]:
     for thread in threads:
         thread.start()
     yield made
-    broker.end(made.id)
+    relay.end(made.id)
     server.close()
     threads[1].join(timeout=60)
 
@@ -76,8 +76,8 @@ def agree(channel: Channel) -> Iterator[messages.Message]:
     return stream
 
 
-def test_bytes_go_both_ways_in_order_and_whole(broker: Broker, session: Session) -> None:
-    channel = Channel(dial(broker, session, session.client_token), messages.INPUT)
+def test_bytes_go_both_ways_in_order_and_whole(relay: Relay, session: Session) -> None:
+    channel = Channel(dial(relay, session, session.client_token), messages.INPUT)
     stream = agree(channel)
     sent = bytes(range(97, 123)) * 40_000
 
@@ -95,19 +95,19 @@ def test_bytes_go_both_ways_in_order_and_whole(broker: Broker, session: Session)
     channel.close()
 
 
-def test_the_clients_flag_ends_the_session(broker: Broker, session: Session) -> None:
-    channel = Channel(dial(broker, session, session.client_token), messages.INPUT)
+def test_the_clients_flag_ends_the_session(relay: Relay, session: Session) -> None:
+    channel = Channel(dial(relay, session, session.client_token), messages.INPUT)
     stream = agree(channel)
     channel.send(messages.TERMINATE, messages.FLAG)
     assert list(stream) == []
     channel.close()
 
 
-def test_a_wrong_token_opens_nothing_and_a_right_one_only_once(broker: Broker, session: Session) -> None:
-    assert dial(broker, session, "guessed").receive() is None
-    first = dial(broker, session, session.client_token)
+def test_a_wrong_token_opens_nothing_and_a_right_one_only_once(relay: Relay, session: Session) -> None:
+    assert dial(relay, session, "guessed").receive() is None
+    first = dial(relay, session, session.client_token)
     assert first.receive() is not None
-    assert _is_refused(lambda: dial(broker, session, session.client_token))
+    assert _is_refused(lambda: dial(relay, session, session.client_token))
 
 
 def _is_refused(attempt: Callable[[], WebSocket]) -> bool:
@@ -117,14 +117,14 @@ def _is_refused(attempt: Callable[[], WebSocket]) -> bool:
         return True
 
 
-def test_an_ended_session_lets_nobody_in(broker: Broker, session: Session) -> None:
-    assert broker.end(session.id)
-    assert not broker.end(session.id)
-    assert _is_refused(lambda: dial(broker, session, session.client_token))
+def test_an_ended_session_lets_nobody_in(relay: Relay, session: Session) -> None:
+    assert relay.end(session.id)
+    assert not relay.end(session.id)
+    assert _is_refused(lambda: dial(relay, session, session.client_token))
 
 
-def test_the_plugin_makes_a_stream_of_its_standard_input_and_output(broker: Broker, session: Session) -> None:
-    host, port = broker._listener.getsockname()
+def test_the_plugin_makes_a_stream_of_its_standard_input_and_output(relay: Relay, session: Session) -> None:
+    host, port = relay._listener.getsockname()
     answer = (
         f'{{"SessionId": "{session.id}", "TokenValue": "{session.client_token}", '
         f'"StreamUrl": "ws://{host}:{port}{PATH}{session.id}?role=publish_subscribe"}}'
