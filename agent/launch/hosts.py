@@ -8,11 +8,11 @@ import pwd
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from agent.deadline import wait_until
 from agent.launch.horovodrun_command import launcher_environment
 from agent.remote import processes
 from agent.remote.command import Completed, remote_command
@@ -76,10 +76,12 @@ class Crew:
         self, launcher: subprocess.Popen[bytes], timeout_s: float, until: Callable[[], bool] = lambda: False
     ) -> None:
         """Wait until a launcher has ended, the time is over, or `until` holds."""
-        deadline = time.monotonic() + timeout_s
-        while launcher.poll() is None and time.monotonic() < deadline and not until():
-            time.sleep(POLL_S)
+
+        def is_over() -> bool:
             self._beat()
+            return launcher.poll() is not None or until()
+
+        wait_until(is_over, timeout_s=timeout_s, poll_s=POLL_S)
 
     def kill(self, launcher: subprocess.Popen[bytes]) -> None:
         """End the ranks at once, and then their launcher."""

@@ -11,10 +11,10 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from agent.deadline import wait_until
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
 
 
@@ -89,11 +89,8 @@ def reap(
             signalled.append(process.pid)
         except ProcessLookupError:
             continue
-    deadline = time.monotonic() + wait_s
+    wait_until(lambda: not current(), timeout_s=wait_s, poll_s=0.05)
     left = current()
-    while left and time.monotonic() < deadline:
-        time.sleep(0.05)
-        left = current()
     return {"signalled": sorted(signalled), "left": sorted(p.pid for p in left)}
 
 

@@ -16,18 +16,18 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from agent.deadline import wait_until
 from agent.staging.dataset import DatasetError, StagedDataset
 from agent.staging.disk_copy import copy
 from agent.staging.manifest import Entry, Manifest, ManifestError, shard
 from agent.staging.progress import Emit
 
-PATIENCE_S: Final = 60.0
-"""As long as NFS may take an old state of a directory for true."""
+MANIFEST_TIMEOUT_S: Final = 60.0
+"""How long NFS may cache the old state of a directory."""
 POLL_S: Final = 0.2
 
 
@@ -51,24 +51,28 @@ def part_of(entries: Sequence[Entry], addresses: Sequence[str], turn: int) -> Se
     return shard(entries, (own_index(addresses) + turn) % len(addresses), len(addresses))
 
 
-def wait_for_manifest(shared: StagedDataset, digest: str, patience_s: float = PATIENCE_S) -> Manifest:
-    """Return the manifest of what is staged now: over NFS this node may see an older one for a while.
+def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MANIFEST_TIMEOUT_S) -> Manifest:
+    """Return the manifest with this digest, once it is visible here: NFS may show an older one for a while.
 
-    Raises DatasetError where it does not come.
+    Raises DatasetError where it does not appear in time.
     """
-    deadline = time.monotonic() + patience_s
-    while True:
+    trouble = ""
+
+    def visible() -> Manifest | None:
+        nonlocal trouble
         shared.refresh_directories()
         try:
             listed = shared.listed()
-            if listed.digest == digest:
-                return listed
-            trouble = f"{shared.directory} lists other data than are staged: somebody else stages there too"
         except DatasetError as error:
             trouble = str(error)
-        if time.monotonic() > deadline:
-            raise DatasetError(trouble)
-        time.sleep(POLL_S)
+            return None
+        trouble = f"{shared.directory} lists other data than are staged: somebody else stages there too"
+        return listed if listed.digest == digest else None
+
+    manifest = wait_until(visible, timeout_s=timeout_s, poll_s=POLL_S)
+    if manifest is None:
+        raise DatasetError(trouble)
+    return manifest
 
 
 def run_and_report(carry_out: Callable[[Emit], None]) -> int:

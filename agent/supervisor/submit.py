@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import os
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import new_directory
 from agent.remote import processes
@@ -167,20 +169,21 @@ def kill(runs: Runs, launch: RunSpec) -> None:
 
 
 def _claim(runs: Runs, run_id: str) -> None:
-    """Take the lock, waiting for a run that has just ended and still clears its nodes."""
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while True:
+    """Take the lock, waiting for a run that has just ended and is still clearing its nodes. Raises LiveRunError."""
+    owner = Owner.of(os.getpid())
+
+    def is_claimed() -> bool:
         try:
-            runs.claim(run_id, Owner.of(os.getpid()))
-            return
+            runs.claim(run_id, owner)
         except LiveRunError as error:
-            try:
-                ending = runs[error.run_id].read_state().has_ended
-            except (OSError, ValueError):
-                ending = False
-            if not ending or time.monotonic() > deadline:
-                raise
-        time.sleep(follow.POLL_S)
+            with contextlib.suppress(OSError, ValueError):
+                if runs[error.run_id].read_state().has_ended:
+                    return False
+            raise
+        return True
+
+    if not wait_until(is_claimed, timeout_s=READY_TIMEOUT_S, poll_s=follow.POLL_S):
+        runs.claim(run_id, owner)
 
 
 def detach(runs: Runs, directory: RunDirectory) -> None:

@@ -123,14 +123,14 @@ def test_a_manifest_that_comes_late_is_waited_for(shared: StagedDataset) -> None
     shared.finish(MANIFEST)
     later = Manifest.of(ENTRIES[:1])
     threading.Timer(0.3, shared.begin, [later]).start()
-    assert wait_for_manifest(shared, later.digest, patience_s=60) == later
+    assert wait_for_manifest(shared, later.digest, timeout_s=60) == later
 
 
 def test_what_was_never_staged_and_what_is_other_data_is_refused(tmp_path: Path, shared: StagedDataset) -> None:
     with pytest.raises(DatasetError, match="no data set was staged there"):
-        wait_for_manifest(StagedDataset(root=tmp_path, name="set"), MANIFEST.digest, patience_s=0)
+        wait_for_manifest(StagedDataset(root=tmp_path, name="set"), MANIFEST.digest, timeout_s=0)
     with pytest.raises(DatasetError, match="somebody else stages there"):
-        wait_for_manifest(shared, "0" * 64, patience_s=0)
+        wait_for_manifest(shared, "0" * 64, timeout_s=0)
 
 
 def test_a_node_knows_its_place_by_its_address() -> None:
