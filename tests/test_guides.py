@@ -17,7 +17,7 @@ OTHERS: Final = ("CHANGELOG.md", "tour.md", "comparison.md")
 
 def prose(text: str) -> str:
     """Return a guide without its blocks of code."""
-    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"^```.*?^```|^    [^\n]*$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def anchors(text: str) -> set[str]:
