@@ -12,6 +12,7 @@ from agent.spec.nodes import Node
 from cluster.aws import inventory as stock
 from cluster.aws.client import Aws
 from cluster.aws.pricing import Prices, cache_file, total_per_hour
+from cluster.aws.stack import Stack, find_stack
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import worker_group
 from cluster.ssh.connection import Master, connect
@@ -85,10 +86,10 @@ class Session:
         self._there: frozenset[str] = frozenset()
 
     @functools.cached_property
-    def leader(self) -> stock.Leader:
+    def leader(self) -> stock.DeployedMaster:
         """Return the deployed stack and its master: less than the inventory, and quicker to be had."""
         with doing(f"asking AWS for the cluster {self.config.stack_name}"):
-            return stock.find_leader(self.aws, self.config.stack_name)
+            return stock.find_master(self.aws, self.config.stack_name)
 
     @functools.cached_property
     def inventory(self) -> stock.Inventory:
@@ -99,7 +100,7 @@ class Session:
             return stock.find(self.aws, self.config.stack_name)
 
     @property
-    def stack(self) -> stock.Stack:
+    def stack(self) -> Stack:
         """Return the deployed stack."""
         return self.inventory.stack if "inventory" in self.__dict__ else self.leader.stack
 
@@ -135,10 +136,10 @@ class Session:
         return Supervisor(master, self.stack, self.push_agent(master))
 
     @property
-    def deployed_stack(self) -> stock.Stack:
+    def deployed_stack(self) -> Stack:
         """Return the stack even where it failed half-way and lacks outputs: enough to destroy it."""
         with doing(f"asking AWS for the stack {self.config.stack_name}"):
-            return stock.find_stack(self.aws, self.config.stack_name)
+            return find_stack(self.aws, self.config.stack_name)
 
     def nodes(self, master: Master, tell: Callable[[str], None] = warn) -> tuple[Node, ...]:
         """Return the nodes that the master lists as live; `tell` gets a sentence for each one left out."""

@@ -17,7 +17,8 @@ from botocore.client import BaseClient
 from botocore.exceptions import EndpointConnectionError
 from moto import mock_aws
 
-from cluster.aws.inventory import Inventory, Stack
+from cluster.aws.inventory import Inventory
+from cluster.aws.stack import Stack
 from cluster.cli.loader import MODULES
 from cluster.cli.program import make_program
 from cluster.errors import DeepcdkError

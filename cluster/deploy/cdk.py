@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.aws import inventory
 from cluster.aws.client import aws_errors
+from cluster.aws.console import last_boot_messages
+from cluster.aws.stack import describe_stack
 from cluster.errors import DeepcdkError
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 def is_bootstrapped(aws: Aws) -> bool:
     """Tell whether the CDK's own stack is in the account and region."""
-    toolkit = inventory.describe_stack(aws, TOOLKIT)
+    toolkit = describe_stack(aws, TOOLKIT)
     return toolkit is not None and toolkit["StackStatus"] in (
         "CREATE_COMPLETE",
         "UPDATE_COMPLETE",
@@ -170,7 +171,7 @@ def bootstrap_if_missing(
             run(bootstrap_command(find_cli(project), account, aws.region), Path(empty), "the bootstrap", aside=aside)
         except CdkError:
             # CloudFormation executes one change set of a stack: of two bootstraps at once the other one fails.
-            while _is_busy(inventory.describe_stack(aws, TOOLKIT)):
+            while _is_busy(describe_stack(aws, TOOLKIT)):
                 sleep(POLL_S)
             if not is_bootstrapped(aws):
                 raise
@@ -200,7 +201,7 @@ def execute(
         tell("\nthe deployment may go on in CloudFormation: `fab status` shows it, `fab down` ends it")
         raise
     except CdkError as error:
-        boots = inventory.words_of_boots(aws, stack, began)
+        boots = last_boot_messages(aws, stack, began)
         if not boots:
             raise
         raise CdkError("\n  ".join([str(error.what), *boots]), where=error.where, remedy=error.remedy) from None

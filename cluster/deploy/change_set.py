@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.aws import inventory
 from cluster.aws.client import aws_errors
+from cluster.aws.stack import describe_stack, read_template
 from cluster.deploy import cdk, changes, effects
 from cluster.deploy.cdk import CdkError
 from cluster.deploy.differences import changed_parameters
@@ -100,7 +100,7 @@ def planned(aws: Aws, project: Path, stack: str, overrides: Mapping[str, str]) -
 
     Raises OvertakenError, or CdkError with what the CDK CLI said.
     """
-    before = inventory.describe_stack(aws, stack)
+    before = describe_stack(aws, stack)
     name = change_set_name(datetime.datetime.now(datetime.UTC))
     with tempfile.TemporaryDirectory(prefix="deepcdk-") as assembly:
         try:
@@ -134,7 +134,7 @@ def execute(aws: Aws, project: Path, plan: Plan, tell: Callable[[str], None], *,
 
 def _refuse_unless_current(aws: Aws, plan: Plan) -> None:
     """Raise OvertakenError where a change set has gone or no longer fits, other than by its own execution."""
-    now = inventory.describe_stack(aws, plan.stack) or {}
+    now = describe_stack(aws, plan.stack) or {}
     if now.get("ChangeSetId") == plan.change_set:
         return
     told = _describe(aws, plan.stack, ChangeSetName=plan.change_set)
@@ -152,7 +152,7 @@ def _describe(aws: Aws, stack: str, **which: str) -> dict[str, Any]:
         except ClientError as error:
             if not error.response["Error"]["Code"].startswith("ChangeSetNotFound"):
                 raise
-            now = inventory.describe_stack(aws, stack) or {}
+            now = describe_stack(aws, stack) or {}
             raise OvertakenError(stack, str(now.get("StackStatus", ""))) from None
     return told
 
@@ -164,7 +164,7 @@ def _is_synthesised(assembly: Path, error: CdkError) -> bool:
 
 def _refuse_where_overtaken(aws: Aws, stack: str, before: Mapping[str, Any] | None, error: CdkError) -> None:
     """Raise OvertakenError where no change set could be made because the stack is being changed, or was created."""
-    now = inventory.describe_stack(aws, stack)
+    now = describe_stack(aws, stack)
     if now is None or is_new(now):
         return
     if is_new(before) or str(now["StackStatus"]).endswith("_IN_PROGRESS"):
@@ -173,7 +173,7 @@ def _refuse_where_overtaken(aws: Aws, stack: str, before: Mapping[str, Any] | No
 
 def _read(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:
     # Read now: others may have created the stack since the task began, and the change set is then an update.
-    before = inventory.describe_stack(aws, stack)
+    before = describe_stack(aws, stack)
     told = _describe(aws, stack, StackName=stack, ChangeSetName=name)
     change_set, token = told["ChangeSetId"], told.get("NextToken")
     while token:
@@ -189,7 +189,7 @@ def _read(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:
         if any(words in reason for words in _UNCHANGED):
             return Plan(stack=stack, change_set=change_set, new=new, assembly=assembly, unchanged=True, effects=())
         raise CdkError(f"CloudFormation refuses the change: {reason}", where=f"change set {name} of stack {stack}")
-    former = {} if new else inventory.read_template(aws, stack)
+    former = {} if new else read_template(aws, stack)
     parameters = changed_parameters((before or {}).get("Parameters", ()), told.get("Parameters", ()))
     found = changes.parse(told, former, after, parameters)
     plan = Plan(
@@ -240,7 +240,7 @@ def _discard(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) 
     deleted by its ARN, and after a look at both; a change set that is made in the tenths of a second after that goes
     with it, and its own `fab up` reports that.
     """
-    now = inventory.describe_stack(aws, stack)
+    now = describe_stack(aws, stack)
     if now is None:
         return
     with aws_errors(f"removing the change set of {stack}"):
@@ -252,7 +252,7 @@ def _discard(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) 
         if own.get("ExecutionStatus") == "OBSOLETE":
             return
         left = _change_sets(client, arn)
-    now = inventory.describe_stack(aws, arn)
+    now = describe_stack(aws, arn)
     if now is None:
         return
     with aws_errors(f"removing what the change set has left of {stack}"):

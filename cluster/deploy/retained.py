@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.aws import inventory
 from cluster.aws.client import aws_errors
+from cluster.aws.stack import read_template
 from cluster.deploy.effects import KINDS, noun
 from cluster.errors import DeepcdkError
 
@@ -44,7 +44,7 @@ def refuse_protected(stack: str, description: Mapping[str, Any] | None) -> None:
 
 def find(aws: Aws, stack: str) -> tuple[Holder, ...]:
     """Find what holds data in a deployed stack, and whatever else its template retains."""
-    template = inventory.read_template(aws, stack)
+    template = read_template(aws, stack)
     with aws_errors(f"listing the resources of {stack}"):
         pages = aws.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
         there = [resource for page in pages for resource in page["StackResourceSummaries"]]

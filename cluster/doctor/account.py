@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cluster.aws import inventory
 from cluster.aws.client import aws_errors
+from cluster.aws.stack import describe_stack
 from cluster.deploy import cdk
 from cluster.deploy import key_pair as keypair
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject
@@ -64,7 +64,7 @@ def credentials(subject: Subject) -> Iterator[Finding]:
 
 def bootstrap(subject: Subject) -> Iterator[Finding]:
     """Check that the CDK's own stack is there."""
-    yield judge_bootstrap(inventory.describe_stack(subject.aws, cdk.TOOLKIT), subject.aws.region)
+    yield judge_bootstrap(describe_stack(subject.aws, cdk.TOOLKIT), subject.aws.region)
 
 
 def judge_bootstrap(toolkit: Mapping[str, Any] | None, region: str) -> Finding:

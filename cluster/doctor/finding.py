@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.aws import inventory
+from cluster.aws.stack import describe_stack
 from stacks.config import ClusterConfig
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Subject:
     @functools.cached_property
     def stack(self) -> Mapping[str, Any] | None:
         """Return DescribeStacks' entry of what is deployed under this name already."""
-        return inventory.describe_stack(self.aws, self.config.stack_name)
+        return describe_stack(self.aws, self.config.stack_name)
 
     @property
     def deployed(self) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a run is live on the cluster, before something ends its nodes; and its orderly end where that is forced."""
+"""Check for a live run before something terminates its nodes, and stop it in order if that is forced."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from cluster.session import Session
 
 GRACE_S: Final = 30.0
-"""What a run gets for its last checkpoint before its nodes are taken by --force."""
+"""Time for the last checkpoint of a run before --force takes its nodes."""
 
 
 class EndsRunError(DeepcdkError):
-    """Report that something would end a live run, or might; carries the run's id, "" where nobody knows."""
+    """Report that something would end a live run, or might; carries the run's id, "" if it is unknown."""
 
     def __init__(self, doing: str, run_id: str, why_unknown: str, reasons: Sequence[str]) -> None:
         self.run_id, self.reasons = run_id, tuple(reasons)
@@ -29,55 +29,55 @@ class EndsRunError(DeepcdkError):
                 f" or repeat with --force: it then gets {GRACE_S:g} s for its checkpoint"
             )
         else:
-            what = f"{doing} would end a live run, and whether there is one cannot be told: {why_unknown}"
-            remedy = "mend the way to the master, or repeat with --force, which ends whatever runs"
+            what = f"{doing} would end a live run, and it is not known whether there is one: {why_unknown}"
+            remedy = "restore the connection to the master, or repeat with --force, which ends any run"
         super().__init__("\n  ".join([what, *reasons]), remedy=remedy)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Found:
-    """Say what is live."""
+class LiveRun:
+    """The live run, if there is one."""
 
     run_id: str
-    """"" where nothing is, or nobody knows."""
+    """"" if none is live, or it is not known."""
     why_unknown: str = ""
-    """Why it cannot be told; "" where it can."""
+    """Why it is not known; "" if it is."""
 
 
-def look(session: Session) -> Found:
-    """Find out whether a run is live. Without a master there is none, for the supervisor is there and ends with it."""
+def find_live_run(session: Session) -> LiveRun:
+    """Find the live run. Without a master there is none, since the supervisor runs there and ends with it."""
     try:
         stack = session.deployed_stack
         if not (stack.master_group and stack.efs_mount):
-            return Found(run_id="")  # It has never been whole.
+            return LiveRun(run_id="")  # Its creation failed.
         masters = [i for i in session.inventory.instances if i.role == MASTER and i.state == "running"]
         if not masters:
-            return Found(run_id="")
+            return LiveRun(run_id="")
         with session.connect() as master:
-            return Found(run_id=session.supervisor(master).live())
+            return LiveRun(run_id=session.supervisor(master).live())
     except NoStackError:
-        return Found(run_id="")
+        return LiveRun(run_id="")
     except DeepcdkError as error:
-        return Found(run_id="", why_unknown=str(error.what).partition("\n")[0])
+        return LiveRun(run_id="", why_unknown=str(error.what).partition("\n")[0])
 
 
-def allow(session: Session, doing: str, reasons: Sequence[str], *, force: bool) -> str:
-    """Return the id of the live run that would be ended, "" without one. Raises EndsRunError unless forced."""
-    found = look(session)
+def check_live_run(session: Session, doing: str, reasons: Sequence[str], *, force: bool) -> str:
+    """Return the id of the live run that would end, "" without one. Raises EndsRunError unless forced."""
+    found = find_live_run(session)
     if (found.run_id or found.why_unknown) and not force:
         raise EndsRunError(doing, found.run_id, found.why_unknown, reasons)
     return found.run_id
 
 
-def end(session: Session, run_id: str, tell: Callable[[str], None]) -> None:
-    """Take the runs that wait out of the queue, or one would begin next, and stop the live one with a checkpoint."""
+def stop_runs(session: Session, run_id: str, report: Callable[[str], None]) -> None:
+    """Take the waiting runs out of the queue, so that none starts next, and stop the live one with a checkpoint."""
     if not run_id:
         return
     with session.connect() as master:
         supervisor = session.supervisor(master)
         waiting = [str(each["run_id"]) for each in supervisor.runs() if each["state"] == QUEUED]
         for each in reversed(waiting):
-            tell(f"taking run {each} out of the queue")
+            report(f"taking run {each} out of the queue")
             supervisor.stop(each, 0.0)
-        tell(f"stopping run {run_id}, with {GRACE_S:g} s for its checkpoint")
+        report(f"stopping run {run_id}, with {GRACE_S:g} s for its checkpoint")
         supervisor.stop(run_id, GRACE_S)

@@ -1,4 +1,4 @@
-"""What the nodes are doing now, asked of all of them at once through the master: `fab status --load`."""
+"""The load of all nodes, measured at once through the master: `fab status --load`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from cluster.ssh.connection import Master
 
 Loads = Mapping[str, "Load | str"]
-"""By node name: its load, or why there is none."""
+"""By node name: its load, or why it is unknown."""
 
 
 def read(master: Master, directory: str, nodes: Sequence[Node]) -> dict[str, Load | str]:
-    """Measure all nodes at once, with the program of a pushed tree; takes little more than a second."""
+    """Measure all nodes at once, with the program in a pushed tree; takes little more than a second."""
     command = ("env", f"PYTHONPATH={directory}", NODE_PYTHON, "-m", "agent.hardware.load")
     requests = [Request(command=command, master=True)]
     if any(node.worker_index for node in nodes):
@@ -52,7 +52,7 @@ def _load(result: fanout.HostResult) -> Load | str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """Pair an instance with the node that it became, if it did."""
+    """An instance, and the node that it has joined as."""
 
     instance_id: str
     name: str
@@ -66,7 +66,7 @@ def rows(inventory: Inventory, nodes: Sequence[Node], loads: Loads) -> tuple[Row
     found = []
     for instance in inventory.instances:
         node = by_instance.get(instance.id)
-        load = loads.get(node.name, "no word from it") if node else f"{instance.state}, has not joined the cluster"
+        load = loads.get(node.name, "no answer") if node else f"{instance.state}, has not joined the cluster"
         found.append(Row(instance_id=instance.id, name=node.name if node else "", load=load))
     order = {node.name: node.worker_index or 0 for node in nodes}
     return tuple(sorted(found, key=lambda row: (row.name == "", row.name != MASTER_NAME, order.get(row.name, 0))))

@@ -1,4 +1,4 @@
-"""Replace one worker: end its instance, have its group start another one, and wait until that one has joined."""
+"""Replace one worker: terminate its instance, and wait until the one that its group starts instead has joined."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agent.spec.nodes import MASTER_NAME, WORKER_PREFIX, Node, workers
-from cluster.aws import inventory as stock
+from cluster.aws import inventory
 from cluster.aws.client import aws_errors
 from cluster.aws.inventory import Instance
 from cluster.errors import DeepcdkError, LiveRunError, NotReadyError, UsageError
-from cluster.nodes.scale import FORCED_GRACE_S
-from cluster.nodes.shrink import GONE_TIMEOUT_S, staying
-from cluster.nodes.worker_group import POLL_S, read_nodes
+from cluster.nodes.live_run import GRACE_S
+from cluster.nodes.shrink import GONE_TIMEOUT_S, remaining
+from cluster.nodes.worker_group import POLL_S, last_console_lines, read_nodes
+from cluster.polling import poll
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session, confirm
 from cluster.ssh.connection import Master
@@ -24,21 +25,21 @@ _COMMON: Final = WORKER_PREFIX.removesuffix("worker")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Replaced:
-    """Say which worker went and which came."""
+class Replacement:
+    """The worker that went, and the one that came."""
 
     node: str
-    """Name of the one that went; its instance's id where it had never joined."""
+    """Name of the one that went; the id of an instance that had never joined."""
     instance: str
     new_node: str
-    """Often the same name: the one that comes takes the lowest free one."""
+    """Often the same name: a new node takes the lowest free one."""
     new_instance: str
     seconds: float
     stopped_run: str
-    """Id of the run that was stopped for it, "" without one."""
+    """Id of the run that was stopped before, "" without one."""
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return one line on the replacement."""
         return (
             f"{self.node} ({self.instance}) is replaced by {self.new_node} ({self.new_instance}) "
             f"after {self.seconds:.0f} s"
@@ -46,20 +47,22 @@ class Replaced:
 
 
 def find(text: str, nodes: Sequence[Node], instances: Sequence[Instance]) -> tuple[Instance, str]:
-    """Return the worker meant by worker3, 3, its full name or an instance's id, with its name.
+    """Return the worker given as worker3, 3, its full name or an instance id, and its name.
 
-    A worker that has not joined has its instance's id for a name. Raises UsageError.
+    The name of a worker that has not joined is its instance id. Raises UsageError.
     """
     names = {node.instance_id: node.name for node in workers(nodes)}
     word = text.strip().removeprefix(_COMMON)
     wanted = f"{WORKER_PREFIX}{word}" if word.isdecimal() else f"{_COMMON}{word}"
     if wanted == MASTER_NAME:
-        raise UsageError("--node", text, "is the master; end its instance in EC2, and its group starts another one")
+        raise UsageError(
+            "--node", text, "is the master; terminate its instance in EC2, and its group starts another one"
+        )
     for instance in instances:
         if text.strip() == instance.id or names.get(instance.id) == wanted:
             return instance, names.get(instance.id, instance.id)
     named = sorted((i.id not in names, len(names.get(i.id, "")), names.get(i.id, i.id)) for i in instances)
-    there = ", ".join(name.removeprefix(_COMMON) for *_, name in named) or "none, for there is no worker"
+    there = ", ".join(name.removeprefix(_COMMON) for *_, name in named) or "none, since there is no worker"
     raise UsageError("--node", text, f"must be one of {there}")
 
 
@@ -71,13 +74,13 @@ def replace(
     *,
     yes: bool,
     force: bool,
-    tell: Callable[[str], None],
-) -> Replaced:
-    """Replace a worker, after asking; one of a live run only when forced, after the run was stopped.
+    report: Callable[[str], None],
+) -> Replacement:
+    """Replace a worker, after asking; one of a live run only if forced, after stopping the run.
 
-    Raises UsageError, LiveRunError, NotReadyError, or DeepcdkError where the answer is no.
+    Raises UsageError, LiveRunError, NotReadyError, or DeepcdkError if the answer is no.
     """
-    before = staying(session.inventory)
+    before = remaining(session.inventory)
     instance, name = find(node, session.nodes(master), before)
     if (busy := _run_on(supervisor, name)) and not force:
         raise DeepcdkError(
@@ -85,27 +88,27 @@ def replace(
             remedy=f"wait for its end, or give --force: it is then stopped first, with a checkpoint, and "
             f"`fab resume --run {busy}` goes on with it",
         )
-    victim = f" after stopping run {busy}" if busy else ""
+    stopping = f" after stopping run {busy}" if busy else ""
     confirm(
-        f"replace {name} ({instance.id}, {instance.type}){victim}: what is on its own disks is lost, and its group "
+        f"replace {name} ({instance.id}, {instance.type}){stopping}: what is on its own disks is lost, and its group "
         "starts another one at the same price.",
         yes=yes,
     )
-    if now := _run_on(supervisor, name):  # One may have begun while the question stood.
+    if now := _run_on(supervisor, name):  # One may have started while the question was open.
         if now != busy:
             raise LiveRunError(now)
-        tell(f"stopping run {now}, with {FORCED_GRACE_S:g} s for its checkpoint")
-        supervisor.stop(now, FORCED_GRACE_S)
-    tell(f"ending {name} ({instance.id})")
+        report(f"stopping run {now}, with {GRACE_S:g} s for its checkpoint")
+        supervisor.stop(now, GRACE_S)
+    report(f"terminating {name} ({instance.id})")
     began = time.monotonic()
-    with aws_errors(f"ending {name} ({instance.id})"):
+    with aws_errors(f"terminating {name} ({instance.id})"):
         session.aws.client("autoscaling").terminate_instance_in_auto_scaling_group(
             InstanceId=instance.id, ShouldDecrementDesiredCapacity=False
         )
     timeout_s = session.config.ready_timeout_min * 60.0 + GONE_TIMEOUT_S
-    with interruptible("\nits group replaces it all the same; `fab status` shows the new one", tell):
-        new = wait_joined(session, master, instance.id, {i.id for i in before}, timeout_s=timeout_s, tell=tell)
-    return Replaced(
+    with interruptible("\nits group replaces it all the same; `fab status` shows the new one", report):
+        new = wait_joined(session, master, instance.id, {i.id for i in before}, timeout_s=timeout_s, report=report)
+    return Replacement(
         node=name,
         instance=instance.id,
         new_node=new.name,
@@ -129,35 +132,32 @@ def wait_joined(
     before: set[str],
     *,
     timeout_s: float,
-    tell: Callable[[str], None],
-    sleep: Callable[[float], None] = time.sleep,
+    report: Callable[[str], None],
 ) -> Node:
-    """Wait until the instance `gone` is listed no more and one that was not among `before` has joined; return it.
+    """Wait until the instance `gone` has left and one that is not in `before` has joined; return the new node.
 
-    Raises NotReadyError that says what is missing.
+    `report` gets each change. Raises NotReadyError that says what is missing.
     """
-    deadline = time.monotonic() + timeout_s
-    said = ""
-    while True:
+    state = ""
+    for _ in poll(timeout_s, every_s=POLL_S):
         nodes = read_nodes(master)
-        came = [node for node in workers(nodes) if node.instance_id not in before]
-        listed = any(node.instance_id == gone for node in nodes)
-        if came and not listed:
-            return came[-1]
-        started = [i.id for i in staying(stock.refresh(session.aws, session.stack)) if i.id not in before]
-        state = (
-            f"waiting for {gone} to leave"
-            if came
-            else f"waiting for {', '.join(started)} to join"
-            if started
-            else "waiting for the group to start another one"
+        new = [node for node in workers(nodes) if node.instance_id not in before]
+        if new and all(node.instance_id != gone for node in nodes):
+            return new[-1]
+        started = [i.id for i in remaining(inventory.refresh(session.aws, session.stack)) if i.id not in before]
+        was, state = (
+            state,
+            (
+                f"waiting for {gone} to leave"
+                if new
+                else f"waiting for {', '.join(started)} to join"
+                if started
+                else "waiting for the group to start another one"
+            ),
         )
-        if state != said:
-            said = state
-            tell(state)
-        if time.monotonic() >= deadline:
-            consoles = {id: "\n".join(stock.console(session.aws, id).splitlines()[-8:]) for id in started[:2]}
-            raise NotReadyError(
-                f"after {timeout_s:.0f} s still {state}", consoles, remedy="`fab status` shows what EC2 makes of it"
-            )
-        sleep(POLL_S)
+        if state != was:
+            report(state)
+    consoles = {id: last_console_lines(session.aws, id) for id in started[:2]}
+    raise NotReadyError(
+        f"after {timeout_s:.0f} s still {state}", consoles, remedy="`fab status` shows its state in EC2"
+    )

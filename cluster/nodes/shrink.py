@@ -1,18 +1,19 @@
-"""Take chosen workers out of their group, and wait until they are gone."""
+"""Choose workers to terminate, terminate them, and wait until they are gone."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent.spec.nodes import Node
 from cluster.aws import inventory
 from cluster.aws.client import aws_errors
-from cluster.aws.inventory import Instance, Inventory, Stack
+from cluster.aws.inventory import Instance, Inventory
+from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, NotReadyError
 from cluster.nodes.worker_group import POLL_S, read_nodes, resize
+from cluster.polling import poll
 from cluster.terminal.status_line import doing
 
 if TYPE_CHECKING:
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
     from cluster.ssh.connection import Master
 
 GONE_TIMEOUT_S: Final = 300.0
-"""An instance ends within two minutes, and its name leaves the registry a minute after its last heartbeat."""
-_LEAVING: Final = ("shutting-down", "terminated", "stopping", "stopped")
+"""An instance terminates within two minutes, and leaves the nodes file a minute after its last heartbeat."""
+_ENDING: Final = ("shutting-down", "terminated", "stopping", "stopped")
 
 
 class BusyNodesError(DeepcdkError):
-    """Report that a cluster cannot shrink so far without nodes of a live run."""
+    """Report that the group cannot shrink so far without taking nodes of a live run."""
 
     def __init__(self, wanted: int, run_id: str, busy: Collection[str], lowest: int) -> None:
         self.wanted, self.run_id, self.busy, self.lowest = wanted, run_id, tuple(busy), lowest
@@ -37,28 +38,28 @@ class BusyNodesError(DeepcdkError):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Leaver:
-    """Name one worker that is to go."""
+class Removal:
+    """One worker to terminate."""
 
     instance_id: str
     name: str
-    """Within the cluster; the instance's id where it has not joined."""
+    """Within the cluster; the id of an instance that has not joined."""
 
 
-def staying(found: Inventory) -> tuple[Instance, ...]:
-    """Return the workers that are there to stay: neither EC2 nor their group is ending them."""
+def remaining(found: Inventory) -> tuple[Instance, ...]:
+    """Return the workers that neither EC2 nor their group is terminating."""
     return tuple(
-        i for i in found.workers if i.state not in _LEAVING and not i.lifecycle.startswith(("Terminat", "Detach"))
+        i for i in found.workers if i.state not in _ENDING and not i.lifecycle.startswith(("Terminat", "Detach"))
     )
 
 
 def choose(
     instances: Sequence[Instance], nodes: Sequence[Node], busy: Mapping[str, Sequence[str]], wanted: int, *, force: bool
-) -> tuple[Leaver, ...]:
-    """Choose which workers go so that `wanted` stay: those that never joined first, then the highest-numbered ones.
+) -> tuple[Removal, ...]:
+    """Choose the workers to terminate so that `wanted` are left: those that never joined, then the highest numbers.
 
-    `busy` maps the id of the live run to its nodes' names. Raises BusyNodesError when only those are left to go, unless
-    forced.
+    `busy` maps the id of the live run to the names of its nodes. Raises BusyNodesError if only those are left to choose
+    from, unless forced.
     """
     joined = {node.instance_id: node for node in nodes}
     taken = {name for names in busy.values() for name in names}
@@ -70,32 +71,32 @@ def choose(
 
     count = max(0, len(instances) - wanted)
     chosen = sorted(instances, key=rank)[:count]
-    leavers = tuple(Leaver(instance_id=i.id, name=joined[i.id].name if i.id in joined else i.id) for i in chosen)
-    hit = [leaver.name for leaver in leavers if leaver.name in taken]
+    removals = tuple(Removal(instance_id=i.id, name=joined[i.id].name if i.id in joined else i.id) for i in chosen)
+    hit = [removal.name for removal in removals if removal.name in taken]
     if hit and not force:
         (run_id,) = busy
         raise BusyNodesError(wanted, run_id, sorted(taken), wanted + len(hit))
-    return leavers
+    return removals
 
 
-def take_out(aws: Aws, stack: Stack, found: Inventory, leavers: Sequence[Leaver]) -> None:
-    """End these workers, each with one less for the group to have, so that it starts no others in their place.
+def terminate(aws: Aws, stack: Stack, before: Inventory, removals: Sequence[Removal]) -> None:
+    """Terminate these workers and lower the size of the group by each, so that it starts no others in their place.
 
-    `found` is what the leavers were chosen from. The group is read again: a size that another machine has set since
-    holds, and who has left since is not ended twice. Only what is set in the tenths of a second after that is lost.
+    `before` is what they were chosen from. The group is read again: a size that another machine has set since then
+    holds, and no instance is terminated twice. Only a size set in the tenths of a second after that is lost.
     """
     scaling = aws.client("autoscaling")
     now = inventory.refresh(aws, stack)
-    there = {instance.id for instance in staying(now)}
-    if now.desired_workers == found.desired_workers > len(there):
-        # What the group has not started yet it must not start now.
+    there = {instance.id for instance in remaining(now)}
+    if now.desired_workers == before.desired_workers > len(there):
+        # The group must not start any more the instances that it has not started yet.
         resize(aws, stack, len(there))
-    for leaver in leavers:
-        if leaver.instance_id not in there:
+    for removal in removals:
+        if removal.instance_id not in there:
             continue
-        with aws_errors(f"ending {leaver.name} ({leaver.instance_id})"):
+        with aws_errors(f"terminating {removal.name} ({removal.instance_id})"):
             scaling.terminate_instance_in_auto_scaling_group(
-                InstanceId=leaver.instance_id, ShouldDecrementDesiredCapacity=True
+                InstanceId=removal.instance_id, ShouldDecrementDesiredCapacity=True
             )
 
 
@@ -104,28 +105,28 @@ def wait_gone(
     aws: Aws,
     master: Master,
     stack: Stack,
-    leavers: Sequence[Leaver],
+    removals: Sequence[Removal],
     *,
-    tell: Callable[[int], None],
+    report: Callable[[str], None],
     timeout_s: float = GONE_TIMEOUT_S,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Node, ...]:
     """Wait until EC2 runs none of these and the master lists none; return the nodes that it lists.
 
-    `tell` gets how many are still there. Raises NotReadyError that names them.
+    `report` gets each change. Raises NotReadyError that names those that are left.
     """
-    ids = {leaver.instance_id: leaver.name for leaver in leavers}
-    deadline = time.monotonic() + timeout_s
-    while True:
+    names = {removal.instance_id: removal.name for removal in removals}
+    reported = 0
+    for _ in poll(timeout_s, every_s=POLL_S):
         nodes = read_nodes(master)
-        listed = {node.instance_id for node in nodes} & ids.keys()
-        running = {i.id for i in staying(inventory.refresh(aws, stack))} & ids.keys()
+        listed = {node.instance_id for node in nodes} & names.keys()
+        running = {i.id for i in remaining(inventory.refresh(aws, stack))} & names.keys()
         if not (left := listed | running):
             return nodes
-        tell(len(left))
-        if time.monotonic() >= deadline:
-            names = ", ".join(sorted(ids[i] for i in left))
-            raise NotReadyError(
-                f"{names} still there after {timeout_s:.0f} s", {}, remedy="`fab status` shows what EC2 makes of them"
-            )
-        sleep(POLL_S)
+        if len(left) != reported:
+            reported = len(left)
+            report(f"nodes still leaving: {reported}")
+    raise NotReadyError(
+        f"{', '.join(sorted(names[i] for i in left))} still there after {timeout_s:.0f} s",
+        {},
+        remedy="`fab status` shows their state in EC2",
+    )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from agent.spec.nodes import NODES_PATH, Node, parse_nodes, workers
-from cluster.aws import inventory
 from cluster.aws.client import aws_errors
-from cluster.aws.inventory import Inventory, Stack
+from cluster.aws.console import read_console
+from cluster.aws.inventory import Inventory, refresh
+from cluster.aws.stack import Stack
 from cluster.cli.numbers import parse_whole
 from cluster.errors import DeepcdkError, NotReadyError
+from cluster.polling import poll
 from cluster.terminal.status_line import doing, warn
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ CONSOLE_LINES: Final = 8
 
 
 class OverMaximumError(DeepcdkError, ValueError):
-    """Report more workers than the deployed cluster takes."""
+    """Report more workers than the deployed cluster allows."""
 
     def __init__(self, wanted: int, maximum: int, configured: int | None = None) -> None:
-        """Report it; `configured` is max_workers of cdk.json, None where it is not known."""
+        """Report it; `configured` is max_workers of cdk.json, None if it is not known."""
         self.wanted, self.maximum, self.configured = wanted, maximum, configured
         here = "" if configured is None else f"; cdk.json says max_workers = {configured}"
         enough = configured is not None and configured >= wanted
@@ -38,37 +38,25 @@ class OverMaximumError(DeepcdkError, ValueError):
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Progress:
-    """Say how far the nodes are."""
-
-    wanted: int
-    ready: int
-    """Workers that the master lists."""
-    instances: int
-    """Workers that EC2 has started."""
-    waited_s: float
-
-
 def parse_nodes_argument(text: str) -> int:
     """Parse --nodes, before the cluster is known. Raises UsageError that names the rule."""
     return parse_whole("--nodes", text, lowest=1)
 
 
 def check_maximum(wanted: int, deployed: Inventory, configured: int) -> None:
-    """Check that the deployed cluster takes so many workers. Raises OverMaximumError, which names both bounds.
+    """Check that the deployed cluster allows so many workers. Raises OverMaximumError.
 
-    What is deployed decides; `configured`, which is max_workers of the local cdk.json, may be another one.
+    `configured` is max_workers of the local cdk.json, which may differ from what is deployed.
     """
     if wanted > deployed.max_workers:
         raise OverMaximumError(wanted, deployed.max_workers, configured)
 
 
 def resize(aws: Aws, stack: Stack, nodes: int) -> None:
-    """Set how many workers the group is to have. Raises OverMaximumError, or AwsError.
+    """Set the desired size of the group. Raises OverMaximumError, or AwsError.
 
-    EC2 Auto Scaling sets a size whatever the size is, and a lower one ends instances of its own choice. Callers read
-    the size just before, after every question; what another machine sets between that reading and this is lost.
+    EC2 Auto Scaling has no compare-and-set, and a lower size terminates instances of its own choice. So callers read
+    the size just before, after every question; a size set by another machine in between is lost.
     """
     from botocore.exceptions import ClientError
 
@@ -80,15 +68,15 @@ def resize(aws: Aws, stack: Stack, nodes: int) -> None:
         except ClientError as error:
             if error.response["Error"]["Code"] != "ValidationError":
                 raise
-            maximum = inventory.refresh(aws, stack).max_workers
+            maximum = refresh(aws, stack).max_workers
             if nodes <= maximum:
                 raise
             raise OverMaximumError(nodes, maximum) from None
 
 
-def read_nodes(master: Master, tell: Callable[[str], None] = warn) -> tuple[Node, ...]:
-    """Read the nodes that the master lists as live, itself included; `tell` gets a sentence for each one left out."""
-    return parse_nodes(master.check(["cat", NODES_PATH], doing="reading the nodes file").text, tell)
+def read_nodes(master: Master, report: Callable[[str], None] = warn) -> tuple[Node, ...]:
+    """Read the nodes that the master lists as live, itself included; `report` gets a sentence on each invalid one."""
+    return parse_nodes(master.check(["cat", NODES_PATH], doing="reading the nodes file").text, report)
 
 
 @doing("waiting for the nodes", plain=False)
@@ -99,36 +87,37 @@ def wait_ready(
     wanted: int,
     *,
     timeout_s: float,
-    tell: Callable[[Progress], None],
+    report: Callable[[str], None],
     least: int = 0,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Node, ...]:
-    """Wait until the master lists `wanted` workers; return all nodes that it lists.
+    """Wait until the master lists `wanted` workers; return all nodes that it lists. `report` gets each change.
 
-    When the time is over, `least` workers suffice, unless that is 0. Raises NotReadyError that names the instances that
-    did not join, with the last lines of their consoles.
+    After the time-out `least` workers are enough, unless that is 0. Raises NotReadyError that names the missing
+    instances, with the last lines of their consoles.
     """
-    began = time.monotonic()
-    while True:
+    reported = (-1, -1)
+    for waited_s in poll(timeout_s, every_s=POLL_S):
         nodes = read_nodes(master)
-        ready = workers(nodes)
-        if len(ready) >= wanted:
+        ready = len(workers(nodes))
+        if ready >= wanted:
+            if waited_s:
+                report(f"nodes ready: {ready} of {wanted}")
             return nodes
-        current = inventory.refresh(aws, stack)
-        waited_s = time.monotonic() - began
-        tell(Progress(wanted=wanted, ready=len(ready), instances=len(current.workers), waited_s=waited_s))
-        if waited_s >= timeout_s:
-            if 0 < least <= len(ready):
-                return nodes
-            raise _not_ready(aws, current, {node.instance_id for node in nodes}, len(ready), wanted, timeout_s)
-        sleep(POLL_S)
+        current = refresh(aws, stack)
+        started = len(current.workers)
+        if (ready, started) != reported:
+            reported = (ready, started)
+            report(f"nodes ready: {ready} of {wanted} ({started} instances, {waited_s:.0f} s)")
+    if 0 < least <= ready:
+        return nodes
+    raise _not_ready(aws, current, {node.instance_id for node in nodes}, ready, wanted, timeout_s)
 
 
-def shortfall(policy: str, came: int, wanted: int) -> str:
-    """Say that fewer workers came than were wanted, and what becomes of the others."""
+def describe_shortfall(policy: str, ready: int, wanted: int) -> str:
+    """Return a sentence on a group that has fewer workers than wanted."""
     return (
-        f"{came} of {wanted} workers came, which suffices by capacity_policy {policy}; the group goes on trying to "
-        f"start the others, and `fab scale --nodes {came}` ends that"
+        f"{ready} of {wanted} workers came, which is enough by capacity_policy {policy}; the group goes on trying to "
+        f"start the others, and `fab scale --nodes {ready}` ends that"
     )
 
 
@@ -137,10 +126,7 @@ def _not_ready(
 ) -> NotReadyError:
     absent = [i for i in current.workers if i.id not in joined]
     consoles = {
-        f"{i.id} ({i.state}, {i.private_ip or 'no address'})": "\n".join(
-            inventory.console(aws, i.id).splitlines()[-CONSOLE_LINES:]
-        )
-        or "(its console is empty)"
+        f"{i.id} ({i.state}, {i.private_ip or 'no address'})": last_console_lines(aws, i.id) or "(its console is empty)"
         for i in absent[:4]
     }
     if len(current.workers) < wanted:
@@ -151,20 +137,23 @@ def _not_ready(
     return NotReadyError(
         f"{ready} of {wanted} nodes are ready after {timeout_s:.0f} s; missing: {missing}",
         consoles,
-        remedy=f"repeat with --nodes {ready}, or end the missing instance so that its group replaces it"
+        remedy=f"repeat with --nodes {ready}, or terminate the missing instance so that its group replaces it"
         if ready
         else "look at the consoles above; `fab status` shows the nodes",
     )
 
 
+def last_console_lines(aws: Aws, instance_id: str) -> str:
+    """Return the last lines of an instance's console."""
+    return "\n".join(read_console(aws, instance_id).splitlines()[-CONSOLE_LINES:])
+
+
 def _last_activity(aws: Aws, stack: Stack) -> str:
     with aws_errors(f"reading the activities of {stack.worker_group}"):
-        found = aws.client("autoscaling").describe_scaling_activities(
+        activities = aws.client("autoscaling").describe_scaling_activities(
             AutoScalingGroupName=stack.worker_group, MaxRecords=1
-        )
-    activities = found.get("Activities", [])
+        )["Activities"]
     if not activities:
         return "(no scaling activity yet)"
-    return (
-        f"{activities[0]['StatusCode']}: {activities[0].get('StatusMessage') or activities[0].get('Description', '')}"
-    )
+    last = activities[0]
+    return f"{last['StatusCode']}: {last.get('StatusMessage') or last.get('Description', '')}"

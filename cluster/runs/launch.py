@@ -26,7 +26,7 @@ from agent.spec.nodes import (
 )
 from agent.spec.run import RunSpec
 from agent.spec.states import make_run_id
-from cluster.aws.inventory import Stack
+from cluster.aws.stack import Stack
 from cluster.cli.numbers import parse_whole
 from cluster.errors import UsageError
 from cluster.runs.program import Program

@@ -13,6 +13,7 @@ from typing import Any
 from agent.spec.provenance import DIFF_LIMIT, Origin
 from agent.spec.run import RunSpec
 from cluster.aws import inventory
+from cluster.aws.stack import read_template
 from cluster.errors import AwsError
 from cluster.session import Session
 
@@ -31,7 +32,7 @@ class Roots:
 def roots(session: Session, source: Path) -> Roots:
     """Ask for the deployed template, and for what differs from the commit in `source`."""
     try:
-        template = template_sha256(inventory.read_template(session.aws, session.stack.name))
+        template = template_sha256(read_template(session.aws, session.stack.name))
     except AwsError:
         template = ""
     return Roots(diff=read_diff(source), template_sha256=template)

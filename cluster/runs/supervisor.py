@@ -12,7 +12,7 @@ from agent.spec.provenance import Order
 from agent.spec.states import FINAL_STATES, QUEUED
 from cluster import answers
 from cluster.answers import AnswerError
-from cluster.aws.inventory import Stack
+from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError
 from cluster.runs import launch
 from cluster.runs.run_id import named

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.aws.inventory import Instance, console
+from cluster.aws.console import read_console
+from cluster.aws.inventory import Instance
 from cluster.errors import ConnectionFailedError, RemoteError
 from cluster.ssh import session_manager
 from cluster.ssh.host_keys import HostKey, parse_console
@@ -211,7 +212,7 @@ def connect(aws: Aws, master: Instance, user: str, key: str = "", ssh_access: st
     if ssh_access == SESSION_MANAGER:
         session_manager.check_programs()
     # Console and TCP at once would be quicker by a round trip, but no byte is sent before the keys are known.
-    keys = read_host_keys(lambda instance_id: console(aws, instance_id), master.id)
+    keys = read_host_keys(lambda instance_id: read_console(aws, instance_id), master.id)
     if ssh_access != SESSION_MANAGER:
         return open_connection(master.public_ip, user, keys, key=key)
     return session_manager.persist(

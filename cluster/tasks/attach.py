@@ -129,7 +129,7 @@ def resume(
         if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
             raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
         check_maximum(count, session.inventory, session.config.max_workers)
-        ready = ensure_nodes(session, master, count, yes=yes, tell=tell)
+        ready = ensure_nodes(session, master, count, yes=yes, report=tell)
         check_secrets(run_id, record["spec"].get("secrets") or [], secrets)
         caution(bounded.result(), tell)
         before = RunSpec.from_json(json_format.dumps(record["spec"]))
@@ -186,7 +186,7 @@ def finish(session: Session, run_id: str, watched: Callable[[], Picture], *, jso
 def ask_ahead(session: Session, source: Path) -> tuple[Ahead[tuple[guard.Bound, ...] | str], Ahead[provenance.Roots]]:
     """Begin to ask for the cluster's bounds, and for what is known of a run's origin; needs the stack."""
     return (
-        Ahead(lambda: guard.read_or_say(session.aws, session.stack.name)),
+        Ahead(lambda: guard.read_or_explain(session.aws, session.stack.name)),
         Ahead(lambda: provenance.roots(session, source)),
     )
 

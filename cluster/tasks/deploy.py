@@ -12,6 +12,7 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from cluster.aws import inventory
+from cluster.aws.stack import describe_stack
 from cluster.cli.task import JSON, KEY, PROJECT, SET, YES, guarded, remark, say, teller
 from cluster.deploy import cdk, change_set, effects, key_pair, retained
 from cluster.deploy.estimate import describe_deployment
@@ -62,7 +63,7 @@ def up(
         _show_plan(session, as_json=json)
         return
     stack, tell = session.config.stack_name, teller(json=json)
-    new = change_set.is_new(inventory.describe_stack(session.aws, stack))
+    new = change_set.is_new(describe_stack(session.aws, stack))
     if new:
         confirm(describe_deployment(session), yes=yes)
     _provide_key_pair(session, tell, new=new)
@@ -82,12 +83,12 @@ def up(
     else:
         status.print_status(found, session.prices, wait_s=2.0)
     if config.least_workers and len(found.workers) < found.desired_workers:
-        tell(worker_group.shortfall(config.capacity_policy, len(found.workers), found.desired_workers))
+        tell(worker_group.describe_shortfall(config.capacity_policy, len(found.workers), found.desired_workers))
 
 
 def _show_plan(session: Session, *, as_json: bool) -> None:
     stack = session.config.stack_name
-    there = inventory.describe_stack(session.aws, stack)
+    there = describe_stack(session.aws, stack)
     if there is not None and there["StackStatus"] in change_set.FAILED_CREATION:
         raise DeepcdkError(
             f"stack {stack} failed to be created ({there['StackStatus']}); a plan would begin by removing what is left",
@@ -151,13 +152,13 @@ def _permit(
             confirm(describe_deployment(session), yes=yes)
         return plan  # There is nothing to lose.
     doing, reasons = "the change", plan.ends_run
-    run_id = live_run.allow(session, doing, reasons, force=force) if reasons else ""
+    run_id = live_run.check_live_run(session, doing, reasons, force=force) if reasons else ""
     stopped = f" Run {run_id} is stopped first." if run_id else ""
     lost = " What the table says is lost cannot be brought back." if any(each.loses for each in plan.effects) else ""
     confirm(f"change stack {plan.stack}: {effects.summary(plan.effects)}.{lost}{stopped}", yes=yes)
     now = change_set.read_sizes(session.aws, plan)
     if now.effects == plan.effects and reasons:
-        live_run.end(session, live_run.allow(session, doing, reasons, force=force), tell)
+        live_run.stop_runs(session, live_run.check_live_run(session, doing, reasons, force=force), tell)
         now = change_set.read_sizes(session.aws, plan)  # To end a run takes up to half a minute.
     if now.effects != plan.effects:
         tell("a group has got another size meanwhile; what the change does now:")
@@ -179,15 +180,15 @@ def down(
     """
     session = Session(PROJECT, set_, key=key)
     stack, tell = session.deployed_stack, teller(json=json)
-    retained.refuse_protected(stack.name, inventory.describe_stack(session.aws, stack.name))
+    retained.refuse_protected(stack.name, describe_stack(session.aws, stack.name))
     with status_line.doing("asking AWS what holds data"):
         holders = retained.find(session.aws, stack.name)
     doing = f"destroying stack {stack.name}"
-    run_id = live_run.allow(session, doing, (), force=force)
+    run_id = live_run.check_live_run(session, doing, (), force=force)
     stopped = f" Run {run_id} is stopped first." if run_id else ""
     confirm(f"destroy stack {stack.name}: {retained.describe_fate(holders)}.{stopped}", yes=yes)
-    ended = live_run.allow(session, doing, (), force=force)
-    live_run.end(session, ended, tell)
+    ended = live_run.check_live_run(session, doing, (), force=force)
+    live_run.stop_runs(session, ended, tell)
     for each in holders:
         if each.type == retained.BUCKET and not each.kept:
             with status_line.doing(f"emptying bucket {each.physical_id}"):

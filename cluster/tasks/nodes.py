@@ -12,7 +12,7 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from agent.spec.nodes import Node
-from cluster.aws.inventory import console
+from cluster.aws.console import read_console
 from cluster.cli.task import JSON, KEY, PROJECT, SET, YES, guarded, say, teller
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import replace as replacing
@@ -59,7 +59,7 @@ def scale(
     session.prices.begin(session.instance_types)
     with session.connect() as master:
         supervisor = session.supervisor(master)
-        scaled = scaling.scale(session, master, supervisor, wanted, yes=yes, force=force, tell=teller(json=json))
+        scaled = scaling.scale(session, master, supervisor, wanted, yes=yes, force=force, report=teller(json=json))
     say(json_format.dumps(dataclasses.asdict(scaled), indent=1) if json else str(scaled))
 
 
@@ -94,7 +94,7 @@ def replace(
         raise UsageError("--node", node, "must name the worker to replace; `fab status` shows the instances")
     with session.connect() as master:
         supervisor = session.supervisor(master)
-        done = replacing.replace(session, master, supervisor, node, yes=yes, force=force, tell=teller(json=json))
+        done = replacing.replace(session, master, supervisor, node, yes=yes, force=force, report=teller(json=json))
     say(json_format.dumps(dataclasses.asdict(done), indent=1) if json else str(done))
 
 
@@ -179,7 +179,7 @@ def _write_ssh_config(
             nodes,
             leader.id if tunnelled else leader.public_ip,
             known,
-            lambda instance: read_host_keys(lambda i: console(session.aws, i), instance),
+            lambda instance: read_host_keys(lambda i: read_console(session.aws, i), instance),
         )
     keys = config_file.identities(folder, session.key)
     text = config_file.config_text(

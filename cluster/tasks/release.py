@@ -8,6 +8,7 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from cluster.aws import guard
+from cluster.aws.guard_release import count_messages, purge_messages, wait_for_end
 from cluster.cli.task import JSON, PROJECT, SET, YES, guarded, say, teller
 from cluster.errors import DeepcdkError
 from cluster.session import Session, confirm
@@ -31,11 +32,11 @@ def release(c: Context, set_: list[str], json: bool = False, yes: bool = False) 
     budget = next((bound for bound in found if bound.kind == "budget"), None)
     if budget is None:
         raise DeepcdkError(f"stack {stack} has no budget that ends workers", remedy="`fab status` shows its bounds")
-    held = bool(guard.messages(session.aws, budget))
+    held = bool(count_messages(session.aws, budget))
     if held:
         confirm("let workers be again, although the budget is spent.", yes=yes)
-        guard.release(session.aws, budget)
-        guard.await_end(session.aws, stack, budget, tell)
+        purge_messages(session.aws, budget)
+        wait_for_end(session.aws, stack, tell)
         tell("released; `fab scale` and `fab train` grow the group again")
     else:
         tell("the budget holds no workers back")

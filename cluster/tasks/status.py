@@ -49,7 +49,7 @@ def status(
     session.prices.begin([session.config.master_instance_type, session.config.worker_instance_type])
     if not (load or watch):
         with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-            asked = pool.submit(guard.read_or_say, session.aws, session.config.stack_name)
+            asked = pool.submit(guard.read_or_explain, session.aws, session.config.stack_name)
             found = session.inventory
             print_status(found, session.prices, wait_s=0.3, as_json=json, bound=asked.result())
         return

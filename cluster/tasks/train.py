@@ -221,7 +221,7 @@ def train(
         if not queue and (live := supervisor.live()):
             raise LiveRunError(live)
         inform(str(session.push(master, tree, inform, terminal=sys.stdout.isatty() and not json)))
-        found = ensure_nodes(session, master, count, yes=yes, tell=inform, least=session.config.least_workers)
+        found = ensure_nodes(session, master, count, yes=yes, report=inform, least=session.config.least_workers)
         cores |= count_cores(supervisor) if ranks_per_node == CORES else {}
         caution(bounded.result(), inform)
         spec = specified(found, min(count, len(workers(found))))

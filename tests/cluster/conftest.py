@@ -1,4 +1,4 @@
-"""An AWS in this process, for the tests that ask the API."""
+"""An AWS in this process, for the tests that call the API, and pauses that take no time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from moto import mock_aws
 
+from cluster import polling
 from cluster.aws.client import Aws
 
 
@@ -22,3 +23,12 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with mock_aws():
         yield Aws()
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the pauses between polls, which take no time."""
+    pauses: list[float] = []
+    monkeypatch.setattr(polling, "sleep", pauses.append)
+    monkeypatch.setattr(polling, "monotonic", lambda: sum(pauses))
+    return pauses

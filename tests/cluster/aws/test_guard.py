@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.aws import guard
+from cluster.aws import guard, guard_release
 from cluster.aws.client import Aws
 from cluster.aws.guard import Bound
-from cluster.errors import AwsError, DeepcdkError
+from cluster.errors import AwsError
 
 NOW = datetime.datetime(2026, 11, 21, 17, 0, tzinfo=datetime.UTC)
 
@@ -92,11 +91,14 @@ def test_cloudwatch_tells_the_whole_span_at_once(span_s: float) -> None:
 @pytest.mark.parametrize(
     ("bound", "text"),
     [
-        (hours(12, 2), "workers end after 12 h: 10 h left, until 03:00 UTC (since 15:00 UTC)"),
-        (hours(12, None), "workers end after 12 h without a break; the clock begins with the first one"),
-        (hours(12, 13, "ALARM"), "workers end after 12 h; that time is over, and they are being ended now"),
-        (Bound(kind="idle", state="OK", limit_s=1800), "workers end when all were idle for 30 min"),
-        (Bound(kind="budget", state="OK"), "workers end when the budget is spent"),
+        (hours(12, 2), "workers are terminated after 12 h: 10 h left, until 03:00 UTC (since 15:00 UTC)"),
+        (hours(12, None), "workers are terminated after 12 h without a break; the time starts with the first one"),
+        (
+            hours(12, 13, "ALARM"),
+            "workers are terminated after 12 h; that time is over, and they are being terminated now",
+        ),
+        (Bound(kind="idle", state="OK", limit_s=1800), "workers are terminated after all were idle for 30 min"),
+        (Bound(kind="budget", state="OK"), "workers are terminated when the budget is spent"),
     ],
 )
 def test_each_bound_says_what_it_does_and_when(bound: Bound, text: str) -> None:
@@ -109,35 +111,13 @@ def test_a_spent_budget_comes_with_the_task_that_releases_the_workers() -> None:
     assert line.endswith("`fab release`")
 
 
-def test_a_release_empties_the_queue_of_the_budget(aws: Aws) -> None:
-    budget = Bound(kind="budget", state="ALARM", queue="spent")
-    sqs = aws.client("sqs")
-    url = sqs.create_queue(QueueName="spent")["QueueUrl"]
-    sqs.send_message(QueueUrl=url, MessageBody="spent")
-    assert guard.messages(aws, budget) == 1
-    guard.release(aws, budget)
-    assert guard.messages(aws, budget) == 0
-
-
-def test_a_release_waits_for_the_end_of_the_alarm_and_not_for_ever() -> None:
-    told: list[str] = []
-    slept: list[float] = []
-    budget = Bound(kind="budget", state="ALARM", queue="spent")
-    answers = Alarms([budget_alarm("ALARM")], [budget_alarm("ALARM")], [budget_alarm()])
-    guard.await_end(cast(Aws, answers), "deepcdk", budget, told.append, sleep=slept.append)
-    assert (len(slept), len(told)) == (2, 1)
-    with pytest.raises(DeepcdkError, match="has not ended for 600 s"):
-        endless = cast(Aws, Alarms([budget_alarm("ALARM")]))
-        guard.await_end(endless, "deepcdk", budget, told.append, sleep=slept.append)
-
-
 @pytest.mark.parametrize(
     ("bound", "loud"),
     [(hours(12, 11.5), True), (hours(12, 10), False), (hours(100, 95), True), (hours(100, 89), False)],
 )
 def test_a_run_is_warned_where_less_than_an_hour_or_a_tenth_is_left(bound: Bound, loud: bool) -> None:
     (line,) = guard.cautions((bound, Bound(kind="idle", state="OK")), NOW)
-    assert line.startswith("warning: max_hours ends all workers in") == loud
+    assert line.startswith("warning: max_hours terminates all workers in") == loud
     assert loud or line.startswith("max_hours leaves this run")
 
 
@@ -146,10 +126,10 @@ def test_what_is_not_known_is_said_and_ends_nothing() -> None:
         def client(self, service: str, *, impatient: bool = False) -> Any:
             raise AwsError("AWS denies it", where=service)
 
-    found = guard.read_or_say(Denied(), "deepcdk")
+    found = guard.read_or_explain(Denied(), "deepcdk")
     assert isinstance(found, str)
     assert guard.lines(found, NOW) == guard.cautions(found, NOW) == [found]
-    guard.await_release(Denied(), "deepcdk", pytest.fail)
+    guard_release.wait_until_allowed(Denied(), "deepcdk", pytest.fail)
 
 
 class Alarms:
@@ -168,33 +148,6 @@ class Alarms:
 
     def get_metric_statistics(self, **asked: Any) -> dict[str, Any]:
         return {"Datapoints": [{"Timestamp": asked["StartTime"], "Minimum": 2.0}]}
-
-
-def wait(alarms: Alarms, tell: Callable[[str], None], slept: list[float]) -> None:
-    guard.await_release(cast(Aws, alarms), "deepcdk", tell, sleep=slept.append)
-
-
-def test_a_group_grows_only_when_the_alarm_that_emptied_it_is_over() -> None:
-    told: list[str] = []
-    slept: list[float] = []
-    over, acting = math_alarm("GuardIdle", periods=7), math_alarm("GuardIdle", periods=7, state="ALARM")
-    wait(Alarms([acting], [acting], [over]), told.append, slept)
-    assert len(slept) == 2
-    assert told == ["waiting until the alarm on idle, which has just ended all workers, is over"]
-
-
-def test_an_alarm_that_does_not_end_is_not_waited_for_for_ever() -> None:
-    slept: list[float] = []
-    with pytest.raises(DeepcdkError, match="has not ended for 600 s"):
-        wait(Alarms([math_alarm("GuardIdle", periods=7, state="ALARM")]), lambda line: None, slept)
-    assert sum(slept) == 600
-
-
-def test_a_spent_budget_refuses_growth_at_once() -> None:
-    with pytest.raises(DeepcdkError, match="the budget is spent") as caught:
-        wait(Alarms([budget_alarm("ALARM")]), pytest.fail, [])
-    assert "raise budget_usd" in str(caught.value)
-    assert "fab release" in str(caught.value)
 
 
 def test_the_clock_is_read_from_the_groups_own_metric() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from cluster.aws.client import Aws, aws_errors
-from cluster.aws.inventory import console, find, find_leader, find_stack, parse_inventory, parse_stack, refresh
+from cluster.aws.console import read_console
+from cluster.aws.inventory import find, find_master, parse_inventory, refresh
+from cluster.aws.stack import find_stack, parse_stack
 from cluster.errors import AwsError, NoStackError
 from stacks.config import CLUSTER_TAG, ROLE_TAG
 
@@ -86,15 +88,8 @@ def test_a_master_that_does_not_run_is_told_with_its_state(state: str) -> None:
         _ = found.master
 
 
-def test_a_stack_without_its_outputs_is_told_by_what_is_missing() -> None:
-    with pytest.raises(AwsError, match="BucketName, LoginUser"):
-        parse_stack(description(BucketName="", LoginUser=""))
-    with pytest.raises(AwsError, match="MaxWorkers"):
-        parse_stack(description(MaxWorkers="many"))
-
-
 def test_a_stack_that_is_not_deployed_is_told_with_the_region(aws: Aws) -> None:
-    for ask in (find, find_leader, find_stack):
+    for ask in (find, find_master, find_stack):
         with pytest.raises(NoStackError, match="no stack deepcdk is deployed\n  where: region us-east-1"):
             ask(aws, "deepcdk")
 
@@ -123,10 +118,10 @@ def test_a_deployed_stack_is_found_with_its_nodes(aws: Aws) -> None:
     found = find(aws, "deepcdk")
     assert [i.role for i in found.instances] == ["master", "worker", "worker"]
     assert (found.stack.max_workers, found.max_workers) == (16, 4), "what the group takes decides"
-    assert find_leader(aws, "deepcdk").master == found.master  # Nothing there has the cluster's tags.
+    assert find_master(aws, "deepcdk").master == found.master  # Nothing there has the cluster's tags.
     scaling.set_desired_capacity(AutoScalingGroupName="workers", DesiredCapacity=3)
     assert len(refresh(aws, found.stack).workers) == 3
-    assert isinstance(console(aws, found.instances[0].id), str)
+    assert isinstance(read_console(aws, found.instances[0].id), str)
 
 
 def test_the_master_is_found_by_its_tags_and_an_older_or_ended_one_is_not_taken(aws: Aws) -> None:
@@ -147,7 +142,7 @@ def test_the_master_is_found_by_its_tags_and_an_older_or_ended_one_is_not_taken(
     launch("deepcdk", "worker")
     launch("other", "master")
     ec2.terminate_instances(InstanceIds=[ended])
-    found = find_leader(aws, "deepcdk")
+    found = find_master(aws, "deepcdk")
     assert (found.master.id, found.master.role, found.stack) == (wanted, "master", find_stack(aws, "deepcdk"))
 
 
@@ -165,4 +160,4 @@ def test_a_stack_without_instances_has_none(aws: Aws) -> None:
 
 def test_an_instance_that_is_unknown_is_an_error_of_aws(aws: Aws) -> None:
     with pytest.raises(AwsError, match="reading the console"), aws_errors("never"):
-        console(aws, "i-00000000000000000")
+        read_console(aws, "i-00000000000000000")

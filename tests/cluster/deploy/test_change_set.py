@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from cluster.aws import inventory
 from cluster.aws.client import Aws
 from cluster.deploy import cdk, change_set
 from cluster.deploy.cdk import CdkError
@@ -308,7 +307,7 @@ def test_a_stack_that_is_being_changed_cannot_be_compared_and_that_is_told(
     busy = {**(formation.stack() or {}), "StackStatus": "UPDATE_IN_PROGRESS"}
 
     def refused(command: list[str], project: Path, what: str) -> None:
-        monkeypatch.setattr(inventory, "describe_stack", lambda *_: busy)
+        monkeypatch.setattr(change_set, "describe_stack", lambda *_: busy)
         synthesised(command)
         raise CdkError(f"{what} failed\n  first\n  Stack:arn is in UPDATE_IN_PROGRESS state and can not be updated.")
 
@@ -328,7 +327,7 @@ def test_a_template_that_is_refused_is_told_as_that_though_the_stack_is_being_ch
     busy = {**(formation.stack() or {}), "StackStatus": "UPDATE_IN_PROGRESS"}
 
     def refused(command: list[str], project: Path, what: str) -> None:
-        monkeypatch.setattr(inventory, "describe_stack", lambda *_: busy)
+        monkeypatch.setattr(change_set, "describe_stack", lambda *_: busy)
         if written:
             synthesised(command)
         raise CdkError(f"{what} failed\n  ERROR a rule\n  {said}")

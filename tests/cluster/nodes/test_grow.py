@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.spec.nodes import Node, parse_nodes
-from cluster.aws import guard, inventory
-from cluster.aws.inventory import Instance, Inventory, Stack
+from cluster.aws import guard_release, inventory
+from cluster.aws.inventory import Instance, Inventory
+from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError
 from cluster.nodes import grow, worker_group
 from cluster.nodes.grow import ensure_nodes
@@ -58,38 +58,33 @@ def task(project: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     made = Session(project, ["ready_timeout_min=1"])
     made.inventory = stock_of(2)
     monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(2))
-    monkeypatch.setattr(guard, "await_release", lambda *_: None)
+    monkeypatch.setattr(guard_release, "wait_until_allowed", lambda *_: None)
     monkeypatch.setattr(made.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
     return made
 
 
 def test_enough_nodes_are_taken_as_they_are(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
-    assert ensure_nodes(task, NO_MASTER, 2, yes=False, tell=lambda _: None) == nodes_of(2)
+    assert ensure_nodes(task, NO_MASTER, 2, yes=False, report=lambda _: None) == nodes_of(2)
 
 
 def test_growth_is_asked_for_with_its_price(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
     with pytest.raises(DeepcdkError, match=r"from 2 to 4 nodes: 2 more c5\.2xlarge, price unknown"):
-        ensure_nodes(task, NO_MASTER, 4, yes=False, tell=lambda _: None)
+        ensure_nodes(task, NO_MASTER, 4, yes=False, report=lambda _: None)
 
 
 def test_growth_is_done_and_waited_for_after_consent(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     grown: list[int] = []
-    told: list[str] = []
+    reported: list[str] = []
     monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
     monkeypatch.setattr(worker_group, "resize", lambda aws, stack, nodes: grown.append(nodes))
 
-    def wait_ready(*_: object, tell: Any, **__: object) -> tuple[Node, ...]:
-        for _time in range(2):
-            tell(worker_group.Progress(wanted=4, ready=2, instances=4, waited_s=1.0))
-        return nodes_of(4)
-
-    monkeypatch.setattr(worker_group, "wait_ready", wait_ready)
-    assert ensure_nodes(task, NO_MASTER, 4, yes=True, tell=told.append) == nodes_of(4)
+    monkeypatch.setattr(worker_group, "wait_ready", lambda *_, **__: nodes_of(4))
+    assert ensure_nodes(task, NO_MASTER, 4, yes=True, report=reported.append) == nodes_of(4)
     assert grown == [4]
-    assert sum("2 of 4" in line for line in told) == 1
+    assert reported == ["growing the worker group from 2 to 4 nodes (c5.2xlarge, price unknown)"]
 
 
 class Group:
@@ -102,7 +97,7 @@ class Group:
         self.released = 0
         monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(self.size))
         monkeypatch.setattr(grow, "confirm", self._confirm)
-        monkeypatch.setattr(guard, "await_release", self._await_release)
+        monkeypatch.setattr(guard_release, "wait_until_allowed", self._wait)
         monkeypatch.setattr(worker_group, "resize", lambda aws, stack, nodes: self.set.append(nodes))
         monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
         monkeypatch.setattr(worker_group, "wait_ready", lambda *_, **__: nodes_of(4))
@@ -110,7 +105,7 @@ class Group:
     def _confirm(self, question: str, *, yes: bool) -> None:
         self.asked.append(question)
 
-    def _await_release(self, *_: object) -> None:
+    def _wait(self, *_: object) -> None:
         self.released += 1
         self.size = self.sizes.pop(0) if self.sizes else self.size
 
@@ -118,36 +113,36 @@ class Group:
 def test_a_group_that_another_laptop_grew_meanwhile_is_not_shrunk(
     task: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     group = Group(monkeypatch, 2, 8)
-    assert ensure_nodes(task, NO_MASTER, 4, yes=False, tell=told.append) == nodes_of(4)
+    assert ensure_nodes(task, NO_MASTER, 4, yes=False, report=reported.append) == nodes_of(4)
     assert (len(group.asked), group.set) == (1, [])
-    assert "the worker group was grown to 8 nodes meanwhile; nothing is left to start" in told
+    assert "another machine has grown the worker group to 8 nodes; nothing is left to start" in reported
 
 
 def test_a_group_that_another_laptop_grew_in_part_is_raised_by_the_rest(
     task: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     group = Group(monkeypatch, 2, 3)
-    ensure_nodes(task, NO_MASTER, 4, yes=False, tell=told.append)
+    ensure_nodes(task, NO_MASTER, 4, yes=False, report=reported.append)
     assert (len(group.asked), group.set) == (1, [4])
-    assert any(line.startswith("growing the worker group from 3 to 4 nodes") for line in told)
+    assert any(line.startswith("growing the worker group from 3 to 4 nodes") for line in reported)
 
 
 def test_a_group_that_another_laptop_shrank_is_asked_for_again_with_its_price(
     task: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     group = Group(monkeypatch, 2, 1)
     monkeypatch.setattr(task.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds, 1.0))
-    ensure_nodes(task, NO_MASTER, 4, yes=False, tell=told.append)
+    ensure_nodes(task, NO_MASTER, 4, yes=False, report=reported.append)
     assert [question.partition(":")[2] for question in group.asked] == [
         " 2 more c5.2xlarge, price $2.000/h more.",
         " 3 more c5.2xlarge, price $3.000/h more.",
     ]
     assert group.set == [4]
-    assert "the worker group was set to 1 nodes meanwhile: 3 more would start, and not 2" in told
+    assert "another machine has set the worker group to 1 nodes: 3 would start, not 2" in reported
     assert group.released == 2
 
 
@@ -155,14 +150,14 @@ def test_the_first_question_is_asked_of_the_group_as_it_is_and_not_as_it_was_bef
     task: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = Group(monkeypatch, 3)
-    ensure_nodes(task, NO_MASTER, 4, yes=False, tell=lambda _: None)
+    ensure_nodes(task, NO_MASTER, 4, yes=False, report=lambda _: None)
     assert "from 3 to 4 nodes: 1 more" in group.asked[0]
 
 
 def test_fewer_nodes_are_told_of_with_what_becomes_of_the_others(
     task: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     asked: list[int] = []
     monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
     monkeypatch.setattr(worker_group, "resize", lambda *_: None)
@@ -172,7 +167,7 @@ def test_fewer_nodes_are_told_of_with_what_becomes_of_the_others(
         return nodes_of(3)
 
     monkeypatch.setattr(worker_group, "wait_ready", wait_ready)
-    assert ensure_nodes(task, NO_MASTER, 4, yes=True, tell=told.append, least=9) == nodes_of(3)
+    assert ensure_nodes(task, NO_MASTER, 4, yes=True, report=reported.append, least=9) == nodes_of(3)
     assert asked == [4]
-    assert "3 of 4 workers came" in told[-1]
-    assert "fab scale --nodes 3" in told[-1]
+    assert "3 of 4 workers came" in reported[-1]
+    assert "fab scale --nodes 3" in reported[-1]

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.errors import ConnectionFailedError, NoStackError
 from cluster.nodes import live_run
-from cluster.nodes.live_run import EndsRunError, Found, allow, end, look
+from cluster.nodes.live_run import EndsRunError, LiveRun, check_live_run, find_live_run, stop_runs
 
 
 class FakeSession:
@@ -47,45 +47,45 @@ def fake(**how: Any) -> Any:
 
 
 def test_the_supervisor_tells_what_is_live() -> None:
-    assert look(fake(live="one")) == Found(run_id="one")
-    assert look(fake()) == Found(run_id="")
+    assert find_live_run(fake(live="one")) == LiveRun(run_id="one")
+    assert find_live_run(fake()) == LiveRun(run_id="")
 
 
 def test_without_a_running_master_no_run_is_live() -> None:
-    assert look(fake(live="one", states=("terminated",))) == Found(run_id="")
+    assert find_live_run(fake(live="one", states=("terminated",))) == LiveRun(run_id="")
     never_whole = fake(live="one")
     never_whole.deployed_stack.master_group = ""
-    assert look(never_whole) == Found(run_id="")
-    assert look(fake(error=NoStackError("deepcdk", "us-east-1"))) == Found(run_id="")
+    assert find_live_run(never_whole) == LiveRun(run_id="")
+    assert find_live_run(fake(error=NoStackError("deepcdk", "us-east-1"))) == LiveRun(run_id="")
 
 
 def test_a_live_run_stops_what_would_end_it() -> None:
     with pytest.raises(EndsRunError, match=r"(?s)run one is live, and the change would end it.*2 nodes end") as caught:
-        allow(fake(live="one"), "the change", ["2 nodes end"], force=False)
+        check_live_run(fake(live="one"), "the change", ["2 nodes end"], force=False)
     assert "--force" in caught.value.remedy
     assert "fab stop --run one" in caught.value.remedy
 
 
 def test_doubt_is_no_permission() -> None:
     unreachable = fake(error=ConnectionFailedError("no answer within 10 s"))
-    with pytest.raises(EndsRunError, match="cannot be told: no answer within 10 s") as caught:
-        allow(unreachable, "the change", [], force=False)
+    with pytest.raises(EndsRunError, match="is not known whether there is one: no answer within 10 s") as caught:
+        check_live_run(unreachable, "the change", [], force=False)
     assert caught.value.run_id == ""
-    assert allow(unreachable, "the change", [], force=True) == ""
+    assert check_live_run(unreachable, "the change", [], force=True) == ""
 
 
 def test_what_is_forced_ends_the_run_with_a_checkpoint() -> None:
     session = fake(live="one")
     told: list[str] = []
-    end(session, allow(session, "the change", [], force=True), told.append)
+    stop_runs(session, check_live_run(session, "the change", [], force=True), told.append)
     assert session.stopped == [("one", live_run.GRACE_S)]
     assert "run one" in told[0]
-    end(session, "", told.append)
+    stop_runs(session, "", told.append)
     assert len(session.stopped) == 1
 
 
 def test_what_waits_does_not_begin_when_the_live_run_is_stopped() -> None:
     session = fake(live="one")
     session.queued = ("two", "three")
-    end(session, "one", lambda _: None)
+    stop_runs(session, "one", lambda _: None)
     assert [run for run, _ in session.stopped] == ["three", "two", "one"]

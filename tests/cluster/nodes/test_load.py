@@ -9,7 +9,8 @@ import json
 from agent.hardware.gpus import GpuLoad
 from agent.hardware.load import Load
 from agent.spec.nodes import Node
-from cluster.aws.inventory import Instance, Inventory, Stack
+from cluster.aws.inventory import Instance, Inventory
+from cluster.aws.stack import Stack
 from cluster.nodes.load import Row, documents, rows, table
 
 LOAD = Load(
@@ -58,7 +59,7 @@ def test_every_instance_has_a_row_in_the_order_of_the_names() -> None:
     ]
     assert [row.load for row in found[1:]] == [
         "not reached: no route",
-        "no word from it",
+        "no answer",
         "running, has not joined the cluster",
     ]
 

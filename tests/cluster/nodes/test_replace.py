@@ -12,9 +12,11 @@ from hypothesis import given
 
 from agent.spec.nodes import Node, parse_nodes
 from cluster.aws import inventory
-from cluster.aws.inventory import Instance, Inventory, Stack
+from cluster.aws.inventory import Instance, Inventory
+from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, NotReadyError, UsageError
 from cluster.nodes import replace as replacing
+from cluster.nodes import worker_group
 from cluster.nodes.replace import find, wait_joined
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session
@@ -95,9 +97,9 @@ def with_run(*hosts: str) -> Supervisor:
     return cast(Supervisor, supervisor)
 
 
-def replace(task: Session, supervisor: Supervisor, **flags: bool) -> replacing.Replaced:
+def replace(task: Session, supervisor: Supervisor, **flags: bool) -> replacing.Replacement:
     return replacing.replace(
-        task, mock.Mock(), supervisor, "worker2", tell=lambda _: None, **{"yes": True, "force": False, **flags}
+        task, mock.Mock(), supervisor, "worker2", report=lambda _: None, **{"yes": True, "force": False, **flags}
     )
 
 
@@ -135,7 +137,7 @@ def waited(
     task: Session, monkeypatch: pytest.MonkeyPatch, *looks: tuple[tuple[Node, ...], tuple[str, ...]], timeout_s: float
 ) -> tuple[Node, list[str]]:
     """Wait through these looks: the nodes that the master lists, the instances that EC2 has."""
-    seen, told = iter(looks), list[str]()
+    seen, reported = iter(looks), list[str]()
     instances: list[str] = []
 
     def read_nodes(_: Master) -> tuple[Node, ...]:
@@ -147,15 +149,15 @@ def waited(
 
     monkeypatch.setattr(replacing, "read_nodes", read_nodes)
     monkeypatch.setattr(inventory, "refresh", refresh)
-    monkeypatch.setattr(inventory, "console", lambda *_: "deepcdk: failed: mounting")
-    node = wait_joined(task, mock.Mock(), B, {A, B}, timeout_s=timeout_s, tell=told.append, sleep=lambda _: None)
-    return node, told
+    monkeypatch.setattr(worker_group, "read_console", lambda *_: "deepcdk: failed: mounting")
+    node = wait_joined(task, mock.Mock(), B, {A, B}, timeout_s=timeout_s, report=reported.append)
+    return node, reported
 
 
 def test_the_new_one_is_there_once_it_is_listed_and_the_old_one_is_not(
     task: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node, told = waited(
+    node, reported = waited(
         task, monkeypatch,
         (nodes(worker1=A, worker2=B), (A,)),
         (nodes(worker1=A, worker2=B), (A, N)),
@@ -164,7 +166,7 @@ def test_the_new_one_is_there_once_it_is_listed_and_the_old_one_is_not(
         timeout_s=60,
     )  # fmt: skip
     assert (node.name, node.instance_id) == ("deeplearning-worker3", N)
-    assert told == [
+    assert reported == [
         "waiting for the group to start another one", f"waiting for {N} to join", f"waiting for {B} to leave",
     ]  # fmt: skip
 

@@ -12,11 +12,12 @@ import pytest
 
 from agent.spec.nodes import parse_nodes
 from cluster.aws import inventory
-from cluster.aws.inventory import Instance, Inventory, Stack
+from cluster.aws.inventory import Instance, Inventory
+from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.nodes import scale as scaling
 from cluster.nodes import shrink, worker_group
-from cluster.nodes.scale import Scaled, parse_size, scale
+from cluster.nodes.scale import ScaleResult, parse_size, scale
 from cluster.nodes.shrink import BusyNodesError
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session
@@ -65,7 +66,7 @@ class Live(Supervisor):
 
 
 class Cluster:
-    """Three workers at $1.5/h each, whose group does as it is told at once."""
+    """Three workers at $1.5/h each, whose group does as asked at once."""
 
     def __init__(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (project / "cdk.json").write_text(json.dumps({"context": {"cluster": {"workers": 3}}}))
@@ -75,12 +76,12 @@ class Cluster:
         self.ended: list[str] = []
         self.size = 3
         self.asked: list[str] = []
-        self.told: list[str] = []
+        self.lines: list[str] = []
         monkeypatch.setattr(self.session, "nodes", lambda master: NODES)
         monkeypatch.setattr(worker_group, "read_nodes", lambda master: NODES)
         monkeypatch.setattr(self.session.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds, 1.5))
-        monkeypatch.setattr(shrink, "take_out", lambda aws, stack, found, leavers: self._end(leavers))
-        monkeypatch.setattr(shrink, "wait_gone", lambda *_, tell: NODES[: 3 - len(self.ended)])
+        monkeypatch.setattr(shrink, "terminate", lambda aws, stack, found, leavers: self._end(leavers))
+        monkeypatch.setattr(shrink, "wait_gone", lambda *_, report: NODES[: 3 - len(self.ended)])
         monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(self.size - len(self.ended)))
 
     def become_while_asked(self, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
@@ -92,11 +93,11 @@ class Cluster:
 
         monkeypatch.setattr(scaling, "confirm", confirm)
 
-    def _end(self, leavers: tuple[shrink.Leaver, ...]) -> None:
+    def _end(self, leavers: tuple[shrink.Removal, ...]) -> None:
         self.ended = [leaver.name for leaver in leavers]
 
-    def scale(self, wanted: int, supervisor: Live, *, yes: bool = True, force: bool = False) -> Scaled:
-        return scale(self.session, Master(None, ""), supervisor, wanted, yes=yes, force=force, tell=self.told.append)
+    def scale(self, wanted: int, supervisor: Live, *, yes: bool = True, force: bool = False) -> ScaleResult:
+        return scale(self.session, Master(None, ""), supervisor, wanted, yes=yes, force=force, report=self.lines.append)
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_a_group_may_shrink_to_nothing() -> None:
 
 def test_shrinking_is_asked_for_with_names_and_price(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
-    with pytest.raises(DeepcdkError, match=r"from 3 to 1 nodes by ending .*worker3, .*worker2, \$3\.000/h less"):
+    with pytest.raises(DeepcdkError, match=r"from 3 to 1 nodes by terminating .*worker3, .*worker2, \$3\.000/h less"):
         cluster.scale(1, Live(), yes=False)
     assert cluster.ended == []
 
@@ -132,9 +133,12 @@ def test_nodes_that_another_laptop_started_meanwhile_are_asked_for_before_they_g
 ) -> None:
     cluster.become_while_asked(monkeypatch, 5)
     cluster.scale(2, Live(), yes=False)
-    assert ["from 3 to 2 nodes by ending deeplearning-worker3" in cluster.asked[0], len(cluster.asked)] == [True, 2]
-    assert "from 5 to 2 nodes by ending i-00000004, i-00000005, deeplearning-worker3" in cluster.asked[1]
-    assert "the worker group has changed meanwhile: it has 5 nodes" in cluster.told
+    assert ["from 3 to 2 nodes by terminating deeplearning-worker3" in cluster.asked[0], len(cluster.asked)] == [
+        True,
+        2,
+    ]
+    assert "from 5 to 2 nodes by terminating i-00000004, i-00000005, deeplearning-worker3" in cluster.asked[1]
+    assert "the worker group has changed meanwhile: it has 5 nodes" in cluster.lines
     assert cluster.ended == ["i-00000004", "i-00000005", "deeplearning-worker3"]
 
 
@@ -144,7 +148,7 @@ def test_a_group_that_another_laptop_has_shrunk_so_far_already_loses_nothing_mor
     cluster.become_while_asked(monkeypatch, 2)
     scaled = cluster.scale(2, Live(), yes=False)
     assert (cluster.ended, scaled.removed, scaled.after) == ([], (), 2)
-    assert "the worker group has come down to 2 nodes meanwhile" in cluster.told
+    assert "the worker group has shrunk to 2 nodes meanwhile" in cluster.lines
 
 
 def test_a_group_is_lowered_to_what_is_wanted_by_its_size_of_now(
@@ -165,17 +169,19 @@ def test_a_queued_run_that_would_find_too_few_nodes_is_named_before(cluster: Clu
         {"run_id": "old", "state": "failed", "hosts": ["a", "b", "c"]},
     ]
     cluster.scale(1, live)
-    warnings = [line for line in cluster.told if line.startswith("warning")]
+    warnings = [line for line in cluster.lines if line.startswith("warning")]
     assert warnings == [
         "warning: run two waits in the queue for 2 nodes, and fails when its turn comes and they are not there; "
         "`fab stop --run two` takes it out"
     ]
-    assert cluster.told.index(warnings[0]) < cluster.told.index("ending deeplearning-worker3, deeplearning-worker2")
+    assert cluster.lines.index(warnings[0]) < cluster.lines.index(
+        "terminating deeplearning-worker3, deeplearning-worker2"
+    )
 
 
 def test_the_same_size_changes_nothing(cluster: Cluster) -> None:
     assert str(cluster.scale(3, Live())) == "workers: 3, as before"
-    assert (cluster.ended, cluster.told) == ([], [])
+    assert (cluster.ended, cluster.lines) == ([], [])
 
 
 def test_a_live_run_keeps_its_nodes(cluster: Cluster) -> None:

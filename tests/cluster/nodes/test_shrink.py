@@ -11,9 +11,10 @@ import pytest
 from agent.spec.nodes import parse_nodes
 from cluster.aws import inventory
 from cluster.aws.client import Aws
-from cluster.aws.inventory import Instance, Inventory, Stack
+from cluster.aws.inventory import Instance, Inventory
+from cluster.aws.stack import Stack
 from cluster.errors import NotReadyError
-from cluster.nodes.shrink import BusyNodesError, Leaver, choose, staying, take_out, wait_gone
+from cluster.nodes.shrink import BusyNodesError, Removal, choose, remaining, terminate, wait_gone
 from cluster.ssh.connection import Completed, Master
 
 STACK = Stack(
@@ -35,7 +36,7 @@ def instance(number: int, **changes: str) -> Instance:
 TWELVE = [instance(number) for number in range(1, 13)]
 
 
-def names(leavers: tuple[Leaver, ...]) -> list[str]:
+def names(leavers: tuple[Removal, ...]) -> list[str]:
     return [leaver.name.removeprefix("deeplearning-") for leaver in leavers]
 
 
@@ -66,7 +67,7 @@ def test_nobody_goes_where_all_may_stay() -> None:
 
 def test_instances_that_are_ending_do_not_count() -> None:
     ending = [instance(2, state="shutting-down"), instance(3, lifecycle="Terminating:Wait")]
-    assert staying(Inventory(stack=STACK, desired_workers=1, instances=(TWELVE[0], *ending))) == (TWELVE[0],)
+    assert remaining(Inventory(stack=STACK, desired_workers=1, instances=(TWELVE[0], *ending))) == (TWELVE[0],)
 
 
 @pytest.fixture
@@ -83,27 +84,27 @@ def group(aws: Aws) -> list[str]:
 
 
 def test_the_chosen_instance_ends_and_none_takes_its_place(aws: Aws, group: list[str]) -> None:
-    take_out(aws, STACK, inventory.refresh(aws, STACK), [Leaver(instance_id=group[1], name="deeplearning-worker2")])
+    terminate(aws, STACK, inventory.refresh(aws, STACK), [Removal(instance_id=group[1], name="deeplearning-worker2")])
     found = inventory.refresh(aws, STACK)
-    assert (found.desired_workers, {i.id for i in staying(found)}) == (2, {group[0], group[2]})
+    assert (found.desired_workers, {i.id for i in remaining(found)}) == (2, {group[0], group[2]})
 
 
 def test_a_size_that_another_laptop_has_set_meanwhile_holds(aws: Aws, group: list[str]) -> None:
     before = dataclasses.replace(inventory.refresh(aws, STACK), desired_workers=5)
     aws.client("autoscaling").set_desired_capacity(AutoScalingGroupName="workers", DesiredCapacity=4)
-    take_out(aws, STACK, before, [Leaver(instance_id=group[2], name="deeplearning-worker3")])
+    terminate(aws, STACK, before, [Removal(instance_id=group[2], name="deeplearning-worker3")])
     found = inventory.refresh(aws, STACK)
-    assert (found.desired_workers, len(staying(found))) == (3, 3)
-    assert {group[0], group[1]} < {i.id for i in staying(found)}
+    assert (found.desired_workers, len(remaining(found))) == (3, 3)
+    assert {group[0], group[1]} < {i.id for i in remaining(found)}
 
 
 def test_a_worker_that_has_left_meanwhile_is_not_ended_again(aws: Aws, group: list[str]) -> None:
     before = inventory.refresh(aws, STACK)
-    leavers = [Leaver(instance_id=i, name=i) for i in group[1:]]
-    take_out(aws, STACK, before, leavers[:1])
-    take_out(aws, STACK, before, leavers)
+    leavers = [Removal(instance_id=i, name=i) for i in group[1:]]
+    terminate(aws, STACK, before, leavers[:1])
+    terminate(aws, STACK, before, leavers)
     found = inventory.refresh(aws, STACK)
-    assert (found.desired_workers, {i.id for i in staying(found)}) == (1, {group[0]})
+    assert (found.desired_workers, {i.id for i in remaining(found)}) == (1, {group[0]})
 
 
 class ListingMaster(Master):
@@ -116,15 +117,15 @@ class ListingMaster(Master):
         return Completed(status=0, stdout=(self.texts.pop(0) if self.texts[1:] else self.texts[0]).encode(), stderr="")
 
 
-def test_waiting_ends_once_the_registry_has_forgotten_the_node(aws: Aws, group: list[str]) -> None:
-    gone = [Leaver(instance_id="i-00000002", name="deeplearning-worker2")]
-    told: list[int] = []
+def test_waiting_ends_once_the_registry_has_forgotten_the_node(aws: Aws, group: list[str], slept: list[float]) -> None:
+    gone = [Removal(instance_id="i-00000002", name="deeplearning-worker2")]
+    reported: list[str] = []
     master = ListingMaster(LINE.format(1) + LINE.format(2), LINE.format(1))
-    nodes = wait_gone(aws, master, STACK, gone, tell=told.append, sleep=lambda _: None)
-    assert ([node.name for node in nodes], told) == (["deeplearning-worker1"], [1])
+    nodes = wait_gone(aws, master, STACK, gone, report=reported.append)
+    assert ([node.name for node in nodes], reported) == (["deeplearning-worker1"], ["nodes still leaving: 1"])
 
 
 def test_a_node_that_does_not_go_is_named(aws: Aws, group: list[str]) -> None:
-    gone = [Leaver(instance_id=group[0], name="deeplearning-worker1")]
+    gone = [Removal(instance_id=group[0], name="deeplearning-worker1")]
     with pytest.raises(NotReadyError, match="deeplearning-worker1 still there after 0 s"):
-        wait_gone(aws, ListingMaster(""), STACK, gone, tell=lambda _: None, timeout_s=0)
+        wait_gone(aws, ListingMaster(""), STACK, gone, report=lambda _: None, timeout_s=0)

@@ -9,11 +9,12 @@ from botocore.exceptions import ClientError
 
 from cluster.aws import inventory
 from cluster.aws.client import Aws
-from cluster.aws.inventory import Inventory, Stack
+from cluster.aws.inventory import Inventory
+from cluster.aws.stack import Stack
 from cluster.errors import AwsError, NotReadyError, UsageError
+from cluster.nodes import worker_group
 from cluster.nodes.worker_group import (
     OverMaximumError,
-    Progress,
     check_maximum,
     parse_nodes_argument,
     read_nodes,
@@ -87,40 +88,54 @@ def test_any_other_refusal_of_a_size_is_told_in_awss_words(
         resize(aws, STACK, 3)
 
 
-def test_waiting_ends_as_soon_as_enough_nodes_are_listed(aws: Aws, workers: list[str]) -> None:
+def test_waiting_ends_as_soon_as_enough_nodes_are_listed(aws: Aws, workers: list[str], slept: list[float]) -> None:
     one = LINE.format(1, workers[0])
     both = one + LINE.format(2, workers[1])
-    told: list[Progress] = []
-    nodes = wait_ready(
-        aws, ListingMaster("", one, both), STACK, 2, timeout_s=60, tell=told.append, sleep=lambda _: None
-    )
+    reported: list[str] = []
+    nodes = wait_ready(aws, ListingMaster("", one, both), STACK, 2, timeout_s=60, report=reported.append)
     assert [node.instance_id for node in nodes] == workers
-    assert [(p.ready, p.instances) for p in told] == [(0, 2), (1, 2)]
+    assert reported == [
+        "nodes ready: 0 of 2 (2 instances, 0 s)",
+        "nodes ready: 1 of 2 (2 instances, 1 s)",
+        "nodes ready: 2 of 2",
+    ]
+
+
+def test_the_number_of_nodes_is_reported_once_while_it_does_not_change(
+    aws: Aws, workers: list[str], slept: list[float]
+) -> None:
+    one = LINE.format(1, workers[0])
+    reported: list[str] = []
+    master = ListingMaster(one, one, one, one + LINE.format(2, workers[1]))
+    wait_ready(aws, master, STACK, 2, timeout_s=60, report=reported.append)
+    assert [line[:19] for line in reported] == ["nodes ready: 1 of 2", "nodes ready: 2 of 2"]
 
 
 def test_a_node_that_does_not_join_is_named_with_its_console(
     aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inventory, "console", lambda _, instance_id: f"{instance_id} booting\nmount failed")
+    monkeypatch.setattr(worker_group, "read_console", lambda _, instance_id: f"{instance_id} booting\nmount failed")
     with pytest.raises(NotReadyError, match=f"1 of 2 nodes are ready after 0 s; missing: {workers[1]}") as caught:
-        wait_ready(aws, ListingMaster(LINE.format(1, workers[0])), STACK, 2, timeout_s=0, tell=lambda _: None)
+        wait_ready(aws, ListingMaster(LINE.format(1, workers[0])), STACK, 2, timeout_s=0, report=lambda _: None)
     assert "mount failed" in str(caught.value)
     assert "--nodes 1" in caught.value.remedy
 
 
-def test_some_workers_suffice_when_the_time_is_over_and_not_before(aws: Aws, workers: list[str]) -> None:
+def test_some_workers_suffice_when_the_time_is_over_and_not_before(
+    aws: Aws, workers: list[str], slept: list[float]
+) -> None:
     one = LINE.format(1, workers[0])
     master = ListingMaster(one, one + LINE.format(2, workers[1]))
-    assert len(wait_ready(aws, master, STACK, 2, timeout_s=60, tell=lambda _: None, least=1, sleep=lambda _: None)) == 2
-    assert len(wait_ready(aws, ListingMaster(one), STACK, 2, timeout_s=0, tell=lambda _: None, least=1)) == 1
+    assert len(wait_ready(aws, master, STACK, 2, timeout_s=60, report=lambda _: None, least=1)) == 2
+    assert len(wait_ready(aws, ListingMaster(one), STACK, 2, timeout_s=0, report=lambda _: None, least=1)) == 1
     with pytest.raises(NotReadyError):
-        wait_ready(aws, ListingMaster(""), STACK, 2, timeout_s=0, tell=lambda _: None, least=1)
+        wait_ready(aws, ListingMaster(""), STACK, 2, timeout_s=0, report=lambda _: None, least=1)
 
 
 def test_instances_that_never_started_are_told_by_the_groups_last_activity(aws: Aws, workers: list[str]) -> None:
     nodes = "".join(LINE.format(n, i) for n, i in enumerate(workers, start=1))
     with pytest.raises(NotReadyError, match="2 of 3 nodes") as caught:
-        wait_ready(aws, ListingMaster(nodes), STACK, 3, timeout_s=0, tell=lambda _: None)
+        wait_ready(aws, ListingMaster(nodes), STACK, 3, timeout_s=0, report=lambda _: None)
     assert "workers has started 2 of 3" in str(caught.value)
 
 

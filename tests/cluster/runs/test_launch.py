@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agent.spec.horovod import Knobs
 from agent.spec.nodes import Node, parse_nodes
 from agent.spec.run import RunSpec
-from cluster.aws.inventory import Stack
+from cluster.aws.stack import Stack
 from cluster.errors import UsageError
 from cluster.runs.launch import (
     Terms,

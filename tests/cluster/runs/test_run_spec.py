@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.spec.nodes import Node, parse_nodes
-from cluster.aws.inventory import Inventory, Stack
+from cluster.aws.inventory import Inventory
+from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError
 from cluster.runs.launch import Terms, Training
 from cluster.runs.run_spec import specify

@@ -11,7 +11,7 @@ from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Order
 from agent.spec.run import RunSpec
 from cluster.answers import AnswerError
-from cluster.aws.inventory import Stack
+from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError
 from cluster.runs.supervisor import Supervisor
 from cluster.ssh.connection import Completed, Master

@@ -1,0 +1,40 @@
+"""What instances write to their consoles, read over the EC2 API: host keys, and how far their boot is."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Final
+
+from cluster.aws.client import Aws, aws_errors
+from stacks.config import CLUSTER_TAG
+
+BOOT_PREFIX: Final = "deepcdk: "
+"""Prefix of the lines that the boot script writes."""
+
+
+def read_console(aws: Aws, instance_id: str) -> str:
+    """Return the console output of an instance so far."""
+    from botocore.exceptions import ClientError
+
+    with aws_errors(f"reading the console of {instance_id}"):
+        ec2 = aws.client("ec2")
+        try:
+            answer = ec2.get_console_output(InstanceId=instance_id, Latest=True)
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in ("UnsupportedOperation", "InvalidParameterCombination"):
+                raise
+            answer = ec2.get_console_output(InstanceId=instance_id)  # Xen instances know no Latest.
+    return str(answer.get("Output", "") or "")
+
+
+def last_boot_messages(aws: Aws, name: str, since: datetime.datetime) -> list[str]:
+    """Return the last lines of the boot script of each instance launched since then, terminated ones too."""
+    with aws_errors(f"looking for instances of {name}"):
+        answer = aws.client("ec2").describe_instances(Filters=[{"Name": f"tag:{CLUSTER_TAG}", "Values": [name]}])
+    ids = [i["InstanceId"] for r in answer["Reservations"] for i in r["Instances"] if i["LaunchTime"] >= since]
+    found = []
+    for id in sorted(ids):
+        lines = [line.partition(BOOT_PREFIX)[2] for line in read_console(aws, id).splitlines() if BOOT_PREFIX in line]
+        if lines:
+            found.append(f"{id}: {'; '.join(dict.fromkeys(lines[-3:]))}")
+    return found

@@ -1,0 +1,113 @@
+"""The deployed stack: its status, its outputs and its template, as CloudFormation reports them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from cluster.aws.client import Aws, aws_errors
+from cluster.errors import AwsError, NoStackError
+from stacks.config import Output
+from stacks.config_keys.network import SSH_PORT_OPEN
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stack:
+    """The deployed stack and its outputs."""
+
+    name: str
+    status: str
+    """CloudFormation's status, such as CREATE_COMPLETE."""
+    master_group: str
+    worker_group: str
+    efs_mount: str
+    bucket: str
+    login_user: str
+    max_workers: int
+    ssh_access: str = SSH_PORT_OPEN
+    """How the master is reached: `port`, or `session-manager`."""
+    scratch_mount: str = ""
+    """Where the workers mount their instance store; empty: nowhere."""
+
+    @property
+    def runs_root(self) -> str:
+        """Return the directory that holds all runs, on the nodes."""
+        return f"{self.efs_mount}/runs"
+
+    @property
+    def payloads_root(self) -> str:
+        """Return the directory that holds the pushed trees, on the nodes."""
+        return f"{self.efs_mount}/payloads"
+
+
+def parse_stack(description: Mapping[str, Any]) -> Stack:
+    """Parse one entry of DescribeStacks. Raises AwsError naming the outputs that are missing."""
+    outputs = {o["OutputKey"]: o.get("OutputValue", "") for o in description.get("Outputs", [])}
+    name, status = description["StackName"], description["StackStatus"]
+    wanted = (
+        Output.MASTER_GROUP,
+        Output.WORKER_GROUP,
+        Output.EFS_MOUNT,
+        Output.BUCKET,
+        Output.LOGIN_USER,
+        Output.MAX_WORKERS,
+    )
+    missing = [key for key in wanted if not outputs.get(key)]
+    if missing or not outputs[Output.MAX_WORKERS].isdecimal():
+        raise AwsError(
+            f"stack {name} ({status}) lacks the outputs {', '.join(missing) or Output.MAX_WORKERS}",
+            where="CloudFormation",
+            remedy="the last deployment failed and was rolled back; fix its cause and repeat `fab up`"
+            if "ROLLBACK" in status
+            else f"wait if a deployment is under way, else repeat `fab up`; the status is {status}",
+        )
+    return _stack(description)
+
+
+def find_stack(aws: Aws, name: str) -> Stack:
+    """Find a stack in any state, its missing outputs empty. Raises NoStackError."""
+    description = describe_stack(aws, name)
+    if description is None or description["StackStatus"] == "DELETE_COMPLETE":
+        raise NoStackError(name, aws.region)
+    return _stack(description)
+
+
+def _stack(description: Mapping[str, Any]) -> Stack:
+    outputs = {o["OutputKey"]: o.get("OutputValue", "") for o in description.get("Outputs", [])}
+    return Stack(
+        name=description["StackName"],
+        status=description["StackStatus"],
+        master_group=outputs.get(Output.MASTER_GROUP, ""),
+        worker_group=outputs.get(Output.WORKER_GROUP, ""),
+        efs_mount=outputs.get(Output.EFS_MOUNT, ""),
+        bucket=outputs.get(Output.BUCKET, ""),
+        login_user=outputs.get(Output.LOGIN_USER, ""),
+        max_workers=int(outputs.get(Output.MAX_WORKERS) or 0),
+        ssh_access=outputs.get(Output.SSH_ACCESS) or SSH_PORT_OPEN,  # Stacks of earlier versions lack this output.
+        scratch_mount=outputs.get(Output.SCRATCH_MOUNT, ""),
+    )
+
+
+def describe_stack(aws: Aws, name: str) -> Mapping[str, Any] | None:
+    """Return DescribeStacks' entry for a stack, or None where there is none."""
+    from botocore.exceptions import ClientError
+
+    with aws_errors(f"looking for stack {name}"):
+        try:
+            stacks = aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "ValidationError":
+                return None
+            raise
+    return stacks[0] if stacks else None
+
+
+def read_template(aws: Aws, name: str) -> Mapping[str, Any]:
+    """Return the template of a deployed stack."""
+    with aws_errors(f"reading the template of {name}"):
+        body = aws.client("cloudformation").get_template(StackName=name)["TemplateBody"]
+    # A stack that only has a change set has no template yet.
+    template: Mapping[str, Any] = json.loads(body or "{}") if isinstance(body, str) else body
+    return template

@@ -1,0 +1,49 @@
+"""Facts about the deployed stack: its outputs must be there, and what is missing is named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cluster.aws.client import Aws
+from cluster.aws.stack import describe_stack, find_stack, parse_stack, read_template
+from cluster.errors import AwsError, NoStackError
+
+OUTPUTS = {
+    "MasterGroupName": "masters",
+    "WorkerGroupName": "workers",
+    "EfsMount": "/mnt/efs",
+    "BucketName": "bucket",
+    "LoginUser": "ec2-user",
+    "MaxWorkers": "16",
+}
+
+
+def description(**changes: str) -> dict[str, Any]:
+    outputs = [{"OutputKey": key, "OutputValue": value} for key, value in {**OUTPUTS, **changes}.items() if value]
+    return {"StackName": "deepcdk", "StackStatus": "CREATE_COMPLETE", "Outputs": outputs}
+
+
+def test_the_outputs_are_read_and_those_of_earlier_versions_have_defaults() -> None:
+    stack = parse_stack(description())
+    assert (stack.max_workers, stack.runs_root, stack.payloads_root) == (16, "/mnt/efs/runs", "/mnt/efs/payloads")
+    assert (stack.ssh_access, stack.scratch_mount) == ("port", "")
+
+
+def test_missing_outputs_are_named() -> None:
+    with pytest.raises(AwsError, match="BucketName, LoginUser"):
+        parse_stack(description(BucketName="", LoginUser=""))
+    with pytest.raises(AwsError, match="MaxWorkers"):
+        parse_stack(description(MaxWorkers="many"))
+
+
+def test_a_stack_in_any_state_is_found_with_its_template(aws: Aws) -> None:
+    template = {"Resources": {"Bucket": {"Type": "AWS::S3::Bucket"}}}
+    aws.client("cloudformation").create_stack(StackName="deepcdk", TemplateBody=json.dumps(template))
+    assert find_stack(aws, "deepcdk").max_workers == 0
+    assert read_template(aws, "deepcdk") == template
+    assert describe_stack(aws, "other") is None
+    with pytest.raises(NoStackError, match="no stack other"):
+        find_stack(aws, "other")
