@@ -80,7 +80,7 @@ def follow(
     inspected = from_line > 0 or log_from is not None  # whoever comes back has seen it; the log shows it too
     spoke_at = time.monotonic()
     while True:
-        state = with_outlook(directory.read_state(), directory)
+        state = with_outlook(directory.effective_state(), directory)
         document = state.to_document()
         essence = {key: value for key, value in document.items() if key != "updated"}
         new_lines = tail.lines()
@@ -137,7 +137,7 @@ def log_lines(
     """Yield the lines of launcher.log, of one rank or of all; with `following` until the run has ended."""
     tail = Tail(directory.log)
     while True:
-        live = following and not directory.read_state().has_ended
+        live = following and not directory.effective_state().has_ended
         yield from (line for line in tail.lines() if of_rank(line, rank))
         if not live:
             yield from (line for line in tail.rest() if of_rank(line, rank))

@@ -49,7 +49,7 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
     for path in directory.path.rglob("*"):
         with contextlib.suppress(FileNotFoundError):  # A live run replaces its checkpoints.
             sizes += [path.stat().st_size] if path.is_file() else []
-    state = state or directory.read_state()
+    state = state or directory.effective_state()
     spec, origin = _read(directory, "spec.json"), _read(directory, ORIGIN_FILE)
     return {
         "run_id": directory.run_id,

@@ -30,7 +30,7 @@ class Queue:
 
     def _waits(self, run_id: object) -> bool:
         try:
-            return isinstance(run_id, str) and self.runs[run_id].read_state().state == QUEUED
+            return isinstance(run_id, str) and self.runs[run_id].stored_state().state == QUEUED
         except (OSError, ValueError):
             return False
 
@@ -68,7 +68,7 @@ class Queue:
             if not (there := self._take(run_id)):
                 return there
             directory = self.runs[run_id]
-            ended = dataclasses.replace(directory.read_state(), state=state, reason=reason, updated=time.time())
+            ended = dataclasses.replace(directory.stored_state(), state=state, reason=reason, updated=time.time())
             directory.write_state(ended)
         return True
 
@@ -77,7 +77,7 @@ class Queue:
         with self.runs.guard():
             if run_id in self.ids():
                 directory = self.runs[run_id]
-                directory.write_state(dataclasses.replace(directory.read_state(), reason=reason, updated=time.time()))
+                directory.write_state(dataclasses.replace(directory.stored_state(), reason=reason, updated=time.time()))
 
     def _take(self, run_id: str) -> bool:
         waiting = self.ids()

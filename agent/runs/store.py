@@ -129,26 +129,32 @@ class RunDirectory:
                 # One write, as long as what stands there: a reader never sees the end of the old text.
                 file.write(json.dumps(short.to_document()).encode().ljust(path.stat().st_size))
 
-    def read_state(self) -> State:
-        """Read state.json; a live state whose supervisor is gone is told as failed.
+    def effective_state(self) -> State:
+        """Return the state that holds now: `failed` for a run that is live as stored, but whose supervisor is gone.
 
-        Raises FileNotFoundError where there is none, ValueError where it is malformed.
+        It writes nothing: `mark_failed` does, which only the supervisor's own commands call. Raises as `stored_state`.
         """
-        state = self._written_state()
+        state = self.stored_state()
         if state.is_live and not state.owner.is_alive():
             # It may have written its last word and ended since the file was read: only what stands there now counts.
-            state = self._written_state()
+            state = self.stored_state()
             if state.is_live:
                 reason = f"{SUPERVISOR_DIED}: {state.owner.fate}" if state.owner.fate else SUPERVISOR_DIED
                 return dataclasses.replace(state, state="failed", reason=reason, last_lines=tuple(self.last_lines()))
         return state
 
     @property
-    def is_forsaken(self) -> bool:
-        """Tell whether the run stands written as live although its supervisor is gone."""
-        return self.read_state().state == "failed" and self._written_state().is_live
+    def has_lost_supervisor(self) -> bool:
+        """Return whether the run is live as stored although its supervisor is gone."""
+        return self.effective_state().state == "failed" and self.stored_state().is_live
 
-    def _written_state(self) -> State:
+    def mark_failed(self, reason: str) -> None:
+        """Store that the run has failed, with the last lines of its log. Raises as `stored_state`, and OSError."""
+        state = dataclasses.replace(self.stored_state(), state="failed", reason=reason, updated=time.time())
+        self.write_state(dataclasses.replace(state, last_lines=tuple(self.last_lines())))
+
+    def stored_state(self) -> State:
+        """Read state.json. Raises FileNotFoundError where there is none, ValueError where it is malformed."""
         try:
             return State.from_document(json.loads((self.path / "state.json").read_text(encoding="utf-8")))
         except (TypeError, KeyError) as error:
@@ -194,7 +200,7 @@ class Runs:
         return holder[0] if holder and holder[1].is_alive() else None
 
     def claim(self, run_id: str, owner: Owner) -> str | None:
-        """Take the lock for `run_id`. Return the id of a dead run whose lock was taken over, marking that run failed.
+        """Take the lock for `run_id`. Return the id of another run that held it and has lost its supervisor.
 
         Raises LiveRunError while another run is live.
         """
@@ -203,20 +209,17 @@ class Runs:
             holder = self._holder()
             if holder and holder[1].is_alive():
                 raise LiveRunError(holder[0], "live")
-            dead = holder[0] if holder else None
-            if dead and dead != run_id:
-                self.bury(dead)
             self.lock.unlink(missing_ok=True)
             content = json.dumps({"run_id": run_id, "owner": dataclasses.asdict(owner)})
             handle = os.open(self.lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(content)
-        return dead if dead != run_id else None
+        return holder[0] or None if holder and holder[0] != run_id else None
 
     def is_over(self, run_id: str) -> bool:
         """Tell whether a run has ended for certain; one without a state may not have begun."""
         try:
-            return self[run_id].read_state().state in FINAL_STATES
+            return self[run_id].effective_state().state in FINAL_STATES
         except (OSError, ValueError):
             return False
 
@@ -231,16 +234,10 @@ class Runs:
             if holder and holder[0] == run_id:
                 self.lock.unlink(missing_ok=True)
 
-    def forsaken(self) -> str | None:
+    def lost(self) -> str | None:
         """Return the id of the run that holds the lock although its supervisor is gone."""
         holder = self._holder()
         return holder[0] if holder and holder[0] and not holder[1].is_alive() else None
-
-    def bury(self, run_id: str) -> None:
-        """Write down of a run whose supervisor is gone that it has failed."""
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            if self[run_id].is_forsaken:
-                self[run_id].write_state(dataclasses.replace(self[run_id].read_state(), updated=time.time()))
 
     def _holder(self) -> tuple[str, Owner] | None:
         try:

@@ -29,8 +29,9 @@ from agent.spec.provenance import Order
 from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED
 from agent.supervisor import scheduler
+from agent.supervisor.lost_run import kill, mark_lost
 from agent.supervisor.resume import remove
-from agent.supervisor.submit import enqueue, enqueue_again, kill, resume, start
+from agent.supervisor.submit import enqueue, enqueue_again, resume, start
 from agent.supervisor.supervisor import DEFAULT_GRACE_S, Supervisor
 
 FAILED: Final = 1
@@ -78,19 +79,20 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
     A queued run is taken out of the queue. A run whose supervisor is dead has its left-over processes killed on all its
     hosts.
     """
-    if directory.read_state().state == QUEUED:
+    if directory.effective_state().state == QUEUED:
         Queue(runs=runs).end(directory.run_id, "stopped", WITHDRAWN)
-    state = directory.read_state()
+    state = directory.effective_state()
     if state.is_live:
         write_atomically(directory.stop_request, json.dumps({"grace_s": grace_s, "time": time.time()}))
         with contextlib.suppress(ProcessLookupError):  # it has ended since
             os.kill(state.owner.pid, signal.SIGTERM)
-        while (state := directory.read_state()).is_live:
+        while (state := directory.effective_state()).is_live:
             time.sleep(followed.POLL_S)
         return state
-    if directory.is_forsaken:
+    if directory.has_lost_supervisor:
         kill(runs, RunSpec.from_json(directory.spec.read_text(encoding="utf-8")))
-        runs.bury(directory.run_id)
+        mark_lost(directory)
+        state = directory.stored_state()
         runs.release(directory.run_id)
     return state
 
@@ -143,13 +145,13 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "oversee":
             return oversee(runs, options.run, options.tell)
         case "status" if options.list:
-            print(json.dumps([followed.summary(runs[run_id].read_state(), runs[run_id]) for run_id in runs.ids()]))
+            print(json.dumps([followed.summary(runs[run_id].effective_state(), runs[run_id]) for run_id in runs.ids()]))
         case "status":
             if options.live and runs.live() is None:
                 print("null")
             else:
                 directory = resolve(runs, options.run)
-                print(json.dumps(followed.summary(directory.read_state(), directory)))
+                print(json.dumps(followed.summary(directory.effective_state(), directory)))
         case "show":
             print(json.dumps(record.record(resolve(runs, options.run))))
         case "resume":
@@ -176,7 +178,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
                 print(line, flush=options.follow)
         case "stop":
             directory = resolve(runs, options.run)
-            was_live = not directory.read_state().has_ended
+            was_live = not directory.effective_state().has_ended
             state = stop(runs, directory, options.grace)
             print(json.dumps({**state.to_document(), "was_live": was_live}))
     return 0

@@ -86,7 +86,7 @@ def reopen(directory: RunDirectory, launch: RunSpec, state: State) -> None:
 
 def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
     """Remove a run that has ended, with its checkpoints; return how much that was. Raises LiveRunError."""
-    if not (state := directory.read_state()).has_ended:
+    if not (state := directory.effective_state()).has_ended:
         raise LiveRunError(directory.run_id, state.state)
     gone = runs.root / f".removed-{directory.run_id}-{secrets.token_hex(4)}"
     with runs.guard():

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import fcntl
 import functools
-import os
 import shlex
 import subprocess
 import sys
@@ -22,13 +21,13 @@ from typing import IO, Final
 from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
 from agent.runs import record
-from agent.runs.process_identity import Owner
 from agent.runs.run_queue import Queue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH, Node, choose_hosts, common_network, meeting_interface, parse_nodes
 from agent.spec.run import RunSpec
 from agent.supervisor.archive import Copier
-from agent.supervisor.submit import check_trees, detach, kill
+from agent.supervisor.lost_run import kill, mark_lost, take_lock
+from agent.supervisor.submit import check_trees, detach
 from agent.supervisor.supervisor import first_state
 
 POLL_S: Final = 1.0
@@ -88,14 +87,14 @@ def keep(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) ->
 
 def lay_to_rest(runs: Runs) -> None:
     """End what a run has left whose supervisor is gone, as after a reboot, and write down that it has failed."""
-    if not (run_id := runs.forsaken()):
+    if not (run_id := runs.lost()):
         return
     with contextlib.suppress(OSError, ValueError):
         kill(runs, RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8")))
-    runs.bury(run_id)
+    mark_lost(runs[run_id])
     runs.release(run_id)
     with contextlib.suppress(OSError, ValueError):
-        record.keep_record(runs[run_id], runs[run_id].read_state())
+        record.keep_record(runs[run_id], runs[run_id].effective_state())
         Copier(runs[run_id]).finish()
 
 
@@ -123,7 +122,7 @@ def _try(queue: Queue, run_id: str, nodes_path: str, tell: Callable[[str], None]
             queue.end(run_id, "failed", f"its turn came, but {error}; `fab scale` adds nodes, `fab resume` repeats it")
         return
     try:
-        runs.claim(run_id, Owner.of(os.getpid()))
+        take_lock(runs, run_id)
     except LiveRunError:
         return  # It has ended and still clears its nodes.
     state = first_state(launch)
@@ -133,8 +132,7 @@ def _try(queue: Queue, run_id: str, nodes_path: str, tell: Callable[[str], None]
     try:
         detach(runs, runs[run_id])
     except (OSError, RuntimeError) as error:
-        ended = dataclasses.replace(state, state="failed", reason=f"it could not be started: {error}")
-        runs[run_id].write_state(dataclasses.replace(ended, updated=time.time()))
+        runs[run_id].mark_failed(f"it could not be started: {error}")
         runs.release(run_id)
 
 

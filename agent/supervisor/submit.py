@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -17,22 +14,18 @@ from typing import Final
 from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import new_directory
-from agent.remote import processes
-from agent.remote.command import execute, remote_command
 from agent.runs import follow, record
-from agent.runs.process_identity import Owner
 from agent.runs.run_queue import Queue
 from agent.runs.store import LiveRunError, RunDirectory, Runs, State
-from agent.spec.nodes import NODE_PYTHON, Node
+from agent.spec.nodes import Node
 from agent.spec.provenance import Order
 from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED
 from agent.supervisor import resume as resuming
+from agent.supervisor.lost_run import kill, take_lock
 from agent.supervisor.supervisor import first_state
 
 READY_TIMEOUT_S: Final = 20.0
-TREE: Final = Path(__file__).resolve().parents[2]
-"""The pushed tree of this process. It can also end a run of an older version, whose spec names no agent."""
 
 
 def start(runs: Runs, order: Order) -> RunDirectory:
@@ -83,8 +76,7 @@ def resume(runs: Runs, order: Order) -> RunDirectory:
         try:
             detach(runs, directory)
         except BaseException as error:
-            reason = f"it could not be resumed: {error}"
-            directory.write_state(dataclasses.replace(again, state="failed", reason=reason, updated=time.time()))
+            directory.mark_failed(f"it could not be resumed: {error}")
             raise
     except BaseException:
         runs.release(run_id)
@@ -96,7 +88,7 @@ def enqueue_again(runs: Runs, order: Order) -> RunDirectory:
     """Put an ended run into the queue, to go on in its own directory. Raises as `resume`."""
     launch = order.launch
     directory = runs[launch.run_id]
-    state = directory.read_state()
+    state = directory.effective_state()
     if not state.has_ended or runs.live() == launch.run_id:
         raise LiveRunError(launch.run_id, state.state)
     _check_resumable(directory, launch)
@@ -120,7 +112,7 @@ def _check_queue(runs: Runs) -> None:
 
 
 def _check_resumable(directory: RunDirectory, launch: RunSpec) -> None:
-    resuming.check_resumable(directory, directory.read_state())
+    resuming.check_resumable(directory, directory.effective_state())
     check_trees(launch)
 
 
@@ -156,34 +148,21 @@ def _union(before: Sequence[Node], after: Sequence[Node]) -> tuple[Node, ...]:
     return tuple({node.name: node for node in (*before, *after)}.values())
 
 
-def kill(runs: Runs, launch: RunSpec) -> None:
-    """Kill what is left of a run, on all its hosts at once; one that is gone has nothing left."""
-    python = sys.executable if launch.launcher else NODE_PYTHON
-    argv = processes.command(
-        python, str(runs.root), run_id=launch.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0
-    )
-    ssh = str(TREE / "agent" / "bin" / "ssh")
-    commands = [remote_command(ssh, host, str(TREE), argv) for host in (None, *launch.hosts)]
-    with concurrent.futures.ThreadPoolExecutor(max_workers=min(64, len(commands))) as pool:
-        list(pool.map(lambda command: execute(command, 30.0), commands))
-
-
 def _claim(runs: Runs, run_id: str) -> None:
     """Take the lock, waiting for a run that has just ended and is still clearing its nodes. Raises LiveRunError."""
-    owner = Owner.of(os.getpid())
 
     def is_claimed() -> bool:
         try:
-            runs.claim(run_id, owner)
+            take_lock(runs, run_id)
         except LiveRunError as error:
             with contextlib.suppress(OSError, ValueError):
-                if runs[error.run_id].read_state().has_ended:
+                if runs[error.run_id].effective_state().has_ended:
                     return False
             raise
         return True
 
     if not wait_until(is_claimed, timeout_s=READY_TIMEOUT_S, poll_s=follow.POLL_S):
-        runs.claim(run_id, owner)
+        take_lock(runs, run_id)
 
 
 def detach(runs: Runs, directory: RunDirectory) -> None:

@@ -33,7 +33,7 @@ def steps(*actions: Callable[[], object]) -> Callable[[float], None]:
 
 
 def end(directory: RunDirectory, state: str = "succeeded") -> None:
-    directory.write_state(dataclasses.replace(directory.read_state(), state=state))
+    directory.write_state(dataclasses.replace(directory.effective_state(), state=state))
 
 
 def append(path: Path, text: str) -> None:
@@ -62,7 +62,7 @@ def test_metrics_written_with_the_end_come_before_it(directory: RunDirectory) ->
 
 def test_a_heartbeat_alone_is_no_change_of_state(directory: RunDirectory) -> None:
     def beat() -> None:
-        directory.write_state(dataclasses.replace(directory.read_state(), updated=9.0))
+        directory.write_state(dataclasses.replace(directory.effective_state(), updated=9.0))
 
     assert [m["type"] for m in follow(directory, sleep=steps(beat, lambda: end(directory)))] == ["state", "state"]
 
@@ -106,7 +106,7 @@ def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
 
 def test_a_summary_holds_the_last_epoch(directory: RunDirectory) -> None:
     append(directory.metrics, '{"event":"epoch","epoch":1}\n{"event":"epoch","epoch":2}\n{"event":"step","step":3}\n')
-    told = summary(directory.read_state(), directory)
+    told = summary(directory.effective_state(), directory)
     assert (told["epoch"], told["last"]) == ({"event": "epoch", "epoch": 2}, {"event": "step", "step": 3})
 
 

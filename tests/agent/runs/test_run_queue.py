@@ -44,13 +44,13 @@ def test_those_who_stay_keep_their_order(
 
 def test_a_run_begins_once_and_with_the_spec_of_that_moment(tmp_path: Path) -> None:
     queue = queued(tmp_path, ["one", "two"])
-    state = dataclasses.replace(queue.runs["one"].read_state(), state="starting")
+    state = dataclasses.replace(queue.runs["one"].effective_state(), state="starting")
     assert queue.begin(state, "new spec")
     assert not queue.begin(state, "another")
     assert queue.runs["one"].spec.read_text() == "new spec"
     assert (queue.ids(), queue.position("one")) == (["two"], None)
     assert not queue.end("one", "stopped", "too late")
-    assert queue.runs["one"].read_state().state == "starting"
+    assert queue.runs["one"].effective_state().state == "starting"
 
 
 def test_a_run_whose_directory_is_gone_waits_no_more(tmp_path: Path) -> None:
@@ -73,4 +73,4 @@ def test_a_remark_is_made_on_those_who_wait_alone(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "one" / "state.json").read_text())["reason"] == "waiting: 2 nodes wanted, 1 ready"
     queue.end("one", "stopped", "out")
     queue.remark("one", "late")
-    assert queue.runs["one"].read_state().reason == "out"
+    assert queue.runs["one"].effective_state().reason == "out"

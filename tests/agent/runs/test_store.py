@@ -18,6 +18,7 @@ from agent.files.atomic_write import write_atomically
 from agent.runs.process_identity import Owner
 from agent.runs.store import LiveRunError, Runs, State
 from agent.spec.states import is_run_id
+from agent.supervisor.lost_run import take_lock
 from tests.agent.spec.test_run import make_launch
 from tests.words import WORDS
 
@@ -51,24 +52,29 @@ def test_a_state_comes_back_from_its_file_unchanged(tmp_path: Path) -> None:
     directory.path.mkdir()
     state = make_state(Owner.of(os.getpid()))
     directory.write_state(state)
-    assert directory.read_state() == state
+    assert directory.effective_state() == state
     assert json.loads((directory.path / "state.json").read_text())["pid"] == os.getpid()
 
 
-def test_a_live_state_without_its_supervisor_is_told_as_failed(tmp_path: Path) -> None:
+def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is_stored(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
     directory.log.write_text("a\nb\n")
     directory.write_state(make_state(dead_owner()))
-    told = directory.read_state()
+    told = directory.effective_state()
     assert (told.state, told.reason, told.last_lines) == ("failed", "supervisor died", ("a", "b"))
+    assert (directory.stored_state().state, directory.has_lost_supervisor) == ("running", True)
+    directory.mark_failed(told.reason)
+    stored = directory.stored_state()
+    assert (stored.state, stored.reason, stored.last_lines) == ("failed", "supervisor died", ("a", "b"))
+    assert (stored.updated > told.updated, directory.has_lost_supervisor) == (True, False)
 
 
 def test_an_ended_state_needs_no_supervisor(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
     directory.write_state(make_state(dead_owner(), "succeeded"))
-    assert directory.read_state().state == "succeeded"
+    assert directory.effective_state().state == "succeeded"
 
 
 def test_a_last_word_that_comes_between_reading_the_state_and_looking_at_its_owner_counts(
@@ -83,7 +89,7 @@ def test_a_last_word_that_comes_between_reading_the_state_and_looking_at_its_own
         return False
 
     monkeypatch.setattr(Owner, "is_alive", end_meanwhile)
-    assert directory.read_state().state == "succeeded"
+    assert directory.effective_state().state == "succeeded"
 
 
 def test_on_a_full_disk_the_last_word_still_finds_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +103,7 @@ def test_on_a_full_disk_the_last_word_still_finds_room(tmp_path: Path, monkeypat
 
     monkeypatch.setattr("agent.runs.store.write_atomically", refuse)
     directory.write_state(dataclasses.replace(running, state="failed", reason="status 1", last_lines=("x",) * 1000))
-    told = directory.read_state()
+    told = directory.effective_state()
     assert (told.state, told.reason) == ("failed", "status 1; the shared file system is full")
     with pytest.raises(OSError, match="No space left"):
         Runs(root=tmp_path)["two"].write_state(running)
@@ -108,7 +114,7 @@ def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:
     directory.path.mkdir()
     (directory.path / "state.json").write_text('{"state": "running"}')
     with pytest.raises(ValueError, match="not the state of a run"):
-        directory.read_state()
+        directory.effective_state()
 
 
 def test_a_reused_pid_is_not_the_owner() -> None:
@@ -132,13 +138,18 @@ def test_the_lock_is_held_until_released_and_names_its_run(tmp_path: Path) -> No
     assert runs.claim("two", me) is None
 
 
-def test_a_stale_lock_is_taken_over_and_its_run_marked(tmp_path: Path) -> None:
+def test_a_stale_lock_is_taken_over_and_its_run_is_named_and_marked_by_the_supervisor_alone(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path)
     runs["one"].path.mkdir()
     dead = dead_owner()
     runs["one"].write_state(make_state(dead))
     runs.claim("one", dead)
     assert runs.claim("two", Owner.of(os.getpid())) == "one"
+    assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "running"
+    runs.release("two")
+    runs.claim("one", dead)
+    take_lock(runs, "two")
+    assert runs.live() == "two"
     assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "failed"
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from agent.errors import SpecError
-from agent.runs.store import Runs
+from agent.runs.process_identity import Owner
+from agent.runs.store import Runs, State
 from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Order
 from agent.spec.run import RunSpec
@@ -494,3 +495,34 @@ def test_a_queued_run_of_an_older_version_fails_with_the_remedy(efs: Path, super
     supervisor("stop", "one", "--grace", "0")
     state = final_state(efs, "two")
     assert (state["state"], "`fab resume two` continues it" in state["reason"]) == ("failed", True)
+
+
+def files_of(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Return the time of each file's last change and its content."""
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("status", "one"), '"failed"'), (("status", "--list"), '"failed"'), (("status", "--live"), "null"),
+        (("show", "one"), '"failed"'), (("follow", "one"), '"failed"'), (("logs", "one"), "a line"),
+        (("follow", "one", "--log-from", "0"), "a line"), (("logs", "one", "-f"), "a line"),
+    ],
+)  # fmt: skip
+def test_reading_a_run_whose_supervisor_is_gone_shows_it_failed_and_writes_nothing(
+    efs: Path, supervisor: Call, words: tuple[str, ...], shown: str
+) -> None:
+    runs, gone = Runs(root=efs / "runs"), subprocess.Popen(["sleep", "60"])
+    owner = Owner.of(gone.pid)
+    gone.kill()
+    gone.wait()
+    runs["one"].path.mkdir(parents=True)
+    runs["one"].spec.write_text(spec(efs, "one", "true"))
+    runs["one"].log.write_text("a line\n")
+    runs["one"].write_state(State(run_id="one", state="running", owner=owner, started=1.0, updated=2.0))
+    runs.claim("one", owner)
+    before = files_of(efs / "runs")
+    done = supervisor(*words)
+    assert (done.returncode, files_of(efs / "runs")) == (0, before), done.stderr
+    assert shown in done.stdout

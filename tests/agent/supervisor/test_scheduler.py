@@ -77,7 +77,7 @@ def test_the_keeper_logs_a_bad_line_once_however_often_it_reads_it(
     enqueue(runs, Order(launch=launch(listed(1, 2), efs=tmp_path)))
 
     def pause(_: float) -> None:
-        seen.append(runs["one"].read_state().reason)
+        seen.append(runs["one"].effective_state().reason)
         if len(seen) == 3:
             monkeypatch.setattr(scheduler, "NODES_PATIENCE_S", 0.0)
 
@@ -96,12 +96,12 @@ def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_g
     seen = []
 
     def pause(_: float) -> None:
-        seen.append(runs["one"].read_state().reason)
+        seen.append(runs["one"].effective_state().reason)
         monkeypatch.setattr(scheduler, "NODES_PATIENCE_S", 0.0)
 
     monkeypatch.setattr("agent.supervisor.scheduler.time.sleep", pause)
     keep(runs, nodes_path=str(nodes))
-    state = runs["one"].read_state()
+    state = runs["one"].effective_state()
     assert seen[0] == "waiting: 2 nodes wanted, 1 ready (deeplearning-worker1)"
     assert (state.state, "`fab scale` adds nodes" in state.reason) == ("failed", True)
 
@@ -132,4 +132,4 @@ def test_a_second_keeper_leaves_the_queue_to_the_first(tmp_path: Path, nodes: Pa
     with scheduler._alone(runs) as alone:
         assert alone is not None
         keep(runs, nodes_path=str(nodes))
-    assert runs["one"].read_state().state == "queued"
+    assert runs["one"].effective_state().state == "queued"
