@@ -15,7 +15,8 @@ from cluster.aws.pricing import Prices, cache_file, total_per_hour
 from cluster.aws.stack import Stack, find_stack
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import worker_group
-from cluster.ssh.connection import Master, connect
+from cluster.ssh.connect import connect
+from cluster.ssh.connection import Master
 from cluster.ssh.push import Pushed, Tree, look, package_tree, push, sound_file
 from cluster.terminal.status_line import doing, warn
 from cluster.terminal.wrap import fitted

@@ -16,7 +16,7 @@ from cluster.data.report import Reports
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh.connection import Master, SilenceError
 from cluster.ssh.fanout import SILENCE_S
-from cluster.ssh.stream_reader import Interruptible
+from cluster.ssh.stream_reader import BackgroundReader
 
 
 class Dialogue:
@@ -27,7 +27,7 @@ class Dialogue:
         self._master = master
         self._sent: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
         self._changed: SourceChangedError | None = None
-        self._answers = Interruptible(
+        self._answers = BackgroundReader(
             master.lines(command, directory=directory, silence_s=SILENCE_S, feed=self._stream())
         )
 

@@ -128,7 +128,7 @@ def _read(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def _derived(private: Path) -> dict[str, str]:
-    from cluster.ssh.connection import load_key
+    from cluster.ssh.connect import load_key
 
     loaded = load_key(str(private))
     return {str(private): f"{loaded.get_name()} {loaded.get_base64()}"}

@@ -11,7 +11,7 @@ from cluster import answers
 from cluster.answers import AnswerError
 from cluster.errors import ConnectionFailedError
 from cluster.ssh.connection import SilenceError
-from cluster.ssh.stream_reader import Interruptible
+from cluster.ssh.stream_reader import BackgroundReader
 
 SILENCE_S: Final = 20.0
 """Four heartbeats of the far side."""
@@ -207,7 +207,7 @@ def follow(
     failures = 0
     while True:
         try:
-            stream = Interruptible(open_stream(picture))
+            stream = BackgroundReader(open_stream(picture))
             while (line := stream.next(timeout_s=silence_s)) is not None:
                 failures = 0
                 message = parse_message(line)

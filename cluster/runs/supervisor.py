@@ -17,7 +17,7 @@ from cluster.errors import DeepcdkError, LiveRunError, RemoteError
 from cluster.runs import launch
 from cluster.runs.run_id import named
 from cluster.ssh.connection import Master
-from cluster.ssh.stream_reader import Interruptible
+from cluster.ssh.stream_reader import BackgroundReader
 from cluster.terminal.status_line import doing
 
 _DOING = {
@@ -149,6 +149,6 @@ class Supervisor:
         flags = [*(["--follow"] if following else []), *(["--rank", str(rank)] if rank is not None else [])]
         command = launch.supervisor(self.stack, "logs", *named(run_id), *flags)
         # A quiet run is no dead connection: SSH's own keep-alive finds that one.
-        stream = Interruptible(self.master.lines(command, directory=self.directory, silence_s=7 * 24 * 3600.0))
+        stream = BackgroundReader(self.master.lines(command, directory=self.directory, silence_s=7 * 24 * 3600.0))
         while (line := stream.next(timeout_s=7 * 24 * 3600.0)) is not None:
             yield line

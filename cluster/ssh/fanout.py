@@ -14,7 +14,7 @@ from cluster import answers
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.ssh.connection import Master, SilenceError
-from cluster.ssh.stream_reader import Interruptible
+from cluster.ssh.stream_reader import BackgroundReader
 from cluster.terminal.status_line import warn
 
 SILENCE_S: Final = 30.0
@@ -147,7 +147,7 @@ def run(master: Master, directory: str, request: Request, shown: Listener | None
     With `shown` the output appears as it comes and only its end is kept. Raises DeepcdkError for nodes that are not
     there, SilenceError when the connection breaks: the command is then ended on all nodes.
     """
-    stream = Interruptible(
+    stream = BackgroundReader(
         master.lines(
             [NODE_PYTHON, "-m", "agent.remote.fanout"],
             directory=directory,

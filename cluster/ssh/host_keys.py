@@ -1,4 +1,4 @@
-"""The master's host keys, as its console tells them through the EC2 API: the only ones that are trusted."""
+"""The host keys of a node, read from its console over the EC2 API: the only ones that are trusted."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ import binascii
 import dataclasses
 import re
 import struct
+from typing import TYPE_CHECKING, Final
 
+from cluster.aws.console import read_console
+from cluster.errors import ConnectionFailedError
+from cluster.polling import poll
+
+if TYPE_CHECKING:
+    from cluster.aws.client import Aws
+
+TIMEOUT_S: Final = 60.0
+POLL_S: Final = 1.0
 BEGIN = "-----BEGIN SSH HOST KEY KEYS-----"
 END = "-----END SSH HOST KEY KEYS-----"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostKey:
-    """Hold one public host key."""
+    """One public host key."""
 
     algorithm: str
     """Such as ssh-ed25519."""
@@ -27,7 +37,7 @@ class HostKey:
 
     @classmethod
     def parse(cls, line: str) -> HostKey | None:
-        """Parse the key in a line, which may hold more before and after it; None where there is none."""
+        """Parse the key in a line, which may have text before and after it; None without a key."""
         found = re.search(r"(?:^|\s)((?:ssh-|ecdsa-sha2-)[a-z0-9-]+)\s+([A-Za-z0-9+/]+={0,2})(?:\s|$)", line)
         if not found:
             return None
@@ -36,20 +46,33 @@ class HostKey:
             (length,) = struct.unpack(">I", blob[:4])
         except (binascii.Error, struct.error):
             return None
-        # The wire format begins with the algorithm's own name; a truncated or swapped key does not match.
+        # The wire format begins with the algorithm's name; a truncated or swapped key does not match.
         return cls(algorithm=found[1], blob=blob) if blob[4 : 4 + length] == found[1].encode() else None
 
 
 def parse_console(text: str) -> tuple[HostKey, ...]:
-    """Parse the host keys out of console output: those of the last complete block, for a reboot prints them anew.
+    """Parse the host keys in console output: those of the last complete block, since a reboot prints them again.
 
-    Lines may carry a prefix (`[   12.3] cloud-init[1]: `), carriage returns and a comment; what is no key is passed
-    over. Without a complete block the result is empty: a block that is still being printed may end within a key.
+    Lines may have a prefix (`[   12.3] cloud-init[1]: `), carriage returns and a comment; other lines are skipped.
+    Without a complete block the result is empty: a block that is still being printed may end within a key.
     """
     keys: tuple[HostKey, ...] = ()
     for block in re.findall(rf"{BEGIN}(.*?){END}", text, flags=re.DOTALL):
-        # A block that was cut off by the next one's beginning is not the last part of its own.
+        # A block that was cut off by the beginning of the next one does not count.
         lines = block.rpartition(BEGIN)[2].splitlines()
         found = [key for line in lines if (key := HostKey.parse(line)) is not None]
         keys = tuple(dict.fromkeys(found)) or keys
     return keys
+
+
+def read_host_keys(aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
+    """Read the host keys of an instance from its console, and wait until they are printed."""
+    for _ in poll(TIMEOUT_S, every_s=POLL_S):
+        if keys := parse_console(read_console(aws, instance_id)):
+            return keys
+    raise ConnectionFailedError(
+        f"the console of {instance_id} shows no SSH host keys, so no host can be identified as this instance",
+        where="EC2 GetConsoleOutput",
+        remedy="wait for the end of its boot and repeat; "
+        "a rebooted instance may have lost its console: replace the master",
+    )

@@ -1,4 +1,4 @@
-"""The way to the master without an open port: a stream over Session Manager, through the AWS CLI and its plugin."""
+"""Reach the master without an open port: a stream over Session Manager, through the AWS CLI and its plugin."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from typing import IO, Final, TypeVar
 
 from cluster.errors import ConnectionFailedError
+from cluster.polling import poll
 from stacks.config import SSH_PORT
 
 T = TypeVar("T")
 
 DOCUMENT: Final = "AWS-StartSSHSession"
-"""AWS's own document: a stream to a port of the node."""
+"""AWS's own document, for a stream to a port of the node."""
 CLI: Final = "aws"
 PLUGIN: Final = "session-manager-plugin"
-APPEAR_S: Final = 90.0
-"""How long a node that has just booted may take until Session Manager knows it."""
-BANNER_S: Final = 30.0
-"""How long the SSH server's greeting may take: the CLI starts first, and AWS opens the session."""
-_NOT_YET: Final = "TargetNotConnected"
-_PAUSE_S: Final = 2.0
+REGISTER_TIMEOUT_S: Final = 90.0
+"""A node that has just booted registers with Session Manager within this time."""
+BANNER_TIMEOUT_S: Final = 30.0
+"""For the banner of the SSH server: the CLI has to start before, and AWS to open the session."""
+_NOT_REGISTERED: Final = "TargetNotConnected"
+_POLL_S: Final = 2.0
 _REMEDIES: Final = {
     CLI: "install the AWS CLI: https://docs.aws.amazon.com/cli/latest/userguide/getting-started-install.html",
     PLUGIN: "install AWS's plugin for the CLI: https://docs.aws.amazon.com/systems-manager/latest/userguide/"
@@ -35,14 +35,14 @@ _REMEDIES: Final = {
 
 
 def command(instance_id: str, region: str) -> list[str]:
-    """Build the command whose standard input and output are a stream to the node's SSH server."""
+    """Return the command whose standard input and output are a stream to the node's SSH server."""
     place = ["--region", region] if region else []
     target = ["--target", instance_id, "--document-name", DOCUMENT, "--parameters", f"portNumber={SSH_PORT}"]
     return [CLI, "ssm", "start-session", *place, *target]
 
 
 def proxy_command(instance_id: str, region: str) -> str:
-    """Return the command as ssh_config takes it, where % begins a token."""
+    """Return the command for ssh_config, where % begins a token."""
     return shlex.join(command(instance_id, region)).replace("%", "%%")
 
 
@@ -51,7 +51,7 @@ def check_programs(find: Callable[[str], str | None] = shutil.which) -> None:
     for program in (CLI, PLUGIN):
         if find(program) is None:
             raise ConnectionFailedError(
-                f"the program {program} is not installed, and the cluster is reached over Session Manager alone",
+                f"the program {program} is not installed, and the cluster is reached only over Session Manager",
                 where="ssh_access = session-manager",
                 remedy=_REMEDIES[program],
             )
@@ -62,67 +62,67 @@ class Tunnel:
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.socket, theirs = socket.socketpair()
-        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process that writes it
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process that writes it
         with theirs:
-            # A session of its own: Ctrl-C is the task's, which may still want the master for its last words.
+            # A session of its own: on Ctrl-C the task may still need the master before it ends.
             self._process = subprocess.Popen(
                 argv,
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
-                stderr=self._words,
+                stderr=self._stderr,
                 start_new_session=True,
                 env=_environment(),
             )
 
     def close(self) -> str:
-        """End the stream, and the command with it; return what the command said, in one line, where it failed."""
+        """End the stream and the command; return the error output of a failed command, in one line."""
         self.socket.close()
-        with self._words:
+        with self._stderr:
             try:
                 status = self._process.wait(timeout=5.0)
             except subprocess.TimeoutExpired:
                 self._process.terminate()
                 self._process.wait()
                 return ""
-            self._words.seek(0)
-            said = " ".join(self._words.read().decode("utf-8", errors="replace").split())
-        return said if status else ""
+            self._stderr.seek(0)
+            output = " ".join(self._stderr.read().decode("utf-8", errors="replace").split())
+        return output if status else ""
 
 
 def _environment() -> dict[str, str]:
-    # The CLI's own way to show what it answers is no part of the stream.
+    # A pager or a prompt of the CLI must not write into the stream.
     return {**os.environ, "AWS_PAGER": "", "AWS_CLI_AUTO_PROMPT": "off"}
 
 
-def persist(attempt: Callable[[Tunnel], T], argv: Sequence[str], *, appear_s: float = APPEAR_S) -> T:
-    """Return what `attempt` makes of a tunnel; repeat it with another one while the node is not known yet.
+def open_tunnel(connect: Callable[[Tunnel], T], argv: Sequence[str], *, timeout_s: float = REGISTER_TIMEOUT_S) -> T:
+    """Return what `connect` makes of a tunnel; repeat with a new one while the node has not registered.
 
-    Raises ConnectionFailedError with what the command said; where the command did not fail, what the attempt raised.
+    Raises ConnectionFailedError with the output of the command; if the command did not fail, what `connect` raised.
     """
-    deadline = time.monotonic() + appear_s
-    while True:
+    output = ""
+    for _ in poll(timeout_s, every_s=_POLL_S):
         tunnel = Tunnel(argv)
         try:
-            return attempt(tunnel)
+            return connect(tunnel)
         except ConnectionFailedError:
-            said = tunnel.close()
-            if not said:
+            output = tunnel.close()
+            if not output:
                 raise
-            if _NOT_YET not in said or time.monotonic() >= deadline:
-                raise explain(said, argv) from None
+            if _NOT_REGISTERED not in output:
+                break
         except BaseException:
             tunnel.close()
             raise
-        time.sleep(_PAUSE_S)
+    raise explain(output, argv)
 
 
-def explain(said: str, argv: Sequence[str]) -> ConnectionFailedError:
-    """Turn what the AWS CLI said into an error that says what to do."""
+def explain(output: str, argv: Sequence[str]) -> ConnectionFailedError:
+    """Return the error for an error output of the AWS CLI, with what to do."""
     remedy = "try the command by hand"
-    if _NOT_YET in said:
+    if _NOT_REGISTERED in output:
         remedy = "the master must run the SSM agent and reach AWS: look at its boot with `aws ec2 get-console-output`"
-    elif "AccessDenied" in said:
+    elif "AccessDenied" in output:
         remedy = f"ask for ssm:StartSession on the master's instance and on the document {DOCUMENT}"
-    elif "Expired" in said or "credentials" in said:
+    elif "Expired" in output or "credentials" in output:
         remedy = "sign in again (`aws sso login`, or fresh keys), then repeat"
-    return ConnectionFailedError(f"Session Manager opens no session: {said}", where=shlex.join(argv), remedy=remedy)
+    return ConnectionFailedError(f"Session Manager opens no session: {output}", where=shlex.join(argv), remedy=remedy)

@@ -1,4 +1,4 @@
-"""Read a blocking stream without being blocked by it."""
+"""Read a blocking stream in the background."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator
 
 
-class Interruptible:
-    """Iterate over a blocking stream in a thread of its own, so that Ctrl-C and a time-out reach the caller at once."""
+class BackgroundReader:
+    """Read a blocking stream in a thread, so that Ctrl-C and time-outs reach the caller at once."""
 
     def __init__(self, source: Iterator[str]) -> None:
         self._queue: queue.Queue[str | BaseException | None] = queue.Queue()
@@ -24,7 +24,7 @@ class Interruptible:
             self._queue.put(error)
 
     def next(self, timeout_s: float) -> str | None:
-        """Return the next item, or None at the end. Raises queue.Empty when none came in time."""
+        """Return the next item, or None at the end. Raises queue.Empty on a time-out."""
         item = self._queue.get(timeout=timeout_s)
         if isinstance(item, BaseException):
             raise item

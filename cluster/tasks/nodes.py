@@ -12,7 +12,6 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from agent.spec.nodes import Node
-from cluster.aws.console import read_console
 from cluster.cli.task import JSON, KEY, PROJECT, SET, YES, guarded, say, teller
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import replace as replacing
@@ -20,7 +19,8 @@ from cluster.nodes import scale as scaling
 from cluster.nodes.worker_group import check_maximum
 from cluster.session import Session, confirm
 from cluster.ssh import config_file, session_manager
-from cluster.ssh.connection import Master, read_host_keys
+from cluster.ssh.connection import Master
+from cluster.ssh.host_keys import read_host_keys
 from cluster.terminal.status_line import doing
 from stacks.config_keys.network import SESSION_MANAGER
 
@@ -179,7 +179,7 @@ def _write_ssh_config(
             nodes,
             leader.id if tunnelled else leader.public_ip,
             known,
-            lambda instance: read_host_keys(lambda i: read_console(session.aws, i), instance),
+            lambda instance: read_host_keys(session.aws, instance),
         )
     keys = config_file.identities(folder, session.key)
     text = config_file.config_text(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import base64
 
+import paramiko
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.aws.client import Aws
+from cluster.errors import ConnectionFailedError
+from cluster.ssh import host_keys
 from cluster.ssh.host_keys import parse_console
 
 ED25519 = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEP8ZbX9SpgY2m2k3E2LWOiRNF5jDYA7sYUBiL3VZ3Qm"
@@ -81,3 +85,20 @@ def test_only_a_key_that_names_its_own_algorithm_counts(blob: bytes) -> None:
     line = f"ssh-ed25519 {base64.b64encode(blob).decode()}"
     found = parse_console(f"-----BEGIN SSH HOST KEY KEYS-----\n{line}\n-----END SSH HOST KEY KEYS-----")
     assert all(key.blob.startswith(b"\0\0\0\x0bssh-ed25519") for key in found)
+
+
+def test_the_console_is_read_until_it_shows_keys(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
+    key = paramiko.ECDSAKey.generate()
+    line = f"{key.get_name()} {key.get_base64()} root@x"
+    block = f"-----BEGIN SSH HOST KEY KEYS-----\n{line}\n-----END SSH HOST KEY KEYS-----"
+    consoles = ["", "booting", block]
+    monkeypatch.setattr(host_keys, "read_console", lambda *_: consoles.pop(0))
+    found = host_keys.read_host_keys(Aws(), "i-0aa")
+    assert ([host_key.blob for host_key in found], len(slept)) == ([key.asbytes()], 2)
+
+
+def test_a_console_that_never_shows_keys_is_an_error(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
+    monkeypatch.setattr(host_keys, "read_console", lambda *_: "booting")
+    with pytest.raises(ConnectionFailedError, match="i-0aa shows no SSH host keys"):
+        host_keys.read_host_keys(Aws(), "i-0aa")
+    assert sum(slept) == host_keys.TIMEOUT_S

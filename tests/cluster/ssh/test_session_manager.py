@@ -62,7 +62,7 @@ def test_bytes_go_through_and_closing_ends_the_command() -> None:
 
 
 def test_an_attempt_that_works_gives_what_it_made() -> None:
-    opened = session_manager.persist(open_one, ECHO)
+    opened = session_manager.open_tunnel(open_one, ECHO)
     assert read_one(opened) == b"x"
     opened.close()
 
@@ -70,7 +70,7 @@ def test_an_attempt_that_works_gives_what_it_made() -> None:
 def test_a_node_that_is_not_known_yet_is_asked_again(tmp_path_factory: pytest.TempPathFactory) -> None:
     mark = tmp_path_factory.mktemp("tunnel") / "tried"
     line = f"test -e {mark} && exec cat; touch {mark}; echo {shlex.quote(NOT_YET)} >&2; exit 254"
-    opened = session_manager.persist(open_one, ["sh", "-c", line])
+    opened = session_manager.open_tunnel(open_one, ["sh", "-c", line])
     assert mark.exists()
     opened.close()
 
@@ -86,7 +86,7 @@ def test_a_node_that_is_not_known_yet_is_asked_again(tmp_path_factory: pytest.Te
 )
 def test_what_the_cli_says_is_told_with_what_to_do(words: str, remedy: str) -> None:
     with pytest.raises(ConnectionFailedError) as caught:
-        session_manager.persist(read_one, complaining(words), appear_s=0)
+        session_manager.open_tunnel(read_one, complaining(words), timeout_s=0)
     assert words in str(caught.value)
     assert remedy in caught.value.remedy
 
@@ -96,4 +96,4 @@ def test_where_the_command_did_not_fail_the_attempts_own_error_counts() -> None:
         raise ConnectionFailedError("the master refuses your SSH key")
 
     with pytest.raises(ConnectionFailedError, match="refuses your SSH key"):
-        session_manager.persist(refused, ECHO)
+        session_manager.open_tunnel(refused, ECHO)

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.ssh.stream_reader import Interruptible
+from cluster.ssh.stream_reader import BackgroundReader
 
 
 def test_items_come_in_order_and_the_end_is_none() -> None:
-    stream = Interruptible(iter(["one", "two"]))
+    stream = BackgroundReader(iter(["one", "two"]))
     assert [stream.next(timeout_s=60) for _ in range(3)] == ["one", "two", None]
 
 
@@ -23,7 +23,7 @@ def test_a_wait_ends_in_time() -> None:
         assert gate.wait(60)
         yield "late"
 
-    stream = Interruptible(slow())
+    stream = BackgroundReader(slow())
     with pytest.raises(queue.Empty):
         stream.next(timeout_s=0.05)
     gate.set()
@@ -35,7 +35,7 @@ def test_an_error_of_the_stream_is_the_callers() -> None:
         yield "one"
         raise KeyError("two")
 
-    stream = Interruptible(broken())
+    stream = BackgroundReader(broken())
     assert stream.next(timeout_s=60) == "one"
     with pytest.raises(KeyError):
         stream.next(timeout_s=60)

@@ -1,0 +1,31 @@
+"""A key of the user's, an SSH server that accepts it, and a connection to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from cluster.ssh.connection import Master
+from tests.cluster.ssh.ssh_server import SshServer, connect_to, serving
+
+
+@pytest.fixture(scope="module")
+def user_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ssh") / "id_ecdsa"
+    paramiko.ECDSAKey.generate().write_private_key_file(str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(user_key: Path) -> Iterator[SshServer]:
+    with serving(paramiko.ECDSAKey.from_private_key_file(str(user_key))) as running:
+        yield running
+
+
+@pytest.fixture
+def master(server: SshServer, user_key: Path) -> Iterator[Master]:
+    with connect_to(server, user_key) as connected:
+        yield connected

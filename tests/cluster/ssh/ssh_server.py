@@ -1,0 +1,116 @@
+"""An SSH server in this process, for the tests of connections."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import paramiko
+
+from cluster.ssh.connect import open_connection
+from cluster.ssh.connection import Master
+from cluster.ssh.host_keys import HostKey
+
+
+class _Interface(paramiko.ServerInterface):  # type: ignore[misc]  # paramiko has no types
+    def __init__(self, allowed: paramiko.PKey) -> None:
+        self._allowed = allowed
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return int(paramiko.OPEN_SUCCEEDED)
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "publickey"
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        return int(paramiko.AUTH_SUCCESSFUL if key == self._allowed else paramiko.AUTH_FAILED)
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        threading.Thread(target=_execute, args=(channel, command.decode()), daemon=True).start()
+        return True
+
+
+def _execute(channel: paramiko.Channel, command: str) -> None:
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+    def errors() -> None:
+        while process.stderr and (block := os.read(process.stderr.fileno(), 1 << 15)):
+            channel.sendall_stderr(block)
+
+    def inputs() -> None:
+        while block := channel.recv(1 << 15):
+            with contextlib.suppress(BrokenPipeError):
+                if process.stdin:
+                    process.stdin.write(block)
+        with contextlib.suppress(BrokenPipeError):
+            if process.stdin:
+                process.stdin.close()
+
+    threading.Thread(target=inputs, daemon=True).start()
+    stderr = threading.Thread(target=errors, daemon=True)
+    stderr.start()
+    with contextlib.suppress(OSError):
+        while process.stdout and (block := os.read(process.stdout.fileno(), 1 << 15)):
+            channel.sendall(block)
+        stderr.join()
+        channel.send_exit_status(process.wait())
+    channel.close()
+
+
+class SshServer:
+    """Serve SSH in this process, without sshd or root, on a port of its own; `host_key` is its proof."""
+
+    def __init__(self, allowed: paramiko.PKey) -> None:
+        self.host_key = paramiko.ECDSAKey.generate()
+        self._allowed = allowed
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._transports: list[paramiko.Transport] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            transport = paramiko.Transport(connection)
+            transport.add_server_key(self.host_key)
+            self._transports.append(transport)
+            with contextlib.suppress(paramiko.SSHException, EOFError):
+                transport.start_server(event=threading.Event(), server=_Interface(self._allowed))
+
+    def cut(self) -> None:
+        """Break every connection, as a pulled cable does."""
+        for transport in self._transports:
+            transport.close()
+
+    def close(self) -> None:
+        """Stop listening and end all connections."""
+        self._listener.close()
+        self.cut()
+
+
+@contextlib.contextmanager
+def serving(allowed: paramiko.PKey) -> Iterator[SshServer]:
+    """Serve for the length of a `with`."""
+    server = SshServer(allowed)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def host_key_of(server: SshServer) -> HostKey:
+    return HostKey(algorithm=server.host_key.get_name(), blob=server.host_key.asbytes())
+
+
+def connect_to(server: SshServer, key: Path, *host_keys: HostKey) -> Master:
+    return open_connection("127.0.0.1", "ec2-user", host_keys or (host_key_of(server),), key=str(key), port=server.port)

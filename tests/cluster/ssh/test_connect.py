@@ -1,0 +1,93 @@
+"""Facts about connecting: only the console's host keys are trusted, and failures say what to do."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from cluster.errors import ConnectionFailedError
+from cluster.ssh.connect import open_connection
+from cluster.ssh.host_keys import HostKey
+from cluster.ssh.session_manager import Tunnel
+from tests.cluster.ssh.ssh_server import SshServer, connect_to, host_key_of
+
+
+def test_a_host_with_another_key_is_refused(server: SshServer, user_key: Path) -> None:
+    other = paramiko.ECDSAKey.generate()
+    with pytest.raises(ConnectionFailedError, match="not the master"):
+        connect_to(server, user_key, HostKey(algorithm=other.get_name(), blob=other.asbytes()))
+
+
+def test_a_host_of_whose_kind_no_key_is_known_is_refused(server: SshServer, user_key: Path) -> None:
+    rsa = paramiko.RSAKey.generate(2048)
+    with pytest.raises(ConnectionFailedError, match="not the master"):
+        connect_to(server, user_key, HostKey(algorithm=rsa.get_name(), blob=rsa.asbytes()))
+
+
+def test_a_refused_user_key_points_to_the_key_pair(server: SshServer, tmp_path: Path) -> None:
+    paramiko.ECDSAKey.generate().write_private_key_file(str(tmp_path / "other"))
+    with pytest.raises(ConnectionFailedError, match="refuses your SSH key") as caught:
+        connect_to(server, tmp_path / "other")
+    assert "key_name" in caught.value.remedy
+
+
+def test_a_key_with_a_passphrase_points_to_the_agent(server: SshServer, tmp_path: Path) -> None:
+    keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(tmp_path / "locked")]
+    subprocess.run(keygen, check=True)
+    with pytest.raises(ConnectionFailedError, match="passphrase") as caught:
+        connect_to(server, tmp_path / "locked")
+    assert "ssh-add" in caught.value.remedy
+
+
+def test_a_missing_key_file_is_named(server: SshServer, tmp_path: Path) -> None:
+    with pytest.raises(ConnectionFailedError, match="no private key at"):
+        connect_to(server, tmp_path / "none")
+
+
+def test_a_closed_port_points_to_the_boot(server: SshServer, user_key: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(ConnectionFailedError, match="refused"):
+        open_connection("127.0.0.1", "ec2-user", [host_key_of(server)], key=str(user_key), port=port)
+
+
+def test_no_answer_points_to_ssh_cidr(server: SshServer, user_key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.ssh.connect.CONNECT_TIMEOUT_S", 0.2)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(ConnectionFailedError) as caught,
+    ):
+        port = silent.getsockname()[1]
+        open_connection("127.0.0.1", "ec2-user", [host_key_of(server)], key=str(user_key), port=port)
+    assert "ssh_cidr" in caught.value.remedy
+
+
+def test_a_connection_goes_through_a_tunnel_and_closes_it(server: SshServer, user_key: Path) -> None:
+    relay = (
+        "import socket, sys, threading, os\n"
+        "s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+        "print('Starting session with SessionId: x', flush=True)\n"
+        "def up():\n"
+        "    while b := os.read(0, 4096): s.sendall(b)\n"
+        "    s.shutdown(socket.SHUT_RDWR)\n"
+        "threading.Thread(target=up, daemon=True).start()\n"
+        "while b := s.recv(4096): os.write(1, b)\n"
+    )
+    through = Tunnel([sys.executable, "-c", relay, str(server.port)])
+    keys = [HostKey(algorithm=server.host_key.get_name(), blob=server.host_key.asbytes())]
+    with open_connection("i-0123", "me", keys, key=str(user_key), through=through) as master:
+        assert master.run(["echo", "hello"]).text == "hello\n"
+    assert through._process.returncode is not None
+
+
+def test_silence_over_a_tunnel_does_not_blame_ssh_cidr(user_key: Path) -> None:
+    through = Tunnel(["true"])
+    with pytest.raises(ConnectionFailedError) as caught:
+        open_connection("i-0123", "me", [], key=str(user_key), through=through)
+    assert "ssh_cidr" not in str(caught.value) + caught.value.remedy
+    through.close()
