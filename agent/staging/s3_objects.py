@@ -1,7 +1,8 @@
-"""Objects of a bucket, listed and fetched by the AWS CLI of the node's image, with the node's own role."""
+"""List and fetch the objects of a bucket through the AWS CLI, with the node's own role."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -12,14 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.staging.aws_cli import QUIET, AwsCliError, aws_command, running
 from agent.staging.dataset import DatasetError, DiskFullError, StagedDataset, unique_token
 from agent.staging.manifest import Entry
 
 FEWEST_AT_ONCE: Final = 200
 MOST_AT_ONCE: Final = 5000
-"""Files of one call of the CLI: each call lists the prefix anew, and a command line holds 2 MiB."""
+"""Files of one call of the CLI: each call lists the prefix again, and a command line holds 2 MiB."""
 MOST_BYTES_AT_ONCE: Final = 4 << 30
-"""Bytes of one call: so much is fetched again where it is interrupted."""
+"""Bytes of one call: an interrupted call is repeated from its beginning."""
 POLL_S: Final = 1.0
 
 
@@ -31,13 +33,13 @@ class AccessDeniedError(DatasetError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prefix:
-    """Name what lies in a bucket under a prefix, which is a directory's or one object's name."""
+    """A prefix in a bucket: the name of a directory or of one object."""
 
     bucket: str
     key: str
     """Without slashes at its ends; empty: the whole bucket."""
     region: str = ""
-    """Of the cluster; the CLI follows a bucket that lies elsewhere."""
+    """Of the cluster; the CLI finds a bucket in another region by itself."""
 
     @classmethod
     def parse(cls, address: str, region: str = "") -> Prefix:
@@ -56,43 +58,34 @@ class Prefix:
 
     @property
     def folder(self) -> str:
-        """Return what the keys below it begin with."""
+        """Return the beginning of the keys below it."""
         return f"{self.key}/" if self.key else ""
 
-    def list_command(self, prefix: str) -> list[str]:
-        """Build the command that lists the objects whose keys begin so.
+    def list_words(self, prefix: str) -> list[str]:
+        """Build the words of the CLI that list the objects whose keys begin with `prefix`.
 
-        Within JSON the CLI takes every word as it is. As an argument it takes `-x` for a flag, and file://x for a file
-        to be read.
+        Within JSON the CLI takes every key literally. As an argument it would take `-x` for a flag, and file://x for a
+        file to read.
         """
         asked = json.dumps({"Bucket": self.bucket, "Prefix": prefix})
-        return [*_AWS, "s3api", "list-objects-v2", "--cli-input-json", asked, *self._further("json")]
+        return ["s3api", "list-objects-v2", "--cli-input-json", asked, "--output", "json"]
 
-    def fetch_command(self, directory: Path, entries: Sequence[Entry] | None, single: bool = False) -> list[str]:
-        """Build the command that fetches these files, or all, into a directory."""
-        if single and entries:
-            return [*_AWS, "s3", "cp", str(self), str(directory / entries[0].path), *_QUIET, *self._further()]
-        patterns = [f"--include={literal(entry.path)}" for entry in entries or ()]
-        chosen = ["--exclude", "*", *patterns] if entries is not None else []
+    def fetch_words(self, directory: Path, entries: Sequence[Entry], single: bool = False) -> list[str]:
+        """Build the words of the CLI that fetch these files into a directory; `single`: the prefix is the one file."""
+        if single:
+            return ["s3", "cp", str(self), str(directory / entries[0].path), *QUIET]
+        patterns = (f"--include={literal(entry.path)}" for entry in entries)
         address = f"s3://{self.bucket}/{self.folder}"
-        return [*_AWS, "s3", "cp", address, str(directory), "--recursive", *_QUIET, *chosen, *self._further()]
-
-    def _further(self, output: str = "") -> list[str]:
-        region = ["--region", self.region] if self.region else []
-        return [*region, *(["--output", output] if output else [])]
-
-
-_AWS: Final = ("nice", "aws")
-_QUIET: Final = ("--only-show-errors", "--no-progress")
+        return ["s3", "cp", address, str(directory), "--recursive", *QUIET, "--exclude", "*", *patterns]
 
 
 def literal(path: str) -> str:
-    """Return a pattern of the CLI that matches this path and no other."""
+    """Return a pattern of the CLI that matches this path alone."""
     return re.sub(r"([*?\[])", r"[\1]", path)
 
 
 def parse_listing(text: str, prefix: Prefix) -> tuple[Entry, ...]:
-    """Parse the CLI's listing, "" where nothing is there; markers of folders are left out.
+    """Parse the CLI's listing, which is "" where nothing is there; markers of folders are left out.
 
     Raises DatasetError for what is no listing, ManifestError for a key that could lead out of its directory.
     """
@@ -113,7 +106,7 @@ def parse_listing(text: str, prefix: Prefix) -> tuple[Entry, ...]:
 
 
 def explain(prefix: Prefix, stderr: str, status: int) -> DatasetError:
-    """Return what the CLI's failure means."""
+    """Return the error that a failure of the CLI means."""
     last = "\n".join(line for line in stderr.strip().splitlines()[-3:] if line.strip())
     if "kms" in stderr.lower() and "denied" in stderr.lower():
         return AccessDeniedError(f"{prefix} is encrypted with a key that the nodes may not use: kms:Decrypt\n{last}")
@@ -130,19 +123,9 @@ def explain(prefix: Prefix, stderr: str, status: int) -> DatasetError:
 def listing(prefix: Prefix) -> tuple[Entry, ...]:
     """List what lies under a prefix, or the one object of that name. Raises DatasetError where there is nothing."""
     for wanted in dict.fromkeys((prefix.folder, prefix.key)):
-        try:
-            done = subprocess.run(
-                prefix.list_command(wanted),
-                env=_environment(),
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
-        except FileNotFoundError as error:
-            raise DatasetError(f"this node has no program {error.filename}, which fetches from S3") from None
-        if done.returncode:
-            raise explain(prefix, done.stderr.decode(errors="replace"), done.returncode)
-        entries = parse_listing(done.stdout.decode("utf-8"), prefix)
+        with _running(prefix, prefix.list_words(wanted)) as process:
+            text = process.communicate()[0].decode("utf-8")
+        entries = parse_listing(text, prefix)
         if wanted == prefix.key:
             entries = tuple(entry for entry in entries if not prefix.key or entry.path == prefix.key.rpartition("/")[2])
         if entries:
@@ -151,12 +134,12 @@ def listing(prefix: Prefix) -> tuple[Entry, ...]:
 
 
 def is_single(prefix: Prefix, entries: Sequence[Entry]) -> bool:
-    """Tell whether an address names one object and not a folder."""
+    """Return whether an address names one object and not a folder."""
     return len(entries) == 1 and bool(prefix.key) and entries[0].path == prefix.key.rpartition("/")[2]
 
 
 def batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """Divide files into the CLI's calls."""
+    """Divide files among calls of the CLI."""
     most = min(MOST_AT_ONCE, max(FEWEST_AT_ONCE, len(entries) // 50))
     batch: list[Entry] = []
     for entry in entries:
@@ -171,44 +154,42 @@ def batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
 def fetch(
     prefix: Prefix, dataset: StagedDataset, entries: Sequence[Entry], *, single: bool, at: Callable[[int], None]
 ) -> Iterator[Entry]:
-    """Fetch files to a data set, yielding each, with its hash, once it is there; `at` is told of bytes on their way."""
+    """Fetch files into a data set; yield each, with its hash, once it is there; call `at` with the bytes in flight."""
     for batch in batches(entries):
         directory = dataset.partial / f"fetch-{unique_token()}"
         directory.mkdir(parents=True)
         try:
-            _run(prefix, directory, prefix.fetch_command(directory, batch, single), at)
+            with _running(prefix, prefix.fetch_words(directory, batch, single)) as process:
+                while True:
+                    try:
+                        process.communicate(timeout=POLL_S)
+                        break
+                    except subprocess.TimeoutExpired:
+                        at(_bytes_in(directory))
             for entry in batch:
                 yield dataclasses.replace(entry, sha256=dataset.adopt(entry, directory / entry.path))
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _run(prefix: Prefix, directory: Path, command: Sequence[str], at: Callable[[int], None]) -> None:
-    process = subprocess.Popen(
-        command, env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    try:
-        while True:
-            try:
-                _, stderr = process.communicate(timeout=POLL_S)
-                break
-            except subprocess.TimeoutExpired:
-                at(sum(_size(Path(parent) / name) for parent, _, names in os.walk(directory) for name in names))
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    if process.returncode:
-        raise explain(prefix, stderr.decode(errors="replace"), process.returncode)
+def _bytes_in(directory: Path) -> int:
+    return sum(_size(Path(parent) / name) for parent, _, names in os.walk(directory) for name in names)
 
 
 def _size(path: Path) -> int:
     try:
         return path.lstat().st_size
     except OSError:
-        return 0  # It has just been given its final name.
+        return 0  # It has just been renamed.
 
 
-def _environment() -> dict[str, str]:
-    """Return this process's environment, in which the CLI takes every name for UTF-8."""
-    return {**os.environ, "PYTHONUTF8": "1", "AWS_PAGER": ""}
+@contextlib.contextmanager
+def _running(prefix: Prefix, words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the CLI during a block. Raises DatasetError where it fails."""
+    try:
+        with running(aws_command(*words, region=prefix.region, in_background=True)) as process:
+            yield process
+    except AwsCliError as error:
+        if error.status is None:
+            raise DatasetError(error.stderr) from None
+        raise explain(prefix, error.stderr, error.status) from None

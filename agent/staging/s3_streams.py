@@ -1,29 +1,21 @@
-"""Read and write objects of a bucket as streams, by the AWS CLI of the node's image, with the node's own role.
+"""Read and write objects of a bucket as streams, through the AWS CLI, with the node's own role.
 
-Each call starts one command. The bytes go through a pipe, so that neither memory nor a disk holds them in between.
+Each call starts one command. The bytes go through a pipe, so that neither memory nor a disk buffers them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Final
+from typing import IO
 
 from agent.errors import ReportedError
+from agent.staging.aws_cli import QUIET, AwsCliError, aws_command, running
 from agent.staging.dataset import DatasetError
 from agent.staging.manifest import ManifestError
 from agent.staging.s3_objects import Prefix, parse_listing
-
-INTERRUPT_S: Final = 10.0
-"""For the CLI to take back what it has sent."""
-_TIMES: Final = ("--cli-connect-timeout", "20", "--cli-read-timeout", "60")
-"""Seconds; the CLI repeats each request by itself, so that a bucket that does not answer is told within minutes."""
-_QUIET: Final = ("--only-show-errors", "--no-progress")
 
 
 class BucketError(ReportedError, RuntimeError):
@@ -54,7 +46,7 @@ class BucketClient:
 
     def paths(self) -> list[str]:
         """List the objects. Raises BucketError."""
-        command = [self._program, *self.prefix.list_command(self.prefix.folder)[2:], *_TIMES]
+        command = self._command(*self.prefix.list_words(self.prefix.folder))
         with self._running("list", self.address(), command) as process:
             text = process.communicate()[0].decode()
         try:
@@ -63,15 +55,16 @@ class BucketClient:
             raise BucketError("list", self.address(), str(error)) from None
 
     def put(self, path: str, size: int, write: Callable[[IO[bytes]], None]) -> None:
-        """Stream an object of `size` bytes into the bucket: it is there whole or not at all, or, where this process is
-        killed, cut off. Raises BucketError, and what `write` raises.
+        """Stream an object of `size` bytes into the bucket; it appears complete, unless this process is killed.
+
+        Raises BucketError, and what `write` raises.
         """
         address = self.address(path)
-        command = self._command("s3", "cp", "-", address, "--expected-size", str(size), *_QUIET)
+        command = self._command("s3", "cp", "-", address, "--expected-size", str(size), *QUIET)
         with self._running("write", address, command, stdin=subprocess.PIPE) as process:
             pipe = process.stdin
             if pipe:
-                # A CLI that has ended says by its status why.
+                # A CLI that has ended reports why by its status.
                 with contextlib.suppress(BrokenPipeError):
                     write(pipe)
                 with contextlib.suppress(BrokenPipeError):
@@ -82,7 +75,7 @@ class BucketClient:
     def get(self, path: str) -> Iterator[IO[bytes]]:
         """Stream an object from the bucket. Raises FileNotFoundError where there is none, else BucketError."""
         address = self.address(path)
-        with self._running("read", address, self._command("s3", "cp", address, "-", *_QUIET)) as process:
+        with self._running("read", address, self._command("s3", "cp", address, "-", *QUIET)) as process:
             if process.stdout:
                 yield process.stdout
             process.communicate()
@@ -97,67 +90,19 @@ class BucketClient:
                 process.communicate()
 
     def _command(self, *words: str) -> list[str]:
-        region = ["--region", self.prefix.region] if self.prefix.region else []
-        return [self._program, *words, *region, *_TIMES]
+        return aws_command(*words, region=self.prefix.region, program=self._program)
 
     @contextlib.contextmanager
     def _running(
         self, doing: str, address: str, command: Sequence[str], stdin: int = subprocess.DEVNULL
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the CLI for the time of a block, and raise what its failure means, whatever the block made of it."""
-        with tempfile.TemporaryFile() as said:
-            try:
-                process = subprocess.Popen(
-                    command,
-                    env={**os.environ, "PYTHONUTF8": "1", "AWS_PAGER": ""},
-                    stdin=stdin,
-                    stdout=subprocess.PIPE,
-                    stderr=said,
-                    start_new_session=True,  # Signals for the launcher's group are not for the CLI.
-                )
-            except FileNotFoundError:
-                reason = f"this host has no program {self._program}, which speaks with S3"
-                raise BucketError(doing, address, reason) from None
-            try:
+        """Run the CLI during a block. Raises BucketError, or FileNotFoundError for an object that is not there."""
+        try:
+            with running(command, stdin=stdin) as process:
                 yield process
-            except BaseException:
-                if _ended_by_itself(process) and process.returncode:
-                    _explain(doing, address, process.returncode, said)
-                raise
-            if process.returncode:
-                _explain(doing, address, process.returncode, said)
-
-
-def _ended_by_itself(process: subprocess.Popen[bytes]) -> bool:
-    """End the CLI in the midst of its work; tell whether it had ended already, and so may know the reason.
-
-    One that writes takes back the parts of its object. It would complete the object at the end of its standard input,
-    so that the interrupt has to come before.
-    """
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(0.2)
-    ended = process.poll() is not None
-    if not ended and process.stdin:
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1.0)
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(INTERRUPT_S)
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe:
-            with contextlib.suppress(OSError):
-                pipe.close()
-    return ended
-
-
-def _explain(doing: str, address: str, status: int, said: IO[bytes]) -> None:
-    said.seek(0)
-    lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
-    reason = lines[-1].strip() if lines else f"the AWS CLI ended with status {status}"
-    if doing == "read" and any(word in reason for word in ("NoSuchKey", "(404)", "Not Found")):
-        raise FileNotFoundError(2, "No such object", address)
-    raise BucketError(doing, address, reason)
+        except AwsCliError as error:
+            lines = [line.strip() for line in error.stderr.splitlines() if line.strip()]
+            reason = lines[-1] if lines else f"the AWS CLI ended with status {error.status}"
+            if doing == "read" and any(word in reason for word in ("NoSuchKey", "(404)", "Not Found")):
+                raise FileNotFoundError(2, "No such object", address) from None
+            raise BucketError(doing, address, reason) from None

@@ -18,6 +18,7 @@ from agent.remote.command import Completed, execute
 from agent.runs.record import ORIGIN_FILE
 from agent.runs.store import RunDirectory
 from agent.spec.run import WORK_FOLDER
+from agent.staging.aws_cli import QUIET, aws_command
 
 PERIOD_S: Final = 60.0
 TIMEOUT_S: Final = 120.0
@@ -40,12 +41,9 @@ def destination(directory: RunDirectory) -> tuple[str, str]:
 
 def command(directory: RunDirectory, address: str, region: str, *, excluded: Sequence[str] = ()) -> list[str]:
     """Build the command that brings the copy up to date."""
-    return [
-        *("nice", "aws", "s3", "sync", str(directory.path), address),
-        *("--only-show-errors", "--no-progress", "--no-follow-symlinks"),
-        *(["--region", region] if region else []),
-        *(word for pattern in (*NOT_COPIED, *excluded) for word in ("--exclude", pattern)),
-    ]
+    left_out = (word for pattern in (*NOT_COPIED, *excluded) for word in ("--exclude", pattern))
+    words = ("s3", "sync", str(directory.path), address, *QUIET, "--no-follow-symlinks", *left_out)
+    return aws_command(*words, region=region, in_background=True)
 
 
 class Copier:

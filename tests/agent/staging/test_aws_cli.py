@@ -1,0 +1,68 @@
+"""Facts about running the AWS CLI: its words, its environment, and how it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.staging.aws_cli import TIMEOUTS, AwsCliError, aws_command, running
+
+FAILS = "echo 'An error occurred (AccessDenied)' >&2; exit 7"
+
+
+def program(tmp_path: Path, script: str) -> str:
+    """Write a stand-in for the AWS CLI."""
+    path = tmp_path / "aws"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_each_command_has_timeouts_and_its_region() -> None:
+    assert aws_command("s3", "ls") == ["aws", "s3", "ls", *TIMEOUTS]
+    words = aws_command("s3", "ls", region="eu-west-1", in_background=True)
+    assert words == ["nice", "aws", "s3", "ls", "--region", "eu-west-1", *TIMEOUTS]
+
+
+def test_names_are_utf_8_and_no_pager_waits_for_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PAGER", "less")
+    with running([program(tmp_path, 'echo "$PYTHONUTF8 [$AWS_PAGER]"')]) as process:
+        assert process.communicate()[0] == b"1 []\n"
+
+
+def test_a_failure_carries_the_status_and_what_was_printed(tmp_path: Path) -> None:
+    with pytest.raises(AwsCliError, match="AccessDenied") as caught, running([program(tmp_path, FAILS)]) as process:
+        process.communicate()
+    assert caught.value.status == 7
+
+
+def test_a_failure_of_the_cli_is_the_reason_of_the_error_that_it_causes(tmp_path: Path) -> None:
+    with pytest.raises(AwsCliError, match="AccessDenied"), running([program(tmp_path, FAILS)]):
+        raise EOFError("what was read ended early")
+
+
+def test_an_error_of_the_block_ends_the_cli_and_passes(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(KeyError), running([program(tmp_path, "exec sleep 60")]) as process:
+        raise KeyError
+    assert process.poll() is not None
+    assert time.monotonic() - began < 30
+
+
+def test_an_upload_is_interrupted_before_its_input_ends(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    script = f"trap 'echo interrupted > {told}; exit 1' INT; echo ready; while :; do sleep 0.05; done"
+    with pytest.raises(KeyError), running([program(tmp_path, script)], stdin=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline() == b"ready\n"
+        raise KeyError
+    assert told.read_text() == "interrupted\n"
+
+
+def test_a_program_that_is_missing_is_named(tmp_path: Path) -> None:
+    absent = str(tmp_path / "absent")
+    with pytest.raises(AwsCliError, match=f"this host has no program {absent}") as caught, running([absent]):
+        pass
+    assert caught.value.status is None
