@@ -64,9 +64,10 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, part: Any) 
 
     from payload.data.pipeline.batches import test_batches
     from payload.data.types import View
-    from payload.training.evaluation_step import make_evaluation_step
+    from payload.training.evaluation_step import evaluation_slots, make_evaluation_step
     from payload.training.export.classifier import load
-    from payload.training.reporting.confusion import Confusion, write_confusion
+    from payload.training.reporting.confusion import Confusion
+    from payload.training.reporting.confusion_files import write_confusion
 
     classifier = load(path)
     if classifier.network is None:
@@ -75,7 +76,7 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, part: Any) 
         raise ModelError(f"{path}: knows {len(classifier.labels)} classes, the data have {part.classes}")
     step = make_evaluation_step(classifier.network, confusion=True)
     view = View(size=card.size, rectangular=card.rectangular)
-    slots = given.batch or max(1, min(512, 512 * 28 * 28 // (view.size[0] * view.size[1])))
+    slots = given.batch or evaluation_slots(view)
     sums, counts, images = np.zeros(3), np.zeros((part.classes, part.classes), np.int64), 0.0
     began = time.monotonic()
     for batch in test_batches(part, view, slots=slots, rank=0, ranks=1):

@@ -35,17 +35,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _export(given: argparse.Namespace) -> str:
-    from payload.training.export.outputs import card_of
     from payload.training.export.restore import restore
-    from payload.training.export.saved_model import EXPORT_DIRECTORY, write_product
+    from payload.training.export.saved_model import EXPORT_DIRECTORY, export_network
 
     found = restore(given.run_dir, given.checkpoint)
     for fault in found.faults:
         print(f"{COMMAND}: warning: passed over {fault}", file=sys.stderr, flush=True)
     into: Path = given.into or given.run_dir / EXPORT_DIRECTORY
-    card = card_of(found.blueprint, found.state, found.steps)
-    with found.state.averaged():
-        write_product(into, found.state.model, card)
+    card = export_network(into, found.blueprint, found.state, found.steps)
     averaged = ", the moving average of its weights" if card.averaged else ""
     return f"{into}: {card.network} of {found.checkpoint}{averaged}"
 

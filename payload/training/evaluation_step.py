@@ -1,15 +1,26 @@
-"""The compiled step of evaluation."""
+"""The compiled step of evaluation, and how many images it takes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import tensorflow as tf
 
+from payload.data.types import View
 from payload.training.losses import hits, losses_of, pixels
 
 EvaluationStep = Callable[..., Any]
+
+SLOTS: Final = 512
+"""Test images a rank and step at most: bounds the memory of an evaluation."""
+PIXELS: Final = 512 * 28 * 28
+"""Pixels a rank and step at most, beyond which there are fewer slots; at least one batch of training fits anyway."""
+
+
+def evaluation_slots(view: View, training_batch: int = 1) -> int:
+    """Return the test images of a step: as many as memory for a training batch of this rank surely holds."""
+    return max(min(SLOTS, PIXELS // (view.size[0] * view.size[1])), min(training_batch, SLOTS), 1)
 
 
 def make_evaluation_step(model: Any, *, confusion: bool = False) -> EvaluationStep:

@@ -45,6 +45,11 @@ class Schedule:
         return -(-self.examples // self.phase(epoch).global_batch)
 
     @property
+    def largest_batch(self) -> int:
+        """Return the images of the largest step over all ranks."""
+        return max(phase.global_batch for phase in self.phases)
+
+    @property
     def total_steps(self) -> int:
         """Return the steps of the run."""
         return sum(self.steps(epoch) for epoch in range(self.epochs))

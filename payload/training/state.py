@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import keras
 import numpy.typing as npt
 
+from agent.errors import ReportedError
 from payload.data.types import Parts
 from payload.models.registry import network
 from payload.settings import SettingError, Settings
-from payload.training.checkpoints.store import Checkpoint, DamagedCheckpointError
 from payload.training.optimizers.optimizer import Optimizer, make_optimizer
 from payload.training.safetensors_io import bytes_of
 from payload.training.schedule import Schedule
@@ -27,6 +27,10 @@ _APART: Final = 0x9E3779B1
 """Between the seeds of two neighbouring ranks: a prime near 2^32 over the golden ratio, so that none meet."""
 _SEED_RANGE: Final = 2**31 - 2
 """Keras takes seeds modulo this."""
+
+
+class OtherNetworkError(ReportedError, ValueError):
+    """Report variables of another network."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,19 +58,19 @@ class TrainState:
         """Copy all variables."""
         return {name: variable.numpy() for name, variable in self.variables.items()}
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Set all variables from a checkpoint. Raises DamagedCheckpointError where names or shapes do not fit."""
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Set all variables, or none: raises OtherNetworkError where names or shapes do not fit."""
         variables = self.variables
-        if variables.keys() != checkpoint.arrays.keys():
-            different = sorted(variables.keys() ^ checkpoint.arrays.keys())
-            raise DamagedCheckpointError(checkpoint.address, f"not of this network: {', '.join(different[:4])}")
+        if variables.keys() != arrays.keys():
+            different = sorted(variables.keys() ^ arrays.keys())
+            raise OtherNetworkError(f"not of this network: {', '.join(different[:4])}")
         for name, variable in variables.items():
-            array = checkpoint.arrays[name]
-            if array.shape != tuple(variable.shape):
-                fault = f"not of this network: {name} is {array.shape}, not {tuple(variable.shape)}"
-                raise DamagedCheckpointError(checkpoint.address, fault)
+            if arrays[name].shape != tuple(variable.shape):
+                raise OtherNetworkError(
+                    f"not of this network: {name} is {arrays[name].shape}, not {tuple(variable.shape)}"
+                )
         for name, variable in variables.items():
-            variable.assign(checkpoint.arrays[name])
+            variable.assign(arrays[name])
 
     def draw_apart(self, rank: int) -> None:
         """Let dropout draw other units on each rank. Rank 0 keeps its seeds, which are those of checkpoints.

@@ -8,33 +8,37 @@ import functools
 import math
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from payload.data.types import Parts
 from payload.recipes.config import TrainConfig
 from payload.settings import Settings
-from payload.settings.step_span import StepSpan
 from payload.training import distributed
 from payload.training.checkpoints.cadence import Cadence
 from payload.training.checkpoints.resume import Beginning, begin, store_for, with_batch_of
 from payload.training.checkpoints.sameness import lasting
-from payload.training.checkpoints.saving import finish_saving, save_after_epoch, save_stopped
+from payload.training.checkpoints.saver import CheckpointSaver
 from payload.training.checkpoints.store import CheckpointStore
 from payload.training.checkpoints.writer import CheckpointWriter
-from payload.training.context import Outcome, Run
+from payload.training.context import TrainingContext, TrainingEnd
 from payload.training.distributed import Ranks
 from payload.training.epoch import DivergedError, require_equal_weights, train_epoch
-from payload.training.evaluation import confusion_counts, evaluate
+from payload.training.evaluation import Evaluator
 from payload.training.evaluation_step import make_evaluation_step
-from payload.training.export.outputs import write_products
+from payload.training.export.model_spec import write_blueprint
+from payload.training.export.saved_model import EXPORT_DIRECTORY, export_network
+from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress
 from payload.training.rank_setup import Arrangement
+from payload.training.reporting.confusion import Confusion
+from payload.training.reporting.confusion_files import write_confusion
 from payload.training.reporting.reporter import Reporter
-from payload.training.reporting.result import write_outcome
-from payload.training.run_files import Figures, Provenance
-from payload.training.schedule import Schedule, schedule_for
-from payload.training.state import TrainState, new_state
+from payload.training.reporting.result import result_of
+from payload.training.run_files import Figures, Provenance, Result, write_result
+from payload.training.schedule import schedule_for
+from payload.training.state import new_state
 from payload.training.train_step import make_train_step
 
 
@@ -47,140 +51,181 @@ def train_and_evaluate(
     started: float,
     stop_requested: Callable[[], bool],
     arrangement: Arrangement,
-) -> Outcome:
-    """Train until the last epoch or until a stop is asked for; rank 0 writes records, checkpoints and the result.
+) -> TrainingEnd:
+    """Train until the last epoch or until a stop is requested; rank 0 writes records, checkpoints and the result.
 
     `started`: unix time at which the process began; `arrangement`: what was chosen for this rank. Raises ReportedError,
     on all ranks.
     """
     with distributed.losses_told():
-        return _train_and_evaluate(config, data, provenance, host, started, stop_requested, arrangement)
-
-
-def _train_and_evaluate(
-    config: TrainConfig,
-    data: Parts,
-    provenance: Provenance,
-    host: str | None,
-    started: float,
-    stop_requested: Callable[[], bool],
-    arrangement: Arrangement,
-) -> Outcome:
-    ranks = distributed.join()
-    _set_threads(arrangement)
-    ranks = distributed.with_hosts(ranks, host)
-    distributed.require_agreement(
-        ranks, data.digest(), what="data", when="at the start", advice="Give every rank the same files"
-    )
-    settings = config.settings
-    store = store_for(settings, config.run_dir)
-    if config.resume:
-        settings = distributed.broadcast_value(
-            distributed.attempt(ranks, lambda: _as_before(settings, store, ranks)), name="settings"
+        ranks = distributed.join()
+        _set_threads(arrangement)
+        ranks = distributed.with_hosts(ranks, host)
+        distributed.require_agreement(
+            ranks, data.digest(), what="data", when="at the start", advice="Give every rank the same files"
         )
-        config = dataclasses.replace(config, settings=settings)
-    schedule = schedule_for(settings, examples=data.train.examples, ranks=ranks.size)
-    state = new_state(settings, data, schedule)
-    beginning = distributed.broadcast_value(
-        distributed.attempt(ranks, lambda: _begin(config, state, store, schedule, root=ranks.is_root)), name="beginning"
-    )
-    distributed.broadcast_variables(list(state.variables.values()))
-    require_equal_weights(ranks, state, "after the broadcast at the start")
-    state.draw_apart(ranks.rank)
-    reporter = distributed.attempt(ranks, lambda: _reporter(config, ranks, started))
-    with contextlib.closing(reporter), contextlib.closing(CheckpointWriter(store)) as writer:
-        run = Run(
-            config=config,
+        settings, store = config.settings, store_for(config.settings, config.run_dir)
+        if config.resume:
+            settings = distributed.broadcast_value(
+                distributed.attempt(ranks, lambda: _settings_of_resumed(config.settings, store, ranks)), name="settings"
+            )
+        plan = TrainingPlan(
+            config=dataclasses.replace(config, settings=settings),
             data=data,
+            schedule=schedule_for(settings, examples=data.train.examples, ranks=ranks.size),
             ranks=ranks,
             arrangement=arrangement,
             placements=distributed.gather_values(str(arrangement.placement), name="placements"),
+            provenance=provenance,
+            started=started,
+        )
+        return _train_as_planned(plan, store, stop_requested)
+
+
+def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested: Callable[[], bool]) -> TrainingEnd:
+    """Build the network, restore it where a run goes on, and train it."""
+    ranks, settings, schedule = plan.ranks, plan.settings, plan.schedule
+    batch = schedule.phase(0).global_batch
+    kept_settings = lasting(settings, batch)
+    state = new_state(settings, plan.data, schedule)
+    fresh = Progress(recipe=plan.config.recipe.name, seed=settings.seed, global_batch=batch)
+
+    def on_root() -> Beginning:
+        if not ranks.is_root:
+            return Beginning(progress=fresh)
+        return begin(state, store, fresh, settings=kept_settings, wanted=plan.config.resume)
+
+    beginning = distributed.broadcast_value(distributed.attempt(ranks, on_root), name="beginning")
+    distributed.broadcast_variables(list(state.variables.values()))
+    require_equal_weights(ranks, state, "after the broadcast at the start")
+    state.draw_apart(ranks.rank)
+    reporter = distributed.attempt(ranks, lambda: Reporter(plan, state))
+    with contextlib.closing(reporter), contextlib.closing(CheckpointWriter(store)) as writer:
+        cadence = Cadence(
+            epochs=settings.checkpoint_epochs,
+            last_epoch=schedule.epochs,
+            minutes=settings.checkpoint_minutes,
+            keep_best=settings.keep_best,
+            best=beginning.best_accuracy,
+        )
+        context = TrainingContext(
+            plan=plan,
             state=state,
-            writer=writer,
-            cadence=Cadence(
-                epochs=settings.checkpoint_epochs,
-                last_epoch=schedule.epochs,
-                minutes=settings.checkpoint_minutes,
-                keep_best=settings.keep_best,
-                best=beginning.best_accuracy,
+            train_step=make_train_step(state.model, state.optimizer, settings),
+            evaluator=Evaluator(
+                state=state,
+                step=make_evaluation_step(state.model),
+                ranks=ranks,
+                training_batch=-(-schedule.largest_batch // ranks.size),
+                threads=settings.decode_threads,
             ),
             reporter=reporter,
-            schedule=schedule,
-            train_step=make_train_step(state.model, state.optimizer, settings),
-            evaluation_step=make_evaluation_step(state.model),
+            saver=CheckpointSaver(writer, cadence, copy=state.arrays, settings=kept_settings, report=reporter.written),
             stop_requested=stop_requested,
         )
-        return _train(run, beginning, provenance, started)
+        return _train(context, beginning)
 
 
-def _reporter(config: TrainConfig, ranks: Ranks, started: float) -> Reporter:
-    span = StepSpan.parse(config.settings.profile_steps)
-    return Reporter(config.run_dir, active=ranks.is_root, started=started, profiled=span)
-
-
-def _as_before(settings: Settings, store: CheckpointStore, ranks: Ranks) -> Settings:
-    """Look on rank 0 what the run that goes on had, from which all others are told."""
+def _settings_of_resumed(settings: Settings, store: CheckpointStore, ranks: Ranks) -> Settings:
+    """Read on rank 0 the batch of the run that goes on, to be broadcast from there."""
     return with_batch_of(settings, store, ranks=ranks.size) if ranks.is_root else settings
 
 
-def _begin(
-    config: TrainConfig, state: TrainState, store: CheckpointStore, schedule: Schedule, *, root: bool
-) -> Beginning:
-    """Begin anew or with a checkpoint on rank 0, from which all others are told."""
-    batch = schedule.phase(0).global_batch
-    fresh = Progress(recipe=config.recipe.name, seed=config.settings.seed, global_batch=batch)
-    if not root:
-        return Beginning(progress=fresh)
-    return begin(state, store, fresh, settings=lasting(config.settings, batch), wanted=config.resume)
-
-
-def _train(run: Run, beginning: Beginning, provenance: Provenance, started: float) -> Outcome:
+def _train(context: TrainingContext, beginning: Beginning) -> TrainingEnd:
     """Run the epochs that are left, then write the result."""
-    _together(run, lambda: run.reporter.start(run, beginning))
+    plan, reporter, evaluator = context.plan, context.reporter, context.evaluator
+    _on_root(context, functools.partial(_start, context, beginning))
     progress = beginning.progress
     train: Figures | None = None
     test: Figures | None = None
-    while progress.epoch < run.schedule.epochs:
+    while progress.epoch < plan.schedule.epochs:
         began = time.monotonic()
-        progress, stopped = train_epoch(run, progress)
+        progress, stopped = train_epoch(context, progress)
         if stopped:
-            _together(run, functools.partial(save_stopped, run, progress))
-            return Outcome(progress=progress, stopped=True)
+            _on_root(context, functools.partial(_stop, context, progress))
+            return TrainingEnd(progress=progress, stopped=True)
         train = progress.figures()
-        test = evaluate(run, run.data.validation or run.data.test, run.test_view(progress.epoch))
+        test = evaluator.evaluate(plan.data.validation or plan.data.test, plan.test_view(progress.epoch))
         if not math.isfinite(test.loss):
-            rate = run.schedule.rate(progress.epoch, progress.step - 1)
+            rate = plan.schedule.rate(progress.epoch, progress.step - 1)
             raise DivergedError(test.loss, progress.epoch + 1, progress.step, rate)
         progress = progress.next_epoch()
-        require_equal_weights(run.ranks, run.state, f"after epoch {progress.epoch}")
-        waits = distributed.gather_values(run.reporter.waited_s, name="waits")
+        require_equal_weights(plan.ranks, context.state, f"after epoch {progress.epoch}")
+        waits = distributed.gather_values(reporter.waited_s, name="waits")
         seconds = time.monotonic() - began
-        _together(run, functools.partial(_close_epoch, run, progress, train, test, seconds, waits))
+        _on_root(context, functools.partial(_end_epoch, context, progress, train, test, seconds, waits))
     # None after a resumption of a run that lacked nothing but its result.
-    last = run.test_view(run.schedule.epochs - 1)
-    if test is None or run.data.validation:
-        validation, test = test, evaluate(run, run.data.test, last)
+    if test is None or plan.data.validation:
+        validation, test = test, evaluator.evaluate(plan.data.test, plan.last_test_view)
     else:
         validation = None
-    _together(run, functools.partial(finish_saving, run))
-    counts = confusion_counts(run, run.data.test, last) if run.settings.confusion_matrix else None
-    _together(run, functools.partial(write_products, run, progress, counts))
-    outcome = (train, validation, test, beginning.resumed_from, provenance, started)
-    _together(run, functools.partial(write_outcome, run, progress, *outcome))
-    return Outcome(progress=progress, stopped=False)
+    _on_root(context, context.saver.finish)
+    counts = None
+    if plan.settings.confusion_matrix:
+        counts = evaluator.confusion_counts(plan.data.test, plan.last_test_view)
+    _on_root(context, functools.partial(_write_outputs, context, progress, counts))
+    result = functools.partial(
+        result_of,
+        plan,
+        context.state,
+        reporter.totals,
+        progress,
+        train=train,
+        validation=validation,
+        test=test,
+        resumed_from=beginning.resumed_from,
+    )
+    _on_root(context, lambda: _end(context, result()))
+    return TrainingEnd(progress=progress, stopped=False)
 
 
-def _together(run: Run, action: Callable[[], None]) -> None:
+def _on_root(context: TrainingContext, action: Callable[[], None]) -> None:
     """Do on rank 0 what only one rank may do, and fail on all ranks when it fails (collective)."""
-    distributed.attempt(run.ranks, action if run.ranks.is_root else lambda: None)
+    ranks = context.plan.ranks
+    distributed.attempt(ranks, action if ranks.is_root else lambda: None)
 
 
-def _close_epoch(
-    run: Run, progress: Progress, train: Figures, test: Figures, seconds: float, waits: Sequence[float]
+def _start(context: TrainingContext, beginning: Beginning) -> None:
+    """Write settings.json and report the start (rank 0)."""
+    height, width, channels = context.state.model.input_shape[1:]
+    write_blueprint(context.plan.config.run_dir, context.plan.model_spec((height, width, channels)))
+    context.reporter.start(beginning)
+
+
+def _end_epoch(
+    context: TrainingContext,
+    progress: Progress,
+    train: Figures,
+    test: Figures,
+    seconds: float,
+    waits: Sequence[float],
 ) -> None:
     """Report an epoch, and begin to write a checkpoint when one is due (rank 0)."""
-    run.reporter.epoch(run, progress, train, test, seconds, waits)
-    save_after_epoch(run, progress, test.accuracy)
+    context.reporter.epoch(progress, train, test, seconds, waits)
+    context.saver.save_after_epoch(progress, test.accuracy)
+
+
+def _stop(context: TrainingContext, progress: Progress) -> None:
+    """Write a checkpoint in the middle of an epoch, and report it (rank 0)."""
+    context.reporter.stopped(progress, context.saver.save_stopped(progress))
+
+
+def _write_outputs(context: TrainingContext, progress: Progress, counts: Any | None) -> None:
+    """Write what the settings ask for at the end (rank 0). `counts`: of the confusion matrix. Raises StorageError."""
+    plan, state = context.plan, context.state
+    height, width, channels = state.model.input_shape[1:]
+    spec = plan.model_spec((height, width, channels))
+    if counts is not None:
+        write_confusion(plan.config.run_dir, Confusion(labels=spec.labels, counts=counts))
+    context.reporter.trained()
+    if plan.settings.export:
+        export_network(plan.config.run_dir / EXPORT_DIRECTORY, spec, state, progress.total_steps)
+
+
+def _end(context: TrainingContext, result: Result) -> None:
+    """Report the end and write result.json (rank 0)."""
+    context.reporter.end(result)
+    write_result(context.plan.config.run_dir, result)
 
 
 def _set_threads(arrangement: Arrangement) -> None:

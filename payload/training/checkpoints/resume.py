@@ -5,19 +5,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from agent.errors import ReportedError
 from payload.settings import Settings
 from payload.training.checkpoints.location import depot_for
 from payload.training.checkpoints.retention import Retention
 from payload.training.checkpoints.sameness import changes
-from payload.training.checkpoints.store import CheckpointStore
+from payload.training.checkpoints.store import Checkpoint, CheckpointStore, DamagedCheckpointError
 from payload.training.progress import Progress
+from payload.training.safetensors_io import Arrays
 from payload.training.schedule import global_batch
 
-if TYPE_CHECKING:
-    from payload.training.state import TrainState
+
+class Restorable(Protocol):
+    """What a checkpoint is read into: `payload.training.state.TrainState`, which needs TensorFlow."""
+
+    def restore(self, arrays: Arrays) -> None:
+        """Set all variables, or none. Raises ReportedError where the arrays are those of another network."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +65,7 @@ def with_batch_of(settings: Settings, store: CheckpointStore, *, ranks: int) -> 
 
 
 def begin(
-    state: TrainState, store: CheckpointStore, fresh: Progress, *, settings: Mapping[str, Any], wanted: bool
+    state: Restorable, store: CheckpointStore, fresh: Progress, *, settings: Mapping[str, Any], wanted: bool
 ) -> Beginning:
     """Restore the newest valid checkpoint on this rank, to be broadcast from here.
 
@@ -83,7 +88,7 @@ def begin(
             )
         return Beginning(progress=fresh)
     changed = changes(checkpoint.header.settings, settings)
-    state.restore(checkpoint)
+    restore_state(state, checkpoint)
     return Beginning(
         progress=checkpoint.progress,
         resumed_from=checkpoint.name,
@@ -91,3 +96,11 @@ def begin(
         faults=faults,
         best_accuracy=store.best_accuracy() if store.retention.best else None,
     )
+
+
+def restore_state(state: Restorable, checkpoint: Checkpoint) -> None:
+    """Set all variables from a checkpoint. Raises DamagedCheckpointError where it is not of this network."""
+    try:
+        state.restore(checkpoint.arrays)
+    except ReportedError as error:
+        raise DamagedCheckpointError(checkpoint.address, str(error)) from None

@@ -6,16 +6,11 @@ import dataclasses
 import json
 import typing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.errors import ReportedError
 from agent.files.atomic_write import replace_file
-from payload.data.labels import class_names
-from payload.data.records.part import MARGIN, RecordPart
 from payload.settings import SETTINGS_FILE, Settings
-
-if TYPE_CHECKING:
-    from payload.training.context import Run
 
 
 class BlueprintError(ReportedError, ValueError):
@@ -41,31 +36,6 @@ class Blueprint:
     margin: float
     """Part of a test image's shorter side that is looked at."""
     settings: Settings
-
-
-def blueprint_of(run: Run) -> Blueprint:
-    """Return the blueprint of a run. Raises DataError where the names of its classes cannot be read."""
-    view = run.test_view(run.schedule.epochs - 1)
-    height, width, channels = run.state.model.input_shape[1:]
-    return Blueprint(
-        recipe=run.config.recipe.name,
-        variant=run.config.variant.name if run.config.variant else None,
-        data_dir=run.config.data_dir,
-        labels=names_of(run),
-        input_shape=(height, width, channels),
-        test_size=view.size,
-        rectangular=view.rectangular,
-        margin=MARGIN if isinstance(run.data.test, RecordPart) else 1.0,
-        settings=run.settings,
-    )
-
-
-def names_of(run: Run) -> tuple[str, ...]:
-    """Return the names of a run's classes. Raises DataError where they cannot be read."""
-    part = run.data.test
-    places = [records.directory for records in part.sets] if isinstance(part, RecordPart) else []
-    beside = [directory for place in places for directory in (place, place.parent)]
-    return class_names(run.settings.dataset, part.classes, run.config.data_dir, *beside)
 
 
 def write_blueprint(run_dir: Path, blueprint: Blueprint) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.errors import ReportedError
 from payload.models.registry import network
-from payload.training.checkpoints.resume import store_for
+from payload.training.checkpoints.resume import restore_state, store_for
 from payload.training.checkpoints.store import Checkpoint, CheckpointStore, read_checkpoint
 from payload.training.export.model_spec import Blueprint, read_blueprint
 from payload.training.optimizers.optimizer import make_optimizer
@@ -44,7 +44,7 @@ def restore(run_dir: Path, name: str = "") -> Restored:
         blueprint.input_shape, len(blueprint.labels), precision=settings.precision, zero_gamma=settings.zero_gamma
     )
     state = TrainState(model=model, optimizer=make_optimizer(settings, model))
-    state.restore(checkpoint)
+    restore_state(state, checkpoint)
     return Restored(
         blueprint=blueprint,
         state=state,

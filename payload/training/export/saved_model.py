@@ -25,8 +25,18 @@ import tensorflow as tf
 
 from agent.files.atomic_write import StorageError, storing
 from payload.training.export.model_card import DESCRIPTION_FILE, KERAS_FILE, SAVED_MODEL, ModelCard
+from payload.training.export.model_spec import Blueprint
+from payload.training.state import TrainState
 
 EXPORT_DIRECTORY: Final = "export"
+
+
+def export_network(directory: Path, spec: Blueprint, state: TrainState, steps: int) -> ModelCard:
+    """Write the network of a run as it is after so many steps, averaged if it is so evaluated. Raises StorageError."""
+    card = card_of(spec, state, steps)
+    with state.averaged():
+        write_product(directory, state.model, card)
+    return card
 
 
 def write_product(directory: Path, network: Any, card: ModelCard) -> None:
@@ -47,6 +57,26 @@ def write_product(directory: Path, network: Any, card: ModelCard) -> None:
             _put(partial, directory)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def card_of(spec: Blueprint, state: TrainState, steps: int) -> ModelCard:
+    """Describe the network of a run as it is after so many steps."""
+    return ModelCard(
+        recipe=spec.recipe,
+        network=spec.settings.network,
+        dataset=spec.settings.dataset,
+        labels=spec.labels,
+        size=spec.test_size,
+        channels=spec.input_shape[2],
+        rectangular=spec.rectangular,
+        margin=spec.margin,
+        data_dir=spec.data_dir,
+        settings=dataclasses.asdict(spec.settings),
+        steps=steps,
+        averaged=bool(spec.settings.ema_decay),
+        weights_sha256=state.digest().hex(),
+        versions={"tensorflow": tf.__version__, "keras": keras.__version__},
+    )
 
 
 def served(network: Any) -> Any:

@@ -1,20 +1,13 @@
-"""Which class is taken for which: counts over the test images, confusion.json and what follows from them."""
+"""Which class is taken for which: counts over the test images, and what follows from them."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from agent.files.atomic_write import replace_file
-
-CONFUSION_FILE: Final = "confusion.json"
-PICTURE_FILE: Final = "confusion.png"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,21 +67,6 @@ class Confusion:
             "columns": "recognised class",
             "counts": self.counts.tolist(),
         }
-
-
-def write_confusion(run_dir: Path, confusion: Confusion) -> None:
-    """Write confusion.json and confusion.png. Raises StorageError."""
-    from payload.training.reporting.confusion_picture import draw  # Pillow, which others need not import
-
-    replace_file(run_dir / CONFUSION_FILE, _json(confusion.document()).encode())
-    replace_file(run_dir / PICTURE_FILE, draw(confusion))
-
-
-def _json(document: dict[str, Any]) -> str:
-    """Write JSON with a line for each key, and for each row of the counts."""
-    counts = ",\n  ".join(json.dumps(row) for row in document["counts"])
-    rest = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items() if key != "counts"]
-    return "{\n" + ",\n".join([*rest, f' "counts": [\n  {counts}\n ]']) + "\n}\n"
 
 
 def _parts(some: Sequence[int] | npt.NDArray[Any], whole: npt.NDArray[Any]) -> list[float | None]:

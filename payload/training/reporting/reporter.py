@@ -4,44 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from payload.settings.step_span import StepSpan
+from payload.training.checkpoints.resume import Beginning
 from payload.training.checkpoints.writer import Written
-from payload.training.export.model_spec import blueprint_of, write_blueprint
+from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress, StepSums
 from payload.training.reporting.event_writer import EVENTS_DIRECTORY
 from payload.training.reporting.profiling import Profiler
 from payload.training.reporting.tensorboard import Board
-from payload.training.reporting.throughput import Clock, DataWait
+from payload.training.reporting.throughput import Clock, DataWait, RunTotals
 from payload.training.run_files import Figures, Metrics, Result
-
-if TYPE_CHECKING:
-    from payload.training.checkpoints.resume import Beginning
-    from payload.training.context import Run
+from payload.training.state import TrainState
 
 
 class Reporter:
-    """Report on rank 0, and keep silent elsewhere; measure the time of the training steps everywhere."""
+    """Report on rank 0, and stay silent elsewhere; measure the time of the training steps everywhere."""
 
-    def __init__(self, run_dir: Path, *, active: bool, started: float, profiled: StepSpan | None = None) -> None:
-        """Open metrics and events where active. `profiled`: steps to profile. Raises StorageError."""
-        self._metrics = Metrics(run_dir, started=started) if active else None
-        self._board = Board(run_dir) if active else None
-        self.profiler = Profiler(run_dir / EVENTS_DIRECTORY, profiled if active else None)
+    def __init__(self, plan: TrainingPlan, state: TrainState) -> None:
+        """Open metrics and events on rank 0. Raises StorageError."""
+        run_dir, root = plan.config.run_dir, plan.ranks.is_root
+        self._plan = plan
+        self._metrics = Metrics(run_dir, started=plan.started) if root else None
+        self._board = Board(plan, state) if root else None
+        span = StepSpan.parse(plan.settings.profile_steps)
+        self.profiler = Profiler(run_dir / EVENTS_DIRECTORY, span if root else None)
+        self.totals = RunTotals()
         self._clock = Clock()
-        self.training_seconds = 0.0
-        self.images = 0
-        self.epoch_seconds: list[float] = []
-        """Wall time of each epoch that this process took, evaluation included."""
-        self.data_wait_seconds = 0.0
-        """Sum over these epochs of how long the rank that waited longest waited for images."""
-
-    @property
-    def images_per_s(self) -> float:
-        """Return training images over all ranks per second of training steps."""
-        return self.images / self.training_seconds if self.training_seconds else 0.0
 
     def close(self) -> None:
         """Close the files."""
@@ -61,65 +50,66 @@ class Reporter:
         """Return how long this rank waited for its images in the epoch that is measured."""
         return self._clock.waited_s
 
-    def start(self, run: Run, beginning: Beginning) -> None:
-        """Say what is about to run."""
+    def start(self, beginning: Beginning) -> None:
+        """Report what is about to run."""
         if not self._metrics or not self._board:
             return
-        write_blueprint(run.config.run_dir, blueprint_of(run))
-        self._board.start(run, beginning.progress.epoch)
+        plan = self._plan
+        self._board.start(beginning.progress.epoch)
         self._metrics.event(
             "start",
-            recipe=run.config.recipe.name,
-            epochs=run.schedule.epochs,
-            steps_per_epoch=run.schedule.steps(0),
-            ranks=run.ranks.size,
-            global_batch=run.schedule.phase(0).global_batch,
-            train_images=run.data.train.examples,
-            validation_images=run.data.validation.examples if run.data.validation else 0,
-            test_images=run.data.test.examples,
-            network=run.settings.network,
-            variant=run.config.variant.name if run.config.variant else None,
-            peak_learning_rate=run.schedule.peak,
+            recipe=plan.config.recipe.name,
+            epochs=plan.schedule.epochs,
+            steps_per_epoch=plan.schedule.steps(0),
+            ranks=plan.ranks.size,
+            global_batch=plan.schedule.phase(0).global_batch,
+            train_images=plan.data.train.examples,
+            validation_images=plan.data.validation.examples if plan.data.validation else 0,
+            test_images=plan.data.test.examples,
+            network=plan.settings.network,
+            variant=plan.variant,
+            peak_learning_rate=plan.schedule.peak,
             resumed_from=beginning.resumed_from,
             passed_over="; ".join(beginning.faults) or None,
             changed="; ".join(beginning.changes) or None,
-            **run.arrangement.values(),
+            **plan.arrangement.values(),
         )
         for fault in beginning.faults:
             print(f"payload.train: warning: passed over {fault}", flush=True)
         for change in beginning.changes:
             print(f"payload.train: goes on with {change}", flush=True)
-        hosts = ", ".join(dict.fromkeys(run.ranks.hosts))
+        hosts = ", ".join(dict.fromkeys(plan.ranks.hosts))
         resumed = f", resumed from {beginning.resumed_from}" if beginning.resumed_from else ""
         print(
-            f"{run.config.recipe.name}: {run.schedule.epochs} epochs of {run.schedule.steps(0)} steps, global batch "
-            f"{run.schedule.phase(0).global_batch} on {run.ranks.size} ranks ({hosts}){resumed}",
+            f"{plan.config.recipe.name}: {plan.schedule.epochs} epochs of {plan.schedule.steps(0)} steps, global batch "
+            f"{plan.schedule.phase(0).global_batch} on {plan.ranks.size} ranks ({hosts}){resumed}",
             flush=True,
         )
-        print(run.arrangement, flush=True)
+        print(plan.arrangement, flush=True)
 
-    def step(self, run: Run, progress: Progress, size: int, sums: StepSums, learning_rate: float) -> None:
+    def step(self, progress: Progress, size: int, sums: StepSums, learning_rate: float) -> None:
         """Count a step of `size` images over all ranks; report it, at most twice a second. Raises StorageError."""
-        self.training_seconds += self._clock.step(size)
-        self.images += size
+        self.totals.training_seconds += self._clock.step(size)
+        self.totals.images += size
         figures = StepFigures(
             images_per_s=self._clock.images_per_s,
             loss=sums.loss / size,
             accuracy=sums.correct / size,
             learning_rate=learning_rate,
         )
-        self._step(run, progress, figures)
+        self._step(progress, figures)
         self.profiler.after(progress.total_steps)
 
-    def _step(self, run: Run, progress: Progress, values: StepFigures) -> None:
+    def _step(self, progress: Progress, values: StepFigures) -> None:
         if not self._metrics or not self._board or not self._metrics.step_due():
             return
-        left = run.schedule.images_left(progress.epoch, progress.step)
+        schedule = self._plan.schedule
+        left = schedule.images_left(progress.epoch, progress.step)
         self._metrics.event(
             "step",
             epoch=progress.epoch + 1,
             step=progress.step,
-            steps_per_epoch=run.schedule.steps(progress.epoch),
+            steps_per_epoch=schedule.steps(progress.epoch),
             images_per_s=values.images_per_s,
             loss=values.loss,
             accuracy=values.accuracy,
@@ -128,19 +118,18 @@ class Reporter:
         )
         self._board.step(progress.total_steps, dataclasses.asdict(values))
 
-    def epoch(
-        self, run: Run, progress: Progress, train: Figures, test: Figures, seconds: float, waits: Sequence[float]
-    ) -> None:
+    def epoch(self, progress: Progress, train: Figures, test: Figures, seconds: float, waits: Sequence[float]) -> None:
         """Report a completed epoch.
 
         `seconds`: its wall time, evaluation included; `waits`: how long each rank waited for images to train on.
         """
         if not self._metrics or not self._board:
             return
-        self.epoch_seconds.append(seconds)
-        wait = DataWait.longest(waits, run.ranks.hosts, self._clock.seconds)
-        self.data_wait_seconds += wait.seconds
-        speed, part = self._clock.images_per_s, run.evaluated
+        schedule = self._plan.schedule
+        wait = DataWait.longest(waits, self._plan.ranks.hosts, self._clock.seconds)
+        self.totals.epoch_seconds.append(seconds)
+        self.totals.data_wait_seconds += wait.seconds
+        speed, part = self._clock.images_per_s, self._plan.evaluated
         self._metrics.event(
             "epoch",
             epoch=progress.epoch,
@@ -159,7 +148,6 @@ class Reporter:
             },
         )
         self._board.epoch(
-            run,
             progress.epoch,
             {
                 "loss/train": train.loss,
@@ -170,11 +158,11 @@ class Reporter:
                 f"accuracy/{part} top 5": test.top5_accuracy,
                 "images_per_s": speed,
                 "data_wait": wait.part,
-                "learning_rate": run.schedule.rate(progress.epoch - 1, run.schedule.steps(progress.epoch - 1) - 1),
+                "learning_rate": schedule.rate(progress.epoch - 1, schedule.steps(progress.epoch - 1) - 1),
             },
         )
         print(
-            f"epoch {progress.epoch}/{run.schedule.epochs}: loss {train.loss:.4f}, accuracy {train.accuracy:.2%}; "
+            f"epoch {progress.epoch}/{schedule.epochs}: loss {train.loss:.4f}, accuracy {train.accuracy:.2%}; "
             f"{part} loss {test.loss:.4f}, accuracy {test.accuracy:.2%}; {speed:,.0f} images/s, {seconds:.1f} s"
             f"{f'; {wait}' if wait.matters else ''}",
             flush=True,
@@ -194,10 +182,10 @@ class Reporter:
                 written_s=written.written_s,
             )
 
-    def pictures(self, run: Run) -> None:
-        """Show in TensorBoard what is wanted of the trained network."""
+    def trained(self) -> None:
+        """Show the trained network in TensorBoard, as far as the settings ask for it."""
         if self._board:
-            self._board.end(run)
+            self._board.end()
 
     def stopped(self, progress: Progress, checkpoint: str | None) -> None:
         """Report a run that was asked to stop."""

@@ -11,25 +11,28 @@ import numpy as np
 import tensorflow as tf
 
 from payload.training import distributed
-from payload.training.context import Run
+from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress
-from payload.training.run_files import Figures, Provenance, Result, write_result
+from payload.training.reporting.throughput import RunTotals
+from payload.training.run_files import Figures, Result
+from payload.training.state import TrainState
 
 
-def write_outcome(
-    run: Run,
+def result_of(
+    plan: TrainingPlan,
+    state: TrainState,
+    totals: RunTotals,
     progress: Progress,
+    *,
     train: Figures | None,
     validation: Figures | None,
     test: Figures,
     resumed_from: str | None,
-    provenance: Provenance,
-    started: float,
-) -> None:
-    """Write result.json and say how it went (rank 0). `train`: None where a resumed run had nothing left to train."""
-    result = Result(
-        recipe=run.config.recipe.name,
-        variant=run.config.variant.name if run.config.variant else None,
+) -> Result:
+    """Return the result of a completed run. `train`: None where a resumed run had nothing left to train."""
+    return Result(
+        recipe=plan.config.recipe.name,
+        variant=plan.variant,
         test_accuracy=test.accuracy,
         test_top5_accuracy=test.top5_accuracy,
         test_loss=test.loss,
@@ -40,29 +43,27 @@ def write_outcome(
         epochs=progress.epoch,
         steps=progress.total_steps,
         skipped_records=progress.skipped,
-        seconds=time.time() - started,
-        training_seconds=run.reporter.training_seconds,
-        epoch_seconds=tuple(run.reporter.epoch_seconds),
-        data_wait_seconds=run.reporter.data_wait_seconds,
-        images_per_s=run.reporter.images_per_s,
-        ranks=run.ranks.size,
-        hosts=run.ranks.hosts,
-        global_batch=run.schedule.phase(run.schedule.epochs - 1).global_batch,
-        peak_learning_rate=run.schedule.peak,
-        seed=run.settings.seed,
+        seconds=time.time() - plan.started,
+        training_seconds=totals.training_seconds,
+        epoch_seconds=tuple(totals.epoch_seconds),
+        data_wait_seconds=totals.data_wait_seconds,
+        images_per_s=totals.images_per_s,
+        ranks=plan.ranks.size,
+        hosts=plan.ranks.hosts,
+        global_batch=plan.schedule.phase(plan.schedule.epochs - 1).global_batch,
+        peak_learning_rate=plan.schedule.peak,
+        seed=plan.settings.seed,
         resumed_from=resumed_from,
-        weights_sha256=run.state.digest().hex(),
-        parameters=run.state.model.count_params(),
-        settings=dataclasses.asdict(run.settings),
-        arrangement=run.arrangement.values(),
-        placements=run.placements,
+        weights_sha256=state.digest().hex(),
+        parameters=state.model.count_params(),
+        settings=dataclasses.asdict(plan.settings),
+        arrangement=plan.arrangement.values(),
+        placements=plan.placements,
         versions=_versions(),
-        payload_hash=provenance.payload_hash,
-        git_commit=provenance.git_commit,
+        payload_hash=plan.provenance.payload_hash,
+        git_commit=plan.provenance.git_commit,
         finished=time.time(),
     )
-    run.reporter.end(result)
-    write_result(run.config.run_dir, result)
 
 
 def _versions() -> dict[str, str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import keras
 import numpy as np
@@ -16,14 +15,12 @@ import tensorflow as tf
 from payload.data.pipeline.batches import test_batches, training_batches
 from payload.data.types import View
 from payload.settings import GROUPS, Settings
-from payload.training.export.model_spec import names_of
 from payload.training.losses import pixels
+from payload.training.plan import TrainingPlan
 from payload.training.reporting.event_writer import Events, markdown_table
 from payload.training.reporting.image_grid import Pixels, enlarged, filter_pictures, mosaic
 from payload.training.reporting.projector import image_count, write_projector
-
-if TYPE_CHECKING:
-    from payload.training.context import Run
+from payload.training.state import TrainState
 
 SAMPLES: Final = 25
 """Training images shown."""
@@ -34,59 +31,61 @@ SLOTS: Final = 32
 class Board:
     """Write the events of one run."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, plan: TrainingPlan, state: TrainState) -> None:
         """Open an event file. Raises StorageError."""
-        self._events = Events(run_dir)
-        self.directory = self._events.directory
+        self._plan, self._state = plan, state
+        self._events = Events(plan.config.run_dir)
 
     def close(self) -> None:
         """Close the file."""
         self._events.close()
 
-    def start(self, run: Run, epoch: int) -> None:
+    def start(self, epoch: int) -> None:
         """Show the configuration, and with `pictures` what goes into the network after `epoch` epochs."""
-        self._events.text("run", run_table(run))
-        self._events.text("settings", settings_table(run.settings))
-        if run.settings.pictures:
-            self._pictures(run, epoch=min(epoch, run.schedule.epochs - 1), step=epoch)
+        self._events.text("run", run_table(self._plan, self._state.model.count_params()))
+        self._events.text("settings", settings_table(self._plan.settings))
+        if self._plan.settings.pictures:
+            self._pictures(epoch=min(epoch, self._plan.schedule.epochs - 1), step=epoch)
 
     def step(self, number: int, values: dict[str, float]) -> None:
         """Add a step to its curves; `number` counts from the beginning of the run."""
         self._events.scalars(number, {f"step/{name}": value for name, value in values.items()}, flush=False)
 
-    def epoch(self, run: Run, epoch: int, values: dict[str, float]) -> None:
+    def epoch(self, epoch: int, values: dict[str, float]) -> None:
         """Add an epoch, counted from 1, to its curves, and how the weights are spread where that is due."""
         self._events.scalars(epoch, values)
-        every = run.settings.histogram_epochs
-        if every and (epoch % every == 0 or epoch == run.schedule.epochs):
-            self._events.histograms(epoch, spread(run))
+        every = self._plan.settings.histogram_epochs
+        if every and (epoch % every == 0 or epoch == self._plan.schedule.epochs):
+            self._events.histograms(epoch, histogram_arrays(self._state))
 
-    def end(self, run: Run) -> None:
+    def end(self) -> None:
         """Show filters, what goes into the network at last, and what it makes of test images, where that is wanted."""
-        if run.settings.pictures:
-            self._pictures(run, epoch=run.schedule.epochs - 1, step=run.schedule.epochs)
-            self._embedding(run)
+        epochs = self._plan.schedule.epochs
+        if self._plan.settings.pictures:
+            self._pictures(epoch=epochs - 1, step=epochs)
+            self._embedding()
 
-    def _pictures(self, run: Run, *, epoch: int, step: int) -> None:
-        self._events.pictures(step, "training images", mosaic(enlarged(seen_images(run, epoch), 64), gap=2)[None])
-        if (kernel := first_kernel(run.state.model)) is not None:
+    def _pictures(self, *, epoch: int, step: int) -> None:
+        images = augmented_images(self._plan, epoch)
+        self._events.pictures(step, "training images", mosaic(enlarged(images, 64), gap=2)[None])
+        if (kernel := first_kernel(self._state.model)) is not None:
             filters = mosaic(enlarged(filter_pictures(kernel), 48), gap=2)
             self._events.pictures(step, "first filters", filters[None])
 
-    def _embedding(self, run: Run) -> None:
-        model = run.state.model
-        before, part = model.layers[-1].input, run.data.test
+    def _embedding(self) -> None:
+        model = self._state.model
+        before, part = model.layers[-1].input, self._plan.data.test
         count = image_count(part.examples, before.shape[-1])
         chosen = part.pick(np.linspace(0, part.examples - 1, count).astype(np.int64))
-        view = View(size=run.test_view(run.schedule.epochs - 1).size)
-        with run.state.averaged():
+        view = View(size=self._plan.last_test_view.size)
+        with self._state.averaged():
             features, found, labels, images = _through(
                 keras.Model(model.inputs, [before, model.outputs[0]]),
                 test_batches(chosen, view, slots=SLOTS, rank=0, ranks=1),
             )
-        names = names_of(run)
+        names = self._plan.class_names()
         write_projector(
-            self.directory,
+            self._events.directory,
             features=features,
             truth=[names[number] for number in labels],
             recognised=[names[number] for number in found],
@@ -106,16 +105,16 @@ def _through(model: Any, batches: Iterator[Any]) -> tuple[npt.NDArray[Any], ...]
     return tuple(np.concatenate(parts) for parts in zip(*columns, strict=True))
 
 
-def seen_images(run: Run, epoch: int) -> Pixels:
+def augmented_images(plan: TrainingPlan, epoch: int) -> Pixels:
     """Return the first training images of an epoch on rank 0 as the network sees them, with all random changes."""
     batches = training_batches(
-        run.data.train,
-        run.training_view(epoch),
-        seed=run.settings.seed,
+        plan.data.train,
+        plan.training_view(epoch),
+        seed=plan.settings.seed,
         epoch=epoch,
-        global_batch=run.schedule.phase(epoch).global_batch,
+        global_batch=plan.schedule.phase(epoch).global_batch,
         rank=0,
-        ranks=run.ranks.size,
+        ranks=plan.ranks.size,
         threads=1,
     )
     (first,) = itertools.islice(batches, 1)
@@ -139,33 +138,33 @@ def first_kernel(model: Any) -> npt.NDArray[Any] | None:
     return None
 
 
-def spread(run: Run) -> dict[str, npt.NDArray[Any]]:
+def histogram_arrays(state: TrainState) -> dict[str, npt.NDArray[Any]]:
     """Return weights and, where the optimizer keeps them, means of the latest gradients, by the names of both.
 
     The gradients themselves are gone once they are applied; the optimizer's means of them are there.
     """
-    weights = {f"weights/{variable.path}": variable.numpy() for variable in run.state.model.trainable_variables}
+    weights = {f"weights/{variable.path}": variable.numpy() for variable in state.model.trainable_variables}
     kept = {
         f"optimizer/{variable.path}": variable.numpy()
-        for variable in run.state.optimizer.rule.variables
+        for variable in state.optimizer.rule.variables
         if len(variable.shape)  # the others count steps, or hold a rate
     }
     return {**weights, **kept}
 
 
-def run_table(run: Run) -> str:
+def run_table(plan: TrainingPlan, parameters: int) -> str:
     """Write what the run is, as Markdown."""
-    last = run.schedule.phase(run.schedule.epochs - 1)
+    last = plan.schedule.phase(plan.schedule.epochs - 1)
     rows = [
-        ("recipe", run.config.recipe.name + (f", variant {run.config.variant.name}" if run.config.variant else "")),
-        ("network", f"{run.settings.network}, {run.state.model.count_params():,} numbers"),
-        ("training images", f"{run.data.train.examples:,}"),
-        ("test images", f"{run.data.test.examples:,}"),
-        ("classes", f"{run.data.train.classes:,}"),
-        ("ranks", f"{run.ranks.size} on {', '.join(dict.fromkeys(run.ranks.hosts))}"),
-        ("global batch", f"{run.schedule.phase(0).global_batch}, at the end {last.global_batch}"),
-        ("steps", f"{run.schedule.total_steps:,} in {run.schedule.epochs} epochs"),
-        ("highest learning rate", f"{run.schedule.peak:g}"),
+        ("recipe", plan.config.recipe.name + (f", variant {plan.variant}" if plan.variant else "")),
+        ("network", f"{plan.settings.network}, {parameters:,} numbers"),
+        ("training images", f"{plan.data.train.examples:,}"),
+        ("test images", f"{plan.data.test.examples:,}"),
+        ("classes", f"{plan.data.train.classes:,}"),
+        ("ranks", f"{plan.ranks.size} on {', '.join(dict.fromkeys(plan.ranks.hosts))}"),
+        ("global batch", f"{plan.schedule.phase(0).global_batch}, at the end {last.global_batch}"),
+        ("steps", f"{plan.schedule.total_steps:,} in {plan.schedule.epochs} epochs"),
+        ("highest learning rate", f"{plan.schedule.peak:g}"),
     ]
     return markdown_table(("run", ""), rows)
 

@@ -75,3 +75,22 @@ class DataWait:
 
     def __str__(self) -> str:
         return f"{self.part:.0%} of the time rank {self.rank} ({self.host}) waited for images"
+
+
+@dataclasses.dataclass(kw_only=True)
+class RunTotals:
+    """Time and images of all epochs that this process took."""
+
+    training_seconds: float = 0.0
+    """Wall time within training steps."""
+    images: int = 0
+    """Images over all ranks."""
+    epoch_seconds: list[float] = dataclasses.field(default_factory=list)
+    """Wall time of each epoch, evaluation included."""
+    data_wait_seconds: float = 0.0
+    """Sum over the epochs of how long the rank that waited longest waited for images."""
+
+    @property
+    def images_per_s(self) -> float:
+        """Return training images over all ranks per second of training steps."""
+        return self.images / self.training_seconds if self.training_seconds else 0.0

@@ -14,7 +14,7 @@ from pathlib import Path
 from payload import train
 from payload.data.types import Batch
 from payload.training import epoch
-from payload.training.context import Run
+from payload.training.context import TrainingContext
 from payload.training.progress import StepSums
 
 
@@ -31,12 +31,12 @@ def main() -> int:
     if os.environ["HOROVOD_RANK"] == rank:
         step, left = epoch._step, iter(range(3))
 
-        def last(run: Run, batch: Batch, rate: float, stop: bool) -> StepSums:
+        def last(context: TrainingContext, batch: Batch, rate: float, stop: bool) -> StepSums:
             if next(left, None) is None:
                 while not Path(checkpoint).exists():  # rank 0 writes it beside its steps
                     time.sleep(0.01)
                 os.kill(os.getpid(), signal.Signals[number])
-            return step(run, batch, rate, stop)
+            return step(context, batch, rate, stop)
 
         epoch._step = last
     return train.main(argv)

@@ -35,7 +35,7 @@ from payload.training.checkpoints.resume import store_for
 from payload.training.checkpoints.storage import Directory, Fill
 from payload.training.checkpoints.store import read_header
 from payload.training.checkpoints.writer import CheckpointWriter
-from payload.training.context import Run
+from payload.training.context import TrainingContext
 from payload.training.progress import StepSums
 from payload.training.schedule import Schedule
 from payload.training.state import TrainState, new_state
@@ -66,8 +66,8 @@ class Losses:
         self._step = epochs._step
         kept: list[float] = []
 
-        def step(run: Run, batch: Batch, rate: float, stop: bool) -> StepSums:
-            sums = self._step(run, batch, rate, stop)
+        def step(context: TrainingContext, batch: Batch, rate: float, stop: bool) -> StepSums:
+            sums = self._step(context, batch, rate, stop)
             kept.append(sums.loss)
             return sums
 

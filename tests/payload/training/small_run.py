@@ -15,7 +15,7 @@ from payload.data.types import Parts
 from payload.recipes.config import TrainConfig
 from payload.settings import Settings
 from payload.training import trainer
-from payload.training.context import Outcome
+from payload.training.context import TrainingEnd
 from payload.training.rank_setup import arrange
 from payload.training.run_files import Provenance
 
@@ -36,7 +36,7 @@ def configuration(run_dir: Path, *flags: str) -> TrainConfig:
     return TrainConfig.from_argv([*fixed, "--run-dir", str(run_dir), "--intra-op-threads", "1", *flags])
 
 
-def train(config: TrainConfig, stop: Callable[[], bool] = lambda: False) -> Outcome:
+def train(config: TrainConfig, stop: Callable[[], bool] = lambda: False) -> TrainingEnd:
     return trainer.train_and_evaluate(
         config,
         DATA,

@@ -15,8 +15,9 @@ from agent.errors import ReportedError
 from payload.settings import SettingError, Settings
 from payload.training.checkpoints.resume import Beginning, begin, store_for, with_batch_of
 from payload.training.checkpoints.storage import ARRAYS, Directory
-from payload.training.checkpoints.store import Checkpoint, CheckpointStore
+from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError
 from payload.training.progress import Progress, StepSums
+from payload.training.safetensors_io import Arrays
 
 FRESH = Progress(recipe="digits", seed=1, global_batch=4)
 EPOCHS, STEPS = 3, 4
@@ -33,8 +34,8 @@ class Toy:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         return {"model/w": self.weights.copy(), "optimizer/v": self.velocity.copy()}
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        self.weights, self.velocity = checkpoint.arrays["model/w"], checkpoint.arrays["optimizer/v"]
+    def restore(self, arrays: Arrays) -> None:
+        self.weights, self.velocity = arrays["model/w"], arrays["optimizer/v"]
 
     def step(self, epoch: int, step: int) -> float:
         images = np.random.default_rng([1, epoch]).standard_normal((STEPS, 3)).astype(np.float32)
@@ -44,7 +45,7 @@ class Toy:
 
 
 def started(store: CheckpointStore, toy: Toy, wanted: bool, settings: dict[str, Any] = SETTINGS) -> Beginning:
-    return begin(toy, store, FRESH, settings=settings, wanted=wanted)  # type: ignore[arg-type]
+    return begin(toy, store, FRESH, settings=settings, wanted=wanted)
 
 
 def train(store: CheckpointStore, *, every: int, until: int, resume: bool) -> tuple[list[tuple[int, float]], Toy]:
@@ -111,6 +112,17 @@ def test_what_was_passed_over_and_what_changes_is_told(tmp_path: Path) -> None:
     assert "step-00000002: damaged checkpoint" in fault
     with pytest.raises(SettingError, match="--seed 2: the run to resume had 1"):
         started(store, Toy(), wanted=True, settings={"seed": 2})
+
+
+def test_a_checkpoint_of_another_network_is_named(tmp_path: Path) -> None:
+    class Other(Toy):
+        def restore(self, arrays: Arrays) -> None:
+            raise ReportedError(f"not of this network: {min(arrays)}")
+
+    store = store_for(Settings(), tmp_path)
+    store.save(FRESH, Toy().arrays())
+    with pytest.raises(DamagedCheckpointError, match="step-00000000: damaged checkpoint: not of this network: model/w"):
+        started(store, Other(), wanted=True)
 
 
 def test_where_all_are_damaged_nothing_is_begun(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from agent.files.atomic_write import StorageError
-from payload.training.reporting.confusion import Confusion, write_confusion
+from payload.training.reporting.confusion import Confusion
+from payload.training.reporting.confusion_files import write_confusion
 
 CATS = Confusion(labels=("cat", "dog", "cow"), counts=np.array([[8, 2, 0], [1, 3, 0], [0, 0, 0]]))
 

@@ -1,0 +1,99 @@
+"""The plan of a run: what is trained, on what and by which ranks. It is fixed before the first step."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from payload.data.labels import class_names
+from payload.data.records.part import MARGIN, RecordPart
+from payload.data.types import Parts, View
+from payload.recipes.config import TrainConfig
+from payload.settings import Settings
+from payload.training.distributed import Ranks
+from payload.training.export.model_spec import Blueprint
+from payload.training.rank_setup import Arrangement
+from payload.training.run_files import Provenance
+from payload.training.schedule import Schedule
+from payload.training.state import image_size
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """The plan of a run, as one rank has it."""
+
+    config: TrainConfig
+    data: Parts
+    schedule: Schedule
+    ranks: Ranks
+    arrangement: Arrangement
+    """Cores, GPU and threads of this rank."""
+    placements: tuple[str, ...]
+    """Cores, memory and GPU of each rank, by rank, in words."""
+    provenance: Provenance
+    started: float
+    """Unix time at which this process began."""
+
+    @property
+    def settings(self) -> Settings:
+        """Return the settings of the run."""
+        return self.config.settings
+
+    @property
+    def variant(self) -> str | None:
+        """Return the name of the recipe's variant."""
+        return self.config.variant.name if self.config.variant else None
+
+    @property
+    def evaluated(self) -> str:
+        """Return the name of the part that is evaluated on after each epoch."""
+        return "validation" if self.data.validation else "test"
+
+    @property
+    def last_test_view(self) -> View:
+        """Return how test images are looked at after the last epoch."""
+        return self.test_view(self.schedule.epochs - 1)
+
+    def training_view(self, epoch: int) -> View:
+        """Return how training images are looked at in an epoch, counted from 0."""
+        settings, phase = self.settings, self.schedule.phase(epoch)
+        size = image_size(self.data, phase.size)
+        if epoch < self.schedule.augmented_from:
+            return View(size=size)
+        return View(
+            size=size,
+            smallest_crop=phase.smallest_crop,
+            flip=settings.flip,
+            rotation_deg=settings.rotation_deg,
+            shift_fraction=settings.shift_fraction,
+            zoom_fraction=settings.zoom_fraction,
+        )
+
+    def test_view(self, epoch: int) -> View:
+        """Return how test images are looked at after an epoch, counted from 0."""
+        phase = self.schedule.phase(epoch)
+        return View(size=image_size(self.data, self.settings.test_size or phase.size), rectangular=phase.rectangular)
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the names of the classes. Raises DataError where they cannot be read."""
+        part = self.data.test
+        folders = [records.directory for records in part.sets] if isinstance(part, RecordPart) else []
+        beside = [folder for path in folders for folder in (path, path.parent)]
+        return class_names(self.settings.dataset, part.classes, self.config.data_dir, *beside)
+
+    def model_spec(self, input_shape: tuple[int | None, int | None, int]) -> Blueprint:
+        """Return what it takes to build the network again. Raises DataError where the names of classes are unreadable.
+
+        `input_shape`: height, width and channels that the network takes.
+        """
+        view = self.last_test_view
+        return Blueprint(
+            recipe=self.config.recipe.name,
+            variant=self.variant,
+            data_dir=self.config.data_dir,
+            labels=self.class_names(),
+            input_shape=input_shape,
+            test_size=view.size,
+            rectangular=view.rectangular,
+            margin=MARGIN if isinstance(self.data.test, RecordPart) else 1.0,
+            settings=self.settings,
+        )
