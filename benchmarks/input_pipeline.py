@@ -120,12 +120,12 @@ class Rates:
 def measure(repeats: int) -> tuple[dict[str, Rates], float]:
     """Return what each program reached, and the mean bytes of an image."""
     from payload.data.pipeline.crops import random_boxes
-    from payload.data.records.part import open_record_parts
+    from payload.data.records.part import open_record_splits
 
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as name:
         contents = write(Path(name))
-        part, _ = open_record_parts(Path(name), name="drawings", classes=0, skip=False, cache="none", with_test=False)
+        part, _ = open_record_splits(Path(name), name="drawings", classes=0, skip=False, cache="none", with_test=False)
         sizes = np.tile([HEIGHT, WIDTH], (IMAGES, 1))
         boxes = random_boxes(sizes, np.arange(IMAGES), smallest=SMALLEST_CROP, seed=1, epoch=0)
         whole = pipeline(part, cores)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agent.errors import ReportedError
 from payload.command_line import EXIT_FAILED, Parser, quiet_tensorflow, say_error
-from payload.training.export.model_spec import read_blueprint
+from payload.training.export.model_spec import read_model_spec
 
 COMMAND = "payload.export"
 
@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(list(argv))
     quiet_tensorflow()
     try:
-        read_blueprint(given.run_dir)  # before the seconds that TensorFlow takes
+        read_model_spec(given.run_dir)  # before the seconds that TensorFlow takes
         print(_export(given))
     except ReportedError as error:
         return say_error(COMMAND, error, EXIT_FAILED)
@@ -42,7 +42,7 @@ def _export(given: argparse.Namespace) -> str:
     for fault in found.faults:
         print(f"{COMMAND}: warning: passed over {fault}", file=sys.stderr, flush=True)
     into: Path = given.into or given.run_dir / EXPORT_DIRECTORY
-    card = export_network(into, found.blueprint, found.state, found.steps)
+    card = export_network(into, found.model_spec, found.state, found.steps)
     averaged = ", the moving average of its weights" if card.averaged else ""
     return f"{into}: {card.network} of {found.checkpoint}{averaged}"
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from agent.errors import ReportedError
 from payload.data.local_copy import local_directory
 from payload.data.registry import open_dataset
-from payload.data.types import Parts
+from payload.data.types import Dataset
 from payload.recipes.config import TrainConfig
 from payload.settings import SettingError
 from payload.training.rank_setup import arrange
@@ -101,7 +101,7 @@ def main(argv: Sequence[str]) -> int:
     return EXIT_STOPPED if outcome.stopped else 0
 
 
-def _prepare(config: TrainConfig) -> Parts:
+def _prepare(config: TrainConfig) -> Dataset:
     """Do all that can fail before TensorFlow is imported."""
     if (config.run_dir / RESULT_FILE).exists():
         raise ReportedError(f"{config.run_dir} already holds the result of a completed run; give a new --run-dir")

@@ -6,13 +6,13 @@ import math
 from pathlib import Path
 
 from payload.data.datasets.selection import held_back, limited
-from payload.data.types import DataError, Part, Parts
+from payload.data.types import DataError, Dataset, Split
 from payload.models.registry import network
 from payload.settings import Settings
 from payload.settings.data import DATASETS_OF_FILES
 
 
-def open_dataset(settings: Settings, data_dir: Path | None) -> Parts:
+def open_dataset(settings: Settings, data_dir: Path | None) -> Dataset:
     """Open the parts of the data set that the settings name.
 
     With `validation_fraction` that part of the training images is held back; `train_limit` counts before it is. It
@@ -28,10 +28,10 @@ def open_dataset(settings: Settings, data_dir: Path | None) -> Parts:
         test = test or validation
     if test is None:
         raise DataError(f"{data_dir}: no test images")
-    return Parts(train=train, validation=validation, test=test)
+    return Dataset(train=train, validation=validation, test=test)
 
 
-def _open(settings: Settings, directory: Path) -> tuple[Part, Part | None]:
+def _open(settings: Settings, directory: Path) -> tuple[Split, Split | None]:
     match settings.dataset:
         case "digits":
             from payload.data.datasets.digits import load_digits
@@ -48,9 +48,9 @@ def _open(settings: Settings, directory: Path) -> tuple[Part, Part | None]:
         case "synthetic":
             return _synthetic(settings)
         case _:
-            from payload.data.records.part import open_record_parts
+            from payload.data.records.part import open_record_splits
 
-            return open_record_parts(
+            return open_record_splits(
                 directory,
                 name=settings.dataset,
                 classes=settings.classes,
@@ -60,14 +60,14 @@ def _open(settings: Settings, directory: Path) -> tuple[Part, Part | None]:
             )
 
 
-def _synthetic(settings: Settings) -> tuple[Part, Part]:
+def _synthetic(settings: Settings) -> tuple[Split, Split]:
     """Return images of the size and classes asked for, else of those for which the network was published."""
-    from payload.data.datasets.synthetic import TEST_IMAGES, TRAINING_IMAGES, SyntheticPart
+    from payload.data.datasets.synthetic import TEST_IMAGES, TRAINING_IMAGES, SyntheticSplit
 
     published = network(settings.network)
     side = settings.image_size or published.image_size
     train, test = (
-        SyntheticPart(
+        SyntheticSplit(
             examples=examples,
             classes=settings.classes or published.classes,
             size=(side, side),

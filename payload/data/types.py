@@ -19,7 +19,7 @@ class DataError(ReportedError, ValueError):
     """Report data that are missing, damaged or do not fit together; the message names the file."""
 
 
-class Part(Protocol):
+class Split(Protocol):
     """One part of a data set: the training images, or those for validation or test."""
 
     @property
@@ -52,18 +52,18 @@ class Part(Protocol):
     def order(self, *, seed: int, epoch: int) -> npt.NDArray[np.int64]:
         """Return the examples in the order of one epoch, the same on every rank and at every time."""
 
-    def pick(self, positions: npt.NDArray[np.int64]) -> Part:
+    def pick(self, positions: npt.NDArray[np.int64]) -> Split:
         """Return the part that has these examples alone, in this order."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Parts:
+class Dataset:
     """Hold the parts of one data set."""
 
-    train: Part
-    validation: Part | None
+    train: Split
+    validation: Split | None
     """Held back from the training images, to be evaluated on after each epoch in place of the test images."""
-    test: Part
+    test: Split
 
     @property
     def damage(self) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class Parts:
         return hashlib.sha256(b"".join(part.digest() for part in self._all)).digest()
 
     @property
-    def _all(self) -> list[Part]:
+    def _all(self) -> list[Split]:
         return [part for part in (self.train, self.validation, self.test) if part]
 
 

@@ -17,12 +17,12 @@ from agent.errors import ReportedError
 from payload.data.types import Batch, DataError
 
 
-class Supply:
+class BatchFeed:
     """Yield the batches that are left of an epoch; after the last good one, where the data fail, an empty one."""
 
     def __init__(self, batches: Iterator[Batch], *, epoch: int, first_step: int, steps: int, empty: Batch) -> None:
         """Take the batches of `epoch` from `first_step` on, of `steps` of the epoch. `empty`: should the first fail."""
-        self._batches, self._empty = told(batches), empty
+        self._batches, self._empty = reading_errors(batches), empty
         self._epoch, self._first_step, self.steps = epoch, first_step, steps
         self.error: ReportedError | None = None
 
@@ -34,7 +34,7 @@ class Supply:
                 yield self._empty
                 return
             yield batch
-            self._empty = emptied(batch)
+            self._empty = empty_like(batch)
 
     def check(self) -> None:
         """Raise what went wrong. Raises ReportedError."""
@@ -56,7 +56,7 @@ class Supply:
         return None
 
 
-def told(batches: Iterator[Batch]) -> Iterator[Batch]:
+def reading_errors(batches: Iterator[Batch]) -> Iterator[Batch]:
     """Yield batches, and raise DataError for what TensorFlow raises while it makes one."""
     while True:
         try:
@@ -78,7 +78,7 @@ def empty_batch(size: tuple[int, int], channels: int, slots: int) -> Batch:
     )
 
 
-def emptied(batch: Batch) -> Batch:
+def empty_like(batch: Batch) -> Batch:
     """Return a batch like another, of the same shapes and types, without an example."""
     return Batch(
         images=_zeros(batch.images),

@@ -163,7 +163,7 @@ def require_agreement(ranks: Ranks, digest: bytes, *, what: str, when: str, advi
 
 
 @contextlib.contextmanager
-def losses_told() -> Iterator[None]:
+def raising_lost_ranks() -> Iterator[None]:
     """Turn what TensorFlow raises within a block when a rank is gone into RankLostError.
 
     Gloo notices a process that died at once, by its closed connection, and one that does not answer, or whose host

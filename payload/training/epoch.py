@@ -9,7 +9,7 @@ from agent.errors import ReportedError
 from payload.data.pipeline.batches import training_batches
 from payload.data.types import Batch
 from payload.training import distributed
-from payload.training.batch_feed import Supply, empty_batch
+from payload.training.batch_feed import BatchFeed, empty_batch
 from payload.training.context import TrainingContext
 from payload.training.distributed import Ranks
 from payload.training.progress import Progress, StepSums
@@ -46,7 +46,7 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
         threads=plan.settings.decode_threads,
     )
     slots = -(-phase.global_batch // ranks.size)
-    supply = Supply(
+    feed = BatchFeed(
         batches,
         epoch=progress.epoch,
         first_step=progress.step,
@@ -57,14 +57,14 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
     troubles: list[ReportedError] = []
 
     def check() -> None:
-        supply.check()
+        feed.check()
         for trouble in troubles:
             raise trouble
 
-    for batch in clock.awaited(reporter.profiler.awaited(supply)):
+    for batch in clock.awaited(reporter.profiler.awaited(feed)):
         rate = schedule.rate(progress.epoch, progress.step)
         # What is wrong with one rank is told with the sums of the step, so that no rank waits for it in vain.
-        stop = bool(supply.error or troubles or saver.failed or context.stop_requested())
+        stop = bool(feed.error or troubles or saver.failed or context.stop_requested())
         with reporter.profiler.step(progress.total_steps + 1):
             sums = _step(context, batch, rate, stop)
         if sums.stops:
@@ -76,7 +76,7 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
             require_equal_weights(ranks, context.state, "after the first step")
         try:
             reporter.step(progress, batch.batch_size, sums, rate)
-            if ranks.is_root and progress.step < supply.steps and not sums.stops:
+            if ranks.is_root and progress.step < feed.steps and not sums.stops:
                 saver.save_within_epoch(progress)
         except ReportedError as error:
             troubles.append(error)

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from payload.data.pipeline.batches import test_batches
-from payload.data.types import Batch, DataError, Part, View
+from payload.data.types import Batch, DataError, Split, View
 from payload.training import distributed
-from payload.training.batch_feed import told
+from payload.training.batch_feed import reading_errors
 from payload.training.distributed import Ranks
 from payload.training.evaluation_step import EvaluationStep, evaluation_slots, make_evaluation_step
-from payload.training.run_files import Figures
+from payload.training.run_files import Scores
 from payload.training.state import TrainState
 
 
@@ -31,7 +31,7 @@ class Evaluator:
     threads: int
     """Images decoded at a time; 0: a rank's share of the cores."""
 
-    def evaluate(self, part: Part, view: View) -> Figures:
+    def evaluate(self, part: Split, view: View) -> Scores:
         """Return mean loss and accuracies over a part, each image once, whatever the number of ranks.
 
         Damaged images that are left out, on request, count as neither right nor wrong. Raises DataError where none is
@@ -48,9 +48,9 @@ class Evaluator:
                 f"none of {part.examples} images to evaluate on can be read; replace the files that were named"
             )
         loss, first, five = (float(value / images) for value in sums)
-        return Figures(loss=loss, accuracy=first, top5_accuracy=five)
+        return Scores(loss=loss, accuracy=first, top5_accuracy=five)
 
-    def confusion_counts(self, part: Part, view: View) -> npt.NDArray[Any]:
+    def confusion_counts(self, part: Split, view: View) -> npt.NDArray[Any]:
         """Count how many images of each class (row) are taken for which (column)."""
         step = make_evaluation_step(self.state.model, confusion=True)
 
@@ -62,7 +62,7 @@ class Evaluator:
 
     def _sums(
         self,
-        part: Part,
+        part: Split,
         view: View,
         start: npt.NDArray[Any],
         measure: Callable[[Batch], npt.NDArray[Any]],
@@ -81,6 +81,6 @@ class Evaluator:
                 ranks_on_node=self.ranks.local_size,
             )
             with self.state.averaged():
-                return sum((measure(batch) for batch in told(batches)), start)
+                return sum((measure(batch) for batch in reading_errors(batches)), start)
 
         return distributed.sum_values(distributed.attempt(self.ranks, own), name=name)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from payload.data.labels import class_names
-from payload.data.records.part import MARGIN, RecordPart
-from payload.data.types import Parts, View
+from payload.data.records.part import MARGIN, RecordSplit
+from payload.data.types import Dataset, View
 from payload.recipes.config import TrainConfig
 from payload.settings import Settings
 from payload.training.distributed import Ranks
-from payload.training.export.model_spec import Blueprint
+from payload.training.export.model_spec import ModelSpec
 from payload.training.rank_setup import Arrangement
 from payload.training.run_files import Provenance
 from payload.training.schedule import Schedule
@@ -22,7 +22,7 @@ class TrainingPlan:
     """The plan of a run, as one rank has it."""
 
     config: TrainConfig
-    data: Parts
+    data: Dataset
     schedule: Schedule
     ranks: Ranks
     arrangement: Arrangement
@@ -76,17 +76,17 @@ class TrainingPlan:
     def class_names(self) -> tuple[str, ...]:
         """Return the names of the classes. Raises DataError where they cannot be read."""
         part = self.data.test
-        folders = [records.directory for records in part.sets] if isinstance(part, RecordPart) else []
+        folders = [records.directory for records in part.sets] if isinstance(part, RecordSplit) else []
         beside = [folder for path in folders for folder in (path, path.parent)]
         return class_names(self.settings.dataset, part.classes, self.config.data_dir, *beside)
 
-    def model_spec(self, input_shape: tuple[int | None, int | None, int]) -> Blueprint:
+    def model_spec(self, input_shape: tuple[int | None, int | None, int]) -> ModelSpec:
         """Return what it takes to build the network again. Raises DataError where the names of classes are unreadable.
 
         `input_shape`: height, width and channels that the network takes.
         """
         view = self.last_test_view
-        return Blueprint(
+        return ModelSpec(
             recipe=self.config.recipe.name,
             variant=self.variant,
             data_dir=self.config.data_dir,
@@ -94,6 +94,6 @@ class TrainingPlan:
             input_shape=input_shape,
             test_size=view.size,
             rectangular=view.rectangular,
-            margin=MARGIN if isinstance(self.data.test, RecordPart) else 1.0,
+            margin=MARGIN if isinstance(self.data.test, RecordSplit) else 1.0,
             settings=self.settings,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from payload.training.run_files import Figures
+from payload.training.run_files import Scores
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Progress:
         """Return the position at the beginning of the next epoch."""
         return dataclasses.replace(self, epoch=self.epoch + 1, step=0, loss_sum=0.0, correct=0, correct5=0, seen=0)
 
-    def figures(self) -> Figures:
+    def figures(self) -> Scores:
         """Return the means over the steps of the epoch so far; there must be one."""
         seen = max(self.seen, 1)  # 0 where every record of the epoch was damaged, and left out on request
-        return Figures(loss=self.loss_sum / seen, accuracy=self.correct / seen, top5_accuracy=self.correct5 / seen)
+        return Scores(loss=self.loss_sum / seen, accuracy=self.correct / seen, top5_accuracy=self.correct5 / seen)

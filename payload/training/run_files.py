@@ -66,13 +66,13 @@ class Metrics:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Figures:
+class Scores:
     """Hold the mean loss and the accuracies, 0 to 1, over one part of the data."""
 
     loss: float
     accuracy: float
     top5_accuracy: float
-    """Part of the images whose class is among the five thought likeliest."""
+    """Fraction of the images whose class is among the five thought likeliest."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class Result:
     recipe: str
     variant: str | None
     test_accuracy: float
-    """Part of the test images recognised, 0 to 1."""
+    """Fraction of the test images recognised, 0 to 1."""
     test_top5_accuracy: float
     test_loss: float
     validation_accuracy: float | None
@@ -109,7 +109,7 @@ class Result:
     seconds: float
     """Wall time of this process, from its start to the result."""
     training_seconds: float
-    """Part of it within training steps."""
+    """Fraction of it within training steps."""
     epoch_seconds: tuple[float, ...]
     """Wall time of each epoch that this process took, evaluation included."""
     data_wait_seconds: float

@@ -12,7 +12,7 @@ import keras
 import numpy.typing as npt
 
 from agent.errors import ReportedError
-from payload.data.types import Parts
+from payload.data.types import Dataset
 from payload.models.registry import network
 from payload.settings import SettingError, Settings
 from payload.training.optimizers.optimizer import Optimizer, make_optimizer
@@ -92,14 +92,14 @@ class TrainState:
         return digest_of((name, variable.numpy()) for name, variable in sorted(weights.items()))
 
 
-def new_state(settings: Settings, data: Parts, schedule: Schedule) -> TrainState:
+def new_state(settings: Settings, data: Dataset, schedule: Schedule) -> TrainState:
     """Build model and optimizer, with initial weights from the seed. Raises ReportedError for sizes that do not fit."""
     keras.utils.set_random_seed(settings.seed)
     model = build_model(settings, data, schedule)
     return TrainState(model=model, optimizer=make_optimizer(settings, model))
 
 
-def build_model(settings: Settings, data: Parts, schedule: Schedule) -> Any:
+def build_model(settings: Settings, data: Dataset, schedule: Schedule) -> Any:
     """Build the network for every size that the run looks at."""
     known = network(settings.network)
     sizes = {image_size(data, phase.size) for phase in schedule.phases}
@@ -116,7 +116,7 @@ def build_model(settings: Settings, data: Parts, schedule: Schedule) -> Any:
     )
 
 
-def image_size(data: Parts, side: int) -> tuple[int, int]:
+def image_size(data: Dataset, side: int) -> tuple[int, int]:
     """Return height and width for a side of the settings. Raises SettingError where 0 leaves it open."""
     if side:
         return (side, side)

@@ -12,13 +12,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from payload.data.types import Parts
+from payload.data.types import Dataset
 from payload.recipes.config import TrainConfig
 from payload.settings import Settings
 from payload.training import distributed
 from payload.training.checkpoints.cadence import Cadence
-from payload.training.checkpoints.resume import Beginning, begin, store_for, with_batch_of
-from payload.training.checkpoints.sameness import lasting
+from payload.training.checkpoints.resume import StartPoint, begin, store_for, with_batch_of_resumed
+from payload.training.checkpoints.sameness import checkpoint_settings
 from payload.training.checkpoints.saver import CheckpointSaver
 from payload.training.checkpoints.store import CheckpointStore
 from payload.training.checkpoints.writer import CheckpointWriter
@@ -27,7 +27,7 @@ from payload.training.distributed import Ranks
 from payload.training.epoch import DivergedError, require_equal_weights, train_epoch
 from payload.training.evaluation import Evaluator
 from payload.training.evaluation_step import make_evaluation_step
-from payload.training.export.model_spec import write_blueprint
+from payload.training.export.model_spec import write_model_spec
 from payload.training.export.saved_model import EXPORT_DIRECTORY, export_network
 from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress
@@ -36,7 +36,7 @@ from payload.training.reporting.confusion import Confusion
 from payload.training.reporting.confusion_files import write_confusion
 from payload.training.reporting.reporter import Reporter
 from payload.training.reporting.result import result_of
-from payload.training.run_files import Figures, Provenance, Result, write_result
+from payload.training.run_files import Provenance, Result, Scores, write_result
 from payload.training.schedule import schedule_for
 from payload.training.state import new_state
 from payload.training.train_step import make_train_step
@@ -44,7 +44,7 @@ from payload.training.train_step import make_train_step
 
 def train_and_evaluate(
     config: TrainConfig,
-    data: Parts,
+    data: Dataset,
     *,
     provenance: Provenance,
     host: str | None,
@@ -57,7 +57,7 @@ def train_and_evaluate(
     `started`: unix time at which the process began; `arrangement`: what was chosen for this rank. Raises ReportedError,
     on all ranks.
     """
-    with distributed.losses_told():
+    with distributed.raising_lost_ranks():
         ranks = distributed.join()
         _set_threads(arrangement)
         ranks = distributed.with_hosts(ranks, host)
@@ -86,16 +86,16 @@ def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested
     """Build the network, restore it where a run goes on, and train it."""
     ranks, settings, schedule = plan.ranks, plan.settings, plan.schedule
     batch = schedule.phase(0).global_batch
-    kept_settings = lasting(settings, batch)
+    kept_settings = checkpoint_settings(settings, batch)
     state = new_state(settings, plan.data, schedule)
     fresh = Progress(recipe=plan.config.recipe.name, seed=settings.seed, global_batch=batch)
 
-    def on_root() -> Beginning:
+    def on_root() -> StartPoint:
         if not ranks.is_root:
-            return Beginning(progress=fresh)
+            return StartPoint(progress=fresh)
         return begin(state, store, fresh, settings=kept_settings, wanted=plan.config.resume)
 
-    beginning = distributed.broadcast_value(distributed.attempt(ranks, on_root), name="beginning")
+    start_point = distributed.broadcast_value(distributed.attempt(ranks, on_root), name="beginning")
     distributed.broadcast_variables(list(state.variables.values()))
     require_equal_weights(ranks, state, "after the broadcast at the start")
     state.draw_apart(ranks.rank)
@@ -106,7 +106,7 @@ def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested
             last_epoch=schedule.epochs,
             minutes=settings.checkpoint_minutes,
             keep_best=settings.keep_best,
-            best=beginning.best_accuracy,
+            best=start_point.best_accuracy,
         )
         context = TrainingContext(
             plan=plan,
@@ -123,21 +123,21 @@ def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested
             saver=CheckpointSaver(writer, cadence, copy=state.arrays, settings=kept_settings, report=reporter.written),
             stop_requested=stop_requested,
         )
-        return _train(context, beginning)
+        return _train(context, start_point)
 
 
 def _settings_of_resumed(settings: Settings, store: CheckpointStore, ranks: Ranks) -> Settings:
     """Read on rank 0 the batch of the run that goes on, to be broadcast from there."""
-    return with_batch_of(settings, store, ranks=ranks.size) if ranks.is_root else settings
+    return with_batch_of_resumed(settings, store, ranks=ranks.size) if ranks.is_root else settings
 
 
-def _train(context: TrainingContext, beginning: Beginning) -> TrainingEnd:
+def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
     """Run the epochs that are left, then write the result."""
     plan, reporter, evaluator = context.plan, context.reporter, context.evaluator
-    _on_root(context, functools.partial(_start, context, beginning))
-    progress = beginning.progress
-    train: Figures | None = None
-    test: Figures | None = None
+    _on_root(context, functools.partial(_start, context, start_point))
+    progress = start_point.progress
+    train: Scores | None = None
+    test: Scores | None = None
     while progress.epoch < plan.schedule.epochs:
         began = time.monotonic()
         progress, stopped = train_epoch(context, progress)
@@ -173,7 +173,7 @@ def _train(context: TrainingContext, beginning: Beginning) -> TrainingEnd:
         train=train,
         validation=validation,
         test=test,
-        resumed_from=beginning.resumed_from,
+        resumed_from=start_point.resumed_from,
     )
     _on_root(context, lambda: _end(context, result()))
     return TrainingEnd(progress=progress, stopped=False)
@@ -185,18 +185,18 @@ def _on_root(context: TrainingContext, action: Callable[[], None]) -> None:
     distributed.attempt(ranks, action if ranks.is_root else lambda: None)
 
 
-def _start(context: TrainingContext, beginning: Beginning) -> None:
+def _start(context: TrainingContext, start_point: StartPoint) -> None:
     """Write settings.json and report the start (rank 0)."""
     height, width, channels = context.state.model.input_shape[1:]
-    write_blueprint(context.plan.config.run_dir, context.plan.model_spec((height, width, channels)))
-    context.reporter.start(beginning)
+    write_model_spec(context.plan.config.run_dir, context.plan.model_spec((height, width, channels)))
+    context.reporter.start(start_point)
 
 
 def _end_epoch(
     context: TrainingContext,
     progress: Progress,
-    train: Figures,
-    test: Figures,
+    train: Scores,
+    test: Scores,
     seconds: float,
     waits: Sequence[float],
 ) -> None:

@@ -56,7 +56,7 @@ def test_images_of_any_size_are_told_with_their_likeliest_classes(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, image: Path
 ) -> None:
     from payload.models.registry import network
-    from payload.training.export.saved_model import write_product
+    from payload.training.export.saved_model import write_export
 
     model = network("lenet").build((28, 28, 1), 3)
     model.layers[-1].bias.assign([1.0, 3.0, 2.0])
@@ -65,7 +65,7 @@ def test_images_of_any_size_are_told_with_their_likeliest_classes(
         steps=1, averaged=False, rectangular=False, margin=1.0, data_dir=None, settings={},
         weights_sha256="", versions={},
     )  # fmt: skip
-    write_product(tmp_path / "run" / "export", model, card)
+    write_export(tmp_path / "run" / "export", model, card)
     words = ["--run-dir", str(tmp_path / "run"), str(image), str(image)]
     assert predict.main([*words, "--json", "--top", "2"]) == 0
     first, second = json.loads(capsys.readouterr().out)

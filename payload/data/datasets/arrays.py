@@ -13,7 +13,7 @@ from payload.data.types import DataError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ArrayPart:
+class ArraySplit:
     """Hold images and labels."""
 
     name: str
@@ -65,7 +65,7 @@ class ArrayPart:
         """Shuffle all images."""
         return epoch_order(self.examples, seed=seed, epoch=epoch)
 
-    def pick(self, positions: npt.NDArray[np.int64]) -> ArrayPart:
+    def pick(self, positions: npt.NDArray[np.int64]) -> ArraySplit:
         """Return the part that has these images alone, in this order."""
         return dataclasses.replace(self, images=self.images[positions], labels=self.labels[positions])
 

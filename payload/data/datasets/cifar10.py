@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from payload.data.datasets.arrays import ArrayPart
+from payload.data.datasets.arrays import ArraySplit
 from payload.data.types import DataError
 
 CLASSES: Final = 10
@@ -22,7 +22,7 @@ FOLDER: Final = "cifar-10-batches-bin"
 """What the published archive unpacks to."""
 
 
-def load_cifar10(directory: Path) -> tuple[ArrayPart, ArrayPart]:
+def load_cifar10(directory: Path) -> tuple[ArraySplit, ArraySplit]:
     """Read training and test images from the directory of the six files, or from the one above it.
 
     A file may hold fewer records than the published 10,000, for tests. Raises DataError, which names the file.
@@ -33,10 +33,10 @@ def load_cifar10(directory: Path) -> tuple[ArrayPart, ArrayPart]:
     return _part(folder, TRAINING_FILES, "training"), _part(folder, TEST_FILES, "test")
 
 
-def _part(folder: Path, names: tuple[str, ...], which: str) -> ArrayPart:
+def _part(folder: Path, names: tuple[str, ...], which: str) -> ArraySplit:
     records = np.concatenate([_read(folder / name) for name in names])
     pixels = records[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
-    return ArrayPart(
+    return ArraySplit(
         name=f"{which} images of CIFAR-10",
         images=np.ascontiguousarray(pixels),
         labels=records[:, 0].astype(np.int32),

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.datasets.arrays import ArrayPart
+from payload.data.datasets.arrays import ArraySplit
 from payload.data.datasets.selection import stratified
 from payload.data.types import DataError
 
@@ -27,7 +27,7 @@ SOURCE_MAX: Final = 16
 TEST_FRACTION: Final = 0.2
 
 
-def load_digits() -> tuple[ArrayPart, ArrayPart]:
+def load_digits() -> tuple[ArraySplit, ArraySplit]:
     """Load training and test digits as 28 x 28 bytes, split 80/20 with each digit in the same proportion in both parts.
 
     Raises DataError where scikit-learn or its file is missing or damaged.
@@ -36,8 +36,8 @@ def load_digits() -> tuple[ArrayPart, ArrayPart]:
     train, test = stratified(labels, TEST_FRACTION)
     pixels = enlarge(images, SIZE)
     return (
-        ArrayPart(name="training images of digits", images=pixels[train], labels=labels[train], classes=CLASSES),
-        ArrayPart(name="test images of digits", images=pixels[test], labels=labels[test], classes=CLASSES),
+        ArraySplit(name="training images of digits", images=pixels[train], labels=labels[train], classes=CLASSES),
+        ArraySplit(name="test images of digits", images=pixels[test], labels=labels[test], classes=CLASSES),
     )
 
 

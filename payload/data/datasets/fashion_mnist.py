@@ -11,14 +11,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.datasets.arrays import ArrayPart
+from payload.data.datasets.arrays import ArraySplit
 from payload.data.datasets.idx import IdxError, find_idx, read_idx
 
 CLASSES: Final = 10
 _PARTS: Final = {"train": "train", "test": "t10k"}
 
 
-def load_fashion_mnist(directory: Path, name: str = "Fashion-MNIST") -> tuple[ArrayPart, ArrayPart]:
+def load_fashion_mnist(directory: Path, name: str = "Fashion-MNIST") -> tuple[ArraySplit, ArraySplit]:
     """Read training and test images from the directory of the four files; each may be compressed with gzip.
 
     `name`: what errors call them. Raises IdxError for a file that is missing, damaged, or of another shape than images
@@ -29,8 +29,8 @@ def load_fashion_mnist(directory: Path, name: str = "Fashion-MNIST") -> tuple[Ar
     train_images, train_labels = _part(directory, _PARTS["train"])
     test_images, test_labels = _part(directory, _PARTS["test"])
     return (
-        ArrayPart(name=f"training images of {name}", images=train_images, labels=train_labels, classes=CLASSES),
-        ArrayPart(name=f"test images of {name}", images=test_images, labels=test_labels, classes=CLASSES),
+        ArraySplit(name=f"training images of {name}", images=train_images, labels=train_labels, classes=CLASSES),
+        ArraySplit(name=f"test images of {name}", images=test_images, labels=test_labels, classes=CLASSES),
     )
 
 

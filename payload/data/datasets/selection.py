@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.types import DataError, Part
+from payload.data.types import DataError, Split
 
 SPLIT_SEED: Final = 0
 """Fixes which images are held back, whatever the seed of a run: runs must be comparable."""
@@ -27,7 +27,7 @@ def stratified(
     return np.setdiff1d(np.arange(len(labels)), second), second
 
 
-def limited(part: Part, limit: int) -> Part:
+def limited(part: Split, limit: int) -> Split:
     """Return the first `limit` examples; all where it is 0. Raises DataError where there are fewer."""
     if limit == 0 or limit == part.examples:
         return part
@@ -36,7 +36,7 @@ def limited(part: Part, limit: int) -> Part:
     return part.pick(np.arange(limit))
 
 
-def held_back(part: Part, fraction: float) -> tuple[Part, Part]:
+def held_back(part: Split, fraction: float) -> tuple[Split, Split]:
     """Split a part in what is trained on and what validates. Raises DataError where nothing is left of either."""
     first, second = stratified(part.labels, fraction)
     if not len(first) or not len(second):

@@ -26,7 +26,7 @@ _LABELS: Final = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SyntheticPart:
+class SyntheticSplit:
     """Describe images that a seed and a position make."""
 
     examples: int
@@ -60,7 +60,7 @@ class SyntheticPart:
         """Shuffle all images."""
         return epoch_order(self.examples, seed=seed, epoch=epoch)
 
-    def pick(self, positions: npt.NDArray[np.int64]) -> SyntheticPart:
+    def pick(self, positions: npt.NDArray[np.int64]) -> SyntheticSplit:
         """Return a part of so many images: of noise, any are as good."""
         return dataclasses.replace(self, examples=len(positions))
 

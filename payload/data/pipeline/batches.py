@@ -13,12 +13,12 @@ import numpy as np
 from payload.data.pipeline import memory_batches, record_batches
 from payload.data.pipeline.evaluation_batches import record_test_batches
 from payload.data.pipeline.sharding import Shares
-from payload.data.records.part import RecordPart
-from payload.data.types import Batch, Part, View
+from payload.data.records.part import RecordSplit
+from payload.data.types import Batch, Split, View
 
 
 def training_batches(
-    part: Part,
+    part: Split,
     view: View,
     *,
     seed: int,
@@ -38,9 +38,9 @@ def training_batches(
         global_batch=global_batch,
         rank=rank,
         ranks=ranks,
-        by_place=isinstance(part, RecordPart),
+        by_place=isinstance(part, RecordSplit),
     )
-    if isinstance(part, RecordPart):
+    if isinstance(part, RecordSplit):
         records = part.records_for(view)
         look = record_batches.training_look(records, view, seed, epoch)
         return record_batches.batches(part, records, view, shares, look, first_step=first_step, threads=threads)
@@ -48,14 +48,14 @@ def training_batches(
 
 
 def test_batches(
-    part: Part, view: View, *, slots: int, rank: int, ranks: int, threads: int = 0, ranks_on_node: int = 1
+    part: Split, view: View, *, slots: int, rank: int, ranks: int, threads: int = 0, ranks_on_node: int = 1
 ) -> Iterator[Batch]:
     """Yield this rank's batches of all test images, each of them once over all ranks; no more slots than needed.
 
     Nothing is random, whatever the view says. Record files: rectangular images come in groups of one shape each, and
     decoded ones stay in memory by the part's `cache`. Raises RecordError.
     """
-    if isinstance(part, RecordPart):
+    if isinstance(part, RecordSplit):
         return record_test_batches(
             part, view, slots=slots, rank=rank, ranks=ranks, threads=threads, ranks_on_node=ranks_on_node
         )

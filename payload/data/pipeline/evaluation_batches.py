@@ -14,7 +14,7 @@ from payload.data.pipeline.crops import middle_boxes
 from payload.data.pipeline.record_batches import Look, batches
 from payload.data.pipeline.sharding import Share, Shares
 from payload.data.records.index import RecordIndex
-from payload.data.records.part import CHANNELS, MARGIN, RecordPart
+from payload.data.records.part import CHANNELS, MARGIN, RecordSplit
 from payload.data.types import Batch, View
 
 RATIO_STEPS: Final = 4
@@ -28,7 +28,7 @@ _LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 
 
 def record_test_batches(
-    part: RecordPart, view: View, *, slots: int, rank: int, ranks: int, threads: int, ranks_on_node: int
+    part: RecordSplit, view: View, *, slots: int, rank: int, ranks: int, threads: int, ranks_on_node: int
 ) -> Iterator[Batch]:
     """Yield this rank's batches of test images, from memory where they have been decoded before."""
     key = (view.size, view.rectangular, slots, rank, ranks)

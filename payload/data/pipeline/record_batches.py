@@ -17,7 +17,7 @@ from payload.data.pipeline.tf_data import AHEAD, cores, options, resample
 from payload.data.pipeline.transforms import flips, transforms
 from payload.data.records.image_header import PNG
 from payload.data.records.index import RecordIndex
-from payload.data.records.part import CHANNELS, RecordPart
+from payload.data.records.part import CHANNELS, RecordSplit
 from payload.data.records.reader import RecordReader
 from payload.data.types import Batch, DataError, View
 
@@ -62,7 +62,7 @@ def training_look(records: RecordIndex, view: View, seed: int, epoch: int) -> Ca
 
 
 def batches(
-    part: RecordPart,
+    part: RecordSplit,
     records: RecordIndex,
     view: View,
     shares: Shares,

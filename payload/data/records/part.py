@@ -23,12 +23,12 @@ WINDOW_FILES: Final = 16
 ORIGINAL: Final = "original"
 """Directory of the images that were not resized."""
 MARGIN: Final = 7 / 8
-"""Part of a test image's shorter side that is looked at: 224 of 256, as is usual for ImageNet."""
+"""Fraction of a test image's shorter side that is looked at: 224 of 256, as is usual for ImageNet."""
 CHANNELS: Final = 3
 
 
 @dataclasses.dataclass(kw_only=True)
-class RecordPart:
+class RecordSplit:
     """Hold where the examples of a part lie."""
 
     name: str
@@ -84,7 +84,7 @@ class RecordPart:
         windows = random.permutation(int(files.max()) + 1)[files] // WINDOW_FILES
         return np.lexsort((random.permutation(self.examples), windows))
 
-    def pick(self, positions: npt.NDArray[np.int64]) -> RecordPart:
+    def pick(self, positions: npt.NDArray[np.int64]) -> RecordSplit:
         """Return the part that has these examples alone; they stay in the order of the files."""
         chosen = np.sort(positions)
         sets = tuple(dataclasses.replace(records, table=records.table[chosen]) for records in self.sets)
@@ -100,7 +100,7 @@ class RecordPart:
 
 def open_records(
     directory: Path, names: Sequence[str], *, what: str, first_label: int | None, skip: bool, cache: str
-) -> tuple[RecordPart, int]:
+) -> tuple[RecordSplit, int]:
     """Open one part of record files; return it and the number at which its labels begin.
 
     The files lie in `directory` itself or, by the shorter side of their images, in its directories 160, 352 and so on,
@@ -123,7 +123,7 @@ def open_records(
     labels = (found - begin).astype(np.int32)
     if labels.min() < 0:
         raise DataError(f"{first.directory}: label {found.min()} of the {what}; labels must begin at {begin}")
-    part = RecordPart(
+    part = RecordSplit(
         name=what,
         sets=tuple(sets),
         sides=tuple(places),
@@ -135,9 +135,9 @@ def open_records(
     return part, begin
 
 
-def open_record_parts(
+def open_record_splits(
     directory: Path, *, name: str, classes: int, skip: bool, cache: str, with_test: bool = True
-) -> tuple[RecordPart, RecordPart | None]:
+) -> tuple[RecordSplit, RecordSplit | None]:
     """Open training and test images. Without `with_test` the latter may be missing.
 
     `classes`: how many there are; 0: one more than the largest label of the training images. Raises DataError, or
@@ -159,7 +159,7 @@ def _has(directory: Path, names: Sequence[str]) -> bool:
     return any(record_files(place, names)[0] for place in (_resolutions(directory) or {0: directory}).values())
 
 
-def _checked(part: RecordPart) -> RecordPart:
+def _checked(part: RecordSplit) -> RecordSplit:
     if part.labels.max() >= part.classes:
         directory = part.sets[0].directory
         raise DataError(f"{directory}: a label of the {part.name} is beyond the {part.classes} classes")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from payload.data.records.index import RecordIndex
-from payload.data.records.part import RecordPart
+from payload.data.records.part import RecordSplit
 from payload.data.records.tfrecord import FOOTER, HEADER, RecordError, read_record
 
 NOTHING: Final = b""
@@ -22,7 +22,7 @@ NOTHING: Final = b""
 class RecordReader:
     """Read encoded images of one resolution of a part. Used by several threads at once."""
 
-    part: RecordPart
+    part: RecordSplit
     records: RecordIndex
     error: RecordError | None = None
     """What a read met that must end the run: TensorFlow passes no exception on."""

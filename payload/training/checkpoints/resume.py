@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from agent.errors import ReportedError
 from payload.settings import Settings
-from payload.training.checkpoints.location import depot_for
+from payload.training.checkpoints.location import storage_for
 from payload.training.checkpoints.retention import Retention
 from payload.training.checkpoints.sameness import changes
 from payload.training.checkpoints.store import Checkpoint, CheckpointStore, DamagedCheckpointError
@@ -26,7 +26,7 @@ class Restorable(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Beginning:
+class StartPoint:
     """Say where a run begins."""
 
     progress: Progress
@@ -43,10 +43,10 @@ class Beginning:
 def store_for(settings: Settings, run_dir: Path) -> CheckpointStore:
     """Name the place of a run's checkpoints. Raises SettingError."""
     retention = Retention(newest=settings.keep_checkpoints, best=settings.keep_best)
-    return CheckpointStore(depot_for(settings.checkpoint_dir, run_dir), retention)
+    return CheckpointStore(storage_for(settings.checkpoint_dir, run_dir), retention)
 
 
-def with_batch_of(settings: Settings, store: CheckpointStore, *, ranks: int) -> Settings:
+def with_batch_of_resumed(settings: Settings, store: CheckpointStore, *, ranks: int) -> Settings:
     """Return the settings with the images a step of the run that goes on, where the number of ranks would change them.
 
     A batch that is given, or is that of phases, stays; then it must be the run's own.
@@ -66,19 +66,19 @@ def with_batch_of(settings: Settings, store: CheckpointStore, *, ranks: int) -> 
 
 def begin(
     state: Restorable, store: CheckpointStore, fresh: Progress, *, settings: Mapping[str, Any], wanted: bool
-) -> Beginning:
+) -> StartPoint:
     """Restore the newest valid checkpoint on this rank, to be broadcast from here.
 
     Begins with `fresh` where none is wanted or there is none. `settings`: those that checkpoints keep. Raises
     ReportedError where a run's checkpoints lie in the way, where all are damaged, or where the newest belongs to
     another run.
     """
-    place = store.depot.address()
+    place = store.storage.address()
     if not wanted and store.names():
         raise ReportedError(f"{place} already holds checkpoints; give --resume, or a new --run-dir")
-    store.depot.tidy()
+    store.storage.tidy()
     if not wanted:
-        return Beginning(progress=fresh)
+        return StartPoint(progress=fresh)
     checkpoint, damaged = store.newest_valid()
     faults = tuple(str(fault) for fault in damaged)
     if checkpoint is None:
@@ -86,10 +86,10 @@ def begin(
             raise ReportedError(
                 f"none of {len(faults)} checkpoints in {place} is valid: {faults[0]}; give a new --run-dir"
             )
-        return Beginning(progress=fresh)
+        return StartPoint(progress=fresh)
     changed = changes(checkpoint.header.settings, settings)
     restore_state(state, checkpoint)
-    return Beginning(
+    return StartPoint(
         progress=checkpoint.progress,
         resumed_from=checkpoint.name,
         changes=tuple(changed),

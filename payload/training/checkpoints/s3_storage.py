@@ -38,7 +38,7 @@ class Objects(Protocol):
         """Delete objects. Raises BucketError."""
 
 
-class Bucket:
+class S3Storage:
     """Hold checkpoints below a prefix of a bucket."""
 
     def __init__(self, objects: Objects, *, sleep: Callable[[float], None] = time.sleep) -> None:

@@ -29,7 +29,7 @@ FREE: Final = frozenset(
 """Change nothing of what is learned, but for the last bits of sums. All others may change too, which is said."""
 
 
-def lasting(settings: Settings, global_batch: int) -> dict[str, Any]:
+def checkpoint_settings(settings: Settings, global_batch: int) -> dict[str, Any]:
     """Return the settings that a checkpoint keeps, as values of JSON. `global_batch`: that of the first epoch."""
     kept = {name: value for name, value in dataclasses.asdict(settings).items() if name not in FREE}
     found: dict[str, Any] = json.loads(json.dumps({**kept, "global_batch": global_batch}))

@@ -1,6 +1,6 @@
 """Where checkpoints lie: each has a name, one large file and a manifest, and is there whole or not at all.
 
-Names sort by age. A depot knows nothing of what the files say.
+Names sort by age. A storage knows nothing of what the files say.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Fill = Callable[[IO[bytes]], bytes]
 """Writes the large file and returns the manifest."""
 
 
-class Depot(Protocol):
+class CheckpointStorage(Protocol):
     """Hold checkpoints by name."""
 
     def address(self, name: str = "") -> str:
@@ -51,7 +51,7 @@ class Depot(Protocol):
         """Clear away what writers left that were killed. Only for the one who writes."""
 
 
-class Directory:
+class DirectoryStorage:
     """A directory, on a disk or a shared file system: one directory for each checkpoint.
 
     While one is written or removed, its directory has a name that begins with a dot.

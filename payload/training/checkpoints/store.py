@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 
 from agent.errors import ReportedError
 from payload.training.checkpoints.retention import Retention
-from payload.training.checkpoints.storage import ARRAYS, Depot
+from payload.training.checkpoints.storage import ARRAYS, CheckpointStorage
 from payload.training.progress import Progress
 from payload.training.safetensors_io import Arrays, Hashed, TensorFileError, read_tensors, size_of, write_tensors
 
@@ -70,16 +70,16 @@ def name_of(progress: Progress) -> str:
 
 
 class CheckpointStore:
-    """Keep the checkpoints of one run in a depot."""
+    """Keep the checkpoints of one run in a storage."""
 
-    def __init__(self, depot: Depot, retention: Retention) -> None:
-        """Name the depot; nothing is read or written yet."""
-        self.depot, self.retention = depot, retention
+    def __init__(self, storage: CheckpointStorage, retention: Retention) -> None:
+        """Name the storage; nothing is read or written yet."""
+        self.storage, self.retention = storage, retention
         self._accuracies: dict[str, float | None] = {}
 
     def names(self) -> list[str]:
         """List the complete checkpoints, the newest first; whether they are valid shows when they are read."""
-        return self.depot.names()
+        return self.storage.names()
 
     def save(
         self, progress: Progress, arrays: Arrays, *, settings: Settings | None = None, accuracy: float | None = None
@@ -103,7 +103,7 @@ class CheckpointStore:
             )
             return json.dumps({"format": _FORMAT, **dataclasses.asdict(header)}, indent=1).encode()
 
-        self.depot.put(name, size, fill)
+        self.storage.put(name, size, fill)
         self._accuracies[name] = accuracy
         self._retain()
         return name, size
@@ -117,7 +117,7 @@ class CheckpointStore:
         """Return the images a step, at the beginning, of the run that wrote the newest readable manifest; else None."""
         for name in self.names():
             with contextlib.suppress(DamagedCheckpointError):
-                return read_header(self.depot, name).progress.global_batch
+                return read_header(self.storage, name).progress.global_batch
         return None
 
     def newest_valid(self) -> tuple[Checkpoint | None, list[DamagedCheckpointError]]:
@@ -125,7 +125,7 @@ class CheckpointStore:
         faults: list[DamagedCheckpointError] = []
         for name in self.names():
             try:
-                return read_checkpoint(self.depot, name), faults
+                return read_checkpoint(self.storage, name), faults
             except DamagedCheckpointError as fault:
                 faults.append(fault)
         return None, faults
@@ -136,7 +136,7 @@ class CheckpointStore:
         kept = self.retention.kept(self._accuracies)
         for name in names:
             if name not in kept:
-                self.depot.remove(name)
+                self.storage.remove(name)
                 del self._accuracies[name]
 
     def _learn(self, names: list[str]) -> None:
@@ -148,16 +148,16 @@ class CheckpointStore:
         if not self.retention.best:
             return None
         try:
-            return read_header(self.depot, name).accuracy
+            return read_header(self.storage, name).accuracy
         except DamagedCheckpointError:
             return None
 
 
-def read_header(depot: Depot, name: str) -> Header:
+def read_header(storage: CheckpointStorage, name: str) -> Header:
     """Read what a checkpoint's manifest says. Raises DamagedCheckpointError."""
-    address = depot.address(name)
+    address = storage.address(name)
     try:
-        manifest = json.loads(depot.manifest(name))
+        manifest = json.loads(storage.manifest(name))
         number = manifest.pop("format")
     except OSError as error:
         raise DamagedCheckpointError(address, f"{error.filename}: {error.strerror}") from error
@@ -174,11 +174,11 @@ def read_header(depot: Depot, name: str) -> Header:
     return header
 
 
-def read_checkpoint(depot: Depot, name: str) -> Checkpoint:
+def read_checkpoint(storage: CheckpointStorage, name: str) -> Checkpoint:
     """Read one checkpoint and verify it against its manifest. Raises DamagedCheckpointError."""
-    header, address = read_header(depot, name), depot.address(name)
+    header, address = read_header(storage, name), storage.address(name)
     try:
-        with depot.arrays(name) as file:
+        with storage.arrays(name) as file:
             hashed = Hashed(file)
             arrays = read_tensors(hashed, header.bytes)
             if file.read(1):

@@ -33,7 +33,7 @@ class ModelCard:
     rectangular: bool
     """Whether test images of several shapes keep about their own."""
     margin: float
-    """Part of a test image's shorter side that is looked at."""
+    """Fraction of a test image's shorter side that is looked at."""
     data_dir: str | None
     """Where the data were that it was trained on."""
     settings: dict[str, Any]

@@ -13,12 +13,12 @@ from agent.files.atomic_write import replace_file
 from payload.settings import SETTINGS_FILE, Settings
 
 
-class BlueprintError(ReportedError, ValueError):
+class ModelSpecError(ReportedError, ValueError):
     """Report a run's directory whose settings.json is missing or damaged; the message names the file."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Blueprint:
+class ModelSpec:
     """Hold all that the network of a run follows from, but its weights."""
 
     recipe: str
@@ -34,36 +34,36 @@ class Blueprint:
     rectangular: bool
     """Whether test images then keep about their shape."""
     margin: float
-    """Part of a test image's shorter side that is looked at."""
+    """Fraction of a test image's shorter side that is looked at."""
     settings: Settings
 
 
-def write_blueprint(run_dir: Path, blueprint: Blueprint) -> None:
+def write_model_spec(run_dir: Path, model_spec: ModelSpec) -> None:
     """Write settings.json. Raises StorageError."""
-    replace_file(run_dir / SETTINGS_FILE, json.dumps(dataclasses.asdict(blueprint), indent=1).encode() + b"\n")
+    replace_file(run_dir / SETTINGS_FILE, json.dumps(dataclasses.asdict(model_spec), indent=1).encode() + b"\n")
 
 
-def read_blueprint(run_dir: Path) -> Blueprint:
-    """Read settings.json. Raises BlueprintError, SettingError."""
+def read_model_spec(run_dir: Path) -> ModelSpec:
+    """Read settings.json. Raises ModelSpecError, SettingError."""
     path = run_dir / SETTINGS_FILE
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         lists = ("labels", "input_shape", "test_size")
         own: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in document.items()}
-        return Blueprint(**{**own, "settings": settings_from(document["settings"])})
+        return ModelSpec(**{**own, "settings": settings_from(document["settings"])})
     except FileNotFoundError:
-        raise BlueprintError(f"{path}: no such file; give the directory of a run of payload.train") from None
+        raise ModelSpecError(f"{path}: no such file; give the directory of a run of payload.train") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, ReportedError):
             raise
-        raise BlueprintError(f"{path}: cannot be read as the settings of a run: {error!r}") from error
+        raise ModelSpecError(f"{path}: cannot be read as the settings of a run: {error!r}") from error
 
 
 def settings_from(values: dict[str, Any]) -> Settings:
-    """Make settings of JSON values, where tuples are lists. Raises SettingError, BlueprintError."""
+    """Make settings of JSON values, where tuples are lists. Raises SettingError, ModelSpecError."""
     types = typing.get_type_hints(Settings)
     if unknown := sorted(values.keys() - types.keys()):
-        raise BlueprintError(f"settings that this version does not have: {', '.join(unknown)}; use the one that it had")
+        raise ModelSpecError(f"settings that this version does not have: {', '.join(unknown)}; use the one that it had")
     given: dict[str, Any] = {
         name: tuple(value) if typing.get_origin(types.get(name)) is tuple else value for name, value in values.items()
     }

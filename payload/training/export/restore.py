@@ -9,7 +9,7 @@ from agent.errors import ReportedError
 from payload.models.registry import network
 from payload.training.checkpoints.resume import restore_state, store_for
 from payload.training.checkpoints.store import Checkpoint, CheckpointStore, read_checkpoint
-from payload.training.export.model_spec import Blueprint, read_blueprint
+from payload.training.export.model_spec import ModelSpec, read_model_spec
 from payload.training.optimizers.optimizer import make_optimizer
 from payload.training.state import TrainState
 
@@ -22,7 +22,7 @@ class NoCheckpointError(ReportedError, LookupError):
 class Restored:
     """Hold a run's state as a checkpoint has it."""
 
-    blueprint: Blueprint
+    model_spec: ModelSpec
     state: TrainState
     checkpoint: str
     """Its name."""
@@ -37,16 +37,16 @@ def restore(run_dir: Path, name: str = "") -> Restored:
 
     Raises ReportedError.
     """
-    blueprint = read_blueprint(run_dir)
-    checkpoint, faults = _checkpoint(store_for(blueprint.settings, run_dir), name)
-    settings = blueprint.settings
+    model_spec = read_model_spec(run_dir)
+    checkpoint, faults = _checkpoint(store_for(model_spec.settings, run_dir), name)
+    settings = model_spec.settings
     model = network(settings.network).build(
-        blueprint.input_shape, len(blueprint.labels), precision=settings.precision, zero_gamma=settings.zero_gamma
+        model_spec.input_shape, len(model_spec.labels), precision=settings.precision, zero_gamma=settings.zero_gamma
     )
     state = TrainState(model=model, optimizer=make_optimizer(settings, model))
     restore_state(state, checkpoint)
     return Restored(
-        blueprint=blueprint,
+        model_spec=model_spec,
         state=state,
         checkpoint=checkpoint.name,
         steps=checkpoint.progress.total_steps,
@@ -55,12 +55,12 @@ def restore(run_dir: Path, name: str = "") -> Restored:
 
 
 def _checkpoint(store: CheckpointStore, name: str) -> tuple[Checkpoint, tuple[str, ...]]:
-    names, place = store.names(), store.depot.address()
+    names, place = store.names(), store.storage.address()
     if name:
         if name not in names:
             there = f"there are {', '.join(names)}" if names else "there is none"
             raise NoCheckpointError(f"{place}: no checkpoint {name}; {there}")
-        return read_checkpoint(store.depot, name), ()
+        return read_checkpoint(store.storage, name), ()
     checkpoint, damaged = store.newest_valid()
     if checkpoint is None:
         rest = f"none of {len(names)} is whole: {damaged[0]}" if damaged else "`fab fetch --checkpoints` brings them"

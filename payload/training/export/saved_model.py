@@ -25,26 +25,26 @@ import tensorflow as tf
 
 from agent.files.atomic_write import StorageError, storing
 from payload.training.export.model_card import DESCRIPTION_FILE, KERAS_FILE, SAVED_MODEL, ModelCard
-from payload.training.export.model_spec import Blueprint
+from payload.training.export.model_spec import ModelSpec
 from payload.training.state import TrainState
 
 EXPORT_DIRECTORY: Final = "export"
 
 
-def export_network(directory: Path, spec: Blueprint, state: TrainState, steps: int) -> ModelCard:
+def export_network(directory: Path, spec: ModelSpec, state: TrainState, steps: int) -> ModelCard:
     """Write the network of a run as it is after so many steps, averaged if it is so evaluated. Raises StorageError."""
     card = card_of(spec, state, steps)
     with state.averaged():
-        write_product(directory, state.model, card)
+        write_export(directory, state.model, card)
     return card
 
 
-def write_product(directory: Path, network: Any, card: ModelCard) -> None:
+def write_export(directory: Path, network: Any, card: ModelCard) -> None:
     """Write a network, float32 images 0 to 1 to logits, so that `directory` is there whole or not at all.
 
     What lay there before is replaced. Raises StorageError.
     """
-    whole = served(network)
+    whole = serving_model(network)
     partial = directory.with_name(f".{directory.name}.partial")
     with _storing(directory):
         try:
@@ -59,7 +59,7 @@ def write_product(directory: Path, network: Any, card: ModelCard) -> None:
             shutil.rmtree(partial, ignore_errors=True)
 
 
-def card_of(spec: Blueprint, state: TrainState, steps: int) -> ModelCard:
+def card_of(spec: ModelSpec, state: TrainState, steps: int) -> ModelCard:
     """Describe the network of a run as it is after so many steps."""
     return ModelCard(
         recipe=spec.recipe,
@@ -79,7 +79,7 @@ def card_of(spec: Blueprint, state: TrainState, steps: int) -> ModelCard:
     )
 
 
-def served(network: Any) -> Any:
+def serving_model(network: Any) -> Any:
     """Wrap a network, so that it takes bytes and gives probabilities; its layers become Keras's own."""
     own = keras.models.clone_model(network, clone_function=_stock)
     own.set_weights(network.get_weights())

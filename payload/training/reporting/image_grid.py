@@ -31,7 +31,7 @@ def filter_pictures(kernel: npt.NDArray[Any]) -> Pixels:
     return shown
 
 
-def mosaic(pictures: Pixels, *, columns: int = 0, gap: int = 1) -> Pixels:
+def image_grid(pictures: Pixels, *, columns: int = 0, gap: int = 1) -> Pixels:
     """Lay pictures [N, height, width, 1 or 3] out in rows, left to right, with `gap` white pixels between and around.
 
     `columns`: 0 for as many as make it about square. Returns [height, width, 1 or 3]; unused places are white.

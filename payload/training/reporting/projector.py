@@ -19,7 +19,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from agent.files.atomic_write import replace_file, storing
-from payload.training.reporting.image_grid import Pixels, mosaic, thumbnails
+from payload.training.reporting.image_grid import Pixels, image_grid, thumbnails
 
 MOST_IMAGES: Final = 1000
 MOST_NUMBERS: Final = 500_000
@@ -77,7 +77,7 @@ def _sprite(pictures: Pixels) -> Pixels:
     across = math.ceil(math.sqrt(len(pictures)))
     rest = across * across - len(pictures)
     filled = np.concatenate([pictures, np.full((rest, *pictures.shape[1:]), 255, np.uint8)])
-    return mosaic(filled, columns=across, gap=0)
+    return image_grid(filled, columns=across, gap=0)
 
 
 def _plain(name: str) -> str:

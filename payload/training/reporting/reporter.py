@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Sequence
 
 from payload.settings.step_span import StepSpan
-from payload.training.checkpoints.resume import Beginning
+from payload.training.checkpoints.resume import StartPoint
 from payload.training.checkpoints.writer import Written
 from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress, StepSums
 from payload.training.reporting.event_writer import EVENTS_DIRECTORY
 from payload.training.reporting.profiling import Profiler
-from payload.training.reporting.tensorboard import Board
+from payload.training.reporting.tensorboard import TensorBoard
 from payload.training.reporting.throughput import Clock, DataWait, RunTotals
-from payload.training.run_files import Figures, Metrics, Result
+from payload.training.run_files import Metrics, Result, Scores
 from payload.training.state import TrainState
 
 
@@ -26,7 +26,7 @@ class Reporter:
         run_dir, root = plan.config.run_dir, plan.ranks.is_root
         self._plan = plan
         self._metrics = Metrics(run_dir, started=plan.started) if root else None
-        self._board = Board(plan, state) if root else None
+        self._tensorboard = TensorBoard(plan, state) if root else None
         span = StepSpan.parse(plan.settings.profile_steps)
         self.profiler = Profiler(run_dir / EVENTS_DIRECTORY, span if root else None)
         self.totals = RunTotals()
@@ -36,8 +36,8 @@ class Reporter:
         """Close the files."""
         if self._metrics:
             self._metrics.close()
-        if self._board:
-            self._board.close()
+        if self._tensorboard:
+            self._tensorboard.close()
         self.profiler.close()
 
     def clock(self) -> Clock:
@@ -50,12 +50,12 @@ class Reporter:
         """Return how long this rank waited for its images in the epoch that is measured."""
         return self._clock.waited_s
 
-    def start(self, beginning: Beginning) -> None:
+    def start(self, start_point: StartPoint) -> None:
         """Report what is about to run."""
-        if not self._metrics or not self._board:
+        if not self._metrics or not self._tensorboard:
             return
         plan = self._plan
-        self._board.start(beginning.progress.epoch)
+        self._tensorboard.start(start_point.progress.epoch)
         self._metrics.event(
             "start",
             recipe=plan.config.recipe.name,
@@ -69,17 +69,17 @@ class Reporter:
             network=plan.settings.network,
             variant=plan.variant,
             peak_learning_rate=plan.schedule.peak,
-            resumed_from=beginning.resumed_from,
-            passed_over="; ".join(beginning.faults) or None,
-            changed="; ".join(beginning.changes) or None,
+            resumed_from=start_point.resumed_from,
+            passed_over="; ".join(start_point.faults) or None,
+            changed="; ".join(start_point.changes) or None,
             **plan.arrangement.values(),
         )
-        for fault in beginning.faults:
+        for fault in start_point.faults:
             print(f"payload.train: warning: passed over {fault}", flush=True)
-        for change in beginning.changes:
+        for change in start_point.changes:
             print(f"payload.train: goes on with {change}", flush=True)
         hosts = ", ".join(dict.fromkeys(plan.ranks.hosts))
-        resumed = f", resumed from {beginning.resumed_from}" if beginning.resumed_from else ""
+        resumed = f", resumed from {start_point.resumed_from}" if start_point.resumed_from else ""
         print(
             f"{plan.config.recipe.name}: {plan.schedule.epochs} epochs of {plan.schedule.steps(0)} steps, global batch "
             f"{plan.schedule.phase(0).global_batch} on {plan.ranks.size} ranks ({hosts}){resumed}",
@@ -91,7 +91,7 @@ class Reporter:
         """Count a step of `size` images over all ranks; report it, at most twice a second. Raises StorageError."""
         self.totals.training_seconds += self._clock.step(size)
         self.totals.images += size
-        figures = StepFigures(
+        figures = StepScores(
             images_per_s=self._clock.images_per_s,
             loss=sums.loss / size,
             accuracy=sums.correct / size,
@@ -100,8 +100,8 @@ class Reporter:
         self._step(progress, figures)
         self.profiler.after(progress.total_steps)
 
-    def _step(self, progress: Progress, values: StepFigures) -> None:
-        if not self._metrics or not self._board or not self._metrics.step_due():
+    def _step(self, progress: Progress, values: StepScores) -> None:
+        if not self._metrics or not self._tensorboard or not self._metrics.step_due():
             return
         schedule = self._plan.schedule
         left = schedule.images_left(progress.epoch, progress.step)
@@ -116,14 +116,14 @@ class Reporter:
             learning_rate=values.learning_rate,
             eta_s=left / values.images_per_s,
         )
-        self._board.step(progress.total_steps, dataclasses.asdict(values))
+        self._tensorboard.step(progress.total_steps, dataclasses.asdict(values))
 
-    def epoch(self, progress: Progress, train: Figures, test: Figures, seconds: float, waits: Sequence[float]) -> None:
+    def epoch(self, progress: Progress, train: Scores, test: Scores, seconds: float, waits: Sequence[float]) -> None:
         """Report a completed epoch.
 
         `seconds`: its wall time, evaluation included; `waits`: how long each rank waited for images to train on.
         """
-        if not self._metrics or not self._board:
+        if not self._metrics or not self._tensorboard:
             return
         schedule = self._plan.schedule
         wait = DataWait.longest(waits, self._plan.ranks.hosts, self._clock.seconds)
@@ -147,7 +147,7 @@ class Reporter:
                 f"{part}_top5_accuracy": test.top5_accuracy,
             },
         )
-        self._board.epoch(
+        self._tensorboard.epoch(
             progress.epoch,
             {
                 "loss/train": train.loss,
@@ -184,8 +184,8 @@ class Reporter:
 
     def trained(self) -> None:
         """Show the trained network in TensorBoard, as far as the settings ask for it."""
-        if self._board:
-            self._board.end()
+        if self._tensorboard:
+            self._tensorboard.end()
 
     def stopped(self, progress: Progress, checkpoint: str | None) -> None:
         """Report a run that was asked to stop."""
@@ -210,7 +210,7 @@ class Reporter:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StepFigures:
+class StepScores:
     """Hold what one step showed, over all ranks."""
 
     images_per_s: float

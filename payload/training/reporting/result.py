@@ -14,7 +14,7 @@ from payload.training import distributed
 from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress
 from payload.training.reporting.throughput import RunTotals
-from payload.training.run_files import Figures, Result
+from payload.training.run_files import Result, Scores
 from payload.training.state import TrainState
 
 
@@ -24,9 +24,9 @@ def result_of(
     totals: RunTotals,
     progress: Progress,
     *,
-    train: Figures | None,
-    validation: Figures | None,
-    test: Figures,
+    train: Scores | None,
+    validation: Scores | None,
+    test: Scores,
     resumed_from: str | None,
 ) -> Result:
     """Return the result of a completed run. `train`: None where a resumed run had nothing left to train."""

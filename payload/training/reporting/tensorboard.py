@@ -18,7 +18,7 @@ from payload.settings import GROUPS, Settings
 from payload.training.losses import pixels
 from payload.training.plan import TrainingPlan
 from payload.training.reporting.event_writer import Events, markdown_table
-from payload.training.reporting.image_grid import Pixels, enlarged, filter_pictures, mosaic
+from payload.training.reporting.image_grid import Pixels, enlarged, filter_pictures, image_grid
 from payload.training.reporting.projector import image_count, write_projector
 from payload.training.state import TrainState
 
@@ -28,7 +28,7 @@ SLOTS: Final = 32
 """Test images that go through the network at a time, for the embeddings."""
 
 
-class Board:
+class TensorBoard:
     """Write the events of one run."""
 
     def __init__(self, plan: TrainingPlan, state: TrainState) -> None:
@@ -67,9 +67,9 @@ class Board:
 
     def _pictures(self, *, epoch: int, step: int) -> None:
         images = augmented_images(self._plan, epoch)
-        self._events.pictures(step, "training images", mosaic(enlarged(images, 64), gap=2)[None])
+        self._events.pictures(step, "training images", image_grid(enlarged(images, 64), gap=2)[None])
         if (kernel := first_kernel(self._state.model)) is not None:
-            filters = mosaic(enlarged(filter_pictures(kernel), 48), gap=2)
+            filters = image_grid(enlarged(filter_pictures(kernel), 48), gap=2)
             self._events.pictures(step, "first filters", filters[None])
 
     def _embedding(self) -> None:

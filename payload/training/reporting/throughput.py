@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 MATTERS: Final = 0.05
-"""Part of the training time from which on a wait is worth a word."""
+"""Fraction of the training time from which on a wait is worth a word."""
 
 
 class Clock:
@@ -22,7 +22,7 @@ class Clock:
         self.seconds = 0.0
         """Since the start, until the end of the last step."""
         self.waited_s = 0.0
-        """Part of them in which this rank waited for its images."""
+        """Fraction of them in which this rank waited for its images."""
         self.images = 0
         """Images over all ranks."""
 

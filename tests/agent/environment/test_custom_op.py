@@ -11,7 +11,7 @@ import pytest
 from agent.environment import custom_op
 from agent.environment.custom_op import CustomOpError, Library, build, file_name, here, identity, install, main
 from agent.environment.toolchain import Platform
-from payload.data.records.part import open_record_parts
+from payload.data.records.part import open_record_splits
 
 ROOT = Path(__file__).parents[3]
 A_LIBRARY = Library(tensorflow="2.21.0", tensorflow_include=Path("/tf/include"), fingerprint="0123456789abcdef")
@@ -80,7 +80,7 @@ def test_another_source_is_another_library(tmp_path: Path, monkeypatch: pytest.M
 def test_images_to_resize_are_refused_at_once_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(custom_op, "installed", lambda: Path("/nowhere/op.so"))
     with pytest.raises(CustomOpError, match=r"no operation to resize images .* -m agent\.environment\.custom_op"):
-        open_record_parts(Path("/data"), name="drawings", classes=0, skip=False, cache="none")
+        open_record_splits(Path("/data"), name="drawings", classes=0, skip=False, cache="none")
 
 
 def test_an_environment_laid_over_the_runtime_finds_the_runtimes(tmp_path: Path) -> None:

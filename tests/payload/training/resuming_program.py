@@ -25,14 +25,14 @@ import keras
 
 from agent.errors import ReportedError
 from payload.data.pipeline.batches import test_batches, training_batches
-from payload.data.types import Batch, DataError, Parts
+from payload.data.types import Batch, DataError, Dataset
 from payload.recipes.config import TrainConfig
 from payload.settings import Settings
 from payload.train import StopRequest
 from payload.training import distributed, evaluation, trainer
 from payload.training import epoch as epochs
 from payload.training.checkpoints.resume import store_for
-from payload.training.checkpoints.storage import Directory, Fill
+from payload.training.checkpoints.storage import DirectoryStorage, Fill
 from payload.training.checkpoints.store import read_header
 from payload.training.checkpoints.writer import CheckpointWriter
 from payload.training.context import TrainingContext
@@ -122,7 +122,7 @@ def resumed_apart(root: Path) -> dict[str, Any]:
     """Do the same with dropout, and tell by which seeds this rank drew its units at the end of each run."""
     states: list[TrainState] = []
 
-    def kept(settings: Settings, data: Parts, schedule: Schedule) -> TrainState:
+    def kept(settings: Settings, data: Dataset, schedule: Schedule) -> TrainState:
         states.append(new_state(settings, data, schedule))
         return states[-1]
 
@@ -150,7 +150,7 @@ def by_the_clock(root: Path) -> dict[str, Any]:
     config = configuration(root / "clock", "--checkpoint-minutes", "0.00000001", "--keep-best")
     train(config)
     store = store_for(config.settings, config.run_dir)
-    headers = {name: read_header(store.depot, name) for name in store.names()}
+    headers = {name: read_header(store.storage, name) for name in store.names()}
     written = events(config.run_dir, "checkpoint")
     return {
         "written": [event["checkpoint"] for event in written],
@@ -182,20 +182,20 @@ class Disk:
         self._before = before
 
     def __enter__(self) -> None:
-        self._put = put = Directory.put
+        self._put = put = DirectoryStorage.put
         before = self._before
 
-        def disturbed(depot: Directory, name: str, size: int, fill: Fill) -> None:
+        def disturbed(storage: DirectoryStorage, name: str, size: int, fill: Fill) -> None:
             def late(file: IO[bytes]) -> bytes:
                 before(name)
                 return fill(file)
 
-            put(depot, name, size, late)
+            put(storage, name, size, late)
 
-        Directory.put = disturbed  # type: ignore[method-assign, assignment]
+        DirectoryStorage.put = disturbed  # type: ignore[method-assign, assignment]
 
     def __exit__(self, *_: object) -> None:
-        Directory.put = self._put  # type: ignore[method-assign]
+        DirectoryStorage.put = self._put  # type: ignore[method-assign]
 
 
 def full_disk(root: Path) -> dict[str, Any]:

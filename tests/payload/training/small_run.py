@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from payload.data.registry import open_dataset
-from payload.data.types import Parts
+from payload.data.types import Dataset
 from payload.recipes.config import TrainConfig
 from payload.settings import Settings
 from payload.training import trainer
@@ -22,7 +22,7 @@ from payload.training.run_files import Provenance
 NOBODY = Provenance(payload_hash=None, git_commit=None)
 
 
-def small_digits() -> Parts:
+def small_digits() -> Dataset:
     """Take the first digits; few, and in numbers that no batch and no number of ranks divides."""
     data = open_dataset(Settings(dataset="digits"), None)
     return dataclasses.replace(data, train=data.train.pick(np.arange(71)), test=data.test.pick(np.arange(37)))

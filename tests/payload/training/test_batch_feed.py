@@ -23,14 +23,14 @@ def batch(value: int, skipped: int = 0) -> Any:
     )
 
 
-def supply(batches: Iterator[Any], *, first_step: int = 0, steps: int = 3) -> Any:
-    from payload.training.batch_feed import Supply, empty_batch
+def feed(batches: Iterator[Any], *, first_step: int = 0, steps: int = 3) -> Any:
+    from payload.training.batch_feed import BatchFeed, empty_batch
 
-    return Supply(batches, epoch=1, first_step=first_step, steps=steps, empty=empty_batch((2, 2), 1, SLOTS))
+    return BatchFeed(batches, epoch=1, first_step=first_step, steps=steps, empty=empty_batch((2, 2), 1, SLOTS))
 
 
 def test_batches_pass_as_they_are() -> None:
-    given = supply(iter([batch(1), batch(2)]), first_step=1)
+    given = feed(iter([batch(1), batch(2)]), first_step=1)
     assert [found.labels[0] for found in given] == [1, 2]
     given.check()
     assert given.error is None
@@ -39,7 +39,7 @@ def test_batches_pass_as_they_are() -> None:
 def test_data_that_end_early_give_one_empty_batch_and_then_their_error() -> None:
     from payload.data.types import DataError
 
-    given = supply(iter([batch(1, skipped=2)]))
+    given = feed(iter([batch(1, skipped=2)]))
     first, last = given
     assert first.weights.sum() == SLOTS
     assert (last.weights.sum(), last.images.sum(), last.skipped) == (0, 0, 0)
@@ -57,7 +57,7 @@ def test_data_that_fail_at_once_give_an_empty_batch_of_the_planned_shape() -> No
     def fail(step: int) -> Any:
         raise DataError("file x is damaged")
 
-    given = supply(batches())
+    given = feed(batches())
     (only,) = given
     assert (only.images.shape, only.weights.sum(), only.batch_size) == ((SLOTS, 2, 2, 1), 0, 1)
     with pytest.raises(DataError, match=r"^file x is damaged$"):
@@ -79,7 +79,7 @@ def test_an_error_from_within_tensorflows_pipeline_is_told_without_its_wrapping(
         for _ in numbers:
             yield batch(1)
 
-    given = supply(batches())
+    given = feed(batches())
     assert len(list(given)) == 2
     with pytest.raises(DataError, match=r"^/data/train-00001: record 7 is damaged$"):
         given.check()

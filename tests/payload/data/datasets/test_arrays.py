@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from payload.data.datasets.arrays import ArrayPart
+from payload.data.datasets.arrays import ArraySplit
 from payload.data.types import DataError
 
 
-def small(**changes: Any) -> ArrayPart:
+def small(**changes: Any) -> ArraySplit:
     values: dict[str, Any] = {
         "name": "test images of nothing",
         "images": np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5, 1),
         "labels": np.array([0, 1, 1], np.int32),
         "classes": 2,
     }
-    return ArrayPart(**{**values, **changes})
+    return ArraySplit(**{**values, **changes})
 
 
 @pytest.mark.parametrize(

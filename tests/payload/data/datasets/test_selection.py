@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.data.datasets.arrays import ArrayPart
+from payload.data.datasets.arrays import ArraySplit
 from payload.data.datasets.selection import held_back, limited, stratified
 from payload.data.types import DataError
 
 
-def part(examples: int) -> ArrayPart:
+def part(examples: int) -> ArraySplit:
     images = np.arange(examples, dtype=np.uint8).reshape(-1, 1, 1, 1)
-    return ArrayPart(name="images", images=images, labels=np.arange(examples, dtype=np.int32) % 4, classes=4)
+    return ArraySplit(name="images", images=images, labels=np.arange(examples, dtype=np.int32) % 4, classes=4)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=300), st.floats(0, 1))
@@ -41,7 +41,7 @@ def test_a_split_that_leaves_nothing_is_refused() -> None:
 def test_a_limit_takes_the_first_images() -> None:
     assert limited(part(10), 0).examples == 10
     first = limited(part(10), 3)
-    assert isinstance(first, ArrayPart)
+    assert isinstance(first, ArraySplit)
     assert first.images.ravel().tolist() == [0, 1, 2]
     with pytest.raises(DataError, match="--train-limit 11: there are 10 training images"):
         limited(part(10), 11)

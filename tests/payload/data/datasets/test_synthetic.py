@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from payload.data.datasets.synthetic import POOL_BYTES, SyntheticPart
+from payload.data.datasets.synthetic import POOL_BYTES, SyntheticSplit
 
 
-def part(examples: int = 100, seed: int = 0) -> SyntheticPart:
-    return SyntheticPart(examples=examples, classes=7, size=(12, 10), channels=3, seed=seed)
+def part(examples: int = 100, seed: int = 0) -> SyntheticSplit:
+    return SyntheticSplit(examples=examples, classes=7, size=(12, 10), channels=3, seed=seed)
 
 
 def test_the_same_description_makes_the_same_images() -> None:

@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from payload.data.datasets.arrays import ArrayPart
+from payload.data.datasets.arrays import ArraySplit
 from payload.data.types import View
 from tests.payload.data.drawings import drawing
 
 pytestmark = pytest.mark.tensorflow
 
 COUNT = 23
-PART = ArrayPart(
+PART = ArraySplit(
     name="drawings",
     images=np.stack([drawing(n % 4, height=20, width=16, seed=n) for n in range(COUNT)]),
     labels=np.arange(COUNT, dtype=np.int32),  # each image its own class, by which it is known
@@ -110,7 +110,9 @@ def test_each_test_image_is_seen_once_over_all_ranks(ranks: int, slots: int) -> 
 def test_test_images_take_the_size_of_the_view() -> None:
     from payload.data.pipeline.batches import test_batches
 
-    flat = ArrayPart(name="flat", images=np.full((2, 10, 20, 1), 77, np.uint8), labels=np.zeros(2, np.int32), classes=1)
+    flat = ArraySplit(
+        name="flat", images=np.full((2, 10, 20, 1), 77, np.uint8), labels=np.zeros(2, np.int32), classes=1
+    )
     (batch,) = test_batches(flat, View(size=(30, 30), smallest_crop=0.1, flip=True), slots=2, rank=0, ranks=1)
     assert batch.images.shape == (2, 30, 30, 1)
     assert np.allclose(batch.images[:, 2:-2, 2:-2], 77), "the middle, enlarged"

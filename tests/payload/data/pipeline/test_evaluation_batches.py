@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from payload.data.records.part import RecordPart, open_record_parts
+from payload.data.records.part import RecordSplit, open_record_splits
 from payload.data.records.reader import RecordReader
 from payload.data.types import View
 from tests.payload.data.drawings import drawing, encoded, record, write_records
@@ -24,13 +24,13 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def opened(directory: Path, cache: str = "none") -> RecordPart:
-    _, part = open_record_parts(directory, name="drawings", classes=4, skip=False, cache=cache)
+def opened(directory: Path, cache: str = "none") -> RecordSplit:
+    _, part = open_record_splits(directory, name="drawings", classes=4, skip=False, cache=cache)
     assert part is not None
     return dataclasses.replace(part, labels=np.arange(part.examples, dtype=np.int32), classes=part.examples)
 
 
-def evaluated(part: RecordPart, view: View, *, slots: int = 4, ranks: int = 1) -> list[list[Any]]:
+def evaluated(part: RecordSplit, view: View, *, slots: int = 4, ranks: int = 1) -> list[list[Any]]:
     from payload.data.pipeline.batches import test_batches
 
     return [list(test_batches(part, view, slots=slots, rank=rank, ranks=ranks, threads=1)) for rank in range(ranks)]

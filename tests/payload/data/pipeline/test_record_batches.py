@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from payload.data.records.example import IMAGE, LABEL, example
-from payload.data.records.part import RecordPart, open_record_parts
+from payload.data.records.part import RecordSplit, open_record_splits
 from payload.data.records.tfrecord import RecordError, framed
 from payload.data.types import View
 from tests.payload.data.drawings import drawing, encoded, record, write_records
@@ -23,8 +23,8 @@ COUNT = 23
 RANDOM = View(size=(24, 24), smallest_crop=0.3, flip=True)
 
 
-def opened(directory: Path, *, skip: bool = False) -> RecordPart:
-    part, _ = open_record_parts(directory, name="drawings", classes=0, skip=skip, cache="none", with_test=False)
+def opened(directory: Path, *, skip: bool = False) -> RecordSplit:
+    part, _ = open_record_splits(directory, name="drawings", classes=0, skip=skip, cache="none", with_test=False)
     # Each record is its own class, by which it is known.
     return dataclasses.replace(part, labels=np.arange(part.examples, dtype=np.int32), classes=part.examples)
 
@@ -36,7 +36,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def training(part: RecordPart, view: View, *, ranks: int = 1, **values: Any) -> list[list[Any]]:
+def training(part: RecordSplit, view: View, *, ranks: int = 1, **values: Any) -> list[list[Any]]:
     """Return the batches of each rank."""
     from payload.data.pipeline.batches import training_batches
 

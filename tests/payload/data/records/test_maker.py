@@ -13,7 +13,7 @@ import pytest
 
 from payload.data.records import maker as record_maker
 from payload.data.records.maker import MANIFEST, main
-from payload.data.records.part import open_record_parts
+from payload.data.records.part import open_record_splits
 from payload.data.records.shards import MAKING
 from payload.data.types import View
 from tests.payload.data.drawings import SHAPES, write_images
@@ -53,7 +53,7 @@ def test_record_files_of_each_size_are_made_with_index_and_manifest(
     assert len(found) == 3 * (4 + 1)
     for folder in ("original", "16", "32"):
         assert (tmp_path / "made" / folder / "train.index").is_file()
-    train, test = open_record_parts(tmp_path / "made", name="drawings", classes=0, skip=False, cache="none")
+    train, test = open_record_splits(tmp_path / "made", name="drawings", classes=0, skip=False, cache="none")
     assert test is not None
     assert (train.examples, test.examples, train.classes) == (24, 8, 4)
     assert train.records_for(View(size=(14, 14))).directory.name == "16"

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from payload.data.records.part import WINDOW_FILES, RecordPart, open_record_parts
+from payload.data.records.part import WINDOW_FILES, RecordSplit, open_record_splits
 from payload.data.types import DataError, View
 from tests.payload.data.drawings import SHAPES, write_records
 
 
-def opened(directory: Path, *, classes: int = 0) -> tuple[RecordPart, RecordPart]:
-    train, test = open_record_parts(directory, name="drawings", classes=classes, skip=False, cache="auto")
+def opened(directory: Path, *, classes: int = 0) -> tuple[RecordSplit, RecordSplit]:
+    train, test = open_record_splits(directory, name="drawings", classes=classes, skip=False, cache="auto")
     assert test is not None
     return train, test
 
@@ -46,7 +46,7 @@ def test_test_files_are_needed_only_where_they_are_used(tmp_path: Path) -> None:
     write_records(tmp_path, training=10, test=4)
     for file in tmp_path.glob("validation*"):
         file.unlink()
-    train, test = open_record_parts(tmp_path, name="drawings", classes=0, skip=False, cache="auto", with_test=False)
+    train, test = open_record_splits(tmp_path, name="drawings", classes=0, skip=False, cache="auto", with_test=False)
     assert (train.examples, test) == (10, None)
     with pytest.raises(DataError, match="no record files validation-00000-of-NNNNN"):
         opened(tmp_path)

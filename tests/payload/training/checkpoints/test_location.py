@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from payload.settings import SettingError
-from payload.training.checkpoints.location import depot_for
-from payload.training.checkpoints.s3_storage import Bucket
-from payload.training.checkpoints.storage import Directory
+from payload.training.checkpoints.location import storage_for
+from payload.training.checkpoints.s3_storage import S3Storage
+from payload.training.checkpoints.storage import DirectoryStorage
 
 RUN = Path("/runs/one")
 
@@ -21,13 +21,13 @@ RUN = Path("/runs/one")
     ],
 )
 def test_a_place_is_a_directory_or_a_prefix_of_a_bucket(given: str, address: str) -> None:
-    depot = depot_for(given, RUN)
-    assert depot.address() == address
-    assert isinstance(depot, Bucket if given.startswith("s3") else Directory)
+    storage = storage_for(given, RUN)
+    assert storage.address() == address
+    assert isinstance(storage, S3Storage if given.startswith("s3") else DirectoryStorage)
 
 
 def test_a_whole_bucket_or_none_is_refused() -> None:
     with pytest.raises(SettingError, match="--checkpoint-dir s3://my-runs: name a prefix of the run's own"):
-        depot_for("s3://my-runs", RUN)
+        storage_for("s3://my-runs", RUN)
     with pytest.raises(SettingError, match="--checkpoint-dir: 's3://My/x' is no s3://BUCKET/PREFIX"):
-        depot_for("s3://My/x", RUN)
+        storage_for("s3://My/x", RUN)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from agent.errors import ReportedError
 from payload.settings import SettingError, Settings
-from payload.training.checkpoints.resume import Beginning, begin, store_for, with_batch_of
-from payload.training.checkpoints.storage import ARRAYS, Directory
+from payload.training.checkpoints.resume import StartPoint, begin, store_for, with_batch_of_resumed
+from payload.training.checkpoints.storage import ARRAYS, DirectoryStorage
 from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError
 from payload.training.progress import Progress, StepSums
 from payload.training.safetensors_io import Arrays
@@ -44,7 +44,7 @@ class Toy:
         return float(self.weights @ images[step])
 
 
-def started(store: CheckpointStore, toy: Toy, wanted: bool, settings: dict[str, Any] = SETTINGS) -> Beginning:
+def started(store: CheckpointStore, toy: Toy, wanted: bool, settings: dict[str, Any] = SETTINGS) -> StartPoint:
     return begin(toy, store, FRESH, settings=settings, wanted=wanted)
 
 
@@ -94,7 +94,7 @@ def test_a_run_killed_at_any_steps_ends_as_one_never_killed(every: int, kills: l
 
 def test_a_run_is_not_begun_over_checkpoints(tmp_path: Path) -> None:
     store = store_for(Settings(), tmp_path)
-    assert started(store, Toy(), wanted=False) == started(store, Toy(), wanted=True) == Beginning(progress=FRESH)
+    assert started(store, Toy(), wanted=False) == started(store, Toy(), wanted=True) == StartPoint(progress=FRESH)
     store.save(FRESH, Toy().arrays())
     with pytest.raises(ReportedError, match=r"checkpoints already holds checkpoints; give --resume"):
         started(store, Toy(), wanted=False)
@@ -135,7 +135,7 @@ def test_where_all_are_damaged_nothing_is_begun(tmp_path: Path) -> None:
 
 def test_what_a_killed_writer_left_is_cleared_away_at_the_start(tmp_path: Path) -> None:
     store = store_for(Settings(checkpoint_dir=str(tmp_path)), Path("/elsewhere"))
-    assert isinstance(store.depot, Directory)
+    assert isinstance(store.storage, DirectoryStorage)
     (tmp_path / ".partial-step-00000007").mkdir()
     started(store, Toy(), wanted=True)
     assert list(tmp_path.iterdir()) == []
@@ -154,13 +154,15 @@ def test_another_number_of_ranks_keeps_the_images_a_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Settings, ranks: int, images: int
 ) -> None:
     store = store_for(settings, tmp_path)
-    assert with_batch_of(settings, store, ranks=ranks) == settings, "without a checkpoint there is nothing to keep"
+    assert with_batch_of_resumed(settings, store, ranks=ranks) == settings, (
+        "without a checkpoint there is nothing to keep"
+    )
     toy = Toy()
     for step in range(3):
         toy.step(0, step)
         store.save(dataclasses.replace(FRESH, total_steps=step + 1), toy.arrays())
     (tmp_path / "checkpoints" / "step-00000003" / "manifest.json").write_text("damaged")
-    found = with_batch_of(settings, store, ranks=ranks)
+    found = with_batch_of_resumed(settings, store, ranks=ranks)
     assert (found.global_batch, found.batch_per_rank) == (images, settings.batch_per_rank)
     said = capsys.readouterr().out
     assert ("goes on with 4 images a step, as before" in said) == (found != settings)

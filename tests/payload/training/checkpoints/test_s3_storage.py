@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.staging.s3_streams import BucketError
 from payload.training.checkpoints.retention import Retention
-from payload.training.checkpoints.s3_storage import ATTEMPTS, Bucket
+from payload.training.checkpoints.s3_storage import ATTEMPTS, S3Storage
 from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError
 from payload.training.progress import Progress
 
@@ -75,7 +75,7 @@ def progress(step: int) -> Progress:
 
 
 def store(objects: Memory, keep: int = 2) -> CheckpointStore:
-    return CheckpointStore(Bucket(objects, sleep=lambda _: None), Retention(newest=keep))
+    return CheckpointStore(S3Storage(objects, sleep=lambda _: None), Retention(newest=keep))
 
 
 def save(checkpoints: CheckpointStore, step: int, value: float) -> None:
@@ -133,7 +133,7 @@ def test_a_writer_killed_at_any_request_leaves_a_whole_checkpoint_and_no_hindran
     assert found is not None
     value = float(found.arrays["a"][0])
     assert value == 10 or (killed and value == found.progress.total_steps)
-    checkpoints.depot.tidy()
+    checkpoints.storage.tidy()
     save(checkpoints, 4, 4)
     save(checkpoints, 5, 5)
     assert newest(checkpoints) == (5, 5.0)
@@ -148,7 +148,7 @@ def test_an_upload_is_tried_again_and_a_bucket_that_stays_away_is_told() -> None
     assert newest(checkpoints) == (1, 1.0)
     objects.failing = set(range(99))
     waits: list[float] = []
-    bucket = Bucket(objects, sleep=waits.append)
+    bucket = S3Storage(objects, sleep=waits.append)
     with pytest.raises(BucketError, match="no answer"):
         bucket.put("step-00000002", 0, lambda file: b"")
     assert len(waits) == ATTEMPTS - 1
@@ -158,7 +158,7 @@ def test_what_has_no_manifest_is_tidied_away() -> None:
     objects = Memory()
     save(store(objects), 1, 1)
     objects.objects |= {"step-00000002/arrays.safetensors": b"", "notes/x": b"", "step-00000003": b""}
-    store(objects).depot.tidy()
+    store(objects).storage.tidy()
     assert sorted(objects.objects) == [
         "notes/x",
         "step-00000001/arrays.safetensors",

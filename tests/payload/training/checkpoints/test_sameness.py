@@ -6,7 +6,7 @@ import json
 import pytest
 
 from payload.settings import SettingError, Settings
-from payload.training.checkpoints.sameness import FREE, SAME, changes, lasting
+from payload.training.checkpoints.sameness import FREE, SAME, changes, checkpoint_settings
 
 
 def test_every_name_is_a_setting_and_none_is_both() -> None:
@@ -17,10 +17,10 @@ def test_every_name_is_a_setting_and_none_is_both() -> None:
 
 
 def test_what_a_checkpoint_keeps_survives_json() -> None:
-    kept = lasting(Settings(decay_epochs=(3, 6), learning_rate=0.1), 64)
+    kept = checkpoint_settings(Settings(decay_epochs=(3, 6), learning_rate=0.1), 64)
     assert json.loads(json.dumps(kept)) == kept
     assert (kept["global_batch"], kept["decay_epochs"]) == (64, [3, 6])
-    assert changes(kept, lasting(Settings(decay_epochs=(3, 6), learning_rate=0.1), 64)) == []
+    assert changes(kept, checkpoint_settings(Settings(decay_epochs=(3, 6), learning_rate=0.1), 64)) == []
 
 
 @pytest.mark.parametrize(
@@ -34,23 +34,23 @@ def test_what_a_checkpoint_keeps_survives_json() -> None:
     ],
 )
 def test_what_must_be_the_same_is_refused_by_its_flag(setting: str, before: object, now: object) -> None:
-    old, new = ({**lasting(Settings(), 64), setting: value} for value in (before, now))
+    old, new = ({**checkpoint_settings(Settings(), 64), setting: value} for value in (before, now))
     flag = "--" + setting.replace("_", "-")
     with pytest.raises(SettingError, match=rf"^{flag} {now}: the run to resume had {before}; give {flag} {before}, or"):
         changes(old, new)
 
 
 def test_the_global_batch_is_compared_and_not_how_it_comes_about() -> None:
-    four = lasting(Settings(batch_per_rank=16), 64)
-    two = lasting(Settings(batch_per_rank=32), 64)
+    four = checkpoint_settings(Settings(batch_per_rank=16), 64)
+    two = checkpoint_settings(Settings(batch_per_rank=32), 64)
     assert changes(four, two) == []
     with pytest.raises(SettingError, match="--global-batch 32: the run to resume had 64"):
-        changes(four, lasting(Settings(batch_per_rank=32), 32))
+        changes(four, checkpoint_settings(Settings(batch_per_rank=32), 32))
 
 
 def test_what_may_change_is_said_unless_it_changes_nothing() -> None:
-    before = lasting(Settings(), 64)
-    now = lasting(
+    before = checkpoint_settings(Settings(), 64)
+    now = checkpoint_settings(
         Settings(epochs=20, learning_rate=0.05, decay_epochs=(2, 4), keep_checkpoints=9, intra_op_threads=2), 64
     )
     assert changes(before, now) == [
@@ -61,6 +61,6 @@ def test_what_may_change_is_said_unless_it_changes_nothing() -> None:
 
 
 def test_settings_of_another_version_are_left_aside() -> None:
-    before = lasting(Settings(), 64)
+    before = checkpoint_settings(Settings(), 64)
     del before["optimizer"]
-    assert changes({**before, "gone": 1}, lasting(Settings(optimizer="adam"), 64)) == []
+    assert changes({**before, "gone": 1}, checkpoint_settings(Settings(optimizer="adam"), 64)) == []

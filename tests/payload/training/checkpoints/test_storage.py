@@ -8,23 +8,23 @@ from typing import IO
 import pytest
 
 from agent.files.atomic_write import StorageError
-from payload.training.checkpoints.storage import Directory
+from payload.training.checkpoints.storage import DirectoryStorage
 
 
-def depot(tmp_path: Path) -> Directory:
-    return Directory(tmp_path / "checkpoints")
+def storage(tmp_path: Path) -> DirectoryStorage:
+    return DirectoryStorage(tmp_path / "checkpoints")
 
 
-def put(depot: Directory, name: str, content: bytes = b"arrays") -> None:
+def put(storage: DirectoryStorage, name: str, content: bytes = b"arrays") -> None:
     def fill(file: IO[bytes]) -> bytes:
         file.write(content)
         return b"manifest of " + content
 
-    depot.put(name, len(content), fill)
+    storage.put(name, len(content), fill)
 
 
 def test_what_was_put_is_there_under_its_name_the_newest_first(tmp_path: Path) -> None:
-    directory = depot(tmp_path)
+    directory = storage(tmp_path)
     assert directory.names() == []
     for name in ("step-00000005", "step-00000100", "step-00000020"):
         put(directory, name, name.encode())
@@ -36,7 +36,7 @@ def test_what_was_put_is_there_under_its_name_the_newest_first(tmp_path: Path) -
 
 
 def test_other_names_are_no_checkpoints(tmp_path: Path) -> None:
-    directory = depot(tmp_path)
+    directory = storage(tmp_path)
     put(directory, "step-00000005")
     for name in ("step-5", "step-latest", ".partial-step-00000009", "notes"):
         (directory.path / name).mkdir()
@@ -44,7 +44,7 @@ def test_other_names_are_no_checkpoints(tmp_path: Path) -> None:
 
 
 def test_the_same_name_takes_the_new_content(tmp_path: Path) -> None:
-    directory = depot(tmp_path)
+    directory = storage(tmp_path)
     put(directory, "step-00000004", b"old")
     put(directory, "step-00000004", b"new")
     assert directory.manifest("step-00000004") == b"manifest of new"
@@ -52,7 +52,7 @@ def test_the_same_name_takes_the_new_content(tmp_path: Path) -> None:
 
 
 def test_a_write_that_fails_leaves_what_was_there_and_its_room(tmp_path: Path) -> None:
-    directory = depot(tmp_path)
+    directory = storage(tmp_path)
     put(directory, "step-00000004", b"old")
 
     def fill(file: IO[bytes]) -> bytes:
@@ -66,7 +66,7 @@ def test_a_write_that_fails_leaves_what_was_there_and_its_room(tmp_path: Path) -
 
 
 def test_what_was_removed_is_gone_and_what_is_not_there_is_no_matter(tmp_path: Path) -> None:
-    directory = depot(tmp_path)
+    directory = storage(tmp_path)
     put(directory, "step-00000004")
     directory.remove("step-00000004")
     directory.remove("step-00000004")
@@ -74,7 +74,7 @@ def test_what_was_removed_is_gone_and_what_is_not_there_is_no_matter(tmp_path: P
 
 
 def test_tidying_removes_what_killed_writers_left_and_nothing_else(tmp_path: Path) -> None:
-    directory = depot(tmp_path)
+    directory = storage(tmp_path)
     put(directory, "step-00000004")
     for name in (".partial-step-00000005", ".removed-step-00000003", "notes"):
         (directory.path / name).mkdir()

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from payload.training.checkpoints.retention import Retention
-from payload.training.checkpoints.storage import Directory
+from payload.training.checkpoints.storage import DirectoryStorage
 from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError, read_checkpoint
 from payload.training.progress import Progress
 
@@ -38,17 +38,17 @@ def progress(total_steps: int) -> Progress:
 
 
 def store(tmp_path: Path, keep: int = 3, best: bool = False) -> CheckpointStore:
-    return CheckpointStore(Directory(tmp_path / "checkpoints"), Retention(newest=keep, best=best))
+    return CheckpointStore(DirectoryStorage(tmp_path / "checkpoints"), Retention(newest=keep, best=best))
 
 
 def path_of(store: CheckpointStore, name: str) -> Path:
-    return Path(store.depot.address(name))
+    return Path(store.storage.address(name))
 
 
 def test_what_was_saved_is_read_bit_for_bit(tmp_path: Path) -> None:
     checkpoints = store(tmp_path)
     name, size = checkpoints.save(progress(10), ARRAYS, settings={"momentum": 0.1 + 0.2}, accuracy=0.75)
-    found = read_checkpoint(checkpoints.depot, name)
+    found = read_checkpoint(checkpoints.storage, name)
     assert found.progress == progress(10)
     assert (found.header.settings, found.header.accuracy) == ({"momentum": 0.1 + 0.2}, 0.75)
     assert found.header.bytes == size == (path_of(checkpoints, name) / FILE).stat().st_size
@@ -86,7 +86,7 @@ def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path: Path) -> None
     assert found is not None
     assert found.progress.total_steps == 1
     (fault,) = faults
-    assert fault.address == checkpoints.depot.address(newest)
+    assert fault.address == checkpoints.storage.address(newest)
     assert "SHA-256" in str(fault)
 
 
@@ -110,7 +110,7 @@ def test_damage_is_named(tmp_path: Path, file: str, content: bytes | None, fault
     else:
         path.write_bytes(content)
     with pytest.raises(DamagedCheckpointError, match=fault):
-        read_checkpoint(checkpoints.depot, name)
+        read_checkpoint(checkpoints.storage, name)
 
 
 def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
@@ -123,10 +123,10 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
         damaged[place] ^= 1 << place % 8
         file.write_bytes(damaged)
         with pytest.raises(DamagedCheckpointError):
-            read_checkpoint(checkpoints.depot, name)
+            read_checkpoint(checkpoints.storage, name)
     file.write_bytes(content + b"x")
     with pytest.raises(DamagedCheckpointError, match="more bytes than"):
-        read_checkpoint(checkpoints.depot, name)
+        read_checkpoint(checkpoints.storage, name)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_manifest_of_another_kind_is_refused(tmp_path: Path, change: dict[str,
     manifest = path_of(checkpoints, name) / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **change}))
     with pytest.raises(DamagedCheckpointError, match=fault):
-        read_checkpoint(checkpoints.depot, name)
+        read_checkpoint(checkpoints.storage, name)
 
 
 def test_the_same_step_may_be_saved_again(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_writer_killed_at_any_point_leaves_a_whole_checkpoint_and_no_hindrance
         assert found is not None and not faults
         value = found.arrays["a"][0]
         assert value == 10 or (killed and value == found.progress.total_steps)
-        checkpoints.depot.tidy()
+        checkpoints.storage.tidy()
         checkpoints.save(progress(4), {"a": np.full(9, 4)})
         assert sorted(path.name for path in path_of(checkpoints, "").iterdir()) == sorted(checkpoints.names())
         assert checkpoints.names()[0] == "step-00000004"

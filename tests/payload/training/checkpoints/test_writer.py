@@ -13,7 +13,7 @@ import pytest
 from agent.errors import ReportedError
 from agent.files.atomic_write import StorageError
 from payload.training.checkpoints.retention import Retention
-from payload.training.checkpoints.storage import Directory, Fill
+from payload.training.checkpoints.storage import DirectoryStorage, Fill
 from payload.training.checkpoints.store import CheckpointStore
 from payload.training.checkpoints.writer import CheckpointWriter, NotFiniteError
 from payload.training.progress import Progress
@@ -21,8 +21,8 @@ from payload.training.progress import Progress
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-class Gated(Directory):
-    """A depot that writes when it is let to, and fails when it is told to."""
+class Gated(DirectoryStorage):
+    """A storage that writes when it is let to, and fails when it is told to."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -42,13 +42,13 @@ class Gated(Directory):
 
 
 @pytest.fixture
-def depot(tmp_path: Path) -> Gated:
+def storage(tmp_path: Path) -> Gated:
     return Gated(tmp_path)
 
 
 @pytest.fixture
-def writer(depot: Gated) -> CheckpointWriter:
-    return CheckpointWriter(CheckpointStore(depot, Retention(newest=9)))
+def writer(storage: Gated) -> CheckpointWriter:
+    return CheckpointWriter(CheckpointStore(storage, Retention(newest=9)))
 
 
 def resident_bytes() -> int:
@@ -63,13 +63,13 @@ def full() -> OSError:
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_training_goes_on_while_a_checkpoint_is_written(writer: CheckpointWriter, depot: Gated) -> None:
+def test_training_goes_on_while_a_checkpoint_is_written(writer: CheckpointWriter, storage: Gated) -> None:
     variable = np.zeros(4)
     writer.save(progress(1), lambda: {"a": variable.copy()}, settings={"seed": 1}, accuracy=0.5)
-    assert depot.entered.wait(60)
+    assert storage.entered.wait(60)
     assert writer.written() == []
     variable += 1  # the next step
-    depot.gate.set()
+    storage.gate.set()
     writer.finish()
     found, _ = writer.store.newest_valid()
     assert found is not None
@@ -80,7 +80,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(writer: CheckpointWriter
     assert writer.written() == []
 
 
-def test_a_second_one_waits_for_the_first_before_it_copies(writer: CheckpointWriter, depot: Gated) -> None:
+def test_a_second_one_waits_for_the_first_before_it_copies(writer: CheckpointWriter, storage: Gated) -> None:
     copied: list[str] = []
 
     def copy(name: str) -> Arrays:
@@ -88,12 +88,12 @@ def test_a_second_one_waits_for_the_first_before_it_copies(writer: CheckpointWri
         return {name: np.zeros(1)}
 
     writer.save(progress(1), lambda: copy("first"))
-    assert depot.entered.wait(60)
+    assert storage.entered.wait(60)
     second = threading.Thread(target=lambda: writer.save(progress(2), lambda: copy("second")))
     second.start()
     second.join(0.2)
     assert second.is_alive() and copied == ["first"]
-    depot.gate.set()
+    storage.gate.set()
     second.join(60)
     writer.finish()
     assert copied == ["first", "second"]
@@ -102,15 +102,15 @@ def test_a_second_one_waits_for_the_first_before_it_copies(writer: CheckpointWri
     assert last.waited_s > first.waited_s
 
 
-def test_who_waits_long_says_for_what(depot: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_long_says_for_what(storage: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
 
     def hear(text: str, **_: object) -> None:
         said.append(text)
-        depot.gate.set()
+        storage.gate.set()
 
     monkeypatch.setattr("builtins.print", hear)
-    writer = CheckpointWriter(CheckpointStore(depot, Retention()), patience_s=0.01)
+    writer = CheckpointWriter(CheckpointStore(storage, Retention()), patience_s=0.01)
     writer.save(progress(1), dict)
     writer.finish()
     assert said[0] == "payload.train: waiting for a checkpoint to be written"
@@ -118,25 +118,25 @@ def test_who_waits_long_says_for_what(depot: Gated, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("asked_by", ["check", "finish"])
 def test_a_failure_is_kept_until_it_is_asked_for_and_told_once(
-    writer: CheckpointWriter, depot: Gated, asked_by: str
+    writer: CheckpointWriter, storage: Gated, asked_by: str
 ) -> None:
-    depot.error = full()
-    depot.gate.set()
+    storage.error = full()
+    storage.gate.set()
     writer.save(progress(1), dict)
     writer.save(progress(2), lambda: pytest.fail("nothing is copied after a failure"))
     assert writer.failed is True
     with pytest.raises(StorageError, match="step-00000001: No space left on device"):
         getattr(writer, asked_by)()
     writer.finish()
-    depot.error = None
+    storage.error = None
     writer.save(progress(3), dict)
     writer.finish()
     assert writer.store.names() == ["step-00000003"]
 
 
-def test_no_failure_is_lost_whatever_its_kind(writer: CheckpointWriter, depot: Gated) -> None:
-    depot.error = KeyError("x")
-    depot.gate.set()
+def test_no_failure_is_lost_whatever_its_kind(writer: CheckpointWriter, storage: Gated) -> None:
+    storage.error = KeyError("x")
+    storage.gate.set()
     writer.save(progress(7), dict)
     with pytest.raises(ReportedError, match=r"the checkpoint at step 7 failed: KeyError\('x'\)"):
         writer.finish()
@@ -153,8 +153,8 @@ def test_memory_that_is_not_there_is_a_failure_like_others(writer: CheckpointWri
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_weights_that_are_no_numbers_are_not_kept(writer: CheckpointWriter, depot: Gated, number: float) -> None:
-    depot.gate.set()
+def test_weights_that_are_no_numbers_are_not_kept(writer: CheckpointWriter, storage: Gated, number: float) -> None:
+    storage.gate.set()
     good = {"model/a": np.zeros(3, np.float32), "model/seed/0": np.array([1, 2])}
     writer.save(progress(1), lambda: good)
     writer.save(progress(2), lambda: {**good, "optimizer/v": np.array([0, number], np.float32)})
@@ -164,11 +164,11 @@ def test_weights_that_are_no_numbers_are_not_kept(writer: CheckpointWriter, depo
 
 
 def test_closing_waits_and_says_a_failure_that_nobody_asked_for(
-    writer: CheckpointWriter, depot: Gated, capsys: pytest.CaptureFixture[str]
+    writer: CheckpointWriter, storage: Gated, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    depot.error = full()
+    storage.error = full()
     writer.save(progress(1), dict)
-    threading.Timer(0.05, depot.gate.set).start()
+    threading.Timer(0.05, storage.gate.set).start()
     writer.close()
     assert "warning: cannot write" in capsys.readouterr().out
     assert not writer.failed
@@ -177,7 +177,7 @@ def test_closing_waits_and_says_a_failure_that_nobody_asked_for(
 
 def test_many_checkpoints_take_no_more_memory_than_one(tmp_path: Path) -> None:
     size = 1 << 24
-    writer = CheckpointWriter(CheckpointStore(Directory(tmp_path), Retention(newest=1)))
+    writer = CheckpointWriter(CheckpointStore(DirectoryStorage(tmp_path), Retention(newest=1)))
     variable = np.ones(size, np.uint8)
 
     def save(step: int) -> int:

@@ -8,11 +8,11 @@ import pytest
 
 from payload.recipes import RECIPES, Recipe
 from payload.settings import SettingError, Settings
-from payload.training.export.model_spec import Blueprint, BlueprintError, read_blueprint, write_blueprint
+from payload.training.export.model_spec import ModelSpec, ModelSpecError, read_model_spec, write_model_spec
 
 
-def blueprint(settings: Settings) -> Blueprint:
-    return Blueprint(
+def model_spec(settings: Settings) -> ModelSpec:
+    return ModelSpec(
         recipe="r",
         variant=None,
         data_dir="s3://bucket/data",
@@ -27,24 +27,24 @@ def blueprint(settings: Settings) -> Blueprint:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_a_blueprint_is_read_as_it_was_written(tmp_path: Path, recipe: Recipe) -> None:
-    write_blueprint(tmp_path, blueprint(recipe.settings))
-    assert read_blueprint(tmp_path) == blueprint(recipe.settings)
+    write_model_spec(tmp_path, model_spec(recipe.settings))
+    assert read_model_spec(tmp_path) == model_spec(recipe.settings)
 
 
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        ({"labels": None}, BlueprintError, r"settings\.json: cannot be read"),
-        ({"settings": {"colour": "blue"}}, BlueprintError, "does not have: colour"),
-        ({"colour": "blue"}, BlueprintError, r"settings\.json: cannot be read"),
+        ({"labels": None}, ModelSpecError, r"settings\.json: cannot be read"),
+        ({"settings": {"colour": "blue"}}, ModelSpecError, "does not have: colour"),
+        ({"colour": "blue"}, ModelSpecError, r"settings\.json: cannot be read"),
         ({"settings": {"epochs": 0}}, SettingError, "--epochs 0"),
     ],
 )
 def test_a_damaged_one_is_an_error_that_says_what(
     tmp_path: Path, change: dict[str, Any], error: type[Exception], says: str
 ) -> None:
-    write_blueprint(tmp_path, blueprint(Settings()))
+    write_model_spec(tmp_path, model_spec(Settings()))
     path = tmp_path / "settings.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(error, match=says):
-        read_blueprint(tmp_path)
+        read_model_spec(tmp_path)

@@ -60,7 +60,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     import tensorflow as tf
 
     from payload.models.layers import classifier, normalized_convolution
-    from payload.training.export.saved_model import write_product
+    from payload.training.export.saved_model import write_export
 
     inputs = keras.layers.Input((None, None, 3))
     features = keras.layers.GlobalAveragePooling2D()(normalized_convolution(inputs, 8, 3, padding=1, name="conv1"))
@@ -71,7 +71,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     folder = tmp_path_factory.mktemp("product")
     (folder / "export").mkdir()
     (folder / "export" / "left-over").touch()
-    write_product(folder / "export", model, CARD)
+    write_export(folder / "export", model, CARD)
     images = random.integers(0, 256, (3, 32, 32, 3), np.uint8)
     expected = tf.nn.softmax(model(tf.cast(images, tf.float32) / 255, training=False)).numpy()
     np.save(folder / "images.npy", images)
@@ -129,10 +129,10 @@ def test_the_network_within_gives_logits_of_pixels(written: Written) -> None:
 def test_half_precision_is_kept_and_its_probabilities_are_float32(tmp_path: Path) -> None:
     from payload.models.registry import network
     from payload.training.export.classifier import load
-    from payload.training.export.saved_model import write_product
+    from payload.training.export.saved_model import write_export
 
     model = network("lenet").build((28, 28, 1), 5, precision="bfloat16")
-    write_product(tmp_path / "export", model, dataclasses.replace(CARD, size=(28, 28), channels=1))
+    write_export(tmp_path / "export", model, dataclasses.replace(CARD, size=(28, 28), channels=1))
     found = load(tmp_path)
     assert {str(layer.compute_dtype) for layer in found.network.layers if layer.name == "conv1"} == {"bfloat16"}
     assert found.probabilities(np.zeros((2, 28, 28, 1), np.uint8)).sum(axis=1) == pytest.approx([1, 1], abs=1e-6)
@@ -157,9 +157,9 @@ def test_damaged_and_foreign_files_are_errors_that_name_them(written: Written, t
 def test_where_it_cannot_be_written_nothing_is_left_and_the_old_one_stays(written: Written, tmp_path: Path) -> None:
     from agent.files.atomic_write import StorageError
     from payload.models.registry import network
-    from payload.training.export.saved_model import write_product
+    from payload.training.export.saved_model import write_export
 
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file"):
-        write_product(tmp_path / "file" / "export", network("lenet").build((28, 28, 1), 5), CARD)
+        write_export(tmp_path / "file" / "export", network("lenet").build((28, 28, 1), 5), CARD)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

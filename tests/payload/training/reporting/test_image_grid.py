@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
 
-from payload.training.reporting.image_grid import enlarged, filter_pictures, mosaic, thumbnails
+from payload.training.reporting.image_grid import enlarged, filter_pictures, image_grid, thumbnails
 
 
 def test_a_filter_is_grey_at_zero_white_at_its_largest_weight_and_black_at_its_opposite() -> None:
@@ -26,7 +26,7 @@ def test_filters_of_three_inputs_are_coloured_and_those_of_others_are_their_mean
 @given(st.integers(1, 40), st.integers(0, 9), st.integers(0, 3))
 def test_every_picture_is_in_the_mosaic_at_its_place(count: int, columns: int, gap: int) -> None:
     pictures = np.arange(count, dtype=np.uint8)[:, None, None, None].repeat(2, axis=1).repeat(3, axis=2)
-    sheet = mosaic(pictures, columns=columns, gap=gap)
+    sheet = image_grid(pictures, columns=columns, gap=gap)
     across = columns or int(np.ceil(np.sqrt(count)))
     assert sheet.shape[1] == across * (3 + gap) + gap
     for number in range(count):
