@@ -16,9 +16,9 @@ from payload.data.types import Dataset
 from payload.recipes.config import TrainConfig
 from payload.settings import Settings
 from payload.training import distributed
-from payload.training.checkpoints.cadence import Cadence
-from payload.training.checkpoints.resume import StartPoint, begin, store_for, with_batch_of_resumed
-from payload.training.checkpoints.sameness import checkpoint_settings
+from payload.training.checkpoints.location import store_for
+from payload.training.checkpoints.policy import SavePolicy
+from payload.training.checkpoints.resume import StartPoint, checkpoint_settings, restore_or_begin, with_batch_of_resumed
 from payload.training.checkpoints.saver import CheckpointSaver
 from payload.training.checkpoints.store import CheckpointStore
 from payload.training.checkpoints.writer import CheckpointWriter
@@ -93,7 +93,7 @@ def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested
     def on_root() -> StartPoint:
         if not ranks.is_root:
             return StartPoint(progress=fresh)
-        return begin(state, store, fresh, settings=kept_settings, wanted=plan.config.resume)
+        return restore_or_begin(state, store, fresh, settings=kept_settings, wanted=plan.config.resume)
 
     start_point = distributed.broadcast_value(distributed.attempt(ranks, on_root), name="beginning")
     distributed.broadcast_variables(list(state.variables.values()))
@@ -101,7 +101,7 @@ def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested
     state.draw_apart(ranks.rank)
     reporter = distributed.attempt(ranks, lambda: Reporter(plan, state))
     with contextlib.closing(reporter), contextlib.closing(CheckpointWriter(store)) as writer:
-        cadence = Cadence(
+        cadence = SavePolicy(
             epochs=settings.checkpoint_epochs,
             last_epoch=schedule.epochs,
             minutes=settings.checkpoint_minutes,

@@ -6,9 +6,12 @@ from pathlib import Path
 
 from agent.staging.s3_objects import Prefix
 from agent.staging.s3_streams import BucketClient
+from payload.settings import Settings
 from payload.settings.checkpoint_dir import parse_checkpoint_dir
+from payload.training.checkpoints.policy import Retention
 from payload.training.checkpoints.s3_storage import S3Storage
 from payload.training.checkpoints.storage import CheckpointStorage, DirectoryStorage
+from payload.training.checkpoints.store import CheckpointStore
 
 
 def storage_for(checkpoint_dir: str, run_dir: Path) -> CheckpointStorage:
@@ -17,3 +20,9 @@ def storage_for(checkpoint_dir: str, run_dir: Path) -> CheckpointStorage:
     if isinstance(place, Prefix):
         return S3Storage(BucketClient(place))
     return DirectoryStorage(place or run_dir / "checkpoints")
+
+
+def store_for(settings: Settings, run_dir: Path) -> CheckpointStore:
+    """Return the store of a run's checkpoints. Raises SettingError."""
+    retention = Retention(newest=settings.keep_checkpoints, best=settings.keep_best)
+    return CheckpointStore(storage_for(settings.checkpoint_dir, run_dir), retention)

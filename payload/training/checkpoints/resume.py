@@ -1,21 +1,37 @@
-"""How a run begins: anew, or from the newest checkpoint that is whole."""
+"""How a run begins: anew, or from the newest valid checkpoint, and with which settings."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from agent.errors import ReportedError
-from payload.settings import Settings
-from payload.training.checkpoints.location import storage_for
-from payload.training.checkpoints.retention import Retention
-from payload.training.checkpoints.sameness import changes
+from payload.settings import SettingError, Settings, flag_of
+from payload.settings.keeping import KeepingSettings
+from payload.settings.machine import MachineSettings
 from payload.training.checkpoints.store import Checkpoint, CheckpointStore, DamagedCheckpointError
 from payload.training.progress import Progress
 from payload.training.safetensors_io import Arrays
 from payload.training.schedule import global_batch
+
+SAME: Final = (
+    # What the variables are.
+    *("network", "classes", "optimizer", "precision"),
+    # What the position counts: which images lie behind it, and which come next.
+    *("dataset", "validation_fraction", "train_limit", "seed", "global_batch", "image_phases"),
+)
+"""Must be those of the run that wrote the checkpoint."""
+FREE: Final = frozenset(
+    {
+        *(field.name for group in (KeepingSettings, MachineSettings) for field in dataclasses.fields(group)),
+        # The batch of all ranks together is compared, not how it comes about.
+        *("batch_per_rank", "global_batch_limit", "accumulation_steps"),
+        *("cache", "decode_threads", "corrupt", "xla"),
+    }
+)
+"""Change nothing of what is learned, but for the last bits of sums. All others may change too, which is said."""
 
 
 class Restorable(Protocol):
@@ -40,12 +56,6 @@ class StartPoint:
     """Of the checkpoints that are there, where the best is kept."""
 
 
-def store_for(settings: Settings, run_dir: Path) -> CheckpointStore:
-    """Name the place of a run's checkpoints. Raises SettingError."""
-    retention = Retention(newest=settings.keep_checkpoints, best=settings.keep_best)
-    return CheckpointStore(storage_for(settings.checkpoint_dir, run_dir), retention)
-
-
 def with_batch_of_resumed(settings: Settings, store: CheckpointStore, *, ranks: int) -> Settings:
     """Return the settings with the images a step of the run that goes on, where the number of ranks would change them.
 
@@ -64,7 +74,7 @@ def with_batch_of_resumed(settings: Settings, store: CheckpointStore, *, ranks: 
     return dataclasses.replace(settings, global_batch=before)
 
 
-def begin(
+def restore_or_begin(
     state: Restorable, store: CheckpointStore, fresh: Progress, *, settings: Mapping[str, Any], wanted: bool
 ) -> StartPoint:
     """Restore the newest valid checkpoint on this rank, to be broadcast from here.
@@ -87,7 +97,7 @@ def begin(
                 f"none of {len(faults)} checkpoints in {place} is valid: {faults[0]}; give a new --run-dir"
             )
         return StartPoint(progress=fresh)
-    changed = changes(checkpoint.header.settings, settings)
+    changed = changed_settings(checkpoint.header.settings, settings)
     restore_state(state, checkpoint)
     return StartPoint(
         progress=checkpoint.progress,
@@ -104,3 +114,28 @@ def restore_state(state: Restorable, checkpoint: Checkpoint) -> None:
         state.restore(checkpoint.arrays)
     except ReportedError as error:
         raise DamagedCheckpointError(checkpoint.address, str(error)) from None
+
+
+def checkpoint_settings(settings: Settings, global_batch: int) -> dict[str, Any]:
+    """Return the settings that a checkpoint keeps, as values of JSON. `global_batch`: that of the first epoch."""
+    kept = {name: value for name, value in dataclasses.asdict(settings).items() if name not in FREE}
+    found: dict[str, Any] = json.loads(json.dumps({**kept, "global_batch": global_batch}))
+    return found
+
+
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Compare the settings of a checkpoint with those of the run that goes on; return what changes, by flag.
+
+    Raises SettingError for one that must not. A setting that one of both does not know is left aside: it came, or
+    went, with another version.
+    """
+    different = [name for name in before if name in now and before[name] != now[name]]
+    for name in SAME:
+        if name in different:
+            rule = f"the run to resume had {before[name]}; give {flag_of(name)} {before[name]}, or a new --run-dir"
+            raise SettingError(flag_of(name), now[name], rule)
+    return [f"{flag_of(name)} {_text(now[name])} (was {_text(before[name])})" for name in different]
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

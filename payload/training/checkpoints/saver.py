@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from payload.training.checkpoints.cadence import Cadence
+from payload.training.checkpoints.policy import SavePolicy
 from payload.training.checkpoints.store import name_of
 from payload.training.checkpoints.writer import CheckpointWriter, Written
 from payload.training.progress import Progress
@@ -18,7 +18,7 @@ class CheckpointSaver:
     def __init__(
         self,
         writer: CheckpointWriter,
-        cadence: Cadence,
+        cadence: SavePolicy,
         *,
         copy: Callable[[], Arrays],
         settings: Mapping[str, Any],

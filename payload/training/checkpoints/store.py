@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import IO, Any, Final
 
 from agent.errors import ReportedError
-from payload.training.checkpoints.retention import Retention
+from payload.training.checkpoints.policy import Retention
 from payload.training.checkpoints.storage import ARRAYS, CheckpointStorage
 from payload.training.progress import Progress
 from payload.training.safetensors_io import Arrays, Hashed, TensorFileError, read_tensors, size_of, write_tensors

@@ -1,4 +1,4 @@
-"""Many small pictures as one: filters, training images, and the thumbnails of TensorBoard's projector. NumPy alone."""
+"""Many small pictures as one: filters, training images, and the thumbnails of TensorBoard's projector.."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -54,17 +55,9 @@ def enlarged(pictures: Pixels, least_side: int = LEAST_SIDE) -> Pixels:
 
 
 def thumbnails(images: Pixels, side: int) -> Pixels:
-    """Shrink or enlarge [N, height, width, channels] to [N, side, side, channels]; shrinking takes means."""
-    rows, columns = _weights(images.shape[1], side), _weights(images.shape[2], side)
-    small = np.einsum("ah,nhwc,bw->nabc", rows, images.astype(np.float32), columns, optimize=True)
-    shown: Pixels = np.rint(small).clip(0, 255).astype(np.uint8)
-    return shown
-
-
-def _weights(size: int, side: int) -> npt.NDArray[np.float32]:
-    """Return how much each of `size` pixels counts in each of `side`, [side, size]: the part of it that it covers."""
-    edges = np.arange(side + 1) * size / side
-    pixels = np.arange(size)
-    covered = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
-    weights: npt.NDArray[np.float32] = (np.clip(covered, 0, None) * side / size).astype(np.float32)
-    return weights
+    """Shrink or enlarge [N, height, width, 1 or 3] to [N, side, side, 1 or 3]; shrinking takes means."""
+    shown = [
+        Image.fromarray(image.squeeze(-1) if image.shape[-1] == 1 else image).resize((side, side), Image.Resampling.BOX)
+        for image in images
+    ]
+    return np.stack([np.asarray(image, np.uint8) for image in shown]).reshape(-1, side, side, images.shape[-1])

@@ -16,7 +16,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from google.protobuf import text_format
 from PIL import Image
+from tensorboard.plugins.projector.metadata import PROJECTOR_FILENAME
+from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 
 from agent.files.atomic_write import replace_file, storing
 from payload.training.reporting.image_grid import Pixels, image_grid, thumbnails
@@ -27,18 +30,6 @@ MOST_NUMBERS: Final = 500_000
 THUMBNAIL_SIDE: Final = 48
 """Pixels at most; smaller images keep their size."""
 _FOLDER: Final = "embedding"
-_CONFIG: Final = """\
-embeddings {{
-  tensor_name: "features before the classifier"
-  tensor_path: "{folder}/features.tsv"
-  metadata_path: "{folder}/labels.tsv"
-  sprite {{
-    image_path: "{folder}/sprite.png"
-    single_image_dim: {side}
-    single_image_dim: {side}
-  }}
-}}
-"""
 
 
 def image_count(available: int, features: int) -> int:
@@ -62,7 +53,14 @@ def write_projector(
     replace_file(folder / "labels.tsv", "\n".join(["class\trecognised as\tright", *names, ""]).encode())
     side = min(THUMBNAIL_SIDE, *images.shape[1:3])
     replace_file(folder / "sprite.png", png(_sprite(thumbnails(images, side))))
-    replace_file(events / "projector_config.pbtxt", _CONFIG.format(folder=_FOLDER, side=side).encode())
+    config = ProjectorConfig()
+    config.embeddings.add(
+        tensor_name="features before the classifier",
+        tensor_path=f"{_FOLDER}/features.tsv",
+        metadata_path=f"{_FOLDER}/labels.tsv",
+        sprite={"image_path": f"{_FOLDER}/sprite.png", "single_image_dim": [side, side]},
+    )
+    replace_file(events / PROJECTOR_FILENAME, text_format.MessageToString(config).encode())
 
 
 def png(picture: Pixels) -> bytes:

@@ -31,7 +31,7 @@ from payload.settings import Settings
 from payload.train import StopRequest
 from payload.training import distributed, evaluation, trainer
 from payload.training import epoch as epochs
-from payload.training.checkpoints.resume import store_for
+from payload.training.checkpoints.location import store_for
 from payload.training.checkpoints.storage import DirectoryStorage, Fill
 from payload.training.checkpoints.store import read_header
 from payload.training.checkpoints.writer import CheckpointWriter

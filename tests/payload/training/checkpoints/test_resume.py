@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,16 @@ from hypothesis import strategies as st
 
 from agent.errors import ReportedError
 from payload.settings import SettingError, Settings
-from payload.training.checkpoints.resume import StartPoint, begin, store_for, with_batch_of_resumed
+from payload.training.checkpoints.location import store_for
+from payload.training.checkpoints.resume import (
+    FREE,
+    SAME,
+    StartPoint,
+    changed_settings,
+    checkpoint_settings,
+    restore_or_begin,
+    with_batch_of_resumed,
+)
 from payload.training.checkpoints.storage import ARRAYS, DirectoryStorage
 from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError
 from payload.training.progress import Progress, StepSums
@@ -45,7 +55,7 @@ class Toy:
 
 
 def started(store: CheckpointStore, toy: Toy, wanted: bool, settings: dict[str, Any] = SETTINGS) -> StartPoint:
-    return begin(toy, store, FRESH, settings=settings, wanted=wanted)
+    return restore_or_begin(toy, store, FRESH, settings=settings, wanted=wanted)
 
 
 def train(store: CheckpointStore, *, every: int, until: int, resume: bool) -> tuple[list[tuple[int, float]], Toy]:
@@ -166,3 +176,60 @@ def test_another_number_of_ranks_keeps_the_images_a_step(
     assert (found.global_batch, found.batch_per_rank) == (images, settings.batch_per_rank)
     said = capsys.readouterr().out
     assert ("goes on with 4 images a step, as before" in said) == (found != settings)
+
+
+def test_every_name_is_a_setting_and_none_is_both() -> None:
+    names = {field.name for field in dataclasses.fields(Settings)}
+    assert set(SAME) <= names
+    assert names >= FREE
+    assert not FREE & set(SAME)
+
+
+def test_what_a_checkpoint_keeps_survives_json() -> None:
+    kept = checkpoint_settings(Settings(decay_epochs=(3, 6), learning_rate=0.1), 64)
+    assert json.loads(json.dumps(kept)) == kept
+    assert (kept["global_batch"], kept["decay_epochs"]) == (64, [3, 6])
+    assert changed_settings(kept, checkpoint_settings(Settings(decay_epochs=(3, 6), learning_rate=0.1), 64)) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "before", "now"),
+    [
+        ("network", "lenet", "resnet50"),
+        ("dataset", "digits", "mnist"),
+        ("seed", 1, 2),
+        ("train_limit", 0, 100),
+        ("image_phases", "0:8/64", "0:8/32"),
+    ],
+)
+def test_what_must_be_the_same_is_refused_by_its_flag(setting: str, before: object, now: object) -> None:
+    old, new = ({**checkpoint_settings(Settings(), 64), setting: value} for value in (before, now))
+    flag = "--" + setting.replace("_", "-")
+    with pytest.raises(SettingError, match=rf"^{flag} {now}: the run to resume had {before}; give {flag} {before}, or"):
+        changed_settings(old, new)
+
+
+def test_the_global_batch_is_compared_and_not_how_it_comes_about() -> None:
+    four = checkpoint_settings(Settings(batch_per_rank=16), 64)
+    two = checkpoint_settings(Settings(batch_per_rank=32), 64)
+    assert changed_settings(four, two) == []
+    with pytest.raises(SettingError, match="--global-batch 32: the run to resume had 64"):
+        changed_settings(four, checkpoint_settings(Settings(batch_per_rank=32), 32))
+
+
+def test_what_may_change_is_said_unless_it_changes_nothing() -> None:
+    before = checkpoint_settings(Settings(), 64)
+    now = checkpoint_settings(
+        Settings(epochs=20, learning_rate=0.05, decay_epochs=(2, 4), keep_checkpoints=9, intra_op_threads=2), 64
+    )
+    assert changed_settings(before, now) == [
+        "--epochs 20 (was 10)",
+        "--learning-rate 0.05 (was 0.1)",
+        "--decay-epochs 2,4 (was )",
+    ]
+
+
+def test_settings_of_another_version_are_left_aside() -> None:
+    before = checkpoint_settings(Settings(), 64)
+    del before["optimizer"]
+    assert changed_settings({**before, "gone": 1}, checkpoint_settings(Settings(optimizer="adam"), 64)) == []

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.staging.s3_streams import BucketError
-from payload.training.checkpoints.retention import Retention
+from payload.training.checkpoints.policy import Retention
 from payload.training.checkpoints.s3_storage import ATTEMPTS, S3Storage
 from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError
 from payload.training.progress import Progress

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from payload.training.checkpoints.retention import Retention
+from payload.training.checkpoints.policy import Retention
 from payload.training.checkpoints.storage import DirectoryStorage
 from payload.training.checkpoints.store import CheckpointStore, DamagedCheckpointError, read_checkpoint
 from payload.training.progress import Progress

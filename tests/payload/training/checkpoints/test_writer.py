@@ -12,7 +12,7 @@ import pytest
 
 from agent.errors import ReportedError
 from agent.files.atomic_write import StorageError
-from payload.training.checkpoints.retention import Retention
+from payload.training.checkpoints.policy import Retention
 from payload.training.checkpoints.storage import DirectoryStorage, Fill
 from payload.training.checkpoints.store import CheckpointStore
 from payload.training.checkpoints.writer import CheckpointWriter, NotFiniteError

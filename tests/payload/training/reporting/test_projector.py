@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from google.protobuf import text_format  # type: ignore[import-untyped]  # protobuf has no types
+from google.protobuf import text_format  # protobuf has no types
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
