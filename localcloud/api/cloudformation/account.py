@@ -15,7 +15,7 @@ from localcloud.api.cloudformation.parameters import Parameter
 from localcloud.api.cloudformation.stacks import ChangeSet, Stack, Target
 from localcloud.api.cloudformation.template import parse
 from localcloud.api.cloudformation.types import allowlist
-from localcloud.api.cloudformation.types.resource_type import Clients, Place
+from localcloud.api.cloudformation.types.resource_type import Clients, Context
 
 
 class Account:
@@ -72,9 +72,9 @@ class Account:
             if "ExportName" in output
         }
 
-    def place(self, stack: Stack, logical_id: str, tags: Mapping[str, str]) -> Place:
+    def context(self, stack: Stack, logical_id: str, tags: Mapping[str, str]) -> Context:
         """Return what a resource's handler must know of where it stands."""
-        return Place(
+        return Context(
             aws=self.aws,
             stack_name=stack.name,
             stack_id=stack.stack_id,
@@ -91,20 +91,20 @@ class Account:
 
         def reference(name: str) -> str:
             resource = stack.resources.get(name)
-            if resource is None or resource.made is None:
+            if resource is None or resource.physical is None:
                 raise ValidationError(
                     f"Template format error: Unresolved resource dependencies [{name}] "
                     "in the Resources block of the template"
                 )
-            return resource.made.physical_id
+            return resource.physical.id
 
         def attribute(name: str, key: str) -> Any:
             resource = stack.resources.get(name)
-            if resource is None or resource.made is None or key not in resource.made.attributes:
+            if resource is None or resource.physical is None or key not in resource.physical.attributes:
                 raise ValidationError(
                     f"Template error: resource {name} does not support attribute type {key} in Fn::GetAtt"
                 )
-            return resource.made.attributes[key]
+            return resource.physical.attributes[key]
 
         return Scope(
             target.template,
@@ -151,10 +151,10 @@ class Account:
         if needed and not {*needed, "CAPABILITY_NAMED_IAM"} & set(capabilities):
             raise FormationError("InsufficientCapabilitiesException", f"Requires capabilities : [{', '.join(needed)}]")
         parameters.check_rules(template, scope)
-        order(dependencies(self.made_of(stack, target)))
+        order(dependencies(self.active_resources(stack, target)))
         return target
 
-    def made_of(self, stack: Stack, target: Target) -> dict[str, Mapping[str, Any]]:
+    def active_resources(self, stack: Stack, target: Target) -> dict[str, Mapping[str, Any]]:
         """Return the resources of a target whose conditions hold."""
         scope = self.scope(stack, target)
         return {

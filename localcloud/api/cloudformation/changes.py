@@ -10,8 +10,8 @@ from localcloud.api.cloudformation.dependency_graph import dependencies, order
 from localcloud.api.cloudformation.intrinsics import references
 from localcloud.api.cloudformation.stacks import Resource, Stack, Target
 from localcloud.api.cloudformation.template import walk
-from localcloud.api.cloudformation.types.allowlist import KINDS
-from localcloud.api.cloudformation.types.resource_type import Kind
+from localcloud.api.cloudformation.types.allowlist import RESOURCE_TYPES
+from localcloud.api.cloudformation.types.resource_type import ResourceType
 
 # What a template says of a resource beside its properties, as the API names it; no change of these makes it anew.
 _ATTRIBUTES = ("Metadata", "CreationPolicy", "UpdatePolicy", "DeletionPolicy", "UpdateReplacePolicy")
@@ -43,7 +43,7 @@ def describe(stack: Stack, target: Target, wanted: Mapping[str, Mapping[str, Any
     # In the order in which they are carried out: what a resource refers to may stand further down in the template.
     for name in order(dependencies(wanted)):
         declaration, resource = wanted[name], stack.resources.get(name)
-        if resource is None or resource.made is None:
+        if resource is None or resource.physical is None:
             found[name] = _change("Add", name, declaration["Type"])
             continue
         details = list(_details(resource.declaration, declaration, parameters, touched))
@@ -120,12 +120,12 @@ def _sources(value: Any, touched: set[str]) -> set[tuple[str, str]]:
 
 
 def _modification(resource: Resource, type_name: str, details: list[_Detail]) -> dict[str, Any]:
-    kind = KINDS[type_name]
-    replacing = {each.name or each.attribute for each in details if _recreates(kind, each)}
+    resource_type = RESOURCE_TYPES[type_name]
+    replacing = {each.name or each.attribute for each in details if _recreates(resource_type, each)}
     direct = {each.name or each.attribute for each in details if each.source == "DirectModification"}
     # Whether a referenced value really changes is known only when it has been made.
     certain = "True" if replacing & direct else "Conditional"
-    perhaps = any(_may_recreate(kind, each) for each in details)
+    perhaps = any(_may_recreate(resource_type, each) for each in details)
     replacement = certain if replacing else "Conditional" if perhaps else "False"
     if resource.type != type_name:
         replacement = "True"
@@ -134,7 +134,7 @@ def _modification(resource: Resource, type_name: str, details: list[_Detail]) ->
         PhysicalResourceId=resource.physical_id,
         Replacement=replacement,
         Scope=sorted({each.attribute for each in details}),
-        Details=[_shown(kind, each) for each in details],
+        Details=[_shown(resource_type, each) for each in details],
     )
     if replacement != "False":
         # Carried out so: what the declaration of the resource that goes says, not that of the one that comes.
@@ -143,24 +143,24 @@ def _modification(resource: Resource, type_name: str, details: list[_Detail]) ->
     return change
 
 
-def _recreates(kind: Kind, detail: _Detail) -> bool:
+def _recreates(resource_type: ResourceType, detail: _Detail) -> bool:
     """Tell whether this change makes the resource anew, as ResourceMaker does it."""
     if detail.attribute not in ("Properties", "Tags"):
         return False
-    return kind.update is None or (detail.name or _TAGS) in kind.replaced_by
+    return resource_type.update is None or (detail.name or _TAGS) in resource_type.replaced_by
 
 
-def _may_recreate(kind: Kind, detail: _Detail) -> bool:
-    return detail.attribute == "Properties" and detail.name in kind.perhaps_replaced_by
+def _may_recreate(resource_type: ResourceType, detail: _Detail) -> bool:
+    return detail.attribute == "Properties" and detail.name in resource_type.perhaps_replaced_by
 
 
-def _shown(kind: Kind, detail: _Detail) -> dict[str, Any]:
+def _shown(resource_type: ResourceType, detail: _Detail) -> dict[str, Any]:
     target = {
         "Attribute": detail.attribute,
         "RequiresRecreation": "Always"
-        if _recreates(kind, detail)
+        if _recreates(resource_type, detail)
         else "Conditionally"
-        if _may_recreate(kind, detail)
+        if _may_recreate(resource_type, detail)
         else "Never",
     }
     shown: dict[str, Any] = {

@@ -69,7 +69,7 @@ class Operation:
         if self._failed:
             self._roll_back(former)
             return
-        wanted = self.account.made_of(self.stack, target)
+        wanted = self.account.active_resources(self.stack, target)
         removed = [resource for name, resource in self.stack.resources.items() if name not in wanted]
         self._status("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS")
         self._remove(removed, replaced=self._maker.replaced)
@@ -118,7 +118,7 @@ class Operation:
 
     def _advance(self, target: Target, verb: str) -> None:
         """Bring every resource to its target, each after those that it needs; those that wait for signals together."""
-        wanted = self.account.made_of(self.stack, target)
+        wanted = self.account.active_resources(self.stack, target)
         needs = dependencies(wanted)
         pending = order(needs)
         done: set[str] = set()

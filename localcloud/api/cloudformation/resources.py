@@ -16,8 +16,8 @@ from localcloud.api.cloudformation.intrinsics import NO_VALUE
 from localcloud.api.cloudformation.rolling import replaces_instances, roll
 from localcloud.api.cloudformation.signals import Wait, creation_wait
 from localcloud.api.cloudformation.stacks import Resource, Stack, Target
-from localcloud.api.cloudformation.types.allowlist import KINDS
-from localcloud.api.cloudformation.types.resource_type import Kind, Made
+from localcloud.api.cloudformation.types.allowlist import RESOURCE_TYPES
+from localcloud.api.cloudformation.types.resource_type import Physical, ResourceType
 
 log = logging.getLogger("localcloud.api")
 
@@ -42,24 +42,24 @@ class ResourceMaker:
 
     def bring(self, name: str, declaration: Mapping[str, Any], target: Target) -> Wait | None:
         """Create, update or replace one resource, or leave it; return what to wait for."""
-        kind = KINDS[declaration["Type"]]
+        resource_type = RESOURCE_TYPES[declaration["Type"]]
         properties = self._resolve(declaration, target)
         existing = self.stack.resources.get(name)
-        if existing is None or existing.made is None:
-            return self._make(name, kind, declaration, properties, target)
+        if existing is None or existing.physical is None:
+            return self._make(name, resource_type, declaration, properties, target)
         old = existing.properties
         changed = {key for key in {*old, *properties} if old.get(key) != properties.get(key)}
-        if not changed and existing.type == kind.type:
+        if not changed and existing.type == resource_type.name:
             existing.declaration = declaration
             return None
-        if existing.type != kind.type or kind.update is None or changed & kind.replaced_by:
+        if existing.type != resource_type.name or resource_type.update is None or changed & resource_type.replaced_by:
             self.note(
                 existing,
                 "UPDATE_IN_PROGRESS",
                 "Requested update requires the creation of a new physical resource; hence creating one.",
             )
-            return self._make(name, kind, declaration, properties, target, replaces=existing)
-        self._change(existing, kind, declaration, properties, target)
+            return self._make(name, resource_type, declaration, properties, target, replaces=existing)
+        self._change(existing, resource_type, declaration, properties, target)
         return None
 
     def _resolve(self, declaration: Mapping[str, Any], target: Target) -> dict[str, Any]:
@@ -72,20 +72,20 @@ class ResourceMaker:
     def _make(
         self,
         name: str,
-        kind: Kind,
+        resource_type: ResourceType,
         declaration: Mapping[str, Any],
         properties: Mapping[str, Any],
         target: Target,
         replaces: Resource | None = None,
     ) -> Wait | None:
-        resource = Resource(logical_id=name, type=kind.type, declaration=declaration, properties=properties)
+        resource = Resource(logical_id=name, type=resource_type.name, declaration=declaration, properties=properties)
         with self.account.condition:
             self.stack.resources[name] = resource
         self.undo.append(lambda: self._unmake(resource, replaces))
         verb = "UPDATE" if replaces else "CREATE"
         self.note(resource, f"{verb}_IN_PROGRESS")
-        place = self.account.place(self.stack, name, target.tags)
-        resource.made = self._call(resource, lambda: kind.create(place, properties))
+        context = self.account.context(self.stack, name, target.tags)
+        resource.physical = self._call(resource, lambda: resource_type.create(context, properties))
         if replaces is not None:
             self.replaced.append(replaces)
         wait = creation_wait(declaration)
@@ -105,7 +105,7 @@ class ResourceMaker:
     def _change(
         self,
         resource: Resource,
-        kind: Kind,
+        resource_type: ResourceType,
         declaration: Mapping[str, Any],
         properties: Mapping[str, Any],
         target: Target,
@@ -113,22 +113,22 @@ class ResourceMaker:
         undoing: bool = False,
     ) -> None:
         """Update a resource in place."""
-        old, old_declaration, old_made = resource.properties, resource.declaration, resource.made
+        old, old_declaration, old_made = resource.properties, resource.declaration, resource.physical
         if not undoing:
-            self.undo.append(lambda: self._change(resource, kind, old_declaration, old, target, undoing=True))
+            self.undo.append(lambda: self._change(resource, resource_type, old_declaration, old, target, undoing=True))
         with self.account.condition:
             resource.signals.clear()
         self.note(resource, "UPDATE_IN_PROGRESS")
-        place = self.account.place(self.stack, resource.logical_id, target.tags)
+        context = self.account.context(self.stack, resource.logical_id, target.tags)
         given = _without_unmodified_sizes(declaration, old, properties)
-        update = kind.update
+        update = resource_type.update
 
-        def change() -> Made:
+        def change() -> Physical:
             if update is None or old_made is None:
-                raise ResourceError(f"{kind.type} cannot be updated")
-            return update(place, old_made, old, given)
+                raise ResourceError(f"{resource_type.name} cannot be updated")
+            return update(context, old_made, old, given)
 
-        resource.made = self._call(resource, change)
+        resource.physical = self._call(resource, change)
         resource.properties, resource.declaration = properties, declaration
         if replaces_instances(declaration, old, properties):
             roll(self.account, self.stack, resource, wait=not undoing)
@@ -163,17 +163,17 @@ class ResourceMaker:
 
         Raises ResourceError.
         """
-        if resource.made is None or resource.status in ("DELETE_COMPLETE", "DELETE_SKIPPED"):
+        if resource.physical is None or resource.status in ("DELETE_COMPLETE", "DELETE_SKIPPED"):
             return
         policy = resource.declaration.get("DeletionPolicy", "Delete")
         if not ignore_policy and (policy == "Retain" or (policy == "RetainExceptOnCreate" and not on_create)):
             self.note(resource, "DELETE_SKIPPED")
             return
         self.note(resource, "DELETE_IN_PROGRESS")
-        made = resource.made
-        place = self.account.place(self.stack, resource.logical_id, {})
+        made = resource.physical
+        context = self.account.context(self.stack, resource.logical_id, {})
         try:
-            self._call(resource, lambda: KINDS[resource.type].delete(place, made, resource.properties))
+            self._call(resource, lambda: RESOURCE_TYPES[resource.type].delete(context, made, resource.properties))
         except ResourceError as error:
             self.note(resource, "DELETE_FAILED", str(error))
             raise

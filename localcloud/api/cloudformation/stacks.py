@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from localcloud.api.cloudformation.parameters import Parameter
-from localcloud.api.cloudformation.types.resource_type import Made
+from localcloud.api.cloudformation.types.resource_type import Physical
 
 STACK_TYPE = "AWS::CloudFormation::Stack"
 
@@ -29,7 +29,7 @@ class Resource:
     """As it stands in the template."""
     properties: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Without intrinsic functions."""
-    made: Made | None = None
+    physical: Physical | None = None
     status: str = ""
     reason: str = ""
     changed: datetime.datetime = dataclasses.field(default_factory=now)
@@ -39,7 +39,7 @@ class Resource:
     @property
     def physical_id(self) -> str:
         """Return what Ref returns; empty before it is made."""
-        return self.made.physical_id if self.made else ""
+        return self.physical.id if self.physical else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -68,7 +68,7 @@ class ChangeSetActions(Actions):
     def _change_set(self, name: str, kind: str, stack: Stack, target: Target) -> ChangeSet:
         account = self._account
         arn = f"arn:aws:cloudformation:{account.region}:{account.account}:changeSet/{name}/{uuid.uuid4()}"
-        found = changes.describe(stack, target, account.made_of(stack, target))
+        found = changes.describe(stack, target, account.active_resources(stack, target))
         change_set = ChangeSet(
             change_set_id=arn,
             name=name,

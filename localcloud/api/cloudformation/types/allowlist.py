@@ -22,41 +22,33 @@ from localcloud.api.cloudformation.types import (
     fsx,
     iam,
     kms,
-    lifecycle_hooks,
+    launch_templates,
     logs,
     routing,
     s3,
     security_groups,
     sns,
     sqs,
+    ssm,
     vpc,
 )
-from localcloud.api.cloudformation.types.resource_type import Kind, Made, Place, Properties
+from localcloud.api.cloudformation.types.handlers import leave
+from localcloud.api.cloudformation.types.resource_type import Physical, ResourceType
 
-
-def _nothing_made(place: Place, properties: Properties) -> Made:
-    del properties
-    return Made(physical_id=place.name())
-
-
-def _nothing_deleted(place: Place, made: Made, properties: Properties) -> None:
-    del place, made, properties
-
-
-_ANALYTICS = Kind(
-    type="AWS::CDK::Metadata",
-    carried_out=frozenset(),
+_ANALYTICS = ResourceType(
+    name="AWS::CDK::Metadata",
+    honoured=frozenset(),
     inert={"Analytics": "it tells AWS which constructs were used, and nobody listens here"},
-    create=_nothing_made,
-    delete=_nothing_deleted,
+    create=lambda context, properties: Physical(id=context.name()),
+    delete=leave,
 )
 
 _MODULES = (
     vpc,
     routing,
     security_groups,
+    launch_templates,
     autoscaling,
-    lifecycle_hooks,
     efs,
     s3,
     fsx,
@@ -67,11 +59,12 @@ _MODULES = (
     cloudwatch,
     sns,
     sqs,
+    ssm,
     budgets,
 )
 
-KINDS: Final[Mapping[str, Kind]] = {
-    kind.type: kind for kind in (*chain(*(module.KINDS for module in _MODULES)), _ANALYTICS)
+RESOURCE_TYPES: Final[Mapping[str, ResourceType]] = {
+    each.name: each for each in (*chain.from_iterable(module.RESOURCE_TYPES for module in _MODULES), _ANALYTICS)
 }
 """All resource types, by name."""
 
@@ -116,17 +109,17 @@ def check(template: Template, *, holds: Callable[[str], bool]) -> None:
 
 def _problems(name: str, resource: Mapping[str, Any]) -> Iterator[str]:
     type_name = resource["Type"]
-    kind = KINDS.get(type_name)
-    if kind is None:
+    resource_type = RESOURCE_TYPES.get(type_name)
+    if resource_type is None:
         yield f"the embedded cloud does not support {type_name} (resource {name})"
         return
     for attribute in resource:
         if attribute not in _ATTRIBUTES | {"Type", "Properties"}:
             yield f"the embedded cloud does not support the attribute {attribute} of a resource ({name}, {type_name})"
-    for path in unknown_paths(resource.get("Properties") or {}, kind.paths()):
-        reason = f": {kind.refused[path]}" if path in kind.refused else ""
+    for path in unknown_paths(resource.get("Properties") or {}, resource_type.paths()):
+        reason = f": {resource_type.refused[path]}" if path in resource_type.refused else ""
         yield f"the embedded cloud does not support the property {path} of {type_name} (resource {name}){reason}"
-    yield from _policy_problems(name, resource, kind)
+    yield from _policy_problems(name, resource, resource_type)
     yield from _unknown_functions(f"resource {name}", resource)
 
 
@@ -157,15 +150,15 @@ def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
             yield value
 
 
-def _policy_problems(name: str, resource: Mapping[str, Any], kind: Kind) -> Iterator[str]:
-    where = f"(resource {name}, {kind.type})"
+def _policy_problems(name: str, resource: Mapping[str, Any], resource_type: ResourceType) -> Iterator[str]:
+    where = f"(resource {name}, {resource_type.name})"
     for attribute, allowed in (("DeletionPolicy", _DELETION_POLICIES), ("UpdateReplacePolicy", _REPLACE_POLICIES)):
         if attribute in resource and resource[attribute] not in allowed:
             yield f"the embedded cloud does not support {attribute} {resource[attribute]} {where}"
     for attribute, table in (("CreationPolicy", _CREATION), ("UpdatePolicy", _UPDATE)):
         if attribute not in resource:
             continue
-        if attribute not in kind.policies:
+        if attribute not in resource_type.policies:
             yield f"the embedded cloud does not support {attribute} {where}"
             continue
         for policy, values in resource[attribute].items():
@@ -216,8 +209,8 @@ def _check_attribute(getatt: Any, template: Template) -> None:
         return
     name, attribute = getatt.split(".", 1) if isinstance(getatt, str) else getatt
     resource = template["Resources"].get(name)
-    kind = KINDS.get(resource["Type"]) if resource else None
-    if kind is not None and isinstance(attribute, str) and attribute not in kind.attributes:
+    resource_type = RESOURCE_TYPES.get(resource["Type"]) if resource else None
+    if resource_type is not None and isinstance(attribute, str) and attribute not in resource_type.attributes:
         raise ValidationError(
             f"Template error: resource {name} does not support attribute type {attribute} in Fn::GetAtt"
         )

@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from localcloud.api.cloudformation.types.resource_type import Kind, Made, Place, Properties, unless_gone
+from localcloud.api.cloudformation.types.handlers import unless_gone
+from localcloud.api.cloudformation.types.resource_type import Context, Physical, Properties, ResourceType
 
 _NOTHING_IS_SPENT = "nothing costs anything here, so it is never reached; it is shown as it was given"
 
 
-def _create(place: Place, properties: Properties) -> Made:
+def _create(context: Context, properties: Properties) -> Physical:
     given: Mapping[str, Any] = properties["Budget"]
-    name = given.get("BudgetName") or place.name(100)
+    name = given.get("BudgetName") or context.name(100)
     limit = {key: str(value) for key, value in given["BudgetLimit"].items()}
-    place.aws.client("budgets").create_budget(
-        AccountId=place.account,
+    context.aws.client("budgets").create_budget(
+        AccountId=context.account,
         Budget={**given, "BudgetName": name, "BudgetLimit": limit},
         NotificationsWithSubscribers=[
             {
@@ -28,29 +29,28 @@ def _create(place: Place, properties: Properties) -> Made:
             for each in properties.get("NotificationsWithSubscribers") or ()
         ],
     )
-    return Made(physical_id=name)
+    return Physical(id=name)
 
 
-def _update(place: Place, made: Made, old: Properties, new: Properties) -> Made:
+def _update(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
     """Make it anew under its name, which on AWS is a change in place: nothing was counted that could be lost."""
-    _delete(place, made, old)
-    return _create(place, {**new, "Budget": {**new["Budget"], "BudgetName": made.physical_id}})
+    _delete(context, resource, old)
+    return _create(context, {**new, "Budget": {**new["Budget"], "BudgetName": resource.id}})
 
 
-def _delete(place: Place, made: Made, properties: Properties) -> None:
-    del properties
+def _delete(context: Context, resource: Physical, properties: Properties) -> None:
     unless_gone(
         ("NotFoundException",),
-        place.aws.client("budgets").delete_budget,
-        AccountId=place.account,
-        BudgetName=made.physical_id,
+        context.aws.client("budgets").delete_budget,
+        AccountId=context.account,
+        BudgetName=resource.id,
     )
 
 
-KINDS = (
-    Kind(
-        type="AWS::Budgets::Budget",
-        carried_out=frozenset({"Budget.BudgetName"}),
+RESOURCE_TYPES = (
+    ResourceType(
+        name="AWS::Budgets::Budget",
+        honoured=frozenset({"Budget.BudgetName"}),
         inert={
             "Budget.BudgetLimit": _NOTHING_IS_SPENT,
             "Budget.BudgetType": _NOTHING_IS_SPENT,

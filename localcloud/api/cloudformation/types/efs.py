@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from localcloud.api.cloudformation.types.handlers import delete_with, keep, shaped, truth
 from localcloud.api.cloudformation.types.kms import require
 from localcloud.api.cloudformation.types.resource_type import (
     NOTHING_TO_ENCRYPT,
-    Kind,
-    Made,
-    Place,
+    Context,
+    Physical,
     Properties,
-    keep,
-    shaped,
-    truth,
-    unless_gone,
+    ResourceType,
 )
 
 _ONE_DISK = "a file system is a directory of this machine: no classes of storage, no rates to choose from, no backups"
@@ -21,59 +18,46 @@ _ONE_DISK = "a file system is a directory of this machine: no classes of storage
 _GIVEN = ("KmsKeyId", "ProvisionedThroughputInMibps")
 
 
-def _create_file_system(place: Place, properties: Properties) -> Made:
-    efs = place.aws.client("efs")
+def _create_file_system(context: Context, properties: Properties) -> Physical:
+    efs = context.aws.client("efs")
     if "KmsKeyId" in properties:
-        require(place, properties["KmsKeyId"])
-    made = efs.create_file_system(
-        CreationToken=place.name(64),
+        require(context, properties["KmsKeyId"])
+    created = efs.create_file_system(
+        CreationToken=context.name(64),
         Encrypted=truth(properties.get("Encrypted", False)),
         PerformanceMode=properties.get("PerformanceMode", "generalPurpose"),
         ThroughputMode=properties.get("ThroughputMode", "bursting"),
-        Tags=place.tags(properties.get("FileSystemTags")),
+        Tags=context.tags(properties.get("FileSystemTags")),
         Backup=(properties.get("BackupPolicy") or {}).get("Status") == "ENABLED",
         **shaped(efs, "CreateFileSystem", {key: properties[key] for key in _GIVEN if key in properties}),
     )
-    attributes = {"FileSystemId": made["FileSystemId"], "Arn": made["FileSystemArn"]}
-    return Made(physical_id=made["FileSystemId"], attributes=attributes)
+    attributes = {"FileSystemId": created["FileSystemId"], "Arn": created["FileSystemArn"]}
+    return Physical(id=created["FileSystemId"], attributes=attributes)
 
 
-def _delete_file_system(place: Place, made: Made, properties: Properties) -> None:
-    del properties
-    efs = place.aws.client("efs")
-    unless_gone(("FileSystemNotFound",), efs.delete_file_system, FileSystemId=made.physical_id)
-
-
-def _create_mount_target(place: Place, properties: Properties) -> Made:
+def _create_mount_target(context: Context, properties: Properties) -> Physical:
     address = {"IpAddress": properties["IpAddress"]} if "IpAddress" in properties else {}
-    made = place.aws.client("efs").create_mount_target(
+    created = context.aws.client("efs").create_mount_target(
         FileSystemId=properties["FileSystemId"],
         SubnetId=properties["SubnetId"],
         SecurityGroups=properties["SecurityGroups"],
         **address,
     )
-    attributes = {"Id": made["MountTargetId"], "IpAddress": made["IpAddress"]}
-    return Made(physical_id=made["MountTargetId"], attributes=attributes)
+    attributes = {"Id": created["MountTargetId"], "IpAddress": created["IpAddress"]}
+    return Physical(id=created["MountTargetId"], attributes=attributes)
 
 
-def _update_mount_target(place: Place, made: Made, old: Properties, new: Properties) -> Made:
-    del old
-    place.aws.client("efs").modify_mount_target_security_groups(
-        MountTargetId=made.physical_id, SecurityGroups=new["SecurityGroups"]
+def _update_mount_target(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
+    context.aws.client("efs").modify_mount_target_security_groups(
+        MountTargetId=resource.id, SecurityGroups=new["SecurityGroups"]
     )
-    return made
+    return resource
 
 
-def _delete_mount_target(place: Place, made: Made, properties: Properties) -> None:
-    del properties
-    efs = place.aws.client("efs")
-    unless_gone(("MountTargetNotFound",), efs.delete_mount_target, MountTargetId=made.physical_id)
-
-
-KINDS = (
-    Kind(
-        type="AWS::EFS::FileSystem",
-        carried_out=frozenset({"FileSystemTags"}),
+RESOURCE_TYPES = (
+    ResourceType(
+        name="AWS::EFS::FileSystem",
+        honoured=frozenset({"FileSystemTags"}),
         inert={
             "Encrypted": NOTHING_TO_ENCRYPT,
             "KmsKeyId": f"the key must exist, but {NOTHING_TO_ENCRYPT}",
@@ -88,15 +72,15 @@ KINDS = (
         attributes=frozenset({"FileSystemId", "Arn"}),
         create=_create_file_system,
         update=keep,
-        delete=_delete_file_system,
+        delete=delete_with("efs", "delete_file_system", "FileSystemId", gone=("FileSystemNotFound",)),
     ),
-    Kind(
-        type="AWS::EFS::MountTarget",
-        carried_out=frozenset({"FileSystemId", "SubnetId", "SecurityGroups", "IpAddress"}),
+    ResourceType(
+        name="AWS::EFS::MountTarget",
+        honoured=frozenset({"FileSystemId", "SubnetId", "SecurityGroups", "IpAddress"}),
         replaced_by=frozenset({"FileSystemId", "SubnetId", "IpAddress"}),
         attributes=frozenset({"Id", "IpAddress"}),
         create=_create_mount_target,
         update=_update_mount_target,
-        delete=_delete_mount_target,
+        delete=delete_with("efs", "delete_mount_target", "MountTargetId", gone=("MountTargetNotFound",)),
     ),
 )

@@ -3,63 +3,54 @@
 from __future__ import annotations
 
 from localcloud.api.cloudformation.errors import ResourceError
+from localcloud.api.cloudformation.types.handlers import delete_with, shaped
 from localcloud.api.cloudformation.types.kms import require
 from localcloud.api.cloudformation.types.resource_type import (
     NOTHING_TO_ENCRYPT,
-    Kind,
-    Made,
-    Place,
+    Context,
+    Physical,
     Properties,
-    shaped,
-    unless_gone,
+    ResourceType,
 )
 
 _ONE_DISK = "a file system is a directory of this machine, as large and as fast as its disk"
 _CONFIGURATION = "LustreConfiguration"
 
 
-def _create_file_system(place: Place, properties: Properties) -> Made:
-    fsx = place.aws.client("fsx")
+def _create_file_system(context: Context, properties: Properties) -> Physical:
+    fsx = context.aws.client("fsx")
     if "KmsKeyId" in properties:
-        require(place, properties["KmsKeyId"])
+        require(context, properties["KmsKeyId"])
     values = {key: value for key, value in properties.items() if key != "Tags"}
-    # Only CloudFormation itself may set tags that begin with `aws:`, and moto takes its calls for anybody's.
-    tags = [tag for tag in place.tags(properties.get("Tags")) if not tag["Key"].startswith("aws:")]
+    tags = context.user_tags(properties.get("Tags"))
     tagging = {"Tags": tags} if tags else {}
-    made = fsx.create_file_system(**shaped(fsx, "CreateFileSystem", values), **tagging)["FileSystem"]
-    return Made(
-        physical_id=made["FileSystemId"],
+    created = fsx.create_file_system(**shaped(fsx, "CreateFileSystem", values), **tagging)["FileSystem"]
+    return Physical(
+        id=created["FileSystemId"],
         attributes={
-            "Id": made["FileSystemId"],
-            "DNSName": made["DNSName"],
-            "LustreMountName": made[_CONFIGURATION]["MountName"],
-            "ResourceARN": made["ResourceARN"],
+            "Id": created["FileSystemId"],
+            "DNSName": created["DNSName"],
+            "LustreMountName": created[_CONFIGURATION]["MountName"],
+            "ResourceARN": created["ResourceARN"],
         },
     )
 
 
-def _update_file_system(place: Place, made: Made, old: Properties, new: Properties) -> Made:
+def _update_file_system(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
     """Change nothing but what is inert; a file system of another deployment type would be another one."""
-    del place
     before, after = ((each.get(_CONFIGURATION) or {}).get("DeploymentType") for each in (old, new))
     if before != after:
         raise ResourceError(
             f"The deployment type of a file system cannot change from {before} to {after}: "
             "remove the file system in one deployment and make the other in the next"
         )
-    return made
+    return resource
 
 
-def _delete_file_system(place: Place, made: Made, properties: Properties) -> None:
-    del properties
-    fsx = place.aws.client("fsx")
-    unless_gone(("FileSystemNotFound",), fsx.delete_file_system, FileSystemId=made.physical_id)
-
-
-KINDS = (
-    Kind(
-        type="AWS::FSx::FileSystem",
-        carried_out=frozenset({"FileSystemType", "SubnetIds", "SecurityGroupIds", "Tags"}),
+RESOURCE_TYPES = (
+    ResourceType(
+        name="AWS::FSx::FileSystem",
+        honoured=frozenset({"FileSystemType", "SubnetIds", "SecurityGroupIds", "Tags"}),
         inert={
             "FileSystemTypeVersion": "a directory has no version of Lustre",
             "KmsKeyId": f"the key must exist, but {NOTHING_TO_ENCRYPT}",
@@ -78,6 +69,6 @@ KINDS = (
         attributes=frozenset({"Id", "DNSName", "LustreMountName", "ResourceARN"}),
         create=_create_file_system,
         update=_update_file_system,
-        delete=_delete_file_system,
+        delete=delete_with("fsx", "delete_file_system", "FileSystemId", gone=("FileSystemNotFound",)),
     ),
 )

@@ -1,19 +1,20 @@
-"""Resource types of access: roles, policies and instance profiles. They are kept and shown, not enforced."""
+"""Resource types of IAM: roles, policies and instance profiles. They are stored and described, not enforced."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from localcloud.api.cloudformation.types.resource_type import DESCRIPTION, Kind, Made, Place, Properties, unless_gone
+from localcloud.api.cloudformation.types.handlers import unless_gone
+from localcloud.api.cloudformation.types.resource_type import DESCRIPTION, Context, Physical, Properties, ResourceType
 
 _GONE = ("NoSuchEntity",)
 _NOT_ENFORCED = "who may call what is not enforced here"
 
 
-def _create_role(place: Place, properties: Properties) -> Made:
-    iam = place.aws.client("iam")
-    name = properties.get("RoleName") or place.name(64)
+def _create_role(context: Context, properties: Properties) -> Physical:
+    iam = context.aws.client("iam")
+    name = properties.get("RoleName") or context.name(64)
     described = {"Description": properties["Description"]} if properties.get("Description") else {}
     if properties.get("PermissionsBoundary"):
         described["PermissionsBoundary"] = properties["PermissionsBoundary"]
@@ -21,11 +22,11 @@ def _create_role(place: Place, properties: Properties) -> Made:
         RoleName=name,
         Path=properties.get("Path", "/"),
         AssumeRolePolicyDocument=json.dumps(properties["AssumeRolePolicyDocument"]),
-        Tags=place.tags(properties.get("Tags")),
+        Tags=context.tags(properties.get("Tags")),
         **described,
     )["Role"]
     _grant(iam, name, properties)
-    return Made(physical_id=name, attributes={"Arn": role["Arn"], "RoleId": role["RoleId"]})
+    return Physical(id=name, attributes={"Arn": role["Arn"], "RoleId": role["RoleId"]})
 
 
 def _grant(iam: Any, name: str, properties: Properties) -> None:
@@ -44,102 +45,101 @@ def _withdraw(iam: Any, name: str, properties: Properties) -> None:
         unless_gone(_GONE, iam.delete_role_policy, RoleName=name, PolicyName=policy["PolicyName"])
 
 
-def _update_role(place: Place, made: Made, old: Properties, new: Properties) -> Made:
-    iam = place.aws.client("iam")
-    iam.update_assume_role_policy(RoleName=made.physical_id, PolicyDocument=json.dumps(new["AssumeRolePolicyDocument"]))
-    _withdraw(iam, made.physical_id, old)
-    _grant(iam, made.physical_id, new)
-    iam.tag_role(RoleName=made.physical_id, Tags=place.tags(new.get("Tags")))
+def _update_role(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
+    iam = context.aws.client("iam")
+    iam.update_assume_role_policy(RoleName=resource.id, PolicyDocument=json.dumps(new["AssumeRolePolicyDocument"]))
+    _withdraw(iam, resource.id, old)
+    _grant(iam, resource.id, new)
+    iam.tag_role(RoleName=resource.id, Tags=context.tags(new.get("Tags")))
     if new.get("PermissionsBoundary"):
-        iam.put_role_permissions_boundary(RoleName=made.physical_id, PermissionsBoundary=new["PermissionsBoundary"])
+        iam.put_role_permissions_boundary(RoleName=resource.id, PermissionsBoundary=new["PermissionsBoundary"])
     elif old.get("PermissionsBoundary"):
-        iam.delete_role_permissions_boundary(RoleName=made.physical_id)
-    return made
+        iam.delete_role_permissions_boundary(RoleName=resource.id)
+    return resource
 
 
-def _delete_role(place: Place, made: Made, properties: Properties) -> None:
-    iam = place.aws.client("iam")
-    _withdraw(iam, made.physical_id, properties)
-    unless_gone(_GONE, iam.delete_role, RoleName=made.physical_id)
+def _delete_role(context: Context, resource: Physical, properties: Properties) -> None:
+    iam = context.aws.client("iam")
+    _withdraw(iam, resource.id, properties)
+    unless_gone(_GONE, iam.delete_role, RoleName=resource.id)
 
 
-def _put_policy(place: Place, properties: Properties) -> Made:
-    iam = place.aws.client("iam")
+def _put_policy(context: Context, properties: Properties) -> Physical:
+    iam = context.aws.client("iam")
     for role in properties.get("Roles") or ():
         iam.put_role_policy(
             RoleName=role,
             PolicyName=properties["PolicyName"],
             PolicyDocument=json.dumps(properties["PolicyDocument"]),
         )
-    return Made(physical_id=properties["PolicyName"], attributes={"Id": properties["PolicyName"]})
+    return Physical(id=properties["PolicyName"], attributes={"Id": properties["PolicyName"]})
 
 
-def _update_policy(place: Place, made: Made, old: Properties, new: Properties) -> Made:
+def _update_policy(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
     kept = set(new.get("Roles") or ()) if old["PolicyName"] == new["PolicyName"] else set()
-    iam = place.aws.client("iam")
+    iam = context.aws.client("iam")
     for role in old.get("Roles") or ():
         if role not in kept:
             unless_gone(_GONE, iam.delete_role_policy, RoleName=role, PolicyName=old["PolicyName"])
-    del made
-    return _put_policy(place, new)
+    return _put_policy(context, new)
 
 
-def _delete_policy(place: Place, made: Made, properties: Properties) -> None:
-    iam = place.aws.client("iam")
+def _delete_policy(context: Context, resource: Physical, properties: Properties) -> None:
+    iam = context.aws.client("iam")
     for role in properties.get("Roles") or ():
-        unless_gone(_GONE, iam.delete_role_policy, RoleName=role, PolicyName=made.physical_id)
+        unless_gone(_GONE, iam.delete_role_policy, RoleName=role, PolicyName=resource.id)
 
 
-def _create_managed_policy(place: Place, properties: Properties) -> Made:
-    iam = place.aws.client("iam")
+def _create_managed_policy(context: Context, properties: Properties) -> Physical:
+    iam = context.aws.client("iam")
     arn = iam.create_policy(
-        PolicyName=properties.get("ManagedPolicyName") or place.name(128),
+        PolicyName=properties.get("ManagedPolicyName") or context.name(128),
         Path=properties.get("Path", "/"),
         PolicyDocument=json.dumps(properties["PolicyDocument"]),
     )["Policy"]["Arn"]
     for role in properties.get("Roles") or ():
         iam.attach_role_policy(RoleName=role, PolicyArn=arn)
-    return Made(physical_id=arn, attributes={"PolicyArn": arn})
+    return Physical(id=arn, attributes={"PolicyArn": arn})
 
 
-def _delete_managed_policy(place: Place, made: Made, properties: Properties) -> None:
-    iam = place.aws.client("iam")
+def _delete_managed_policy(context: Context, resource: Physical, properties: Properties) -> None:
+    iam = context.aws.client("iam")
     for role in properties.get("Roles") or ():
-        unless_gone(_GONE, iam.detach_role_policy, RoleName=role, PolicyArn=made.physical_id)
-    unless_gone(_GONE, iam.delete_policy, PolicyArn=made.physical_id)
+        unless_gone(_GONE, iam.detach_role_policy, RoleName=role, PolicyArn=resource.id)
+    unless_gone(_GONE, iam.delete_policy, PolicyArn=resource.id)
 
 
-def _create_profile(place: Place, properties: Properties) -> Made:
-    iam = place.aws.client("iam")
-    name = properties.get("InstanceProfileName") or place.name(128)
+def _create_profile(context: Context, properties: Properties) -> Physical:
+    iam = context.aws.client("iam")
+    name = properties.get("InstanceProfileName") or context.name(128)
     arn = iam.create_instance_profile(InstanceProfileName=name, Path=properties.get("Path", "/"))["InstanceProfile"][
         "Arn"
     ]
     for role in properties["Roles"]:
         iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)
-    return Made(physical_id=name, attributes={"Arn": arn})
+    return Physical(id=name, attributes={"Arn": arn})
 
 
-def _update_profile(place: Place, made: Made, old: Properties, new: Properties) -> Made:
-    iam = place.aws.client("iam")
+def _update_profile(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
+    iam = context.aws.client("iam")
     for role in old["Roles"]:
-        unless_gone(_GONE, iam.remove_role_from_instance_profile, InstanceProfileName=made.physical_id, RoleName=role)
+        unless_gone(_GONE, iam.remove_role_from_instance_profile, InstanceProfileName=resource.id, RoleName=role)
     for role in new["Roles"]:
-        iam.add_role_to_instance_profile(InstanceProfileName=made.physical_id, RoleName=role)
-    return made
+        iam.add_role_to_instance_profile(InstanceProfileName=resource.id, RoleName=role)
+    return resource
 
 
-def _delete_profile(place: Place, made: Made, properties: Properties) -> None:
-    iam = place.aws.client("iam")
+def _delete_profile(context: Context, resource: Physical, properties: Properties) -> None:
+    iam = context.aws.client("iam")
     for role in properties["Roles"]:
-        unless_gone(_GONE, iam.remove_role_from_instance_profile, InstanceProfileName=made.physical_id, RoleName=role)
-    unless_gone(_GONE, iam.delete_instance_profile, InstanceProfileName=made.physical_id)
+        unless_gone(_GONE, iam.remove_role_from_instance_profile, InstanceProfileName=resource.id, RoleName=role)
+    unless_gone(_GONE, iam.delete_instance_profile, InstanceProfileName=resource.id)
 
 
-KINDS = (
-    Kind(
-        type="AWS::IAM::Role",
-        carried_out=frozenset(
+RESOURCE_TYPES = (
+    ResourceType(
+        name="AWS::IAM::Role",
+        honoured=frozenset(
             {
                 "RoleName",
                 "Path",
@@ -160,25 +160,25 @@ KINDS = (
         update=_update_role,
         delete=_delete_role,
     ),
-    Kind(
-        type="AWS::IAM::Policy",
-        carried_out=frozenset({"PolicyName", "PolicyDocument", "Roles"}),
+    ResourceType(
+        name="AWS::IAM::Policy",
+        honoured=frozenset({"PolicyName", "PolicyDocument", "Roles"}),
         attributes=frozenset({"Id"}),
         create=_put_policy,
         update=_update_policy,
         delete=_delete_policy,
     ),
-    Kind(
-        type="AWS::IAM::ManagedPolicy",
-        carried_out=frozenset({"ManagedPolicyName", "Path", "PolicyDocument", "Roles"}),
+    ResourceType(
+        name="AWS::IAM::ManagedPolicy",
+        honoured=frozenset({"ManagedPolicyName", "Path", "PolicyDocument", "Roles"}),
         inert={"Description": DESCRIPTION},
         attributes=frozenset({"PolicyArn"}),
         create=_create_managed_policy,
         delete=_delete_managed_policy,
     ),
-    Kind(
-        type="AWS::IAM::InstanceProfile",
-        carried_out=frozenset({"InstanceProfileName", "Path", "Roles"}),
+    ResourceType(
+        name="AWS::IAM::InstanceProfile",
+        honoured=frozenset({"InstanceProfileName", "Path", "Roles"}),
         replaced_by=frozenset({"InstanceProfileName", "Path"}),
         attributes=frozenset({"Arn"}),
         create=_create_profile,

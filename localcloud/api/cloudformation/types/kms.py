@@ -1,4 +1,4 @@
-"""Resource type of KMS: keys. They are kept, shown and removed; nothing here is encrypted with them."""
+"""Resource type of KMS: keys. They are stored, described and deleted; nothing is encrypted with them."""
 
 from __future__ import annotations
 
@@ -6,33 +6,32 @@ import json
 from typing import Any
 
 from localcloud.api.cloudformation.errors import ResourceError
-from localcloud.api.cloudformation.types.resource_type import DESCRIPTION, Kind, Made, Place, Properties, truth
+from localcloud.api.cloudformation.types.handlers import truth
+from localcloud.api.cloudformation.types.resource_type import DESCRIPTION, Context, Physical, Properties, ResourceType
 
 _GONE = ("PendingDeletion", "PendingReplicaDeletion")
 _LEAST_WAIT_DAYS, _WAIT_DAYS = 7, 30
 
 
-def require(place: Place, key: Any) -> None:
+def require(context: Context, key: Any) -> None:
     """Raise ResourceError unless a key exists and can be used, as every service does that is given one."""
-    state = place.aws.client("kms").describe_key(KeyId=str(key))["KeyMetadata"]["KeyState"]
+    state = context.aws.client("kms").describe_key(KeyId=str(key))["KeyMetadata"]["KeyState"]
     if state != "Enabled":
         raise ResourceError(f"The key {key} cannot be used: its state is {state}")
 
 
-def _tags(place: Place, properties: Properties) -> list[dict[str, str]]:
-    # Only CloudFormation itself may set tags that begin with `aws:`, and moto takes its calls for anybody's.
-    tags = [tag for tag in place.tags(properties.get("Tags")) if not tag["Key"].startswith("aws:")]
-    return [{"TagKey": tag["Key"], "TagValue": tag["Value"]} for tag in tags]
+def _tags(context: Context, properties: Properties) -> list[dict[str, str]]:
+    return [{"TagKey": tag["Key"], "TagValue": tag["Value"]} for tag in context.user_tags(properties.get("Tags"))]
 
 
-def _create_key(place: Place, properties: Properties) -> Made:
-    kms = place.aws.client("kms")
+def _create_key(context: Context, properties: Properties) -> Physical:
+    kms = context.aws.client("kms")
     policy = {"Policy": json.dumps(properties["KeyPolicy"])} if "KeyPolicy" in properties else {}
-    made = kms.create_key(Description=properties.get("Description", ""), Tags=_tags(place, properties), **policy)[
+    created = kms.create_key(Description=properties.get("Description", ""), Tags=_tags(context, properties), **policy)[
         "KeyMetadata"
     ]
-    _rotate(kms, made["KeyId"], properties)
-    return Made(physical_id=made["KeyId"], attributes={"Arn": made["Arn"], "KeyId": made["KeyId"]})
+    _rotate(kms, created["KeyId"], properties)
+    return Physical(id=created["KeyId"], attributes={"Arn": created["Arn"], "KeyId": created["KeyId"]})
 
 
 def _rotate(kms: Any, key_id: str, properties: Properties) -> None:
@@ -42,33 +41,33 @@ def _rotate(kms: Any, key_id: str, properties: Properties) -> None:
         kms.disable_key_rotation(KeyId=key_id)
 
 
-def _update_key(place: Place, made: Made, old: Properties, new: Properties) -> Made:
-    kms = place.aws.client("kms")
-    kms.update_key_description(KeyId=made.physical_id, Description=new.get("Description", ""))
+def _update_key(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
+    kms = context.aws.client("kms")
+    kms.update_key_description(KeyId=resource.id, Description=new.get("Description", ""))
     if "KeyPolicy" in new:
-        kms.put_key_policy(KeyId=made.physical_id, PolicyName="default", Policy=json.dumps(new["KeyPolicy"]))
-    _rotate(kms, made.physical_id, new)
-    gone = {tag["TagKey"] for tag in _tags(place, old)} - {tag["TagKey"] for tag in _tags(place, new)}
+        kms.put_key_policy(KeyId=resource.id, PolicyName="default", Policy=json.dumps(new["KeyPolicy"]))
+    _rotate(kms, resource.id, new)
+    gone = {tag["TagKey"] for tag in _tags(context, old)} - {tag["TagKey"] for tag in _tags(context, new)}
     if gone:
-        kms.untag_resource(KeyId=made.physical_id, TagKeys=sorted(gone))
-    kms.tag_resource(KeyId=made.physical_id, Tags=_tags(place, new))
-    return made
+        kms.untag_resource(KeyId=resource.id, TagKeys=sorted(gone))
+    kms.tag_resource(KeyId=resource.id, Tags=_tags(context, new))
+    return resource
 
 
-def _delete_key(place: Place, made: Made, properties: Properties) -> None:
+def _delete_key(context: Context, resource: Physical, properties: Properties) -> None:
     """Schedule the deletion, which is all that KMS ever does: until then it can be cancelled."""
-    kms = place.aws.client("kms")
+    kms = context.aws.client("kms")
     days = int(properties.get("PendingWindowInDays", _WAIT_DAYS))
     if not _LEAST_WAIT_DAYS <= days <= _WAIT_DAYS:
         raise ResourceError(f"PendingWindowInDays {days}: must be {_LEAST_WAIT_DAYS} to {_WAIT_DAYS}")
-    if kms.describe_key(KeyId=made.physical_id)["KeyMetadata"]["KeyState"] not in _GONE:
-        kms.schedule_key_deletion(KeyId=made.physical_id, PendingWindowInDays=days)
+    if kms.describe_key(KeyId=resource.id)["KeyMetadata"]["KeyState"] not in _GONE:
+        kms.schedule_key_deletion(KeyId=resource.id, PendingWindowInDays=days)
 
 
-KINDS = (
-    Kind(
-        type="AWS::KMS::Key",
-        carried_out=frozenset({"EnableKeyRotation", "KeyPolicy", "PendingWindowInDays", "Tags"}),
+RESOURCE_TYPES = (
+    ResourceType(
+        name="AWS::KMS::Key",
+        honoured=frozenset({"EnableKeyRotation", "KeyPolicy", "PendingWindowInDays", "Tags"}),
         inert={"Description": DESCRIPTION},
         refused={
             "KeySpec": "its keys are symmetric",

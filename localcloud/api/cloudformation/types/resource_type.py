@@ -6,10 +6,13 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from botocore.exceptions import ClientError
-
 Properties = Mapping[str, Any]
 Attributes = dict[str, Any]
+
+TAGS_SET_AT_CREATION = "tags are set when the resource is created"
+NOTHING_TO_ENCRYPT = "there is no disk behind it here that could be encrypted"
+DESCRIPTION = "a text for people"
+LIFECYCLE = "nothing here lives long enough to be moved or removed by age"
 
 
 class Clients(Protocol):
@@ -20,7 +23,7 @@ class Clients(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Place:
+class Context:
     """Where a resource stands: its stack, its name in the template, and the clients to make it with."""
 
     aws: Clients
@@ -51,27 +54,35 @@ class Place:
         )
         return [{"Key": key, "Value": value} for key, value in merged.items()]
 
+    def user_tags(self, own: Any = ()) -> list[dict[str, str]]:
+        """Return the tags without those that CloudFormation adds: some APIs of moto refuse keys that begin with `aws:`.
+
+        On AWS only CloudFormation itself may set them, and moto does not know its calls from others.
+        """
+        return [tag for tag in self.tags(own) if not tag["Key"].startswith("aws:")]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Made:
+class Physical:
     """A resource that exists: what `Ref` and `Fn::GetAtt` return for it."""
 
-    physical_id: str
+    id: str
     attributes: Attributes = dataclasses.field(default_factory=dict)
 
 
-Create = Callable[[Place, Properties], Made]
-Update = Callable[[Place, Made, Properties, Properties], Made]
+Create = Callable[[Context, Properties], Physical]
+Update = Callable[[Context, Physical, Properties, Properties], Physical]
 """Takes the old and the new properties."""
-Delete = Callable[[Place, Made, Properties], None]
+Delete = Callable[[Context, Physical, Properties], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Kind:
+class ResourceType:
     """One resource type."""
 
-    type: str
-    carried_out: frozenset[str]
+    name: str
+    """Such as `AWS::EC2::VPC`."""
+    honoured: frozenset[str]
     """Paths of properties that do here what they do on AWS; a path stands for all below it (`A`, `A.B`)."""
     create: Create
     delete: Delete
@@ -92,79 +103,4 @@ class Kind:
 
     def paths(self) -> frozenset[str]:
         """Return all paths of accepted properties."""
-        return self.carried_out | frozenset(self.inert)
-
-
-def text(value: Any) -> str:
-    """Return a scalar as CloudFormation passes it to an API that takes text."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def truth(value: Any) -> bool:
-    """Return a boolean that a template may hold as text."""
-    return value is True or str(value).lower() == "true"
-
-
-def shaped(client: Any, operation: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Coerce a template's values to what an operation takes: templates may write "true" and "3" for true and 3."""
-    shape = client.meta.service_model.operation_model(operation).input_shape
-    found: dict[str, Any] = _coerce(shape, values)
-    return found
-
-
-def _coerce(shape: Any, value: Any) -> Any:
-    if shape.type_name == "structure" and isinstance(value, Mapping):
-        return {key: _coerce(shape.members[key], each) if key in shape.members else each for key, each in value.items()}
-    if shape.type_name == "list":
-        return [_coerce(shape.member, each) for each in (value if isinstance(value, list) else [value])]
-    if shape.type_name == "boolean":
-        return truth(value)
-    if shape.type_name in ("integer", "long") and isinstance(value, str):
-        return int(value)
-    if shape.type_name in ("float", "double") and isinstance(value, str):
-        return float(value)
-    if shape.type_name == "string" and not isinstance(value, str):
-        return text(value)
-    return value
-
-
-def unless_gone(codes: tuple[str, ...], call: Callable[..., Any], **arguments: Any) -> None:
-    """Delete something; that it is gone already is no failure, as in CloudFormation."""
-    try:
-        call(**arguments)
-    except ClientError as error:
-        if error.response["Error"]["Code"] not in codes:
-            raise
-
-
-def retag(ec2: Any, physical_id: str, place: Place, old: Properties, new: Properties) -> None:
-    """Change the tags of an EC2 resource from those of its old properties to those of its new ones."""
-    before = {tag["Key"] for tag in place.tags(old.get("Tags"))}
-    after = place.tags(new.get("Tags"))
-    gone = before - {tag["Key"] for tag in after}
-    if gone:
-        ec2.delete_tags(Resources=[physical_id], Tags=[{"Key": key} for key in sorted(gone)])
-    ec2.create_tags(Resources=[physical_id], Tags=after)
-
-
-def retag_only(place: Place, made: Made, old: Properties, new: Properties) -> Made:
-    """Update an EC2 resource of which nothing but the tags can change in place."""
-    retag(place.aws.client("ec2"), made.physical_id, place, old, new)
-    return made
-
-
-def tagged(kind: str, place: Place, properties: Properties) -> list[dict[str, Any]]:
-    """Return the tags as EC2's API takes them while it makes a resource of a kind (`subnet`, `natgateway`)."""
-    return [{"ResourceType": kind, "Tags": place.tags(properties.get("Tags"))}]
-
-
-def keep(place: Place, made: Made, old: Properties, new: Properties) -> Made:
-    """Change nothing: what AWS can change in place here is inert."""
-    del place, old, new
-    return made
-
-
-TAGS_ONLY_ON_MAKING = "tags are set when the resource is made"
-NOTHING_TO_ENCRYPT = "there is no disk behind it here that could be encrypted"
-DESCRIPTION = "a text for people"
-LIFECYCLE = "nothing here lives long enough to be moved or removed by age"
+        return self.honoured | frozenset(self.inert)

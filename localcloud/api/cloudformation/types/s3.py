@@ -8,70 +8,67 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from localcloud.api.cloudformation.errors import ResourceError
+from localcloud.api.cloudformation.types.handlers import delete_with, shaped, unless_gone
 from localcloud.api.cloudformation.types.resource_type import (
     LIFECYCLE,
     NOTHING_TO_ENCRYPT,
-    Kind,
-    Made,
-    Place,
+    Context,
+    Physical,
     Properties,
-    shaped,
-    unless_gone,
+    ResourceType,
 )
 
 
-def _create_bucket(place: Place, properties: Properties) -> Made:
-    s3 = place.aws.client("s3")
-    name = properties.get("BucketName") or place.name(63).lower()
+def _create_bucket(context: Context, properties: Properties) -> Physical:
+    s3 = context.aws.client("s3")
+    name = properties.get("BucketName") or context.name(63).lower()
     try:
         s3.head_bucket(Bucket=name)
     except ClientError:
         s3.create_bucket(Bucket=name)
     else:
         raise ResourceError(f"{name} already exists")
-    _set_up_bucket(s3, name, place, properties)
+    _set_up_bucket(s3, name, context, properties)
     domain = f"{name}.s3.amazonaws.com"
-    return Made(
-        physical_id=name,
+    return Physical(
+        id=name,
         attributes={
             "Arn": f"arn:aws:s3:::{name}",
             "DomainName": domain,
-            "RegionalDomainName": f"{name}.s3.{place.region}.amazonaws.com",
+            "RegionalDomainName": f"{name}.s3.{context.region}.amazonaws.com",
         },
     )
 
 
-def _set_up_bucket(s3: Any, name: str, place: Place, properties: Properties) -> None:
+def _set_up_bucket(s3: Any, name: str, context: Context, properties: Properties) -> None:
     if "VersioningConfiguration" in properties:
         s3.put_bucket_versioning(Bucket=name, VersioningConfiguration=properties["VersioningConfiguration"])
     if "PublicAccessBlockConfiguration" in properties:
         block = {"PublicAccessBlockConfiguration": properties["PublicAccessBlockConfiguration"]}
         s3.put_public_access_block(Bucket=name, **shaped(s3, "PutPublicAccessBlock", block))
-    # Only CloudFormation itself may set tags that begin with `aws:`, and moto takes its calls for anybody's.
-    tags = [tag for tag in place.tags(properties.get("Tags")) if not tag["Key"].startswith("aws:")]
+    tags = context.user_tags(properties.get("Tags"))
     if tags:
         s3.put_bucket_tagging(Bucket=name, Tagging={"TagSet": tags})
     else:
         s3.delete_bucket_tagging(Bucket=name)
 
 
-def _update_bucket(place: Place, made: Made, old: Properties, new: Properties) -> Made:
-    s3 = place.aws.client("s3")
+def _update_bucket(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
+    s3 = context.aws.client("s3")
     if "VersioningConfiguration" in old and "VersioningConfiguration" not in new:
-        s3.put_bucket_versioning(Bucket=made.physical_id, VersioningConfiguration={"Status": "Suspended"})
+        s3.put_bucket_versioning(Bucket=resource.id, VersioningConfiguration={"Status": "Suspended"})
     if "PublicAccessBlockConfiguration" in old and "PublicAccessBlockConfiguration" not in new:
-        s3.delete_public_access_block(Bucket=made.physical_id)
-    _set_up_bucket(s3, made.physical_id, place, new)
-    return made
+        s3.delete_public_access_block(Bucket=resource.id)
+    _set_up_bucket(s3, resource.id, context, new)
+    return resource
 
 
-def _delete_bucket(place: Place, made: Made, properties: Properties) -> None:
-    del properties
-    s3 = place.aws.client("s3")
-    versions = s3.list_object_versions(Bucket=made.physical_id, MaxKeys=1) if _has_bucket(s3, made.physical_id) else {}
+def _delete_bucket(context: Context, resource: Physical, properties: Properties) -> None:
+    s3 = context.aws.client("s3")
+    versions = s3.list_object_versions(Bucket=resource.id, MaxKeys=1) if _has_bucket(s3, resource.id) else {}
     if versions.get("Versions") or versions.get("DeleteMarkers"):
         raise ResourceError("The bucket you tried to delete is not empty. You must delete all versions in the bucket.")
-    unless_gone(("NoSuchBucket",), s3.delete_bucket, Bucket=made.physical_id)
+    unless_gone(("NoSuchBucket",), s3.delete_bucket, Bucket=resource.id)
 
 
 def _has_bucket(s3: Any, name: str) -> bool:
@@ -82,27 +79,16 @@ def _has_bucket(s3: Any, name: str) -> bool:
     return True
 
 
-def _put_bucket_policy(place: Place, properties: Properties) -> Made:
+def _put_bucket_policy(context: Context, properties: Properties) -> Physical:
     bucket = properties["Bucket"]
-    place.aws.client("s3").put_bucket_policy(Bucket=bucket, Policy=json.dumps(properties["PolicyDocument"]))
-    return Made(physical_id=bucket)
+    context.aws.client("s3").put_bucket_policy(Bucket=bucket, Policy=json.dumps(properties["PolicyDocument"]))
+    return Physical(id=bucket)
 
 
-def _update_bucket_policy(place: Place, made: Made, old: Properties, new: Properties) -> Made:
-    del made, old
-    return _put_bucket_policy(place, new)
-
-
-def _delete_bucket_policy(place: Place, made: Made, properties: Properties) -> None:
-    del made
-    s3 = place.aws.client("s3")
-    unless_gone(("NoSuchBucket", "NoSuchBucketPolicy"), s3.delete_bucket_policy, Bucket=properties["Bucket"])
-
-
-KINDS = (
-    Kind(
-        type="AWS::S3::Bucket",
-        carried_out=frozenset({"BucketName", "VersioningConfiguration", "PublicAccessBlockConfiguration", "Tags"}),
+RESOURCE_TYPES = (
+    ResourceType(
+        name="AWS::S3::Bucket",
+        honoured=frozenset({"BucketName", "VersioningConfiguration", "PublicAccessBlockConfiguration", "Tags"}),
         inert={
             "BucketEncryption": NOTHING_TO_ENCRYPT,
             "LifecycleConfiguration": LIFECYCLE,
@@ -116,12 +102,12 @@ KINDS = (
         update=_update_bucket,
         delete=_delete_bucket,
     ),
-    Kind(
-        type="AWS::S3::BucketPolicy",
-        carried_out=frozenset({"Bucket", "PolicyDocument"}),
+    ResourceType(
+        name="AWS::S3::BucketPolicy",
+        honoured=frozenset({"Bucket", "PolicyDocument"}),
         replaced_by=frozenset({"Bucket"}),
         create=_put_bucket_policy,
-        update=_update_bucket_policy,
-        delete=_delete_bucket_policy,
+        update=lambda context, resource, old, new: _put_bucket_policy(context, new),
+        delete=delete_with("s3", "delete_bucket_policy", None, "Bucket", gone=("NoSuchBucket", "NoSuchBucketPolicy")),
     ),
 )

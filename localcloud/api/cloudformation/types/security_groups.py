@@ -1,4 +1,4 @@
-"""Resource types of the firewall: security groups and their rules."""
+"""Resource types of security groups and their rules."""
 
 from __future__ import annotations
 
@@ -8,15 +8,8 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from localcloud.api.cloudformation.errors import ResourceError
-from localcloud.api.cloudformation.types.resource_type import (
-    DESCRIPTION,
-    Kind,
-    Made,
-    Place,
-    Properties,
-    retag,
-    unless_gone,
-)
+from localcloud.api.cloudformation.types.handlers import delete_with, retag
+from localcloud.api.cloudformation.types.resource_type import DESCRIPTION, Context, Physical, Properties, ResourceType
 
 _GONE = ("InvalidGroup.NotFound", "InvalidGroupId.NotFound", "InvalidSecurityGroupRuleId.NotFound")
 _RULE = frozenset({"IpProtocol", "FromPort", "ToPort", "CidrIp"})
@@ -40,13 +33,13 @@ def permission(rule: Properties) -> dict[str, Any]:
     return found
 
 
-def _create_group(place: Place, properties: Properties) -> Made:
-    ec2 = place.aws.client("ec2")
+def _create_group(context: Context, properties: Properties) -> Physical:
+    ec2 = context.aws.client("ec2")
     group_id = ec2.create_security_group(
-        GroupName=properties.get("GroupName") or place.name(),
+        GroupName=properties.get("GroupName") or context.name(),
         Description=properties["GroupDescription"],
         VpcId=properties["VpcId"],
-        TagSpecifications=[{"ResourceType": "security-group", "Tags": place.tags(properties.get("Tags"))}],
+        TagSpecifications=[{"ResourceType": "security-group", "Tags": context.tags(properties.get("Tags"))}],
     )["GroupId"]
     egress = properties.get("SecurityGroupEgress") or []
     if egress:
@@ -58,7 +51,7 @@ def _create_group(place: Place, properties: Properties) -> Made:
     except (ClientError, ResourceError):
         ec2.delete_security_group(GroupId=group_id)  # no resource owns it yet, so no roll-back would find it
         raise
-    return Made(physical_id=group_id, attributes={"GroupId": group_id, "VpcId": properties["VpcId"]})
+    return Physical(id=group_id, attributes={"GroupId": group_id, "VpcId": properties["VpcId"]})
 
 
 def _authorize(ec2: Any, group_id: str, ingress: Iterable[Properties], egress: Iterable[Properties]) -> None:
@@ -78,9 +71,9 @@ def _check_prefix_lists(ec2: Any, rules: Iterable[Properties]) -> None:
             raise ResourceError(f"The prefix list ID '{id}' does not exist")
 
 
-def _update_group(place: Place, made: Made, old: Properties, new: Properties) -> Made:
-    ec2 = place.aws.client("ec2")
-    group_id = made.physical_id
+def _update_group(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
+    ec2 = context.aws.client("ec2")
+    group_id = resource.id
     everything = [{"IpProtocol": "-1", "CidrIp": "0.0.0.0/0"}]
     before_in, after_in = old.get("SecurityGroupIngress") or [], new.get("SecurityGroupIngress") or []
     before_out = old.get("SecurityGroupEgress") or everything
@@ -97,64 +90,41 @@ def _update_group(place: Place, made: Made, old: Properties, new: Properties) ->
         [rule for rule in after_in if rule not in before_in],
         [rule for rule in after_out if rule not in before_out],
     )
-    retag(ec2, group_id, place, old, new)
-    return made
+    retag(ec2, group_id, context, old, new)
+    return resource
 
 
-def _delete_group(place: Place, made: Made, properties: Properties) -> None:
-    del properties
-    unless_gone(_GONE, place.aws.client("ec2").delete_security_group, GroupId=made.physical_id)
-
-
-def _create_ingress(place: Place, properties: Properties) -> Made:
-    _check_prefix_lists(place.aws.client("ec2"), [properties])
+def _create_ingress(context: Context, properties: Properties) -> Physical:
+    _check_prefix_lists(context.aws.client("ec2"), [properties])
     return _made(
-        place.aws.client("ec2").authorize_security_group_ingress(
+        context.aws.client("ec2").authorize_security_group_ingress(
             GroupId=properties["GroupId"], IpPermissions=[permission(properties)]
         )
     )
 
 
-def _create_egress(place: Place, properties: Properties) -> Made:
-    _check_prefix_lists(place.aws.client("ec2"), [properties])
+def _create_egress(context: Context, properties: Properties) -> Physical:
+    _check_prefix_lists(context.aws.client("ec2"), [properties])
     return _made(
-        place.aws.client("ec2").authorize_security_group_egress(
+        context.aws.client("ec2").authorize_security_group_egress(
             GroupId=properties["GroupId"], IpPermissions=[permission(properties)]
         )
     )
 
 
-def _made(answer: dict[str, Any]) -> Made:
+def _made(answer: dict[str, Any]) -> Physical:
     rule_id = answer["SecurityGroupRules"][0]["SecurityGroupRuleId"]
-    return Made(physical_id=rule_id, attributes={"Id": rule_id})
-
-
-def _delete_ingress(place: Place, made: Made, properties: Properties) -> None:
-    unless_gone(
-        _GONE,
-        place.aws.client("ec2").revoke_security_group_ingress,
-        GroupId=properties["GroupId"],
-        SecurityGroupRuleIds=[made.physical_id],
-    )
-
-
-def _delete_egress(place: Place, made: Made, properties: Properties) -> None:
-    unless_gone(
-        _GONE,
-        place.aws.client("ec2").revoke_security_group_egress,
-        GroupId=properties["GroupId"],
-        SecurityGroupRuleIds=[made.physical_id],
-    )
+    return Physical(id=rule_id, attributes={"Id": rule_id})
 
 
 def _beneath(parent: str, names: Iterable[str]) -> frozenset[str]:
     return frozenset(f"{parent}.{name}" for name in names)
 
 
-KINDS = (
-    Kind(
-        type="AWS::EC2::SecurityGroup",
-        carried_out=frozenset({"GroupName", "VpcId", "Tags"})
+RESOURCE_TYPES = (
+    ResourceType(
+        name="AWS::EC2::SecurityGroup",
+        honoured=frozenset({"GroupName", "VpcId", "Tags"})
         | _beneath("SecurityGroupIngress", _RULE | {"SourceSecurityGroupId", "SourcePrefixListId"})
         | _beneath("SecurityGroupEgress", _RULE | {"DestinationSecurityGroupId", "DestinationPrefixListId"}),
         inert={
@@ -166,22 +136,22 @@ KINDS = (
         attributes=frozenset({"GroupId", "VpcId"}),
         create=_create_group,
         update=_update_group,
-        delete=_delete_group,
+        delete=delete_with("ec2", "delete_security_group", "GroupId", gone=_GONE),
     ),
-    Kind(
-        type="AWS::EC2::SecurityGroupIngress",
-        carried_out=_RULE | {"GroupId", "SourceSecurityGroupId", "SourcePrefixListId"},
+    ResourceType(
+        name="AWS::EC2::SecurityGroupIngress",
+        honoured=_RULE | {"GroupId", "SourceSecurityGroupId", "SourcePrefixListId"},
         inert={"Description": DESCRIPTION},
         attributes=frozenset({"Id"}),
         create=_create_ingress,
-        delete=_delete_ingress,
+        delete=delete_with("ec2", "revoke_security_group_ingress", "SecurityGroupRuleIds", "GroupId", gone=_GONE),
     ),
-    Kind(
-        type="AWS::EC2::SecurityGroupEgress",
-        carried_out=_RULE | {"GroupId", "DestinationSecurityGroupId", "DestinationPrefixListId"},
+    ResourceType(
+        name="AWS::EC2::SecurityGroupEgress",
+        honoured=_RULE | {"GroupId", "DestinationSecurityGroupId", "DestinationPrefixListId"},
         inert={"Description": DESCRIPTION},
         attributes=frozenset({"Id"}),
         create=_create_egress,
-        delete=_delete_egress,
+        delete=delete_with("ec2", "revoke_security_group_egress", "SecurityGroupRuleIds", "GroupId", gone=_GONE),
     ),
 )

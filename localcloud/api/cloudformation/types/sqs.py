@@ -1,4 +1,4 @@
-"""Resource types of SQS: queues, and who may send to them."""
+"""Resource types of SQS: queues and their policies."""
 
 from __future__ import annotations
 
@@ -6,92 +6,80 @@ import json
 from typing import Any
 
 from localcloud.api.cloudformation.errors import ResourceError
+from localcloud.api.cloudformation.types.handlers import delete_with, leave, text
 from localcloud.api.cloudformation.types.resource_type import (
     NOTHING_TO_ENCRYPT,
-    Kind,
-    Made,
-    Place,
+    Context,
+    Physical,
     Properties,
-    text,
-    unless_gone,
+    ResourceType,
 )
 
 _GONE = ("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue")
 _ATTRIBUTES = ("MessageRetentionPeriod", "VisibilityTimeout", "DelaySeconds", "MaximumMessageSize")
 
 
-def _create(place: Place, properties: Properties) -> Made:
-    sqs = place.aws.client("sqs")
-    name = properties.get("QueueName") or place.name(80)
+def _create(context: Context, properties: Properties) -> Physical:
+    sqs = context.aws.client("sqs")
+    name = properties.get("QueueName") or context.name(80)
     if any(url.rsplit("/", 1)[-1] == name for url in sqs.list_queues(QueueNamePrefix=name).get("QueueUrls", [])):
         raise ResourceError(f"{name} already exists")
-    tags = {tag["Key"]: tag["Value"] for tag in place.tags(properties.get("Tags"))}
+    tags = {tag["Key"]: tag["Value"] for tag in context.tags(properties.get("Tags"))}
     url = sqs.create_queue(QueueName=name, Attributes=_attributes(properties), tags=tags)["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    return Made(physical_id=url, attributes={"Arn": arn, "QueueName": name, "QueueUrl": url})
+    return Physical(id=url, attributes={"Arn": arn, "QueueName": name, "QueueUrl": url})
 
 
 def _attributes(properties: Properties) -> dict[str, str]:
     return {key: text(properties[key]) for key in _ATTRIBUTES if key in properties}
 
 
-def _update(place: Place, made: Made, old: Properties, new: Properties) -> Made:
-    sqs = place.aws.client("sqs")
+def _update(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
+    sqs = context.aws.client("sqs")
     if changed := _attributes(new):
-        sqs.set_queue_attributes(QueueUrl=made.physical_id, Attributes=changed)
-    before = {tag["Key"] for tag in place.tags(old.get("Tags"))}
-    after = {tag["Key"]: tag["Value"] for tag in place.tags(new.get("Tags"))}
+        sqs.set_queue_attributes(QueueUrl=resource.id, Attributes=changed)
+    before = {tag["Key"] for tag in context.tags(old.get("Tags"))}
+    after = {tag["Key"]: tag["Value"] for tag in context.tags(new.get("Tags"))}
     if gone := sorted(before - after.keys()):
-        sqs.untag_queue(QueueUrl=made.physical_id, TagKeys=gone)
-    sqs.tag_queue(QueueUrl=made.physical_id, Tags=after)
-    return made
+        sqs.untag_queue(QueueUrl=resource.id, TagKeys=gone)
+    sqs.tag_queue(QueueUrl=resource.id, Tags=after)
+    return resource
 
 
-def _delete(place: Place, made: Made, properties: Properties) -> None:
-    del properties
-    unless_gone(_GONE, place.aws.client("sqs").delete_queue, QueueUrl=made.physical_id)
-
-
-def _set_policy(place: Place, queues: Any, document: str) -> None:
+def _set_policy(context: Context, queues: Any, document: str) -> None:
     for url in queues:
-        place.aws.client("sqs").set_queue_attributes(QueueUrl=url, Attributes={"Policy": document})
+        context.aws.client("sqs").set_queue_attributes(QueueUrl=url, Attributes={"Policy": document})
 
 
-def _create_policy(place: Place, properties: Properties) -> Made:
-    _set_policy(place, properties["Queues"], json.dumps(properties["PolicyDocument"]))
-    return Made(physical_id=place.name(), attributes={"Id": place.name()})
+def _create_policy(context: Context, properties: Properties) -> Physical:
+    _set_policy(context, properties["Queues"], json.dumps(properties["PolicyDocument"]))
+    return Physical(id=context.name(), attributes={"Id": context.name()})
 
 
-def _update_policy(place: Place, made: Made, old: Properties, new: Properties) -> Made:
-    del old
-    _set_policy(place, new["Queues"], json.dumps(new["PolicyDocument"]))
-    return made
+def _update_policy(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
+    _set_policy(context, new["Queues"], json.dumps(new["PolicyDocument"]))
+    return resource
 
 
-def _delete_policy(place: Place, made: Made, properties: Properties) -> None:
-    """Leave the policy: whoever takes it away takes the queue away, or puts another in its place."""
-    del place, made, properties
-
-
-KINDS = (
-    Kind(
-        type="AWS::SQS::Queue",
-        carried_out=frozenset({"QueueName", "Tags", *_ATTRIBUTES}),
+RESOURCE_TYPES = (
+    ResourceType(
+        name="AWS::SQS::Queue",
+        honoured=frozenset({"QueueName", "Tags", *_ATTRIBUTES}),
         inert={"SqsManagedSseEnabled": NOTHING_TO_ENCRYPT, "KmsMasterKeyId": NOTHING_TO_ENCRYPT},
         replaced_by=frozenset({"QueueName"}),
         attributes=frozenset({"Arn", "QueueName", "QueueUrl"}),
         create=_create,
         update=_update,
-        delete=_delete,
+        delete=delete_with("sqs", "delete_queue", "QueueUrl", gone=_GONE),
     ),
     # Who may send is kept and shown, and not enforced, as with all permissions here.
-    Kind(
-        type="AWS::SQS::QueuePolicy",
-        carried_out=frozenset({"PolicyDocument", "Queues"}),
+    ResourceType(
+        name="AWS::SQS::QueuePolicy",
+        honoured=frozenset({"PolicyDocument", "Queues"}),
         attributes=frozenset({"Id"}),
         replaced_by=frozenset({"Queues"}),
         create=_create_policy,
         update=_update_policy,
-        delete=_delete_policy,
+        delete=leave,
     ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localcloud.api.cloudformation.errors import ValidationError
-from localcloud.api.cloudformation.types.allowlist import KINDS, check, needed_capabilities, unknown_paths
+from localcloud.api.cloudformation.types.allowlist import RESOURCE_TYPES, check, needed_capabilities, unknown_paths
 from tests.localcloud.api.templates import nodes
 
 
@@ -131,13 +131,13 @@ def test_lists_and_both_branches_are_looked_into() -> None:
     assert unknown_paths({"A": {"Fn::If": ["c", {"B": 1}, {"Y": 1}]}}, known) == ["A.Y"]
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.type)
-def test_every_inert_property_has_a_reason(kind: Any) -> None:
-    assert all(len(reason) > 10 for reason in kind.inert.values())
-    assert not kind.carried_out & set(kind.inert)
-    assert not kind.paths() & set(kind.refused)
-    first = {path.split(".", 1)[0] for path in kind.paths()}
-    assert kind.replaced_by <= first
+@pytest.mark.parametrize("resource_type", RESOURCE_TYPES.values(), ids=lambda resource_type: resource_type.name)
+def test_every_inert_property_has_a_reason(resource_type: Any) -> None:
+    assert all(len(reason) > 10 for reason in resource_type.inert.values())
+    assert not resource_type.honoured & set(resource_type.inert)
+    assert not resource_type.paths() & set(resource_type.refused)
+    first = {path.split(".", 1)[0] for path in resource_type.paths()}
+    assert resource_type.replaced_by <= first
 
 
 def test_iam_resources_ask_for_capabilities() -> None:

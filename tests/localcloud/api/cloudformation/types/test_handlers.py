@@ -5,7 +5,8 @@ from __future__ import annotations
 import botocore.session
 import pytest
 
-from localcloud.api.cloudformation.types.resource_type import Place, shaped, text, truth
+from localcloud.api.cloudformation.types.handlers import shaped, text, truth
+from localcloud.api.cloudformation.types.resource_type import Context
 
 
 class _NoClients:
@@ -13,8 +14,8 @@ class _NoClients:
         raise AssertionError(service)
 
 
-def _place(stack_name: str = "one", **stack_tags: str) -> Place:
-    return Place(
+def context_of(stack_name: str = "one", **stack_tags: str) -> Context:
+    return Context(
         aws=_NoClients(),
         stack_name=stack_name,
         stack_id="arn:stack",
@@ -28,13 +29,15 @@ def _place(stack_name: str = "one", **stack_tags: str) -> Place:
 
 @pytest.mark.parametrize("limit", [20, 63, 255])
 def test_made_up_names_keep_their_limit_and_their_random_part(limit: int) -> None:
-    name = _place("a" * 200).name(limit)
+    name = context_of("a" * 200).name(limit)
     assert len(name) <= limit
     assert name.endswith("-0123456789ab")
 
 
 def test_own_tags_win_over_the_stacks() -> None:
-    tags = {tag["Key"]: tag["Value"] for tag in _place(team="all", cost="1").tags([{"Key": "team", "Value": "own"}])}
+    tags = {
+        tag["Key"]: tag["Value"] for tag in context_of(team="all", cost="1").tags([{"Key": "team", "Value": "own"}])
+    }
     assert (tags["team"], tags["cost"], tags["aws:cloudformation:logical-id"]) == ("own", "1", "Bucket")
 
 
