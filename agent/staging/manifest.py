@@ -38,7 +38,7 @@ def check_name(name: str) -> str:
 
 def check_path(path: str) -> str:
     """Return the path of a file within its data set. Raises ManifestError for one that could lead out of it."""
-    if not path or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+    if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         raise ManifestError(f"path {path!r}: must lie within its directory, without empty parts, `.` and `..`")
     return path
 

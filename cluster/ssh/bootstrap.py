@@ -13,7 +13,7 @@ import stat
 import sys
 import tarfile
 from collections.abc import Callable, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 
 class EntryError(tarfile.TarError):
@@ -25,9 +25,11 @@ class EntryError(tarfile.TarError):
 
 
 def is_path_below(name: str) -> bool:
-    """Return whether a file of this name lies below the directory that it is put in."""
-    path = PurePosixPath(name)
-    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
+    """Return whether a file of this name lies below the directory that it is put in.
+
+    The rule is that of `agent.staging.manifest.check_path`, which this module cannot import: it is sent as text.
+    """
+    return "\0" not in name and not any(part in ("", ".", "..") for part in name.split("/"))
 
 
 def unpack(archive: tarfile.TarFile, directory: Path) -> int:

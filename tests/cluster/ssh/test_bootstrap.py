@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.ssh.bootstrap import is_half_written, pack, unpack
+from agent.staging.manifest import ManifestError, check_path
+from cluster.ssh.bootstrap import is_half_written, is_path_below, pack, unpack
 from cluster.ssh.fetch import unpack as unpack_stream
 from cluster.ssh.push import farside_command
 from tests.words import FILE_NAMES, NASTIEST
@@ -35,6 +36,19 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, **fields: object) -> tarfile
     for field, value in fields.items():
         setattr(made, field, value)
     return made
+
+
+@given(
+    name=st.lists(st.sampled_from(["a", "ü b", "", ".", "..", "...", "/", "\0", "-x"]), max_size=5).map("/".join)
+    | st.text()
+)
+def test_the_rule_for_a_path_is_that_of_a_data_set(name: str) -> None:
+    try:
+        check_path(name)
+    except ManifestError:
+        assert not is_path_below(name)
+    else:
+        assert is_path_below(name)
 
 
 @pytest.mark.parametrize(
