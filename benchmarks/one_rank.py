@@ -67,8 +67,8 @@ def _case(name: str, case: dict[str, Any], count: int) -> bool:
     rounds: list[Round] = []
     for number in range(count):
         ways = (*WAYS, *FURTHER[name])
-        order = [ways[(place + number) % len(ways)] for place in range(len(ways))]
-        rounds.append({way: run(way, case) for way in order})
+        submission = [ways[(place + number) % len(ways)] for place in range(len(ways))]
+        rounds.append({way: run(way, case) for way in submission})
         print(f"{name} round {number + 1}: {_line(rounds[-1], case)}", flush=True)
     speed, work = ratios(rounds, "step_seconds"), ratios(rounds, "cpu_seconds")
     worst = min(speed[way] for way in WAYS[1:])

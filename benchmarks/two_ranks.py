@@ -83,8 +83,8 @@ def main(argv: Sequence[str]) -> int:
     for name in given.networks.split(","):
         rounds = found.setdefault(name, [])
         for number in range(given.rounds):
-            order = [ways[(place + number) % len(ways)] for place in range(len(ways))]
-            rounds.append({way: run(way, NETWORKS[name], python) for way in order})
+            submission = [ways[(place + number) % len(ways)] for place in range(len(ways))]
+            rounds.append({way: run(way, NETWORKS[name], python) for way in submission})
             rates = ", ".join(f"{way} {rounds[-1][way].images_per_s:.4g}" for way in ways)
             print(f"{name} round {number + 1}: {rates}; load {os.getloadavg()[0]:.1f}", flush=True)
             if given.output:

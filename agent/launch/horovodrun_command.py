@@ -10,16 +10,16 @@ from agent.spec.horovod import MPI
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 
 
-def document(launch: RunSpec, python: str, command: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
+def document(spec: RunSpec, python: str, command: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
     """Return what the record keeps of a launch: exactly what was started, and what each rank of it turned into."""
     return {
         "command": list(command),
-        "directory": launch.agent_directory,
+        "directory": spec.agent_directory,
         "environment": dict(variables),
-        "rank_command": words(launch, python) if launch.command else [],
-        "rank_directory": launch.working_directory,
-        "rank_environment": dict(launch.environment),
-        "rank_secrets": list(launch.secrets),
+        "rank_command": words(spec, python) if spec.command else [],
+        "rank_directory": spec.working_directory,
+        "rank_environment": dict(spec.environment),
+        "rank_secrets": list(spec.secrets),
     }
 
 
@@ -33,7 +33,7 @@ def gloo_timeout_s(ranks: int) -> int:
     return 120 + 5 * ranks
 
 
-def horovodrun(launch: RunSpec, python: str, rank: Sequence[str] = ()) -> list[str]:
+def horovodrun(spec: RunSpec, python: str, rank: Sequence[str] = ()) -> list[str]:
     """Build the command that starts all ranks; `python` is their interpreter, at one path on all nodes.
 
     Each rank begins as `agent.launch.rank`, which reads from the run's spec what it is to become: the words of a user's
@@ -41,21 +41,21 @@ def horovodrun(launch: RunSpec, python: str, rank: Sequence[str] = ()) -> list[s
     command for each rank, of plain words.
     """
     # Interfaces have other names on other instance types: Open MPI also takes the network that they are in.
-    meeting = launch.network if launch.controller == MPI else launch.interface
+    meeting = spec.network if spec.controller == MPI else spec.interface
     interface = ["--network-interfaces", meeting] if meeting else []
     return [
         *(python, "-m", "agent.launch.horovodrun"),
-        *("-np", str(launch.ranks)),
-        *("-H", ",".join(f"{host.name}:{host.slots}" for host in launch.hosts)),
-        f"--{launch.controller}",
+        *("-np", str(spec.ranks)),
+        *("-H", ",".join(f"{host.name}:{host.slots}" for host in spec.hosts)),
+        f"--{spec.controller}",
         *interface,
-        *("--start-timeout", str(start_timeout_s(len(launch.hosts)))),
-        *launch.knobs.flags(launch.run_directory, ranks_choose=not launch.program),
-        *(rank or (python, "-m", "agent.launch.rank", launch.run_directory)),
+        *("--start-timeout", str(start_timeout_s(len(spec.hosts)))),
+        *spec.knobs.flags(spec.run_directory, ranks_choose=not spec.program),
+        *(rank or (python, "-m", "agent.launch.rank", spec.run_directory)),
     ]
 
 
-def launcher_environment(launch: RunSpec, login: Mapping[str, str]) -> dict[str, str]:
+def launcher_environment(spec: RunSpec, login: Mapping[str, str]) -> dict[str, str]:
     """Build the whole environment of horovodrun, which it passes on to the ranks over SSH command lines.
 
     Nothing is inherited but `HOME` and `USER` of `login`, so that no secret of the master's shell travels. The
@@ -63,12 +63,12 @@ def launcher_environment(launch: RunSpec, login: Mapping[str, str]) -> dict[str,
     (`agent.launch.rank`), because `ps` shows these command lines.
     """
     return {
-        "PATH": f"{launch.agent_directory}/agent/bin:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+        "PATH": f"{spec.agent_directory}/agent/bin:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
         "HOME": login.get("HOME", "/"),
         "USER": login.get("USER", ""),
         "LANG": "C.UTF-8",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(gloo_timeout_s(launch.ranks)),
-        RUN_VARIABLE: launch.run_id,
-        RUNS_VARIABLE: launch.runs_root,
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(gloo_timeout_s(spec.ranks)),
+        RUN_VARIABLE: spec.run_id,
+        RUNS_VARIABLE: spec.runs_root,
     }

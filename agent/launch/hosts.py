@@ -22,27 +22,27 @@ from agent.spec.run import RunSpec
 POLL_S: Final = 0.2
 
 
-class Crew:
+class Hosts:
     """Reach a run's hosts and the master. While it waits, `beat` is called again and again."""
 
     def __init__(
         self,
-        launch: RunSpec,
+        spec: RunSpec,
         runs_root: Path,
         run: Callable[[Sequence[str], float], Completed],
         *,
         beat: Callable[[], None],
-        gives_up: Callable[[], bool],
+        is_cancelled: Callable[[], bool],
         say: Callable[[str], None],
     ) -> None:
         """`gives_up` tells that nobody wants a command's results any more."""
-        self._launch, self._runs_root, self._run = launch, runs_root, run
-        self._beat, self._gives_up, self._say = beat, gives_up, say
-        self._ssh = f"{launch.agent_directory}/agent/bin/ssh"
+        self._spec, self._runs_root, self._run = spec, runs_root, run
+        self._beat, self._is_cancelled, self._say = beat, is_cancelled, say
+        self._ssh = f"{spec.agent_directory}/agent/bin/ssh"
 
     def remote(self, host: Node | None, argv: Sequence[str]) -> list[str]:
         """Build the command that runs another one on a host, in the agent's tree; None is the master."""
-        return remote_command(self._ssh, host, self._launch.agent_directory, argv)
+        return remote_command(self._ssh, host, self._spec.agent_directory, argv)
 
     def everywhere(self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float) -> dict[str, Completed]:
         """Run one command on all hosts at once, each in the agent's tree; keep every host's result."""
@@ -53,7 +53,7 @@ class Crew:
                 for host in hosts
             }
             waiting = set(futures)
-            while waiting and not self._gives_up():
+            while waiting and not self._is_cancelled():
                 _, waiting = concurrent.futures.wait(waiting, timeout=POLL_S)
                 self._beat()
             return {name: future.result() for future, name in futures.items() if future.done()}
@@ -64,8 +64,8 @@ class Crew:
         """Start a launcher in a session of its own, with the environment of Horovod's and these variables."""
         return subprocess.Popen(
             command,
-            cwd=self._launch.agent_directory,
-            env={**launcher_environment(self._launch, login()), **variables},
+            cwd=self._spec.agent_directory,
+            env={**launcher_environment(self._spec, login()), **variables},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -85,24 +85,24 @@ class Crew:
 
     def kill(self, launcher: subprocess.Popen[bytes]) -> None:
         """End the ranks at once, and then their launcher."""
-        self.reap(signal.SIGKILL, wait_s=5.0)
+        self.signal_run(signal.SIGKILL, wait_s=5.0)
         launcher.terminate()
         self.wait_for(launcher, 10.0)
         if launcher.poll() is None:
             os.killpg(launcher.pid, signal.SIGKILL)
 
-    def reap(self, number: signal.Signals, wait_s: float, *, ranks_only: bool = True) -> None:
+    def signal_run(self, number: signal.Signals, wait_s: float, *, ranks_only: bool = True) -> None:
         """Signal this run's ranks on every host; without `ranks_only` also its launcher's remains on the master."""
         argv = processes.command(
-            sys.executable if self._launch.launcher else NODE_PYTHON,
+            sys.executable if self._spec.launcher else NODE_PYTHON,
             str(self._runs_root),
-            run_id=self._launch.run_id,
+            run_id=self._spec.run_id,
             others=False,
             ranks_only=ranks_only,
             number=number,
             wait_s=wait_s,
         )
-        hosts: list[Node | None] = [None, *self._launch.hosts]
+        hosts: list[Node | None] = [None, *self._spec.hosts]
         for name, done in self.everywhere(hosts, argv, 30.0 + wait_s).items():
             if done.status != 0:
                 self._say(f"{name}: {tail(done.output)}")

@@ -25,25 +25,25 @@ NOT_STARTED: Final = 127
 _PYTHONS: Final = ("python", "python3")
 
 
-def words(launch: RunSpec, python: str) -> list[str]:
+def words(spec: RunSpec, python: str) -> list[str]:
     """Return the rank's own command: a script or a module by `python`, anything else as it is."""
-    first, *rest = launch.command
+    first, *rest = spec.command
     if first in _PYTHONS:
         return [python, *rest]
     return [python, first, *rest] if first.startswith("-") or first.endswith(".py") else [first, *rest]
 
 
-def environment(launch: RunSpec, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
+def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
     """Return the rank's variables: what Horovod's launcher set, its node's interface, and what the user gave."""
-    result = {**inherited, **on_interface(interface), "PWD": launch.working_directory}
-    given = dict(launch.environment)
-    if launch.program:
+    result = {**inherited, **on_interface(interface), "PWD": spec.working_directory}
+    given = dict(spec.environment)
+    if spec.program:
         # `python`, and the programs that the requirements bring, before the system's.
         result["PATH"] = f"{Path(python).parent}:{result.get('PATH', os.defpath)}"
-        if launch.keras == 2:
+        if spec.keras == 2:
             result["TF_USE_LEGACY_KERAS"] = "1"
     # A recipe imports modules of the agent; for a program, its guard reports where Keras 3 would fail silently.
-    path = f"{launch.agent_directory}/agent/launch/keras3_guard" if launch.program else launch.agent_directory
+    path = f"{spec.agent_directory}/agent/launch/keras3_guard" if spec.program else spec.agent_directory
     return result | given | {"PYTHONPATH": ":".join(filter(None, [path, given.get("PYTHONPATH", "")]))}
 
 
@@ -57,42 +57,42 @@ def interface_with(address: str, names: Sequence[str], address_of: Callable[[str
     return next((name for name in names if address_of(name) == address), "")
 
 
-def own_interface_with(address: str) -> str:
+def local_interface_with(address: str) -> str:
     """Return this machine's network interface that carries an address, "" where none does."""
     return interface_with(address, [name for _, name in socket.if_nameindex()], read_address)
 
 
-def this_host(launch: RunSpec) -> Node | None:
+def this_host(spec: RunSpec) -> Node | None:
     """Return the host of the run that this node is, by its address; None for the master."""
-    return next((host for host in launch.hosts if own_interface_with(host.address)), None)
+    return next((host for host in spec.hosts if local_interface_with(host.address)), None)
 
 
 def main(argv: Sequence[str]) -> int:
     """Turn into the rank; return an exit status only where that fails."""
     directory = Path(argv[0])
     try:
-        launch = RunSpec.from_json((directory / "spec.json").read_text(encoding="utf-8"))
+        spec = RunSpec.from_json((directory / "spec.json").read_text(encoding="utf-8"))
     except (OSError, SpecError) as error:
         print(f"{directory / 'spec.json'}: {error}", file=sys.stderr)
         return NOT_STARTED
     inherited = dict(os.environ)
-    if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(launch)) is not None:  # mpirun has no word for it
+    if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(spec)) is not None:  # mpirun has no word for it
         inherited["HOROVOD_HOSTNAME"] = host.name
-    mine = [host.address for host in launch.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]
-    interface = own_interface_with(mine[0]) if mine else ""
+    mine = [host.address for host in spec.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]
+    interface = local_interface_with(mine[0]) if mine else ""
     if argv[1:]:
         os.execve(sys.executable, [sys.executable, *argv[1:]], inherited | on_interface(interface))
-    command = words(launch, sys.executable)
+    command = words(spec, sys.executable)
     try:
-        secrets = secret_files.read(secret_files.taken(Path.home()), launch.run_id, launch.secrets)
-    except secret_files.VaultError as error:
+        secrets = secret_files.read(secret_files.node_directory(Path.home()), spec.run_id, spec.secrets)
+    except secret_files.SecretsError as error:
         print(error, file=sys.stderr)
         return NOT_STARTED
     try:
-        os.chdir(launch.working_directory)
-        os.execvpe(command[0], command, environment(launch, inherited, sys.executable, interface) | secrets)
+        os.chdir(spec.working_directory)
+        os.execvpe(command[0], command, environment(spec, inherited, sys.executable, interface) | secrets)
     except OSError as error:
-        print(f"{command[0]} in {launch.working_directory}: {error.strerror}", file=sys.stderr)
+        print(f"{command[0]} in {spec.working_directory}: {error.strerror}", file=sys.stderr)
     return NOT_STARTED
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.launch.rank import environment, own_interface_with
+from agent.launch.rank import environment, local_interface_with
 from agent.spec.run import RunSpec
 
 MARK: Final = "deepcdk-allreduce "
@@ -42,12 +42,12 @@ def marked(output: str, mark: str) -> list[dict[str, Any]]:
 
 def main(argv: Sequence[str]) -> int:
     """Prove it; the argument is the run's directory."""
-    launch = RunSpec.from_json((Path(argv[0]) / "spec.json").read_text(encoding="utf-8"))
+    spec = RunSpec.from_json((Path(argv[0]) / "spec.json").read_text(encoding="utf-8"))
     host = os.environ.get("HOROVOD_HOSTNAME", "")
     report(HERE, host=host)
-    mine = [each.address for each in launch.hosts if each.name == host]
-    interface = own_interface_with(mine[0]) if mine else ""
-    os.environ.update(environment(launch, os.environ, sys.executable, interface))
+    mine = [each.address for each in spec.hosts if each.name == host]
+    interface = local_interface_with(mine[0]) if mine else ""
+    os.environ.update(environment(spec, os.environ, sys.executable, interface))
     # TensorFlow reads its variables when it is imported, which takes seconds: the node is there by then.
     import horovod.tensorflow as hvd
     import tensorflow as tf

@@ -95,37 +95,37 @@ class PreflightError(RuntimeError):
         super().__init__(report.summary)
 
 
-def facts_command(python: str, launch: RunSpec) -> list[str]:
+def facts_command(python: str, spec: RunSpec) -> list[str]:
     """Build the command that has a node tell its facts; it runs in the agent's tree."""
-    return [python, "-m", "agent.preflight.node_facts", launch.run_directory]
+    return [python, "-m", "agent.preflight.node_facts", spec.run_directory]
 
 
-def proof_ranks(python: str, launch: RunSpec) -> list[str]:
+def allreduce_command(python: str, spec: RunSpec) -> list[str]:
     """Build what each rank of the allreduce runs, on the interface that the run's own ranks will take."""
-    proof = ["-m", "agent.preflight.allreduce", launch.run_directory]
-    return [python, "-m", "agent.launch.rank", launch.run_directory, *proof]
+    proof = ["-m", "agent.preflight.allreduce", spec.run_directory]
+    return [python, "-m", "agent.launch.rank", spec.run_directory, *proof]
 
 
-def judge(launch: RunSpec, answers: Mapping[str, Completed], spec_sha256: str) -> tuple[Report, dict[str, NodeFacts]]:
+def judge(spec: RunSpec, answers: Mapping[str, Completed], spec_sha256: str) -> tuple[Report, dict[str, NodeFacts]]:
     """Judge the nodes by their facts, before the allreduce; return the report and the facts of those that told any."""
     facts: dict[str, NodeFacts] = {}
     findings: list[Finding] = []
-    for host in launch.hosts:
+    for host in spec.hosts:
         answer = answers[host.name]
         try:
             if answer.status != 0:
                 raise ValueError((answer.output.strip().splitlines() or [f"status {answer.status}"])[-1])
             facts[host.name] = NodeFacts.parse(answer.output)
         except ValueError as error:
-            findings.append(Finding(node=host.name, check="ssh", what=str(error), remedy=replacing(host.name)))
+            findings.append(Finding(node=host.name, check="ssh", what=str(error), remedy=replace_remedy(host.name)))
     common = _most(dict(found.versions).items() for found in facts.values())
     efa_wanted = max((len(found.efa_domains or ()) for found in facts.values()), default=0)
-    for host in launch.hosts:
+    for host in spec.hosts:
         if found := facts.get(host.name):
             findings += _judge_node(host, found, answers[host.name], spec_sha256, common, efa_wanted)
     wrong = {(finding.node, finding.check): finding for finding in findings}
     rows = []
-    for host in launch.hosts:
+    for host in spec.hosts:
         known = facts.get(host.name)
         cells = [wrong[host.name, c].what if (host.name, c) in wrong else _well(c, known) for c in COLUMNS[1:]]
         rows.append((host.name, *cells))
@@ -143,12 +143,12 @@ def _judge_node(
     wrong: list[Finding] = []
 
     def add(check: str, what: str, remedy: str = "") -> None:
-        wrong.append(Finding(node=host.name, check=check, what=what, remedy=remedy or replacing(host.name)))
+        wrong.append(Finding(node=host.name, check=check, what=what, remedy=remedy or replace_remedy(host.name)))
 
     skew = clock_skew_s(found.time, answer.began, answer.ended, found.began)
     if abs(skew) > CLOCK_LIMIT_S:
         way = "ahead" if skew > 0 else "behind"
-        add("clock", f"{abs(skew):.1f} s {way}", f"`fab run -- sudo chronyc makestep`, or {replacing(host.name)}")
+        add("clock", f"{abs(skew):.1f} s {way}", f"`fab run -- sudo chronyc makestep`, or {replace_remedy(host.name)}")
     if found.free_bytes < FREE_LEAST:
         add("disk", f"{_mib(found.free_bytes)} free of {_mib(FREE_LEAST)} wanted")
     if found.spec_sha256 != spec_sha256:
@@ -199,26 +199,26 @@ def clock_skew_s(told: float, began: float, ended: float, first: float | None = 
     return told - ended if told > ended else min(0.0, (told if first is None else first) - began)
 
 
-def told_in(answers: Mapping[str, Completed]) -> dict[str, Completed]:
+def with_facts(answers: Mapping[str, Completed]) -> dict[str, Completed]:
     """Return those of the nodes' answers in which there are facts."""
     return {name: answer for name, answer in answers.items() if answer.status == 0 and FACTS in answer.output}
 
 
-def judge_allreduce(launch: RunSpec, report: Report, status: int, output: str) -> Report:
+def judge_allreduce(spec: RunSpec, report: Report, status: int, output: str) -> Report:
     """Add to a report what came of the allreduce."""
     results = {(found.get("host"), n): found for n, found in enumerate(marked(output, MARK))}
     here = {str(found.get("host")) for found in marked(output, HERE)}
     done = Counter(str(host) for host, _ in results)
     findings: list[Finding] = []
-    for host in launch.hosts:
+    for host in spec.hosts:
         mine = [found for (name, _), found in results.items() if name == host.name]
-        errors = [found["error"] for found in mine if found.get("error") != 0 or found.get("ranks") != launch.ranks]
+        errors = [found["error"] for found in mine if found.get("error") != 0 or found.get("ranks") != spec.ranks]
         if errors:
             what = f"its sums are wrong by up to {max(map(float, errors)):g}"
-            findings.append(Finding(node=host.name, check="allreduce", what=what, remedy=replacing(host.name)))
+            findings.append(Finding(node=host.name, check="allreduce", what=what, remedy=replace_remedy(host.name)))
         elif host.name not in here:
             what = "its ranks did not start"
-            findings.append(Finding(node=host.name, check="allreduce", what=what, remedy=replacing(host.name)))
+            findings.append(Finding(node=host.name, check="allreduce", what=what, remedy=replace_remedy(host.name)))
         elif done[host.name] < host.slots:
             findings.append(Finding(node=host.name, check="allreduce", what="did not end"))
     # Where one node does not come, none gets to the end: only the one that does not come is to be blamed.
@@ -234,7 +234,7 @@ def judge_allreduce(launch: RunSpec, report: Report, status: int, output: str) -
     return Report(cells=cells, findings=(*report.findings, *findings))
 
 
-def as_proved(report: Report) -> Report:
+def as_proved_before(report: Report) -> Report:
     """Say in a report that these nodes have proved the allreduce before."""
     return dataclasses.replace(report, cells=tuple((*row[:-1], PROVED) for row in report.cells))
 
@@ -246,11 +246,11 @@ def network(output: str) -> str:
     return "TCP, " if "NET/Socket" in output else ""
 
 
-def key(launch: RunSpec, python: str, facts: Mapping[str, NodeFacts]) -> str:
+def key(spec: RunSpec, python: str, facts: Mapping[str, NodeFacts]) -> str:
     """Return what stands for this set of nodes, since their boot, with this runtime: proved once, it stays proved."""
-    nodes = sorted((host.name, host.instance_id, host.address, host.slots) for host in launch.hosts)
+    nodes = sorted((host.name, host.instance_id, host.address, host.slots) for host in spec.hosts)
     boots = sorted((name, found.boot_id) for name, found in facts.items())
-    text = json.dumps([nodes, boots, python, launch.interface, launch.controller])
+    text = json.dumps([nodes, boots, python, spec.interface, spec.controller])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -278,7 +278,7 @@ def _most(versions: Any) -> dict[str, str]:
     return {name: counter.most_common(1)[0][0] for name, counter in counts.items()}
 
 
-def replacing(node: str) -> str:
+def replace_remedy(node: str) -> str:
     """Return the remedy for a node that is to go."""
     return f"`fab replace {node.removeprefix('deeplearning-')}`"
 

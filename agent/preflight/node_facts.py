@@ -129,20 +129,20 @@ def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
     """Gather this node's facts. Which of the run's nodes it is, it tells by its address."""
     listed, trouble = _gpus()
     devices = count_gpu_devices()
-    spec, addresses, variables = "", set(), dict[str, str]()
+    spec_sha256, addresses, variables = "", set(), dict[str, str]()
     with contextlib.suppress(OSError, SpecError):
         content = (run_directory / "spec.json").read_bytes()
-        spec = hashlib.sha256(content).hexdigest()
-        launch = RunSpec.from_json(content.decode())
-        addresses, variables = {host.address for host in launch.hosts}, dict(launch.environment)
+        spec_sha256 = hashlib.sha256(content).hexdigest()
+        spec = RunSpec.from_json(content.decode())
+        addresses, variables = {host.address for host in spec.hosts}, dict(spec.environment)
     visible, framework_trouble = visible_gpus(variables) if listed or devices else (None, "")
     carriers = [name for _, name in socket.if_nameindex() if read_address(name) in addresses]
     return NodeFacts(
         time=time.time(),
         boot_id=Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
         free_bytes=shutil.disk_usage("/tmp").free,
-        shared_free_bytes=shutil.disk_usage(run_directory if spec else "/").free,
-        spec_sha256=spec,
+        shared_free_bytes=shutil.disk_usage(run_directory if spec_sha256 else "/").free,
+        spec_sha256=spec_sha256,
         interface=carriers[0] if carriers else "",
         versions=versions(),
         gpus=listed,

@@ -72,7 +72,7 @@ def topmost(chosen: Sequence[RunProcess]) -> list[RunProcess]:
     return [p for p in chosen if p.parent not in pids]
 
 
-def reap(
+def signal_run(
     runs_root: str, *, run_id: str, others: bool, ranks_only: bool, number: signal.Signals, wait_s: float
 ) -> dict[str, list[int]]:
     """Signal the selected processes; after `wait_s` seconds name those still alive."""
@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--signal", choices=("TERM", "KILL"), default="TERM")
     parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait for them to end")
     options = parser.parse_args(argv)
-    result = reap(
+    result = signal_run(
         options.runs,
         run_id=options.run,
         others=options.others,

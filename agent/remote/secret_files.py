@@ -34,16 +34,16 @@ UNCLAIMED_S: Final = 3600.0
 """How long secrets may lie on the master before their run is there: the laptop sends one after the other."""
 
 
-class VaultError(RuntimeError):
+class SecretsError(RuntimeError):
     """Report secrets that are not where a rank looks for them."""
 
 
-def vault(home: Path) -> Path:
+def master_directory(home: Path) -> Path:
     """Return the directory in which the master keeps the secrets of its runs, also of those that wait."""
     return home / ".cache" / "deepcdk" / "secrets"
 
 
-def taken(home: Path) -> Path:
+def node_directory(home: Path) -> Path:
     """Return the directory in which a node has those of the run that it takes part in."""
     return home / TAKEN
 
@@ -64,7 +64,7 @@ def read(directory: Path, run_id: str, names: Sequence[str]) -> dict[str, str]:
     except (OSError, ValueError):
         found = {}
     if absent := [name for name in names if name not in found]:
-        raise VaultError(f"the secrets {', '.join(absent)} are not on this node; give them again with --secret")
+        raise SecretsError(f"the secrets {', '.join(absent)} are not on this node; give them again with --secret")
     return {name: str(found[name]) for name in names}
 
 
@@ -73,7 +73,7 @@ def drop(directory: Path, run_id: str) -> None:
     (directory / run_id).unlink(missing_ok=True)
 
 
-def sweep(directory: Path, runs: Runs) -> list[str]:
+def remove_stale(directory: Path, runs: Runs) -> list[str]:
     """Remove the secrets of runs that are over, or that never began within an hour; return the ids of these runs."""
     gone = []
     with contextlib.suppress(FileNotFoundError):
@@ -91,20 +91,20 @@ def command(verb: str, run_id: str) -> list[str]:
     return [NODE_PYTHON, "-m", "agent.remote.secret_files", verb, run_id]
 
 
-def share(
-    directory: Path, launch: RunSpec, command_for: Callable[[Node, Sequence[str]], Sequence[str]]
+def distribute(
+    directory: Path, spec: RunSpec, command_for: Callable[[Node, Sequence[str]], Sequence[str]]
 ) -> dict[str, str]:
     """Hand the run's secrets from this master to all its hosts at once, each over the standard input of its command.
 
     Return what went wrong, by node; no value is in it.
     """
-    if not launch.secrets:
+    if not spec.secrets:
         return {}
     try:
-        text = json.dumps(read(directory, launch.run_id, launch.secrets))
-    except VaultError as error:
+        text = json.dumps(read(directory, spec.run_id, spec.secrets))
+    except SecretsError as error:
         return {"this master": str(error)}
-    take = command("take", launch.run_id)
+    take = command("take", spec.run_id)
 
     def one(host: Node) -> str:
         there = command_for(host, take)
@@ -114,11 +114,11 @@ def share(
             return type(error).__name__
         return "" if done.returncode == 0 else done.stderr.decode(errors="replace").strip()[-500:] or "no word"
 
-    with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(launch.hosts)))) as pool:
-        answers = list(pool.map(one, launch.hosts))
+    with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(spec.hosts)))) as pool:
+        answers = list(pool.map(one, spec.hosts))
     return {
         host.name: f"its secrets were not taken: {answer}"
-        for host, answer in zip(launch.hosts, answers, strict=True)
+        for host, answer in zip(spec.hosts, answers, strict=True)
         if answer
     }
 
@@ -129,12 +129,12 @@ def main(argv: Sequence[str]) -> int:
     home = Path.home()
     match verb:
         case "keep":
-            keep(vault(home), run_id, sys.stdin.read())
+            keep(master_directory(home), run_id, sys.stdin.read())
         case "take":
-            keep(taken(home), run_id, sys.stdin.read())
+            keep(node_directory(home), run_id, sys.stdin.read())
         case "drop":
-            drop(vault(home), run_id)
-            drop(taken(home), run_id)
+            drop(master_directory(home), run_id)
+            drop(node_directory(home), run_id)
         case _:
             print(f"{verb}: must be keep, take or drop", file=sys.stderr)
             return 2

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from agent.runs.run_queue import Queue
+from agent.runs.run_queue import RunQueue
 from agent.runs.store import RunDirectory, Runs, State
 from agent.spec.states import QUEUED
 
@@ -20,7 +20,7 @@ HEARTBEAT_S: Final = 5.0
 """A reader who hears nothing for a few of these knows that the connection is dead."""
 
 
-def listened(descriptor: int) -> Callable[[float], None]:
+def sleep_while_read(descriptor: int) -> Callable[[float], None]:
     """Return a sleep that raises BrokenPipeError once nobody reads what is written to a descriptor.
 
     Who only waits for something to tell writes nothing, and would never notice.
@@ -80,7 +80,7 @@ def follow(
     inspected = from_line > 0 or log_from is not None  # whoever comes back has seen it; the log shows it too
     spoke_at = time.monotonic()
     while True:
-        state = with_outlook(directory.effective_state(), directory)
+        state = with_queue_position(directory.effective_state(), directory)
         document = state.to_document()
         essence = {key: value for key, value in document.items() if key != "updated"}
         new_lines = tail.lines()
@@ -145,11 +145,13 @@ def log_lines(
         sleep(POLL_S)
 
 
-def with_outlook(state: State, directory: RunDirectory) -> State:
+def with_queue_position(state: State, directory: RunDirectory) -> State:
     """Return the state of a queued run with its place in the queue for a reason; any other as it is."""
     if state.state != QUEUED or state.reason:
         return state
-    return dataclasses.replace(state, reason=Queue(runs=Runs(root=directory.path.parent)).outlook(state.run_id))
+    return dataclasses.replace(
+        state, reason=RunQueue(runs=Runs(root=directory.path.parent)).describe_position(state.run_id)
+    )
 
 
 def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
@@ -159,9 +161,9 @@ def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
     """
     records = [record for line in Tail(directory.metrics).lines() if (record := _record(line)) is not None]
     epochs = [record for record in records if record.get("event") == "epoch"]
-    document = with_outlook(state, directory).to_document()
+    document = with_queue_position(state, directory).to_document()
     document.pop("last_lines")
-    queue = Queue(runs=Runs(root=directory.path.parent))
+    queue = RunQueue(runs=Runs(root=directory.path.parent))
     return {
         **document,
         "position": queue.position(state.run_id) if state.state == QUEUED else None,

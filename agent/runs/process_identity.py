@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Owner:
+class ProcessIdentity:
     """Identify one process beyond the reuse of its pid, a reboot, or a replaced master."""
 
     pid: int
@@ -18,7 +18,7 @@ class Owner:
     host: str
 
     @classmethod
-    def of(cls, pid: int) -> Owner:
+    def of(cls, pid: int) -> ProcessIdentity:
         """Read the identity of a live process on this host."""
         return cls(pid=pid, start_ticks=_start_ticks(pid), boot_id=_boot_id(), host=socket.gethostname())
 
@@ -32,7 +32,7 @@ class Owner:
             return False
 
     @property
-    def fate(self) -> str:
+    def end_cause(self) -> str:
         """Return what ended it, as far as this host can know; "" where only the process itself is gone."""
         if self.host != socket.gethostname():
             return "the master was replaced"

@@ -15,7 +15,7 @@ WITHDRAWN: Final = "taken out of the queue"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Queue:
+class RunQueue:
     """The queue of one cluster. Whoever changes it holds the guard of the runs, so that two never do at once."""
 
     runs: Runs
@@ -26,9 +26,9 @@ class Queue:
             listed = json.loads((self.runs.root / ".queue").read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return []
-        return [run_id for run_id in listed if self._waits(run_id)] if isinstance(listed, list) else []
+        return [run_id for run_id in listed if self._is_waiting(run_id)] if isinstance(listed, list) else []
 
-    def _waits(self, run_id: object) -> bool:
+    def _is_waiting(self, run_id: object) -> bool:
         try:
             return isinstance(run_id, str) and self.runs[run_id].stored_state().state == QUEUED
         except (OSError, ValueError):
@@ -39,7 +39,7 @@ class Queue:
         waiting = self.ids()
         return waiting.index(run_id) + 1 if run_id in waiting else None
 
-    def outlook(self, run_id: str) -> str:
+    def describe_position(self, run_id: str) -> str:
         """Say where a run stands in the queue and what is before it; "" for a run that does not wait."""
         waiting = [*self.ids()]
         if run_id not in waiting:
@@ -72,7 +72,7 @@ class Queue:
             directory.write_state(ended)
         return True
 
-    def remark(self, run_id: str, reason: str) -> None:
+    def set_reason(self, run_id: str, reason: str) -> None:
         """Write down why a run still waits."""
         with self.runs.guard():
             if run_id in self.ids():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.atomic_write import write_atomically
-from agent.runs.process_identity import Owner
+from agent.runs.process_identity import ProcessIdentity
 from agent.spec.states import FINAL_STATES, LIVE_STATES
 
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -42,7 +42,7 @@ class State:
     run_id: str
     state: str
     """queued, starting, running, succeeded, failed or stopped."""
-    owner: Owner
+    owner: ProcessIdentity
     """The supervisor; of a queued run, the process that put it there."""
     started: float
     """When it was launched; while it is queued, since when."""
@@ -77,7 +77,7 @@ class State:
         values = {key: value for key, value in document.items() if key != "pid"}
         for key in ("hosts", "last_lines"):
             values[key] = tuple(values.get(key, ()))
-        return cls(**{**values, "owner": Owner(**values["owner"])})
+        return cls(**{**values, "owner": ProcessIdentity(**values["owner"])})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ class RunDirectory:
             # It may have written its last word and ended since the file was read: only what stands there now counts.
             state = self.stored_state()
             if state.is_live:
-                reason = f"{SUPERVISOR_DIED}: {state.owner.fate}" if state.owner.fate else SUPERVISOR_DIED
+                reason = f"{SUPERVISOR_DIED}: {state.owner.end_cause}" if state.owner.end_cause else SUPERVISOR_DIED
                 return dataclasses.replace(state, state="failed", reason=reason, last_lines=tuple(self.last_lines()))
         return state
 
@@ -199,7 +199,7 @@ class Runs:
         holder = self._holder()
         return holder[0] if holder and holder[1].is_alive() else None
 
-    def claim(self, run_id: str, owner: Owner) -> str | None:
+    def claim(self, run_id: str, owner: ProcessIdentity) -> str | None:
         """Take the lock for `run_id`. Return the id of another run that held it and has lost its supervisor.
 
         Raises LiveRunError while another run is live.
@@ -223,7 +223,7 @@ class Runs:
         except (OSError, ValueError):
             return False
 
-    def hand_over(self, run_id: str, owner: Owner) -> None:
+    def hand_over(self, run_id: str, owner: ProcessIdentity) -> None:
         """Name another process as the holder of this run's lock."""
         write_atomically(self.lock, json.dumps({"run_id": run_id, "owner": dataclasses.asdict(owner)}))
 
@@ -239,14 +239,15 @@ class Runs:
         holder = self._holder()
         return holder[0] if holder and holder[0] and not holder[1].is_alive() else None
 
-    def _holder(self) -> tuple[str, Owner] | None:
+    def _holder(self) -> tuple[str, ProcessIdentity] | None:
         try:
             document = json.loads(self.lock.read_text(encoding="utf-8"))
-            return str(document["run_id"]), Owner(**document["owner"])
+            return str(document["run_id"]), ProcessIdentity(**document["owner"])
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError):
-            return "", Owner(pid=0, start_ticks=0, boot_id="", host="")  # Cut short by a crash: as good as stale.
+            # Cut short by a crash: as good as stale.
+            return "", ProcessIdentity(pid=0, start_ticks=0, boot_id="", host="")
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:

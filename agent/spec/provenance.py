@@ -39,25 +39,25 @@ class Origin:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Order:
+class Submission:
     """Hold what the laptop hands over to start a run, or to go on with one."""
 
-    launch: RunSpec
+    spec: RunSpec
     origin: Origin = dataclasses.field(default_factory=Origin)
 
     def to_json(self) -> str:
         """Return the order as JSON, which `from_json` reads back unchanged."""
-        return json.dumps({"launch": json.loads(self.launch.to_json()), "origin": dataclasses.asdict(self.origin)})
+        return json.dumps({"spec": json.loads(self.spec.to_json()), "origin": dataclasses.asdict(self.origin)})
 
     @classmethod
-    def from_json(cls, text: str) -> Order:
+    def from_json(cls, text: str) -> Submission:
         """Build the order; the spec of a run alone is one of unknown origin. Raises SpecError for anything else."""
         try:
             document = json.loads(text)
-            if not isinstance(document, dict) or "launch" not in document:
-                return cls(launch=RunSpec.from_json(text))
+            if not isinstance(document, dict) or "spec" not in document:
+                return cls(spec=RunSpec.from_json(text))
             return cls(
-                launch=RunSpec.from_json(json.dumps(document["launch"])), origin=Origin(**document.get("origin", {}))
+                spec=RunSpec.from_json(json.dumps(document["spec"])), origin=Origin(**document.get("origin", {}))
             )
         except SpecError:
             raise

@@ -22,10 +22,10 @@ from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
 from agent.runs import follow as followed
 from agent.runs import record
-from agent.runs.process_identity import Owner
-from agent.runs.run_queue import WITHDRAWN, Queue
+from agent.runs.process_identity import ProcessIdentity
+from agent.runs.run_queue import WITHDRAWN, RunQueue
 from agent.runs.store import DISK_FULL, DISK_FULL_REASON, LiveRunError, RunDirectory, Runs, State
-from agent.spec.provenance import Order
+from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED
 from agent.supervisor import scheduler
@@ -46,13 +46,13 @@ class NoSuchRunError(LookupError):
 
 def oversee(runs: Runs, run_id: str, tell: int) -> int:
     """Be the supervisor of a run: the process that `start` leaves behind."""
-    launch = RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8"))
+    spec = RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8"))
     with runs[run_id].log.open("ab", buffering=0) as log:
-        supervisor = Supervisor(runs, launch, log)
+        supervisor = Supervisor(runs, spec, log)
         signal.signal(signal.SIGTERM, supervisor.request_stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        runs.hand_over(run_id, Owner.of(os.getpid()))
+        runs.hand_over(run_id, ProcessIdentity.of(os.getpid()))
         runs[run_id].write_state(supervisor.state)
         if runs[run_id].stop_request.exists():  # Whoever wrote it signalled the process that had this run before.
             supervisor.request_stop()
@@ -80,7 +80,7 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
     hosts.
     """
     if directory.effective_state().state == QUEUED:
-        Queue(runs=runs).end(directory.run_id, "stopped", WITHDRAWN)
+        RunQueue(runs=runs).end(directory.run_id, "stopped", WITHDRAWN)
     state = directory.effective_state()
     if state.is_live:
         write_atomically(directory.stop_request, json.dumps({"grace_s": grace_s, "time": time.time()}))
@@ -97,14 +97,14 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
     return state
 
 
-def begin(runs: Runs, order: Order, *, again: bool, queueing: bool) -> RunDirectory:
+def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) -> RunDirectory:
     """Start a run, or go on with one (`again`), at once or with `queueing` when its turn comes. Raises LiveRunError."""
     try:
-        return resume(runs, order) if again else start(runs, order)
+        return resume(runs, submission) if again else start(runs, submission)
     except LiveRunError as error:
-        if not queueing or error.run_id == order.launch.run_id:
+        if not queueing or error.run_id == submission.spec.run_id:
             raise
-    return enqueue_again(runs, order) if again else enqueue(runs, order)
+    return enqueue_again(runs, submission) if again else enqueue(runs, submission)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -138,9 +138,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
     match options.command:
         case "start":
-            directory = begin(runs, Order.from_json(sys.stdin.read()), again=False, queueing=options.queue)
-            scheduler.leave_hook(runs)
-            position = Queue(runs=runs).position(directory.run_id)
+            directory = begin(runs, Submission.from_json(sys.stdin.read()), again=False, queueing=options.queue)
+            scheduler.write_boot_hook(runs)
+            position = RunQueue(runs=runs).position(directory.run_id)
             print(json.dumps({"run_id": directory.run_id, "directory": str(directory.path), "position": position}))
         case "oversee":
             return oversee(runs, options.run, options.tell)
@@ -155,11 +155,11 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "show":
             print(json.dumps(record.record(resolve(runs, options.run))))
         case "resume":
-            order = Order.from_json(sys.stdin.read())
-            directory = resolve(runs, order.launch.run_id)
-            begin(runs, order, again=True, queueing=options.queue)
-            scheduler.leave_hook(runs)
-            found, position = record.checkpoints(directory), Queue(runs=runs).position(directory.run_id)
+            submission = Submission.from_json(sys.stdin.read())
+            directory = resolve(runs, submission.spec.run_id)
+            begin(runs, submission, again=True, queueing=options.queue)
+            scheduler.write_boot_hook(runs)
+            found, position = record.checkpoints(directory), RunQueue(runs=runs).position(directory.run_id)
             print(json.dumps({"run_id": directory.run_id, "checkpoints": found, "position": position}))
         case "keep":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # It comes from who stops a run that it is handing over.
@@ -167,13 +167,13 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "remove":
             print(json.dumps(remove(runs, resolve(runs, options.run))))
         case "follow":
-            nap = followed.listened(sys.stdout.fileno())
+            nap = followed.sleep_while_read(sys.stdout.fileno())
             for message in followed.follow(
                 resolve(runs, options.run), options.from_line, nap, log_from=options.log_from
             ):
                 print(json.dumps(message), flush=True)
         case "logs":
-            nap, directory = followed.listened(sys.stdout.fileno()), resolve(runs, options.run)
+            nap, directory = followed.sleep_while_read(sys.stdout.fileno()), resolve(runs, options.run)
             for line in followed.log_lines(directory, following=options.follow, rank=options.rank, sleep=nap):
                 print(line, flush=options.follow)
         case "stop":

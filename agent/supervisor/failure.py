@@ -38,26 +38,26 @@ _NOTICE_BYTES: Final = 1 << 15
 """What a rank writes between its notice and its end: tracebacks of TensorFlow, of all its threads."""
 
 
-def length(ranks: int) -> int:
+def log_bytes(ranks: int) -> int:
     """Return how much of the end of a log `reason` needs, bytes: all ranks give up at once, and each writes a lot."""
     return min(_NOTICE_BYTES * (1 + ranks), 1 << 25)
 
 
-def reason(launch: RunSpec, status: int, log: str) -> str:
+def reason(spec: RunSpec, status: int, log: str) -> str:
     """Return why the launcher of a run ended with a status other than 0; `log` is the end of what it wrote."""
     log = log.rpartition(_LAUNCHED)[2]
-    if gone := leaving(launch):
-        return f"{gone}; `fab resume {launch.run_id}` goes on once its group has put another in its place"
-    named = silent(log) or unreported(launch.hosts, log) or first_rank(launch.hosts, log)
-    return named or f"the launcher ended with {said(status)}"
+    if gone := leaving_hosts(spec):
+        return f"{gone}; `fab resume {spec.run_id}` goes on once its group has put another in its place"
+    named = unreachable_host(log) or unreported_ranks(spec.hosts, log) or first_ended_rank(spec.hosts, log)
+    return named or f"the launcher ended with {describe_status(status)}"
 
 
-def leaving(launch: RunSpec) -> str:
+def leaving_hosts(spec: RunSpec) -> str:
     """Name the hosts of a run that are being taken away, with what they were told; "" where none is."""
     found = []
-    for host in launch.hosts:
+    for host in spec.hosts:
         try:
-            text = (Path(launch.efs_mount) / LEAVING / host.instance_id).read_text(encoding="utf-8", errors="replace")
+            text = (Path(spec.efs_mount) / LEAVING / host.instance_id).read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
         # Behind the colon EC2 says it in JSON.
@@ -65,7 +65,7 @@ def leaving(launch: RunSpec) -> str:
     return ", ".join(found)
 
 
-def silent(log: str) -> str:
+def unreachable_host(log: str) -> str:
     """Name the host that mpirun can no longer reach, with the remedy; "" where it misses none."""
     if not (told := _SILENT.findall(log)):
         return ""
@@ -73,7 +73,7 @@ def silent(log: str) -> str:
     return f"{node} no longer answers; `fab replace {node.removeprefix('deeplearning-')}`, then `fab resume`"
 
 
-def unreported(hosts: Sequence[Node], log: str) -> str:
+def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
     """Return which ranks had not reported when others gave up; "" where none did, or one ended of itself before.
 
     A rank that is frozen, or whose host is cut off, writes nothing. All others notice: by Gloo's time-out, or by the
@@ -94,12 +94,12 @@ def unreported(hosts: Sequence[Node], log: str) -> str:
     by_host: dict[str, list[int]] = {}
     for rank in missing:
         by_host.setdefault(places[rank], []).append(rank)
-    named = " and ".join(f"{listed(ranks)} on {host}" for host, ranks in by_host.items())
-    others = f"; {listed(sorted(noticed))} had" + (f": {unknown}" if missing[1:] else "")
+    named = " and ".join(f"{format_ranks(ranks)} on {host}" for host, ranks in by_host.items())
+    others = f"; {format_ranks(sorted(noticed))} had" + (f": {unknown}" if missing[1:] else "")
     return f"{named} had not {done} after {wait_s:g} s{others}"
 
 
-def listed(ranks: Sequence[int]) -> str:
+def format_ranks(ranks: Sequence[int]) -> str:
     """Write ranks in ascending order, as `rank 3` or `ranks 0-2, 5`."""
     spans: list[list[int]] = []
     for rank in ranks:
@@ -111,14 +111,14 @@ def listed(ranks: Sequence[int]) -> str:
     return f"rank{'s' if ranks[1:] else ''} {', '.join(words)}"
 
 
-def first_rank(hosts: Sequence[Node], log: str) -> str:
+def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
     """Say which rank ended first, as Horovod's launcher tells at its end; "" where it does not."""
     found, places = _first(log), _places(hosts)
     if not found:
         return ""
     rank, status = found
     where = f" on {places[rank]}" if rank < len(places) else ""
-    return f"rank {rank}{where} ended first, with {said(status)}"
+    return f"rank {rank}{where} ended first, with {describe_status(status)}"
 
 
 def _first(log: str) -> tuple[int, int] | None:
@@ -132,6 +132,6 @@ def _places(hosts: Sequence[Node]) -> list[str]:
     return [host.name for host in hosts for _ in range(host.slots)]
 
 
-def said(status: int) -> str:
+def describe_status(status: int) -> str:
     """Write the status of a process; one below 0 is a signal's."""
     return f"signal {-status}" if status < 0 else f"status {status}"

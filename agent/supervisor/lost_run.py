@@ -12,7 +12,7 @@ from typing import Final
 
 from agent.remote import processes
 from agent.remote.command import execute, remote_command
-from agent.runs.process_identity import Owner
+from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import RunDirectory, Runs
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.run import RunSpec
@@ -26,7 +26,7 @@ def take_lock(runs: Runs, run_id: str) -> None:
 
     Raises LiveRunError while another run is live.
     """
-    if lost := runs.claim(run_id, Owner.of(os.getpid())):
+    if lost := runs.claim(run_id, ProcessIdentity.of(os.getpid())):
         mark_lost(runs[lost])
 
 
@@ -37,13 +37,13 @@ def mark_lost(directory: RunDirectory) -> None:
             directory.mark_failed(directory.effective_state().reason)
 
 
-def kill(runs: Runs, launch: RunSpec) -> None:
+def kill(runs: Runs, spec: RunSpec) -> None:
     """Kill what is left of a run, on all its hosts at once; one that is gone has nothing left."""
-    python = sys.executable if launch.launcher else NODE_PYTHON
+    python = sys.executable if spec.launcher else NODE_PYTHON
     argv = processes.command(
-        python, str(runs.root), run_id=launch.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0
+        python, str(runs.root), run_id=spec.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0
     )
     ssh = str(TREE / "agent" / "bin" / "ssh")
-    commands = [remote_command(ssh, host, str(TREE), argv) for host in (None, *launch.hosts)]
+    commands = [remote_command(ssh, host, str(TREE), argv) for host in (None, *spec.hosts)]
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(64, len(commands))) as pool:
         list(pool.map(lambda command: execute(command, 30.0), commands))

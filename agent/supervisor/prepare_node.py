@@ -22,7 +22,7 @@ from agent.environment.overlay import Layer, LayerMaker
 from agent.hardware.gpus import count_gpu_devices
 from agent.launch.rank import this_host
 from agent.preflight.checks import facts_command
-from agent.remote.processes import reap
+from agent.remote.processes import signal_run
 from agent.remote.secret_files import TAKEN
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
@@ -35,17 +35,17 @@ class EquipmentError(RuntimeError):
     """Report a node that cannot take its ranks."""
 
 
-def command(launch: RunSpec) -> list[str]:
+def command(spec: RunSpec) -> list[str]:
     """Build the command that prepares a node for a run; it runs in the agent's tree."""
-    return [NODE_PYTHON, "-m", "agent.supervisor.prepare_node", launch.run_directory]
+    return [NODE_PYTHON, "-m", "agent.supervisor.prepare_node", spec.run_directory]
 
 
-def clear(launch: RunSpec, home: Path) -> None:
+def clear(spec: RunSpec, home: Path) -> None:
     """Remove what a crash left of other runs: secrets and processes. Raises EquipmentError where a process stays."""
     shutil.rmtree(home / TAKEN, ignore_errors=True)
-    left = reap(
-        launch.runs_root,
-        run_id=launch.run_id,
+    left = signal_run(
+        spec.runs_root,
+        run_id=spec.run_id,
         others=True,
         ranks_only=False,
         number=signal.SIGKILL,
@@ -55,17 +55,17 @@ def clear(launch: RunSpec, home: Path) -> None:
         raise EquipmentError(f"processes of another run stay: {', '.join(map(str, left))}")
 
 
-def layer_of(launch: RunSpec, runtime: Path, home: Path) -> Layer | None:
+def layer_of(spec: RunSpec, runtime: Path, home: Path) -> Layer | None:
     """Return the layer that a run's program needs over the runtime; None where the runtime is enough."""
-    if not launch.needs_layer:
+    if not spec.needs_layer:
         return None
     return Layer(
         runtime=runtime,
-        program=Path(launch.program_directory),
-        requirements=launch.requirements,
-        further=launch.further_requirements,
+        program=Path(spec.program_directory),
+        requirements=spec.requirements,
+        further=spec.further_requirements,
         root=home / ".cache" / "deepcdk" / "layers",
-        wheelhouse=Path(launch.efs_mount) / "payloads" / ".wheelhouse",
+        wheelhouse=Path(spec.efs_mount) / "payloads" / ".wheelhouse",
     )
 
 
@@ -76,19 +76,19 @@ def check_slots(host: Node, *, gpus: int, cores: int) -> None:
         raise EquipmentError(f"{host.slots} ranks are asked of {host.name}, which has {have} {what}")
 
 
-def equip(launch: RunSpec, runtime: Path) -> Path:
+def equip(spec: RunSpec, runtime: Path) -> Path:
     """Return the ranks' Python, having made the layer that they need. Raises EquipmentError or LayerError."""
-    if launch.ranks_per_node and (host := this_host(launch)) is not None:
+    if spec.ranks_per_node and (host := this_host(spec)) is not None:
         check_slots(host, gpus=count_gpu_devices(), cores=len(os.sched_getaffinity(0)))
-    layer = layer_of(launch, runtime, Path.home())
+    layer = layer_of(spec, runtime, Path.home())
     maker = LayerMaker(layer=layer, report=lambda line: print(line, file=sys.stderr, flush=True)) if layer else None
     return maker.ensure() if maker else runtime
 
 
-def tell_facts(launch: RunSpec, python: Path, began: float) -> None:
+def tell_facts(spec: RunSpec, python: Path, began: float) -> None:
     """Have the ranks' Python print this node's facts; where it cannot, the pre-flight asks for them again."""
-    if launch.preflight != "skip" and this_host(launch) is not None:
-        subprocess.run([*facts_command(str(python), launch), repr(began)], stdin=subprocess.DEVNULL, check=False)
+    if spec.preflight != "skip" and this_host(spec) is not None:
+        subprocess.run([*facts_command(str(python), spec), repr(began)], stdin=subprocess.DEVNULL, check=False)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -99,11 +99,11 @@ def main(argv: Sequence[str]) -> int:
 
     began, directory = time.time(), Path(argv[0])
     try:
-        launch = RunSpec.from_json((directory / "spec.json").read_text(encoding="utf-8"))
-        clear(launch, Path.home())
-        made = runtime.ensure("--wheelhouse", f"{launch.efs_mount}/payloads/.wheelhouse")
-        python = equip(launch, made)
-        tell_facts(launch, python, began)
+        spec = RunSpec.from_json((directory / "spec.json").read_text(encoding="utf-8"))
+        clear(spec, Path.home())
+        made = runtime.ensure("--wheelhouse", f"{spec.efs_mount}/payloads/.wheelhouse")
+        python = equip(spec, made)
+        tell_facts(spec, python, began)
         print(python, flush=True)
     except (RuntimeError, ValueError, OSError) as error:  # each error of the modules here is one of these
         print(error, file=sys.stderr)

@@ -10,18 +10,18 @@ from agent.files.atomic_write import new_directory
 from agent.spec.run import RunSpec
 
 
-def stage(launch: RunSpec) -> None:
+def stage(spec: RunSpec) -> None:
     """Copy the pushed program into the run's directory, unless an earlier attempt has; nothing for other runs.
 
     What the ranks write into their working directory so belongs to the run, and the pushed tree, which other runs
     share by its content, stays as its hash says. Raises SpecError where the tree is not there.
     """
-    if not launch.program:
+    if not spec.program:
         return
-    source, target = Path(launch.program_directory), Path(launch.working_directory)
+    source, target = Path(spec.program_directory), Path(spec.working_directory)
     if target.exists():
         return
     if not source.is_dir():
-        raise SpecError(f"{source}, which run {launch.run_id} is to run, is not there")
+        raise SpecError(f"{source}, which run {spec.run_id} is to run, is not there")
     with new_directory(target) as partial:
         shutil.copytree(source, partial, dirs_exist_ok=True)

@@ -54,13 +54,13 @@ def resumed(
     )
 
 
-def beginning(launch: RunSpec, checkpoints: Sequence[str]) -> str:
+def beginning(spec: RunSpec, checkpoints: Sequence[str]) -> str:
     """Say from where a run goes on. `checkpoints`: those in its directory, oldest first."""
-    if launch.program:
+    if spec.program:
         return "in the directory that it left"
     if checkpoints:
         return f"from {checkpoints[-1]}"
-    if any(word.partition("=")[0] == "--checkpoint-dir" for word in launch.command):
+    if any(word.partition("=")[0] == "--checkpoint-dir" for word in spec.command):
         return "from what it finds at its --checkpoint-dir"
     return "from the beginning, for it has no checkpoint"
 
@@ -71,15 +71,15 @@ def check_resumable(directory: RunDirectory, state: State) -> None:
         raise SpecError(f"run {directory.run_id} has succeeded; there is nothing left to go on with")
 
 
-def reopen(directory: RunDirectory, launch: RunSpec, state: State) -> None:
+def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
     """Make an ended run a starting one: keep the earlier spec beside the new one, drop what asked it to stop."""
     attempts = len(list(directory.path.glob("spec-*.json"))) + 1
     directory.spec.replace(directory.path / f"spec-{attempts}.json")
-    directory.spec.write_text(launch.to_json(), encoding="utf-8")
+    directory.spec.write_text(spec.to_json(), encoding="utf-8")
     directory.stop_request.unlink(missing_ok=True)
     directory.preflight.unlink(missing_ok=True)
     with directory.log.open("ab") as log:
-        since = beginning(launch, record.checkpoints(directory))
+        since = beginning(spec, record.checkpoints(directory))
         log.write(f"[supervisor] resumed at {time.strftime('%Y-%m-%d %H:%M:%S')}, {since}\n".encode())
     directory.write_state(state)
 

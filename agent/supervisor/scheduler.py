@@ -21,7 +21,7 @@ from typing import IO, Final
 from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
 from agent.runs import record
-from agent.runs.run_queue import Queue
+from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH, Node, choose_hosts, common_network, meeting_interface, parse_nodes
 from agent.spec.run import RunSpec
@@ -41,7 +41,7 @@ def command(runs: Runs) -> list[str]:
     return [sys.executable, "-m", "agent.supervisor.cli", "--root", str(runs.root), "keep"]
 
 
-def leave_hook(runs: Runs) -> None:
+def write_boot_hook(runs: Runs) -> None:
     """Write the program that a booting master runs: it tells what became of the live run, and keeps the queue."""
     path = runs.root / HOOK
     text = f"#!/bin/sh\ncd {shlex.quote(str(Path.cwd()))} && exec {shlex.join(command(runs))}\n"
@@ -54,7 +54,7 @@ def leave_hook(runs: Runs) -> None:
 
 def call(runs: Runs) -> None:
     """See to it that somebody keeps the queue, while runs wait in it."""
-    if not Queue(runs=runs).ids():
+    if not RunQueue(runs=runs).ids():
         return
     with _alone(runs) as alone:
         if not alone:
@@ -65,12 +65,12 @@ def call(runs: Runs) -> None:
 
 def keep(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) -> None:
     """Start the waiting runs, one after the other; return when none waits, or at once where another keeper does it."""
-    queue, since = Queue(runs=runs), time.monotonic()
+    queue, since = RunQueue(runs=runs), time.monotonic()
     tell = functools.lru_cache(maxsize=256)(_log)  # A line of the nodes file that is left out stays so for many rounds.
     with _alone(runs) as lock:
         if lock is None:
             return
-        lay_to_rest(runs)
+        fail_lost_run(runs)
         first = ""
         while True:
             with runs.guard():
@@ -85,7 +85,7 @@ def keep(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) ->
             time.sleep(poll_s)
 
 
-def lay_to_rest(runs: Runs) -> None:
+def fail_lost_run(runs: Runs) -> None:
     """End what a run has left whose supervisor is gone, as after a reboot, and write down that it has failed."""
     if not (run_id := runs.lost()):
         return
@@ -102,7 +102,7 @@ def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _try(queue: Queue, run_id: str, nodes_path: str, tell: Callable[[str], None], *, patient: bool) -> None:
+def _try(queue: RunQueue, run_id: str, nodes_path: str, tell: Callable[[str], None], *, patient: bool) -> None:
     """Start the first run, if nothing else is live and its nodes are there."""
     runs = queue.runs
     if runs.live():
@@ -114,10 +114,10 @@ def _try(queue: Queue, run_id: str, nodes_path: str, tell: Callable[[str], None]
         queue.end(run_id, "failed", f"its turn came, but {error}")
         return
     try:
-        launch = at_hand(queued, tell, nodes_path)
+        spec = on_live_nodes(queued, tell, nodes_path)
     except (SpecError, OSError) as error:
         if patient:
-            queue.remark(run_id, f"waiting: {error}")
+            queue.set_reason(run_id, f"waiting: {error}")
         else:
             queue.end(run_id, "failed", f"its turn came, but {error}; `fab scale` adds nodes, `fab resume` repeats it")
         return
@@ -125,8 +125,8 @@ def _try(queue: Queue, run_id: str, nodes_path: str, tell: Callable[[str], None]
         take_lock(runs, run_id)
     except LiveRunError:
         return  # It has ended and still clears its nodes.
-    state = first_state(launch)
-    if not queue.begin(state, launch.to_json()):
+    state = first_state(spec)
+    if not queue.begin(state, spec.to_json()):
         runs.release(run_id)  # It was taken out of the queue meanwhile.
         return
     try:
@@ -136,23 +136,23 @@ def _try(queue: Queue, run_id: str, nodes_path: str, tell: Callable[[str], None]
         runs.release(run_id)
 
 
-def at_hand(launch: RunSpec, tell: Callable[[str], None], nodes_path: str = NODES_PATH) -> RunSpec:
+def on_live_nodes(spec: RunSpec, tell: Callable[[str], None], nodes_path: str = NODES_PATH) -> RunSpec:
     """Return a run's spec on the nodes as they are now. Raises SpecError for too few, OSError without their list.
 
     Its own nodes where they are still the same instances, else the first ones, with as many slots as asked for.
     `tell` gets a sentence for each node that the list has against a rule.
     """
-    if launch.launcher:
-        return launch
+    if spec.launcher:
+        return spec
     nodes = parse_nodes(Path(nodes_path).read_text(encoding="utf-8", errors="backslashreplace"), tell)
-    if _all_there(launch.hosts, nodes):
-        return launch
-    chosen = choose_hosts(nodes, len(launch.hosts))
-    hosts = tuple(dataclasses.replace(new, slots=old.slots) for new, old in zip(chosen, launch.hosts, strict=True))
+    if _all_there(spec.hosts, nodes):
+        return spec
+    chosen = choose_hosts(nodes, len(spec.hosts))
+    hosts = tuple(dataclasses.replace(new, slots=old.slots) for new, old in zip(chosen, spec.hosts, strict=True))
     masters = [node for node in nodes if node.worker_index is None]
     together = [*masters, *hosts]
     interface, network = meeting_interface(together), common_network(together)
-    return dataclasses.replace(launch, hosts=hosts, interface=interface, network=network)
+    return dataclasses.replace(spec, hosts=hosts, interface=interface, network=network)
 
 
 def _all_there(hosts: Sequence[Node], nodes: Sequence[Node]) -> bool:

@@ -15,10 +15,10 @@ from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import new_directory
 from agent.runs import follow, record
-from agent.runs.run_queue import Queue
+from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, RunDirectory, Runs, State
 from agent.spec.nodes import Node
-from agent.spec.provenance import Order
+from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED
 from agent.supervisor import resume as resuming
@@ -28,51 +28,51 @@ from agent.supervisor.supervisor import first_state
 READY_TIMEOUT_S: Final = 20.0
 
 
-def start(runs: Runs, order: Order) -> RunDirectory:
+def start(runs: Runs, submission: Submission) -> RunDirectory:
     """Make the run's directory, take the lock and leave a supervisor behind that outlives this process.
 
     Raises LiveRunError, also where runs wait in the queue, FileExistsError for a run id that is taken, SpecError for a
     tree that is not there, or RuntimeError when the supervisor does not start.
     """
-    launch = order.launch
-    _check_new(runs, launch)
+    spec = submission.spec
+    _check_new(runs, spec)
     _check_queue(runs)
-    _claim(runs, launch.run_id)
+    _claim(runs, spec.run_id)
     try:
-        directory = _make(runs, order, first_state(launch))
+        directory = _make(runs, submission, first_state(spec))
         detach(runs, directory)
     except BaseException:
-        runs.release(launch.run_id)
+        runs.release(spec.run_id)
         raise
     return directory
 
 
-def enqueue(runs: Runs, order: Order) -> RunDirectory:
+def enqueue(runs: Runs, submission: Submission) -> RunDirectory:
     """Make the run's directory and put it into the queue. Raises FileExistsError or SpecError as `start`."""
-    launch = order.launch
-    _check_new(runs, launch)
+    spec = submission.spec
+    _check_new(runs, spec)
     runs.root.mkdir(parents=True, exist_ok=True)
-    directory = _make(runs, order, _queued(launch))
-    Queue(runs=runs).add(launch.run_id)
+    directory = _make(runs, submission, _queued(spec))
+    RunQueue(runs=runs).add(spec.run_id)
     return directory
 
 
-def resume(runs: Runs, order: Order) -> RunDirectory:
+def resume(runs: Runs, submission: Submission) -> RunDirectory:
     """Go on with an ended run in its own directory, and leave a supervisor behind.
 
     Raises LiveRunError while any run is live or queued, FileNotFoundError without the run, SpecError where it cannot
     go on.
     """
-    launch, run_id = order.launch, order.launch.run_id
+    spec, run_id = submission.spec, submission.spec.run_id
     directory = runs[run_id]
     _check_queue(runs)
     _claim(runs, run_id)
     try:
-        _check_resumable(directory, launch)
-        _clear(runs, directory, launch)
-        record.keep_origin(directory, order.origin)
-        again = first_state(launch)
-        resuming.reopen(directory, launch, again)
+        _check_resumable(directory, spec)
+        _clear(runs, directory, spec)
+        record.keep_origin(directory, submission.origin)
+        again = first_state(spec)
+        resuming.reopen(directory, spec, again)
         try:
             detach(runs, directory)
         except BaseException as error:
@@ -84,36 +84,36 @@ def resume(runs: Runs, order: Order) -> RunDirectory:
     return directory
 
 
-def enqueue_again(runs: Runs, order: Order) -> RunDirectory:
+def enqueue_again(runs: Runs, submission: Submission) -> RunDirectory:
     """Put an ended run into the queue, to go on in its own directory. Raises as `resume`."""
-    launch = order.launch
-    directory = runs[launch.run_id]
+    spec = submission.spec
+    directory = runs[spec.run_id]
     state = directory.effective_state()
-    if not state.has_ended or runs.live() == launch.run_id:
-        raise LiveRunError(launch.run_id, state.state)
-    _check_resumable(directory, launch)
-    _clear(runs, directory, launch)
-    record.keep_origin(directory, order.origin)
-    resuming.reopen(directory, launch, _queued(launch))
-    Queue(runs=runs).add(launch.run_id)
+    if not state.has_ended or runs.live() == spec.run_id:
+        raise LiveRunError(spec.run_id, state.state)
+    _check_resumable(directory, spec)
+    _clear(runs, directory, spec)
+    record.keep_origin(directory, submission.origin)
+    resuming.reopen(directory, spec, _queued(spec))
+    RunQueue(runs=runs).add(spec.run_id)
     return directory
 
 
-def _check_new(runs: Runs, launch: RunSpec) -> None:
-    if runs[launch.run_id].path.exists():
-        raise FileExistsError(f"{runs[launch.run_id].path} exists already")
-    check_trees(launch)
+def _check_new(runs: Runs, spec: RunSpec) -> None:
+    if runs[spec.run_id].path.exists():
+        raise FileExistsError(f"{runs[spec.run_id].path} exists already")
+    check_trees(spec)
 
 
 def _check_queue(runs: Runs) -> None:
     """Nobody pushes in: while runs wait, the next one is the first of them."""
-    if waiting := Queue(runs=runs).ids():
+    if waiting := RunQueue(runs=runs).ids():
         raise LiveRunError(runs.live() or waiting[0], "live" if runs.live() else QUEUED)
 
 
-def _check_resumable(directory: RunDirectory, launch: RunSpec) -> None:
+def _check_resumable(directory: RunDirectory, spec: RunSpec) -> None:
     resuming.check_resumable(directory, directory.effective_state())
-    check_trees(launch)
+    check_trees(spec)
 
 
 def check_trees(spec: RunSpec) -> None:
@@ -123,22 +123,22 @@ def check_trees(spec: RunSpec) -> None:
             raise SpecError(f"{tree}, which run {spec.run_id} needs, is no longer there")
 
 
-def _clear(runs: Runs, directory: RunDirectory, launch: RunSpec) -> None:
+def _clear(runs: Runs, directory: RunDirectory, spec: RunSpec) -> None:
     """Kill what a crash left of an earlier attempt: it bears the same id, so the new one would not clear it away."""
     before = RunSpec.from_json(directory.spec.read_text(encoding="utf-8"))
-    kill(runs, dataclasses.replace(launch, hosts=_union(before.hosts, launch.hosts)))
+    kill(runs, dataclasses.replace(spec, hosts=_union(before.hosts, spec.hosts)))
 
 
-def _queued(launch: RunSpec) -> State:
-    return dataclasses.replace(first_state(launch), state=QUEUED)
+def _queued(spec: RunSpec) -> State:
+    return dataclasses.replace(first_state(spec), state=QUEUED)
 
 
-def _make(runs: Runs, order: Order, state: State) -> RunDirectory:
+def _make(runs: Runs, submission: Submission, state: State) -> RunDirectory:
     """Make a run's directory, whole or not at all."""
-    directory = runs[order.launch.run_id]
+    directory = runs[submission.spec.run_id]
     with new_directory(directory.path) as partial:
-        record.keep_origin(RunDirectory(path=partial), order.origin)
-        (partial / "spec.json").write_text(order.launch.to_json(), encoding="utf-8")
+        record.keep_origin(RunDirectory(path=partial), submission.origin)
+        (partial / "spec.json").write_text(submission.spec.to_json(), encoding="utf-8")
         RunDirectory(path=partial).write_state(state)
     return directory
 

@@ -16,13 +16,13 @@ from typing import IO, Any, Final
 
 from agent.files.atomic_write import write_atomically
 from agent.launch.horovodrun_command import document, horovodrun, launcher_environment
-from agent.launch.hosts import POLL_S, Crew, login, tail
+from agent.launch.hosts import POLL_S, Hosts, login, tail
 from agent.preflight import checks
-from agent.preflight.runner import Inspection
+from agent.preflight.runner import Preflight
 from agent.remote import secret_files
 from agent.remote.command import Completed, execute
 from agent.runs import record
-from agent.runs.process_identity import Owner
+from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import RunDirectory, Runs, State
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.run import RunSpec
@@ -49,26 +49,26 @@ class PreparationError(RuntimeError):
         super().__init__("; ".join(f"{', '.join(hosts)}: {lines}" for lines, hosts in hosts_by_lines.items()))
 
 
-def unprepared(results: Mapping[str, Completed]) -> dict[str, str]:
+def preparation_failures(results: Mapping[str, Completed]) -> dict[str, str]:
     """Return the last words of each host that could not be prepared, with the remedy for one that was not reached."""
     return {
-        name: tail(done.output) + (f"; do: {checks.replacing(name)}" if done.status == SSH_FAILED else "")
+        name: tail(done.output) + (f"; do: {checks.replace_remedy(name)}" if done.status == SSH_FAILED else "")
         for name, done in results.items()
         if done.status != 0
     }
 
 
-def first_state(launch: RunSpec) -> State:
+def first_state(spec: RunSpec) -> State:
     """Build the state with which a run begins, owned by this process."""
     now = time.time()
     return State(
-        run_id=launch.run_id,
+        run_id=spec.run_id,
         state="starting",
-        owner=Owner.of(os.getpid()),
+        owner=ProcessIdentity.of(os.getpid()),
         started=now,
         updated=now,
-        hosts=tuple(host.name for host in launch.hosts),
-        recipe=launch.recipe,
+        hosts=tuple(host.name for host in spec.hosts),
+        recipe=spec.recipe,
     )
 
 
@@ -76,21 +76,21 @@ class Supervisor:
     """Oversee one run from its preparation to its final state. Lives in a process of its own, which the lock names."""
 
     def __init__(
-        self, runs: Runs, launch: RunSpec, log: IO[bytes], run: Callable[[Sequence[str], float], Completed] = execute
+        self, runs: Runs, spec: RunSpec, log: IO[bytes], run: Callable[[Sequence[str], float], Completed] = execute
     ) -> None:
-        self.runs, self.launch, self.log = runs, launch, log
-        self.directory: RunDirectory = runs[launch.run_id]
-        self.state = first_state(launch)
+        self.runs, self.spec, self.log = runs, spec, log
+        self.directory: RunDirectory = runs[spec.run_id]
+        self.state = first_state(spec)
         self._stop_requested = False
-        self._crew = Crew(
-            launch, runs.root, run, beat=self._heartbeat, gives_up=self._stops_before_launch, say=self._say
+        self._hosts = Hosts(
+            spec, runs.root, run, beat=self._heartbeat, is_cancelled=self._stops_before_launch, say=self._say
         )
-        self._inspection = Inspection(
-            launch=launch,
+        self._preflight = Preflight(
+            spec=spec,
             directory=self.directory,
             runs_root=runs.root,
-            crew=self._crew,
-            gives_up=self._stops_before_launch,
+            hosts=self._hosts,
+            is_cancelled=self._stops_before_launch,
             tell=lambda reason: self._update(reason=reason),
             say=self._say,
         )
@@ -109,9 +109,9 @@ class Supervisor:
         self._update(reason="preparing the nodes")
         self._reach("started")
         try:
-            python, heard = self._prepare()
+            python, answers = self._prepare()
             self._reach("prepared")
-            self._inspection.carry_out(python, heard)
+            self._preflight.run(python, answers)
             self._reach("inspected")
             if self._stop_requested:
                 self._update(state="stopped", reason="stopped before it was launched")
@@ -124,45 +124,45 @@ class Supervisor:
                 raise
         finally:
             if self.state.state != "succeeded":
-                self._crew.reap(signal.SIGKILL, wait_s=5.0, ranks_only=self.state.is_live)
+                self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=self.state.is_live)
             self._drop_secrets()
-            self.runs.release(self.launch.run_id)
+            self.runs.release(self.spec.run_id)
         return self.state
 
     def _prepare(self) -> tuple[str, dict[str, Completed]]:
         """Equip every host at once; return the path of the ranks' interpreter, and what the hosts said."""
-        if self.launch.launcher:
+        if self.spec.launcher:
             return NODE_PYTHON, {}
-        hosts = [None, *self.launch.hosts]
-        results = self._crew.everywhere(hosts, prepare_node.command(self.launch), PREPARE_TIMEOUT_S)
+        hosts = [None, *self.spec.hosts]
+        results = self._hosts.everywhere(hosts, prepare_node.command(self.spec), PREPARE_TIMEOUT_S)
         if self._stop_requested:
             return "", {}
-        if failures := unprepared(results):
+        if failures := preparation_failures(results):
             raise PreparationError(failures)
         paths = {name: done.output.strip().splitlines()[-1] for name, done in results.items()}
         if len(set(paths.values())) != 1:
             raise PreparationError({name: f"runtime at {path}" for name, path in paths.items()})
-        if failed := secret_files.share(secret_files.vault(Path.home()), self.launch, self._crew.remote):
+        if failed := secret_files.distribute(secret_files.master_directory(Path.home()), self.spec, self._hosts.remote):
             raise PreparationError(failed)
         return next(iter(paths.values())), results
 
     def _drop_secrets(self) -> None:
         """Remove the run's secrets everywhere, and here those of runs that ended without a supervisor."""
-        if self.launch.secrets:
-            drop = secret_files.command("drop", self.launch.run_id)
-            for name, done in self._crew.everywhere([None, *self.launch.hosts], drop, 30.0).items():
+        if self.spec.secrets:
+            drop = secret_files.command("drop", self.spec.run_id)
+            for name, done in self._hosts.everywhere([None, *self.spec.hosts], drop, 30.0).items():
                 if done.status != 0:
                     self._say(f"{name}: secrets not removed: {tail(done.output)}")
         with contextlib.suppress(OSError):
-            secret_files.sweep(secret_files.vault(Path.home()), self.runs)
+            secret_files.remove_stale(secret_files.master_directory(Path.home()), self.runs)
 
     def _launch(self, python: str) -> None:
-        command = list(self.launch.launcher) or horovodrun(self.launch, python)
-        stage(self.launch)
-        started = document(self.launch, python, command, launcher_environment(self.launch, login()))
+        command = list(self.spec.launcher) or horovodrun(self.spec, python)
+        stage(self.spec)
+        started = document(self.spec, python, command, launcher_environment(self.spec, login()))
         write_atomically(self.directory.launched, json.dumps(started, indent=1))
         self._say(f"$ {shlex.join(command)}")
-        launcher = self._crew.start(command, self.log)
+        launcher = self._hosts.start(command, self.log)
         self._reach("launched")
         self._update(state="running", reason="")
         stopped_by_us = False
@@ -179,8 +179,8 @@ class Supervisor:
         elif status == 0:
             self._update(state="succeeded", reason="", exit_code=0)
         else:
-            log = self.directory.last_text(failure.length(self.launch.ranks))
-            self._fail(failure.reason(self.launch, status, log), exit_code=status)
+            log = self.directory.last_text(failure.log_bytes(self.spec.ranks))
+            self._fail(failure.reason(self.spec, status, log), exit_code=status)
 
     def _end(self, launcher: subprocess.Popen[bytes]) -> None:
         """End the ranks gracefully, then hard.
@@ -191,13 +191,13 @@ class Supervisor:
         self._say(f"stop requested: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
         self._update(reason=f"stopping, {grace_s:g} s of grace")
         if grace_s > 0:
-            self._crew.reap(signal.SIGTERM, wait_s=0.0)
-            if self.launch.launcher:
+            self._hosts.signal_run(signal.SIGTERM, wait_s=0.0)
+            if self.spec.launcher:
                 launcher.terminate()
-            self._crew.wait_for(launcher, grace_s)
+            self._hosts.wait_for(launcher, grace_s)
         if launcher.poll() is None:
             self._say("grace is over: SIGKILL to the ranks")
-            self._crew.kill(launcher)
+            self._hosts.kill(launcher)
 
     def _grace_s(self) -> float:
         try:

@@ -68,8 +68,8 @@ def rows(inventory: Inventory, nodes: Sequence[Node], loads: Loads) -> tuple[Row
         node = by_instance.get(instance.id)
         load = loads.get(node.name, "no answer") if node else f"{instance.state}, has not joined the cluster"
         found.append(Row(instance_id=instance.id, name=node.name if node else "", load=load))
-    order = {node.name: node.worker_index or 0 for node in nodes}
-    return tuple(sorted(found, key=lambda row: (row.name == "", row.name != MASTER_NAME, order.get(row.name, 0))))
+    submission = {node.name: node.worker_index or 0 for node in nodes}
+    return tuple(sorted(found, key=lambda row: (row.name == "", row.name != MASTER_NAME, submission.get(row.name, 0))))
 
 
 def table(rows_: Sequence[Row]) -> Table:

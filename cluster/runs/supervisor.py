@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent.remote import secret_files
-from agent.spec.provenance import Order
+from agent.spec.provenance import Submission
 from agent.spec.states import FINAL_STATES, QUEUED
 from cluster import answers
 from cluster.answers import AnswerError
@@ -70,18 +70,20 @@ class Supervisor:
                 error.remedy = f"the master may have done it all the same: look with `fab runs` first; {error.remedy}"
             raise
 
-    def start(self, order: Order, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> int | None:
+    def start(
+        self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False
+    ) -> int | None:
         """Start a run that goes on without us; with `queue`, when its turn comes.
 
         Return its place in the queue, None where it began at once. Raises LiveRunError while another one is live or
         queued, unless this one may wait.
         """
-        with self._kept(order.launch.run_id, secrets or {}):
+        with self._kept(submission.spec.run_id, secrets or {}):
             answer = self._call(
                 answers.STARTED,
                 *("start", *(["--queue"] if queue else [])),
-                run_id=order.launch.run_id,
-                stdin=order.to_json().encode(),
+                run_id=submission.spec.run_id,
+                stdin=submission.to_json().encode(),
             )
         position: int | None = answer["position"]
         return position
@@ -127,15 +129,17 @@ class Supervisor:
         answer: dict[str, Any] = self._call(answers.record, "show", *named(run_id), run_id=run_id)
         return answer
 
-    def resume(self, order: Order, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> dict[str, Any]:
+    def resume(
+        self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False
+    ) -> dict[str, Any]:
         """Go on with a run; with `queue`, when its turn comes. Return its `checkpoints` and its `position` as `start`.
 
         Raises LiveRunError as `start`.
         """
         flags = ["--queue"] if queue else []
-        with self._kept(order.launch.run_id, secrets or {}):
+        with self._kept(submission.spec.run_id, secrets or {}):
             answer: dict[str, Any] = self._call(
-                answers.RESUMED, "resume", *flags, run_id=order.launch.run_id, stdin=order.to_json().encode()
+                answers.RESUMED, "resume", *flags, run_id=submission.spec.run_id, stdin=submission.to_json().encode()
             )
         return answer
 

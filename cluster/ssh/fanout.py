@@ -214,19 +214,19 @@ def collect(lines: Iterable[str], shown: Listener | None, where: str = "") -> tu
 
     Raises SilenceError where one of them never came, AnswerError for what is no message or tells of an unknown node.
     """
-    order: list[str] = []
+    submission: list[str] = []
     output: dict[tuple[str, str], bytes] = {}
     results: dict[str, HostResult] = {}
     for line in lines:
         message = _parse(line, where)
-        if "host" in message and message["host"] not in order:
+        if "host" in message and message["host"] not in submission:
             raise AnswerError(_QUESTION, message["host"], "it is none of the nodes that were named", where=where)
         if "warning" in message:
             warn(message["warning"])
         elif "hosts" in message:
-            order = list(message["hosts"])
+            submission = list(message["hosts"])
             if shown:
-                shown.expect(order)
+                shown.expect(submission)
         elif "stream" in message:
             host, stream, data = message["host"], message["stream"], _decoded(message, where)
             kept = output.get((host, stream), b"") + data
@@ -246,6 +246,6 @@ def collect(lines: Iterable[str], shown: Listener | None, where: str = "") -> tu
                 stderr=output.get((host, "stderr"), b""),
                 trouble=message.get("trouble") or "",
             )
-    if lost := [host for host in order if host not in results]:
+    if lost := [host for host in submission if host not in results]:
         raise SilenceError(f"no result came from {', '.join(lost)}", remedy="repeat the command")
-    return tuple(results[host] for host in order)
+    return tuple(results[host] for host in submission)

@@ -15,7 +15,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import task
 
 from agent.spec.nodes import choose_hosts
-from agent.spec.provenance import Order
+from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import LIVE_STATES, QUEUED
 from agent.supervisor.resume import beginning, resumed
@@ -136,9 +136,9 @@ def resume(
         hosts, agent = choose_hosts(ready, count), session.agent_tree.name
         again = resumed(before, ready, hosts, agent=agent, other_ranks=wanted > 0)
         spec = dataclasses.replace(again, preflight=preflight)
-        order = Order(launch=spec, origin=provenance.of(session, spec, roots.result()))
+        submission = Submission(spec=spec, origin=provenance.of(session, spec, roots.result()))
         with interruptible(may_have_begun(run_id), tell):
-            answer = supervisor.resume(order, secrets, queue=queue)
+            answer = supervisor.resume(submission, secrets, queue=queue)
         say_turn(run_id, answer["position"], tell)
         since = beginning(spec, answer["checkpoints"])
         tell(f"run {run_id} goes on {since}: {spec.placed}")

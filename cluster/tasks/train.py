@@ -14,7 +14,7 @@ from invoke.tasks import task
 
 from agent.remote.fanout import Request
 from agent.spec.nodes import Node, workers
-from agent.spec.provenance import Order
+from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from cluster.cli.task import (
     FULL_PREFLIGHT,
@@ -225,9 +225,9 @@ def train(
         cores |= count_cores(supervisor) if ranks_per_node == CORES else {}
         caution(bounded.result(), inform)
         spec = specified(found, min(count, len(workers(found))))
-        order = Order(launch=spec, origin=provenance.of(session, spec, roots.result()))
+        submission = Submission(spec=spec, origin=provenance.of(session, spec, roots.result()))
         with interruptible(may_have_begun(spec.run_id), inform):
-            position = supervisor.start(order, secrets, queue=queue)
+            position = supervisor.start(submission, secrets, queue=queue)
         say_turn(spec.run_id, position, inform)
         inform(f"run {spec.run_id}: {spec.placed}")
         if follow and not detach:

@@ -16,7 +16,7 @@ CODE = (
 )
 
 
-def launch(status: int, controller: str = "--gloo") -> subprocess.CompletedProcess[str]:
+def spec(status: int, controller: str = "--gloo") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-v", "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:2", controller]
     return subprocess.run(
         [*command, sys.executable, "-c", CODE.format(status)], capture_output=True, text=True, cwd=ROOT, timeout=60
@@ -25,7 +25,7 @@ def launch(status: int, controller: str = "--gloo") -> subprocess.CompletedProce
 
 @pytest.mark.horovod
 def test_it_starts_the_ranks_without_importing_tensorflow() -> None:
-    done = launch(0)
+    done = spec(0)
     assert done.returncode == 0
     assert sorted(line.split(":", 1)[1] for line in done.stdout.splitlines() if "rank" in line) == [
         "rank 0 2 gloo gloo",
@@ -37,7 +37,7 @@ def test_it_starts_the_ranks_without_importing_tensorflow() -> None:
 
 @pytest.mark.horovod
 def test_over_mpi_it_becomes_the_mpirun_beside_horovod() -> None:
-    done = launch(0, "--mpi")
+    done = spec(0, "--mpi")
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if re.match(r"\[\d\]<stdout>:rank", line)]
     assert sorted(said) == ["[0]<stdout>:rank 0 2 mpi mpi", "[1]<stdout>:rank 1 2 mpi mpi"]
@@ -47,4 +47,4 @@ def test_over_mpi_it_becomes_the_mpirun_beside_horovod() -> None:
 @pytest.mark.horovod
 @pytest.mark.parametrize("controller", ["--gloo", "--mpi"])
 def test_it_fails_when_a_rank_fails(controller: str) -> None:
-    assert launch(3, controller).returncode != 0
+    assert spec(3, controller).returncode != 0

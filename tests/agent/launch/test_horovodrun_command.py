@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from agent.launch.horovodrun_command import document, gloo_timeout_s, horovodrun, launcher_environment, start_timeout_s
 from agent.spec.horovod import Knobs
-from tests.agent.spec.test_run import make_launch
+from tests.agent.spec.test_run import make_spec
 
 PYTHON = "/opt/deepcdk/runtime/ab/bin/python"
 
 
 def test_horovodrun_gets_every_slot_of_every_host_in_order() -> None:
-    assert shlex.join(horovodrun(make_launch(), PYTHON)) == (
+    assert shlex.join(horovodrun(make_spec(), PYTHON)) == (
         f"{PYTHON} -m agent.launch.horovodrun -np 8"
         " -H deeplearning-worker1:4,deeplearning-worker2:4 --gloo --network-interfaces ens5 --start-timeout 70"
         f" {PYTHON} -m agent.launch.rank /mnt/efs/runs/20261120-121314-digits-ab12"
@@ -24,24 +24,24 @@ def test_horovodrun_gets_every_slot_of_every_host_in_order() -> None:
 
 
 def test_over_mpi_the_ranks_meet_in_the_network_of_all_nodes() -> None:
-    command = shlex.join(horovodrun(make_launch(controller="mpi", network="10.0.0.0/23"), PYTHON))
+    command = shlex.join(horovodrun(make_spec(controller="mpi", network="10.0.0.0/23"), PYTHON))
     assert " --mpi --network-interfaces 10.0.0.0/23 --start-timeout 70 " in command
     assert "--gloo" not in command
 
 
 def test_a_program_of_the_users_gets_a_cycle_and_the_payloads_ranks_choose_theirs() -> None:
-    own = make_launch(program="fedcba9876543210", command=("train.py",))
+    own = make_spec(program="fedcba9876543210", command=("train.py",))
     assert "--cycle-time-ms 5" in shlex.join(horovodrun(own, PYTHON))
-    assert "--cycle-time-ms" not in horovodrun(make_launch(), PYTHON)
-    assert "--cycle-time-ms 2" in shlex.join(horovodrun(make_launch(knobs=Knobs(cycle_time_ms=2)), PYTHON))
+    assert "--cycle-time-ms" not in horovodrun(make_spec(), PYTHON)
+    assert "--cycle-time-ms 2" in shlex.join(horovodrun(make_spec(knobs=Knobs(cycle_time_ms=2)), PYTHON))
 
 
 def test_horovod_probes_the_interfaces_only_where_none_is_known() -> None:
-    assert "--network-interfaces" not in horovodrun(make_launch(interface=""), "python")
+    assert "--network-interfaces" not in horovodrun(make_spec(interface=""), "python")
 
 
 def test_what_horovod_writes_goes_to_the_runs_directory() -> None:
-    command = horovodrun(make_launch(knobs=Knobs(timeline=True)), "python")
+    command = horovodrun(make_spec(knobs=Knobs(timeline=True)), "python")
     assert "/mnt/efs/runs/20261120-121314-digits-ab12/timeline.json" in command
 
 
@@ -50,21 +50,21 @@ def test_what_horovod_writes_goes_to_the_runs_directory() -> None:
     value=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=8).map(lambda t: f"secret{t}"),
 )
 def test_nothing_that_the_user_gave_stands_on_a_command_line(words: tuple[str, ...], value: str) -> None:
-    plain = make_launch(program="fedcba9876543210", command=("train.py",))
-    given_words = make_launch(program="fedcba9876543210", command=("train.py", *words), environment=(("NAME", value),))
+    plain = make_spec(program="fedcba9876543210", command=("train.py",))
+    given_words = make_spec(program="fedcba9876543210", command=("train.py", *words), environment=(("NAME", value),))
     assert horovodrun(given_words, PYTHON) == horovodrun(plain, PYTHON)
     assert launcher_environment(given_words, {}) == launcher_environment(plain, {})
 
 
 def test_the_record_says_what_was_started_and_what_each_rank_became() -> None:
-    launch = make_launch(
+    spec = make_spec(
         program="fedcba9876543210",
         command=("train.py", "two words"),
         environment=(("NAME", "value"),),
         secrets=("TOKEN",),
     )
-    found = document(launch, PYTHON, horovodrun(launch, PYTHON), launcher_environment(launch, {}))
-    assert found["command"] == horovodrun(launch, PYTHON)
+    found = document(spec, PYTHON, horovodrun(spec, PYTHON), launcher_environment(spec, {}))
+    assert found["command"] == horovodrun(spec, PYTHON)
     assert found["rank_command"] == [PYTHON, "train.py", "two words"]
     assert (found["rank_environment"], found["rank_secrets"]) == ({"NAME": "value"}, ["TOKEN"])
     assert json.loads(json.dumps(found)) == found
@@ -77,13 +77,13 @@ def test_timeouts_grow_with_the_cluster() -> None:
 
 def test_the_environment_inherits_nothing_that_could_be_secret() -> None:
     login = {"HOME": "/home/ec2-user", "USER": "ec2-user", "AWS_SECRET_ACCESS_KEY": "never"}
-    environment = launcher_environment(make_launch(), login)
+    environment = launcher_environment(make_spec(), login)
     assert "never" not in environment.values()
     assert environment["DEEPCDK_RUN"] == "20261120-121314-digits-ab12"
     assert environment["DEEPCDK_RUNS"] == "/mnt/efs/runs"
 
 
 def test_the_agents_ssh_comes_before_the_systems() -> None:
-    path = launcher_environment(make_launch(), {})["PATH"].split(":")
+    path = launcher_environment(make_spec(), {})["PATH"].split(":")
     assert path[0] == "/mnt/efs/payloads/aaaaaaaaaaaaaaaa/agent/bin"
     assert "/usr/bin" in path

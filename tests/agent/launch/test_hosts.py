@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.launch.hosts import Crew, tail
+from agent.launch.hosts import Hosts, tail
 from agent.remote.command import Completed
 from agent.spec.nodes import parse_nodes
 from agent.spec.run import RunSpec
@@ -19,26 +19,24 @@ from agent.spec.run import RunSpec
 NODES = parse_nodes(
     "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2)), pytest.fail
 )
-LAUNCH = RunSpec(
-    run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=("train.py",), hosts=NODES
-)
+SPEC = RunSpec(run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=("train.py",), hosts=NODES)
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
-def crew(
+def hosts(
     run: Callable[[Sequence[str], float], Completed],
     *,
-    gives_up: Callable[[], bool] = lambda: False,
+    is_cancelled: Callable[[], bool] = lambda: False,
     said: list[str] | None = None,
-) -> Crew:
+) -> Hosts:
     lines = [] if said is None else said
-    return Crew(LAUNCH, Path("/mnt/efs/runs"), run, beat=lambda: None, gives_up=gives_up, say=lines.append)
+    return Hosts(SPEC, Path("/mnt/efs/runs"), run, beat=lambda: None, is_cancelled=is_cancelled, say=lines.append)
 
 
 def test_a_host_gets_the_command_through_the_agents_ssh_and_the_master_without() -> None:
-    own = crew(lambda argv, _: Completed(status=0, output=""))
+    own = hosts(lambda argv, _: Completed(status=0, output=""))
     remote, here = own.remote(NODES[0], ["ls"]), own.remote(None, ["ls"])
-    assert remote[:2] == [f"{LAUNCH.agent_directory}/agent/bin/ssh", "deeplearning-worker1"]
+    assert remote[:2] == [f"{SPEC.agent_directory}/agent/bin/ssh", "deeplearning-worker1"]
     assert not any("ssh" in word for word in here)
 
 
@@ -46,7 +44,7 @@ def test_every_hosts_result_is_kept_under_its_name() -> None:
     def run(argv: Sequence[str], timeout_s: float) -> Completed:
         return Completed(status=int("deeplearning-worker2" in argv), output=f"{timeout_s:g}")
 
-    found = crew(run).everywhere([None, *NODES], ["true"], 30.0)
+    found = hosts(run).everywhere([None, *NODES], ["true"], 30.0)
     assert {name: (done.status, done.output) for name, done in found.items()} == {
         "this master": (0, "30"),
         "deeplearning-worker1": (0, "30"),
@@ -63,14 +61,16 @@ def test_nobody_waits_for_a_silent_host_once_the_results_are_not_wanted() -> Non
         return Completed(status=0, output="")
 
     wanted = iter([False, True])
-    found = crew(run, gives_up=lambda: next(wanted, True)).everywhere(NODES, ["true"], 30.0)
+    found = hosts(run, is_cancelled=lambda: next(wanted, True)).everywhere(NODES, ["true"], 30.0)
     answer.set()
     assert set(found) <= {"deeplearning-worker1"}
 
 
 def test_a_host_that_cannot_signal_its_ranks_is_told() -> None:
     said: list[str] = []
-    crew(lambda argv, _: Completed(status=1, output="a\nno such run\n"), said=said).reap(signal.SIGKILL, wait_s=0.0)
+    hosts(lambda argv, _: Completed(status=1, output="a\nno such run\n"), said=said).signal_run(
+        signal.SIGKILL, wait_s=0.0
+    )
     names = ("deeplearning-worker1", "deeplearning-worker2", "this master")
     assert sorted(said) == [f"{name}: a | no such run" for name in names]
 
@@ -79,7 +79,7 @@ def test_a_host_that_cannot_signal_its_ranks_is_told() -> None:
 def test_a_killed_launcher_is_gone_even_when_it_ignores_to_be_asked(ignores: bool, tmp_path: Path) -> None:
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
     command = [sys.executable, "-c", deaf] if ignores else SLEEPER
-    own = crew(lambda argv, _: Completed(status=0, output=""))
+    own = hosts(lambda argv, _: Completed(status=0, output=""))
     with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as launcher:
         if ignores and launcher.stdout:
             launcher.stdout.readline()
@@ -89,7 +89,7 @@ def test_a_killed_launcher_is_gone_even_when_it_ignores_to_be_asked(ignores: boo
 
 def test_waiting_for_a_launcher_ends_as_soon_as_it_is_not_wanted() -> None:
     with subprocess.Popen(SLEEPER) as launcher:
-        crew(lambda argv, _: Completed(status=0, output="")).wait_for(launcher, 60.0, until=lambda: True)
+        hosts(lambda argv, _: Completed(status=0, output="")).wait_for(launcher, 60.0, until=lambda: True)
         assert launcher.poll() is None
         launcher.kill()
 

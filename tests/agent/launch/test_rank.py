@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from agent.launch.rank import NOT_STARTED, environment, interface_with, this_host, words
 from agent.spec.nodes import choose_hosts, parse_nodes
 from agent.spec.run import RunSpec
-from tests.agent.spec.test_run import NODES, make_launch
+from tests.agent.spec.test_run import NODES, make_spec
 from tests.words import LONG, NASTIEST
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -25,7 +25,7 @@ PROGRAM = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get(
 
 
 def own(**changes: object) -> RunSpec:
-    return make_launch(**{"program": "fedcba9876543210", "command": ("train.py", "--flag"), **changes})
+    return make_spec(**{"program": "fedcba9876543210", "command": ("train.py", "--flag"), **changes})
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +33,12 @@ def efs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("efs")
 
 
-def start(efs: Path, launch: RunSpec, **variables: str) -> subprocess.CompletedProcess[str]:
+def start(efs: Path, spec: RunSpec, **variables: str) -> subprocess.CompletedProcess[str]:
     """Lay out a run with a program that tells what it got, and become its rank."""
-    run = efs / "runs" / launch.run_id
+    run = efs / "runs" / spec.run_id
     (run / "work").mkdir(parents=True, exist_ok=True)
     (run / "work" / "train.py").write_text(PROGRAM)
-    (run / "spec.json").write_text(launch.to_json())
+    (run / "spec.json").write_text(spec.to_json())
     return subprocess.run(
         [sys.executable, "-m", "agent.launch.rank", str(run)],
         cwd=PROJECT,
@@ -64,9 +64,9 @@ def test_scripts_and_modules_run_by_the_ranks_python(command: tuple[str, ...], e
 
 
 def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set() -> None:
-    launch = own(environment=(("NAME", "va lue"), ("NCCL_SOCKET_IFNAME", "theirs")))
+    spec = own(environment=(("NAME", "va lue"), ("NCCL_SOCKET_IFNAME", "theirs")))
     inherited = {"HOROVOD_RANK": "3", "HOROVOD_GLOO_IFACE": "ens5", "PATH": "/usr/bin"}
-    found = environment(launch, inherited, "/layer/bin/python", "ens32")
+    found = environment(spec, inherited, "/layer/bin/python", "ens32")
     assert (found["NAME"], found["HOROVOD_RANK"], found["HOROVOD_GLOO_IFACE"]) == ("va lue", "3", "ens32")
     assert found["NCCL_SOCKET_IFNAME"] == "theirs"
     assert found["PATH"] == "/layer/bin:/usr/bin"
@@ -74,17 +74,17 @@ def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set(
 
 def test_a_recipe_finds_the_agent_and_a_program_finds_the_guard_before_what_the_user_gave() -> None:
     tree = "/mnt/efs/payloads/aaaaaaaaaaaaaaaa"
-    for launch, first in ((make_launch, tree), (own, f"{tree}/agent/launch/keras3_guard")):
-        assert environment(launch(), {}, "/python", "")["PYTHONPATH"] == first
-        given = launch(environment=(("PYTHONPATH", "/theirs"),))
+    for spec, first in ((make_spec, tree), (own, f"{tree}/agent/launch/keras3_guard")):
+        assert environment(spec(), {}, "/python", "")["PYTHONPATH"] == first
+        given = spec(environment=(("PYTHONPATH", "/theirs"),))
         assert environment(given, {}, "/python", "")["PYTHONPATH"] == f"{first}:/theirs"
 
 
 def test_a_node_finds_itself_among_the_hosts_by_its_address() -> None:
     hosts = choose_hosts(parse_nodes(NODES, pytest.fail), 2)
     here = dataclasses.replace(hosts[1], address="127.0.0.1")
-    assert this_host(make_launch(hosts=(hosts[0], here))) in (here, None)  # None where no loopback is up
-    assert this_host(make_launch(hosts=hosts)) is None
+    assert this_host(make_spec(hosts=(hosts[0], here))) in (here, None)  # None where no loopback is up
+    assert this_host(make_spec(hosts=hosts)) is None
 
 
 def test_an_interface_is_found_by_its_address() -> None:
@@ -96,15 +96,15 @@ def test_an_interface_is_found_by_its_address() -> None:
 @settings(max_examples=15, deadline=None)
 @given(arguments=st.lists(TEXT, max_size=4), value=TEXT)
 def test_words_and_variables_arrive_unchanged(efs: Path, arguments: list[str], value: str) -> None:
-    launch = own(efs_mount=str(efs), command=("train.py", *arguments), environment=(("NAME", value),))
-    done = start(efs, launch)
-    assert json.loads(done.stdout) == [arguments, value, launch.working_directory], done.stderr
+    spec = own(efs_mount=str(efs), command=("train.py", *arguments), environment=(("NAME", value),))
+    done = start(efs, spec)
+    assert json.loads(done.stdout) == [arguments, value, spec.working_directory], done.stderr
 
 
 def test_a_word_of_100_kb_arrives(efs: Path) -> None:
     long = "ü $(reboot) '\"\n" * 6000
-    launch = own(efs_mount=str(efs), command=("train.py", long), environment=(("NAME", long),))
-    assert json.loads(start(efs, launch).stdout)[:2] == [[long], long]
+    spec = own(efs_mount=str(efs), command=("train.py", long), environment=(("NAME", long),))
+    assert json.loads(start(efs, spec).stdout)[:2] == [[long], long]
 
 
 def test_what_cannot_be_started_is_told_with_its_directory(efs: Path) -> None:
@@ -115,10 +115,10 @@ def test_what_cannot_be_started_is_told_with_its_directory(efs: Path) -> None:
 
 
 def test_a_module_of_the_payload_takes_the_programs_place_and_gets_none_of_its_variables(efs: Path) -> None:
-    launch = own(efs_mount=str(efs), environment=(("NAME", "value"),))
-    run = efs / "runs" / launch.run_id
+    spec = own(efs_mount=str(efs), environment=(("NAME", "value"),))
+    run = efs / "runs" / spec.run_id
     run.mkdir(parents=True, exist_ok=True)
-    (run / "spec.json").write_text(launch.to_json())
+    (run / "spec.json").write_text(spec.to_json())
     show = "import json, os, sys; print(json.dumps([os.environ.get('NAME'), sys.argv[1:]]))"
     done = subprocess.run(
         [sys.executable, "-m", "agent.launch.rank", str(run), "-c", show, "word"],
@@ -141,6 +141,6 @@ def test_a_run_without_a_spec_is_told() -> None:
 
 @pytest.mark.parametrize("language", ["C", "C.UTF-8"])
 def test_the_nastiest_words_arrive_at_once_whatever_the_nodes_language(efs: Path, language: str) -> None:
-    launch = own(efs_mount=str(efs), command=("train.py", *NASTIEST, LONG), environment=(("NAME", LONG),))
-    done = start(efs, launch, LANG=language)
+    spec = own(efs_mount=str(efs), command=("train.py", *NASTIEST, LONG), environment=(("NAME", LONG),))
+    done = start(efs, spec, LANG=language)
     assert json.loads(done.stdout)[:2] == [[*NASTIEST, LONG], LONG], done.stderr

@@ -19,9 +19,7 @@ from agent.spec.run import RunSpec
 NODES = parse_nodes(
     "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2, 3)), pytest.fail
 )
-LAUNCH = RunSpec(
-    run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=("train.py",), hosts=NODES
-)
+SPEC = RunSpec(run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=("train.py",), hosts=NODES)
 WELL = NodeFacts(
     time=100.5, boot_id="a", free_bytes=10 << 30, shared_free_bytes=1 << 40, spec_sha256="5pec", interface="ens5",
     versions=(("python", "3.12.1"), ("tensorflow", "2.21.0")),
@@ -38,7 +36,7 @@ def judged(**changes: object) -> checks.Report:
     """Judge three nodes, of which the second differs from the others by these facts."""
     answers = {name: answer(WELL) for name in NAMES}
     answers[NAMES[1]] = answer(dataclasses.replace(WELL, **changes))  # type: ignore[arg-type]  # the tests' own
-    return checks.judge(LAUNCH, answers, "5pec")[0]
+    return checks.judge(SPEC, answers, "5pec")[0]
 
 
 def blamed(report: checks.Report) -> tuple[str, ...]:
@@ -117,7 +115,7 @@ def test_a_node_whose_gpus_tensorflow_does_not_see_is_refused(changes: dict[str,
 
 
 def test_as_many_gpus_must_be_seen_as_the_node_has_ranks() -> None:
-    eight = dataclasses.replace(LAUNCH, hosts=tuple(dataclasses.replace(node, slots=8) for node in NODES))
+    eight = dataclasses.replace(SPEC, hosts=tuple(dataclasses.replace(node, slots=8) for node in NODES))
     facts = dataclasses.replace(WELL, gpus=(T4,) * 8, visible_gpus=7)
     report, _ = checks.judge(eight, {name: answer(facts) for name in NAMES}, "5pec")
     assert [(f.node, f.what) for f in report.findings] == [(name, "TensorFlow sees 7 of 8") for name in NAMES]
@@ -125,7 +123,7 @@ def test_as_many_gpus_must_be_seen_as_the_node_has_ranks() -> None:
 
 def test_a_build_for_cpus_is_no_reason_to_replace_a_node() -> None:
     facts = dataclasses.replace(WELL, gpus=(T4,), visible_gpus=0, versions=FOR_CPUS)
-    summary = checks.judge(LAUNCH, {name: answer(facts) for name in NAMES}, "5pec")[0].summary
+    summary = checks.judge(SPEC, {name: answer(facts) for name in NAMES}, "5pec")[0].summary
     assert "do: train on workers without GPUs, such as c5.2xlarge" in summary
     assert "fab replace" not in summary
     assert "`fab replace worker2`" in judged(gpus=(T4,), visible_gpus=0).summary
@@ -138,16 +136,16 @@ def test_a_bad_node_can_be_replaced_and_the_words_say_how() -> None:
 def test_a_node_that_does_not_answer_is_named_with_its_last_word() -> None:
     answers = {name: answer(WELL) for name in NAMES}
     answers[NAMES[2]] = Completed(status=255, output="ssh: connect to host deeplearning-worker3: timed out\n")
-    report, facts = checks.judge(LAUNCH, answers, "5pec")
+    report, facts = checks.judge(SPEC, answers, "5pec")
     assert (blamed(report), sorted(facts)) == ((NAMES[2],), NAMES[:2])
     assert "timed out" in report.cells[2][1]
     answers[NAMES[2]] = Completed(status=0, output=MARK + "{}")
-    assert blamed(checks.judge(LAUNCH, answers, "5pec")[0]) == (NAMES[2],)
+    assert blamed(checks.judge(SPEC, answers, "5pec")[0]) == (NAMES[2],)
 
 
 def test_fewer_gpus_than_ranks_and_fewer_efa_devices_than_elsewhere_are_told() -> None:
     gpu = GpuInfo(name="NVIDIA A100-SXM4-40GB", driver="570.1", memory="40960 MiB", uncorrected_errors=0)
-    eight = dataclasses.replace(LAUNCH, hosts=tuple(dataclasses.replace(node, slots=8) for node in NODES))
+    eight = dataclasses.replace(SPEC, hosts=tuple(dataclasses.replace(node, slots=8) for node in NODES))
     full = dataclasses.replace(WELL, gpus=(gpu,) * 8, visible_gpus=8, efa_domains=("rdmap0", "rdmap1"))
     answers = {name: answer(full) for name in NAMES}
     answers[NAMES[0]] = answer(dataclasses.replace(full, gpus=(gpu,) * 7, efa_domains=("rdmap0",)))
@@ -188,7 +186,7 @@ def test_only_nodes_without_facts_are_asked_again() -> None:
         Completed(status=0, output="/runtime/bin/python\n"),
         Completed(status=1, output=answer(WELL).output),
     )
-    assert checks.told_in({"a": answer(WELL), "b": silent, "c": failed}) == {"a": answer(WELL)}
+    assert checks.with_facts({"a": answer(WELL), "b": silent, "c": failed}) == {"a": answer(WELL)}
 
 
 def proof(*hosts: str, error: float = 0.0, ranks: int = 3) -> str:
@@ -204,27 +202,27 @@ def here(*hosts: str) -> str:
 
 
 def test_an_allreduce_that_is_right_on_all_is_well() -> None:
-    report = checks.judge_allreduce(LAUNCH, judged(), 0, here(*NAMES) + proof(*NAMES))
+    report = checks.judge_allreduce(SPEC, judged(), 0, here(*NAMES) + proof(*NAMES))
     assert [row[-1] for row in report.cells] == ["ok, 10 ms"] * 3
     assert report.findings == ()
 
 
 def test_a_wrong_sum_names_its_node() -> None:
     output = here(*NAMES) + proof(NAMES[0], NAMES[2]) + proof(NAMES[1], error=2.0)
-    report = checks.judge_allreduce(LAUNCH, judged(), 0, output)
+    report = checks.judge_allreduce(SPEC, judged(), 0, output)
     assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "its sums are wrong by up to 2")]
 
 
 def test_where_one_node_never_comes_it_alone_is_blamed() -> None:
-    report = checks.judge_allreduce(LAUNCH, judged(), 124, here(NAMES[0], NAMES[2]))
+    report = checks.judge_allreduce(SPEC, judged(), 124, here(NAMES[0], NAMES[2]))
     assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "its ranks did not start")]
     assert [row[-1] for row in report.cells] == ["-", "its ranks did not start", "-"]
 
 
 def test_an_allreduce_that_hangs_with_all_there_names_all_and_one_that_fails_silently_its_last_line() -> None:
-    hung = checks.judge_allreduce(LAUNCH, judged(), 124, here(*NAMES))
+    hung = checks.judge_allreduce(SPEC, judged(), 124, here(*NAMES))
     assert blamed(hung) == tuple(NAMES)
-    failed = checks.judge_allreduce(LAUNCH, judged(), 1, here(*NAMES) + proof(*NAMES) + "Segmentation fault\n")
+    failed = checks.judge_allreduce(SPEC, judged(), 1, here(*NAMES) + proof(*NAMES) + "Segmentation fault\n")
     assert "status 1: Segmentation fault" in failed.summary
 
 
@@ -242,14 +240,14 @@ def test_the_network_is_what_nccl_says_that_it_goes_over(line: str, told: str) -
 
 def test_a_proof_holds_for_the_same_instances_since_their_boot_with_the_same_runtime() -> None:
     facts = dict.fromkeys(NAMES, WELL)
-    key = checks.key(LAUNCH, "/runtime/bin/python", facts)
-    assert key == checks.key(dataclasses.replace(LAUNCH, run_id="two"), "/runtime/bin/python", facts)
+    key = checks.key(SPEC, "/runtime/bin/python", facts)
+    assert key == checks.key(dataclasses.replace(SPEC, run_id="two"), "/runtime/bin/python", facts)
     rebooted = {**facts, NAMES[0]: dataclasses.replace(WELL, boot_id="b")}
-    replaced = dataclasses.replace(LAUNCH, hosts=(dataclasses.replace(NODES[0], instance_id="i-00000009"), *NODES[1:]))
+    replaced = dataclasses.replace(SPEC, hosts=(dataclasses.replace(NODES[0], instance_id="i-00000009"), *NODES[1:]))
     others = {
-        checks.key(LAUNCH, "/runtime/bin/python", rebooted),
+        checks.key(SPEC, "/runtime/bin/python", rebooted),
         checks.key(replaced, "/runtime/bin/python", facts),
-        checks.key(LAUNCH, "/other/bin/python", facts),
+        checks.key(SPEC, "/other/bin/python", facts),
     }
     assert key not in others
     assert len(others) == 3

@@ -15,8 +15,8 @@ from agent.remote.processes import (
     parse_environment,
     parse_parent,
     processes,
-    reap,
     select,
+    signal_run,
     topmost,
 )
 
@@ -40,11 +40,13 @@ def test_the_parent_is_found_behind_a_name_with_parentheses() -> None:
 def test_only_the_run_that_is_meant_is_killed(tmp_path: Path) -> None:
     mine, other, elsewhere = start(tmp_path, "one"), start(tmp_path, "two"), start(tmp_path / "x", "one")
     try:
-        result = reap(str(tmp_path), run_id="one", others=False, ranks_only=False, number=signal.SIGKILL, wait_s=0)
+        result = signal_run(
+            str(tmp_path), run_id="one", others=False, ranks_only=False, number=signal.SIGKILL, wait_s=0
+        )
         assert result["signalled"] == [mine.pid]
         assert mine.wait(timeout=10) == -signal.SIGKILL
         assert (other.poll(), elsewhere.poll()) == (None, None)
-        result = reap(str(tmp_path), run_id="new", others=True, ranks_only=False, number=signal.SIGKILL, wait_s=0)
+        result = signal_run(str(tmp_path), run_id="new", others=True, ranks_only=False, number=signal.SIGKILL, wait_s=0)
         assert result["signalled"] == [other.pid]
         assert elsewhere.poll() is None
     finally:
@@ -56,7 +58,7 @@ def test_only_the_run_that_is_meant_is_killed(tmp_path: Path) -> None:
 def test_a_graceful_signal_goes_to_ranks_and_not_to_their_launcher(tmp_path: Path) -> None:
     launcher, rank = start(tmp_path, "one"), start(tmp_path, "one", HOROVOD_RANK="0")
     try:
-        result = reap(str(tmp_path), run_id="one", others=False, ranks_only=True, number=signal.SIGTERM, wait_s=0)
+        result = signal_run(str(tmp_path), run_id="one", others=False, ranks_only=True, number=signal.SIGTERM, wait_s=0)
         assert result["signalled"] == [rank.pid]
         assert rank.wait(timeout=10) == -signal.SIGTERM
         assert launcher.poll() is None

@@ -17,7 +17,7 @@ from agent.remote import secret_files
 from agent.runs.store import Runs
 from agent.spec.run import RunSpec
 from agent.supervisor.supervisor import first_state
-from tests.agent.spec.test_run import make_launch
+from tests.agent.spec.test_run import make_spec
 from tests.words import LONG
 
 SECRET = "swordfish"
@@ -25,11 +25,11 @@ SECRET = "swordfish"
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    return secret_files.vault(tmp_path)
+    return secret_files.master_directory(tmp_path)
 
 
-def launch() -> RunSpec:
-    return make_launch(secrets=("TOKEN",))
+def spec() -> RunSpec:
+    return make_spec(secrets=("TOKEN",))
 
 
 def test_only_this_user_may_read_them(directory: Path) -> None:
@@ -43,7 +43,7 @@ def test_what_was_kept_is_read_until_it_is_dropped(directory: Path) -> None:
     assert secret_files.read(directory, "one", ("TOKEN",)) == {"TOKEN": "ü $(id) '\n"}
     secret_files.drop(directory, "one")
     secret_files.drop(directory, "one")
-    with pytest.raises(secret_files.VaultError, match="TOKEN are not on this node"):
+    with pytest.raises(secret_files.SecretsError, match="TOKEN are not on this node"):
         secret_files.read(directory, "one", ("TOKEN",))
 
 
@@ -52,7 +52,7 @@ def test_what_was_kept_is_read_until_it_is_dropped(directory: Path) -> None:
 def test_a_value_is_read_as_it_was_given_whatever_it_holds(
     tmp_path_factory: pytest.TempPathFactory, value: str
 ) -> None:
-    directory = secret_files.vault(tmp_path_factory.getbasetemp())
+    directory = secret_files.master_directory(tmp_path_factory.getbasetemp())
     secret_files.keep(directory, "one", json.dumps({"TOKEN": value}))
     assert secret_files.read(directory, "one", ("TOKEN",)) == {"TOKEN": value}
 
@@ -66,18 +66,18 @@ def test_what_a_crash_left_is_swept_away_and_nothing_else(directory: Path, tmp_p
     runs = Runs(root=tmp_path / "runs")
     for run_id, state in (("ended", "failed"), ("queued", "queued")):
         runs[run_id].path.mkdir(parents=True)
-        runs[run_id].write_state(dataclasses.replace(first_state(launch()), state=state))
+        runs[run_id].write_state(dataclasses.replace(first_state(spec()), state=state))
     for run_id in ("ended", "queued", "sent just now", "sent long ago"):
         secret_files.keep(directory, run_id, "{}")
     os.utime(directory / "sent long ago", (0, 0))
     os.utime(directory / "queued", (0, 0))
-    assert sorted(secret_files.sweep(directory, runs)) == ["ended", "sent long ago"]
+    assert sorted(secret_files.remove_stale(directory, runs)) == ["ended", "sent long ago"]
     assert sorted(path.name for path in directory.iterdir()) == ["queued", "sent just now"]
-    assert secret_files.sweep(directory / "missing", runs) == []
+    assert secret_files.remove_stale(directory / "missing", runs) == []
 
 
 def test_every_host_gets_them_over_its_commands_input_and_on_no_command_line(directory: Path, tmp_path: Path) -> None:
-    secret_files.keep(directory, launch().run_id, json.dumps({"TOKEN": SECRET}))
+    secret_files.keep(directory, spec().run_id, json.dumps({"TOKEN": SECRET}))
     commands: list[list[str]] = []
 
     def command_for(host: object, argv: object) -> list[str]:
@@ -85,23 +85,23 @@ def test_every_host_gets_them_over_its_commands_input_and_on_no_command_line(dir
         commands.append([sys.executable, "-c", copy, str(tmp_path / getattr(host, "name", ""))])
         return commands[-1]
 
-    assert secret_files.share(directory, launch(), command_for) == {}
+    assert secret_files.distribute(directory, spec(), command_for) == {}
     assert SECRET not in str(commands)
-    for host in launch().hosts:
+    for host in spec().hosts:
         assert json.loads((tmp_path / host.name).read_text()) == {"TOKEN": SECRET}
 
 
 def test_a_host_that_does_not_take_them_is_named_without_their_values(directory: Path) -> None:
-    secret_files.keep(directory, launch().run_id, json.dumps({"TOKEN": SECRET}))
+    secret_files.keep(directory, spec().run_id, json.dumps({"TOKEN": SECRET}))
     failing = [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit('disk full')"]
-    failures = secret_files.share(directory, launch(), lambda host, argv: failing)
+    failures = secret_files.distribute(directory, spec(), lambda host, argv: failing)
     assert set(failures) == {"deeplearning-worker1", "deeplearning-worker2"}
     assert "disk full" in failures["deeplearning-worker1"]
     assert SECRET not in str(failures)
 
 
 def test_a_master_that_lost_them_says_so(directory: Path) -> None:
-    failures = secret_files.share(directory, launch(), lambda host, argv: ["true"])
+    failures = secret_files.distribute(directory, spec(), lambda host, argv: ["true"])
     assert "give them again with --secret" in failures["this master"]
 
 
@@ -116,8 +116,8 @@ def test_the_command_line_keeps_and_drops(
     assert secret_files.read(directory, "one", ("TOKEN",)) == {"TOKEN": SECRET}
     sys.stdin.seek(0)
     assert secret_files.main(["take", "one"]) == 0
-    assert secret_files.read(secret_files.taken(tmp_path), "one", ("TOKEN",)) == {"TOKEN": SECRET}
+    assert secret_files.read(secret_files.node_directory(tmp_path), "one", ("TOKEN",)) == {"TOKEN": SECRET}
     assert secret_files.main(["drop", "one"]) == 0
-    assert [*directory.iterdir(), *secret_files.taken(tmp_path).iterdir()] == []
+    assert [*directory.iterdir(), *secret_files.node_directory(tmp_path).iterdir()] == []
     assert capsys.readouterr() == ("", "")
     assert secret_files.main(["tell", "one"]) == 2

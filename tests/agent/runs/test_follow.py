@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs.follow import Tail, follow, listened, log_lines, of_rank, summary
-from agent.runs.process_identity import Owner
+from agent.runs.follow import Tail, follow, log_lines, of_rank, sleep_while_read, summary
+from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import RunDirectory, Runs, State
 
 
@@ -18,7 +18,9 @@ from agent.runs.store import RunDirectory, Runs, State
 def directory(tmp_path: Path) -> RunDirectory:
     found = Runs(root=tmp_path)["one"]
     found.path.mkdir()
-    found.write_state(State(run_id="one", state="running", owner=Owner.of(os.getpid()), started=1.0, updated=1.0))
+    found.write_state(
+        State(run_id="one", state="running", owner=ProcessIdentity.of(os.getpid()), started=1.0, updated=1.0)
+    )
     return found
 
 
@@ -123,7 +125,7 @@ def test_the_report_on_the_nodes_is_told_once_and_not_again_to_who_comes_back(di
 
 def test_who_only_waits_notices_that_its_reader_has_gone() -> None:
     reading, writing = os.pipe()
-    sleep = listened(writing)
+    sleep = sleep_while_read(writing)
     sleep(0.01)
     os.close(reading)
     with pytest.raises(BrokenPipeError):
@@ -133,4 +135,4 @@ def test_who_only_waits_notices_that_its_reader_has_gone() -> None:
 
 def test_a_file_is_always_listened_to(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as file:
-        listened(file.fileno())(0.01)
+        sleep_while_read(file.fileno())(0.01)

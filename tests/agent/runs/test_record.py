@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SpecError
-from agent.runs.process_identity import Owner
+from agent.runs.process_identity import ProcessIdentity
 from agent.runs.record import cost, keep_course, keep_origin, keep_record, record
 from agent.runs.store import RunDirectory, Runs, State
 from agent.spec.nodes import parse_nodes
-from agent.spec.provenance import Order, Origin
+from agent.spec.provenance import Origin, Submission
 from agent.spec.run import RunSpec
 
 HOSTS = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
-LAUNCH = RunSpec(
+SPEC = RunSpec(
     run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=("train.py",), hosts=HOSTS,
     environment=(("API_KEY", "s3cret"),),
 )  # fmt: skip
@@ -31,12 +31,12 @@ ORIGIN = Origin(
 def directory(tmp_path: Path) -> RunDirectory:
     found = Runs(root=tmp_path)["one"]
     found.path.mkdir()
-    found.spec.write_text(LAUNCH.to_json())
+    found.spec.write_text(SPEC.to_json())
     return found
 
 
 def ended(directory: RunDirectory) -> State:
-    state = State(run_id="one", state="succeeded", owner=Owner.of(os.getpid()), started=0.0, updated=3600.0)
+    state = State(run_id="one", state="succeeded", owner=ProcessIdentity.of(os.getpid()), started=0.0, updated=3600.0)
     directory.write_state(state)
     return state
 
@@ -55,7 +55,7 @@ def test_a_record_holds_where_a_run_came_from_and_how_it_went(directory: RunDire
 
 
 def test_the_record_that_leaves_the_cluster_names_variables_and_not_their_values(directory: RunDirectory) -> None:
-    directory.launched.write_text(json.dumps({"command": ["x"], "rank_environment": dict(LAUNCH.environment)}))
+    directory.launched.write_text(json.dumps({"command": ["x"], "rank_environment": dict(SPEC.environment)}))
     keep_record(directory, ended(directory))
     text = (directory.path / "record.json").read_text()
     assert json.loads(text)["spec"]["environment"] == [["API_KEY", None]]
@@ -71,7 +71,7 @@ def test_an_earlier_attempts_origin_stays_beside_the_new_one(directory: RunDirec
 
 
 def test_a_cost_needs_all_prices() -> None:
-    spec = json.loads(LAUNCH.to_json())
+    spec = json.loads(SPEC.to_json())
     origin = {
         "instance_types": {"i-00000001": "a", "i-000000ff": "b"},
         "master": "i-000000ff",
@@ -85,10 +85,10 @@ def test_a_cost_needs_all_prices() -> None:
 
 
 def test_an_order_comes_back_unchanged_and_a_spec_alone_is_one_of_unknown_origin() -> None:
-    order = Order(launch=LAUNCH, origin=ORIGIN)
-    assert Order.from_json(order.to_json()) == order
-    assert Order.from_json(LAUNCH.to_json()) == Order(launch=LAUNCH)
-    unknown = json.dumps({"launch": json.loads(LAUNCH.to_json()), "origin": {"x": 1}})
-    for bad in ("", "[]", "{}", '{"launch": {}}', unknown):
+    submission = Submission(spec=SPEC, origin=ORIGIN)
+    assert Submission.from_json(submission.to_json()) == submission
+    assert Submission.from_json(SPEC.to_json()) == Submission(spec=SPEC)
+    unknown = json.dumps({"spec": json.loads(SPEC.to_json()), "origin": {"x": 1}})
+    for bad in ("", "[]", "{}", '{"spec": {}}', unknown):
         with pytest.raises(SpecError):
-            Order.from_json(bad)
+            Submission.from_json(bad)

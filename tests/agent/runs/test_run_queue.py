@@ -12,18 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.runs.process_identity import Owner
-from agent.runs.run_queue import Queue
+from agent.runs.process_identity import ProcessIdentity
+from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs, State
 
 
-def queued(root: Path, names: Sequence[str]) -> Queue:
+def queued(root: Path, names: Sequence[str]) -> RunQueue:
     """Return a queue in which these runs wait, each with its directory."""
-    queue = Queue(runs=Runs(root=root))
+    queue = RunQueue(runs=Runs(root=root))
     for name in names:
         directory = queue.runs[name]
         directory.path.mkdir(parents=True)
-        directory.write_state(State(run_id=name, state="queued", owner=Owner.of(os.getpid()), started=1, updated=1))
+        directory.write_state(
+            State(run_id=name, state="queued", owner=ProcessIdentity.of(os.getpid()), started=1, updated=1)
+        )
         directory.spec.write_text("{}")
         queue.add(name)
     return queue
@@ -57,20 +59,20 @@ def test_a_run_whose_directory_is_gone_waits_no_more(tmp_path: Path) -> None:
     queue = queued(tmp_path, ["one", "two"])
     (tmp_path / "one" / "state.json").unlink()
     assert queue.ids() == ["two"]
-    assert queue.outlook("two") == "place 1 in the queue"
-    assert queue.outlook("one") == ""
+    assert queue.describe_position("two") == "place 1 in the queue"
+    assert queue.describe_position("one") == ""
 
 
 @pytest.mark.parametrize("content", ["", "{", "{}", "[1, null]", "null"])
 def test_a_queue_that_was_cut_short_is_empty(tmp_path: Path, content: str) -> None:
     (tmp_path / ".queue").write_text(content)
-    assert Queue(runs=Runs(root=tmp_path)).ids() == []
+    assert RunQueue(runs=Runs(root=tmp_path)).ids() == []
 
 
 def test_a_remark_is_made_on_those_who_wait_alone(tmp_path: Path) -> None:
     queue = queued(tmp_path, ["one"])
-    queue.remark("one", "waiting: 2 nodes wanted, 1 ready")
+    queue.set_reason("one", "waiting: 2 nodes wanted, 1 ready")
     assert json.loads((tmp_path / "one" / "state.json").read_text())["reason"] == "waiting: 2 nodes wanted, 1 ready"
     queue.end("one", "stopped", "out")
-    queue.remark("one", "late")
+    queue.set_reason("one", "late")
     assert queue.runs["one"].effective_state().reason == "out"

@@ -15,31 +15,31 @@ from hypothesis import strategies as st
 
 from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
-from agent.runs.process_identity import Owner
+from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import LiveRunError, Runs, State
 from agent.spec.states import is_run_id
 from agent.supervisor.lost_run import take_lock
-from tests.agent.spec.test_run import make_launch
+from tests.agent.spec.test_run import make_spec
 from tests.words import WORDS
 
 
-def dead_owner() -> Owner:
+def dead_owner() -> ProcessIdentity:
     """Return the identity of a process that has ended."""
     process = subprocess.Popen(["sleep", "60"])
-    owner = Owner.of(process.pid)
+    owner = ProcessIdentity.of(process.pid)
     process.kill()
     process.wait()
     return owner
 
 
-def make_state(owner: Owner, state: str = "running") -> State:
+def make_state(owner: ProcessIdentity, state: str = "running") -> State:
     return State(run_id="one", state=state, owner=owner, started=1.0, updated=2.0, hosts=("deeplearning-worker1",))
 
 
 @given(text=WORDS | st.from_regex(r"[a-z0-9.-]{0,130}", fullmatch=True))
 def test_a_launch_takes_just_what_a_run_can_be_called(text: str) -> None:
     try:
-        make_launch(run_id=text)
+        make_spec(run_id=text)
         taken = True
     except SpecError:
         taken = False
@@ -50,7 +50,7 @@ def test_a_launch_takes_just_what_a_run_can_be_called(text: str) -> None:
 def test_a_state_comes_back_from_its_file_unchanged(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
-    state = make_state(Owner.of(os.getpid()))
+    state = make_state(ProcessIdentity.of(os.getpid()))
     directory.write_state(state)
     assert directory.effective_state() == state
     assert json.loads((directory.path / "state.json").read_text())["pid"] == os.getpid()
@@ -84,18 +84,18 @@ def test_a_last_word_that_comes_between_reading_the_state_and_looking_at_its_own
     directory.path.mkdir()
     directory.write_state(make_state(dead_owner()))
 
-    def end_meanwhile(owner: Owner) -> bool:
+    def end_meanwhile(owner: ProcessIdentity) -> bool:
         directory.write_state(make_state(owner, "succeeded"))
         return False
 
-    monkeypatch.setattr(Owner, "is_alive", end_meanwhile)
+    monkeypatch.setattr(ProcessIdentity, "is_alive", end_meanwhile)
     assert directory.effective_state().state == "succeeded"
 
 
 def test_on_a_full_disk_the_last_word_still_finds_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
-    running = make_state(Owner.of(os.getpid()))
+    running = make_state(ProcessIdentity.of(os.getpid()))
     directory.write_state(dataclasses.replace(running, last_lines=("a long line",) * 50))
 
     def refuse(path: Path, text: str) -> None:
@@ -118,7 +118,7 @@ def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_reused_pid_is_not_the_owner() -> None:
-    owner = Owner.of(os.getpid())
+    owner = ProcessIdentity.of(os.getpid())
     assert owner.is_alive()
     assert not dataclasses.replace(owner, start_ticks=owner.start_ticks + 1).is_alive()
     assert not dataclasses.replace(owner, boot_id="another").is_alive()
@@ -126,7 +126,7 @@ def test_a_reused_pid_is_not_the_owner() -> None:
 
 
 def test_the_lock_is_held_until_released_and_names_its_run(tmp_path: Path) -> None:
-    runs, me = Runs(root=tmp_path / "runs"), Owner.of(os.getpid())
+    runs, me = Runs(root=tmp_path / "runs"), ProcessIdentity.of(os.getpid())
     assert runs.live() is None
     assert runs.claim("one", me) is None
     assert runs.live() == "one"
@@ -144,7 +144,7 @@ def test_a_stale_lock_is_taken_over_and_its_run_is_named_and_marked_by_the_super
     dead = dead_owner()
     runs["one"].write_state(make_state(dead))
     runs.claim("one", dead)
-    assert runs.claim("two", Owner.of(os.getpid())) == "one"
+    assert runs.claim("two", ProcessIdentity.of(os.getpid())) == "one"
     assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "running"
     runs.release("two")
     runs.claim("one", dead)
@@ -158,7 +158,7 @@ def test_a_lock_that_was_cut_short_is_stale(tmp_path: Path, content: str) -> Non
     runs = Runs(root=tmp_path)
     runs.lock.write_text(content)
     assert runs.live() is None
-    runs.claim("two", Owner.of(os.getpid()))
+    runs.claim("two", ProcessIdentity.of(os.getpid()))
     assert runs.live() == "two"
 
 

@@ -27,7 +27,7 @@ from agent.spec.nodes import (
     workers,
 )
 from agent.spec.run import RunSpec
-from tests.agent.spec.test_run import NODES, make_launch
+from tests.agent.spec.test_run import NODES, make_spec
 from tests.words import LONG, WORDS
 
 ACCEPTED = {
@@ -223,7 +223,7 @@ def test_any_text_yields_valid_nodes_and_a_printable_sentence_for_each_other_lin
 def test_no_node_is_made_against_a_rule_neither_here_nor_from_a_spec(field: str, value: object) -> None:
     with pytest.raises(SpecError, match=f"^{field} = .*: must be "):
         Node(**{**dataclasses.asdict(MASTER), field: value})
-    document = json.loads(make_launch().to_json())
+    document = json.loads(make_spec().to_json())
     document["hosts"][0][field] = value
     with pytest.raises(SpecError, match=f"^hosts: {field} = .*: must be "):
         RunSpec.from_json(json.dumps(document))

@@ -26,7 +26,7 @@ deeplearning-worker1 10.0.1.11 i-000000dd 4 ens5 us-east-1a
 """
 
 
-def make_launch(**changes: object) -> RunSpec:
+def make_spec(**changes: object) -> RunSpec:
     values: dict[str, object] = {
         "run_id": "20261120-121314-digits-ab12",
         "efs_mount": "/mnt/efs",
@@ -40,19 +40,19 @@ def make_launch(**changes: object) -> RunSpec:
 
 
 def test_a_program_works_in_its_own_copy_and_the_payload_in_the_pushed_tree() -> None:
-    launch = make_launch()
-    assert launch.working_directory == launch.payload_directory == "/mnt/efs/payloads/0123456789abcdef"
-    assert launch.agent_directory == "/mnt/efs/payloads/aaaaaaaaaaaaaaaa"
-    own = make_launch(program="fedcba9876543210", command=("train.py",))
+    spec = make_spec()
+    assert spec.working_directory == spec.payload_directory == "/mnt/efs/payloads/0123456789abcdef"
+    assert spec.agent_directory == "/mnt/efs/payloads/aaaaaaaaaaaaaaaa"
+    own = make_spec(program="fedcba9876543210", command=("train.py",))
     assert own.working_directory == f"{own.run_directory}/work"
     assert own.program_directory == "/mnt/efs/payloads/fedcba9876543210/program"
 
 
 def test_where_its_ranks_run_is_said_in_words() -> None:
     nodes = parse_nodes(NODES, pytest.fail)
-    assert make_launch().placed == "8 ranks on deeplearning-worker1, deeplearning-worker2"
+    assert make_spec().placed == "8 ranks on deeplearning-worker1, deeplearning-worker2"
     alone = dataclasses.replace(choose_hosts(nodes, 1)[0], slots=1)
-    assert make_launch(hosts=(alone,)).placed == "1 rank on deeplearning-worker1"
+    assert make_spec(hosts=(alone,)).placed == "1 rank on deeplearning-worker1"
 
 
 def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
@@ -82,7 +82,7 @@ def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
 )
 def test_a_launch_that_cannot_be_is_refused_where_it_is_built(field: str, value: object) -> None:
     with pytest.raises(SpecError):
-        make_launch(**{field: value})
+        make_spec(**{field: value})
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_is_no_spec_is_refused(text: str) -> None:
 
 
 def test_a_spec_of_an_older_version_is_read_and_one_of_a_newer_version_is_refused_by_its_fields() -> None:
-    document = json.loads(make_launch().to_json())
+    document = json.loads(make_spec().to_json())
     del document["agent"]
     older = RunSpec.from_json(json.dumps(document))
     with pytest.raises(SpecError, match="names no agent: an older version launched the run; `fab resume 2026"):
@@ -109,24 +109,24 @@ def test_a_spec_of_an_older_version_is_read_and_one_of_a_newer_version_is_refuse
 )
 def test_a_spec_comes_back_from_json_unchanged(command: tuple[str, ...], value: str) -> None:
     knobs = Knobs(cycle_time_ms=2.5, autotune=True)
-    launch = make_launch(command=command, environment=(("ANY", value),), knobs=knobs)
-    assert RunSpec.from_json(launch.to_json()) == launch
+    spec = make_spec(command=command, environment=(("ANY", value),), knobs=knobs)
+    assert RunSpec.from_json(spec.to_json()) == spec
 
 
 @given(words=st.lists(WORDS | st.just(LONG), max_size=4), path=FILE_NAMES)
 def test_words_that_are_not_utf_8_and_long_ones_come_back_too_and_every_secrets_name(
     words: list[str], path: str
 ) -> None:
-    launch = make_launch(command=("x", *words), program="0" * 16, requirements=path, secrets=("A", "B_2"))
-    assert RunSpec.from_json(launch.to_json()) == launch
-    launch.to_json().encode("ascii")
+    spec = make_spec(command=("x", *words), program="0" * 16, requirements=path, secrets=("A", "B_2"))
+    assert RunSpec.from_json(spec.to_json()) == spec
+    spec.to_json().encode("ascii")
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS)
 def test_neither_launcher_is_told_a_word_a_value_or_a_secrets_name_that_a_shell_could_read(controller: str) -> None:
     fields: dict[str, object] = {"controller": controller, "network": "10.0.0.0/16", "program": "0" * 16}
-    plain = make_launch(command=("train.py",), **fields)
-    nasty = make_launch(
+    plain = make_spec(command=("train.py",), **fields)
+    nasty = make_spec(
         command=("train.py", *NASTIEST),
         environment=(("NAME", LONG),),
         secrets=("TOKEN",),

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from agent.errors import SpecError
-from agent.runs.process_identity import Owner
+from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs, State
 from agent.spec.nodes import parse_nodes
-from agent.spec.provenance import Order
+from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import FINAL_STATES
 from agent.supervisor.resume import beginning, resumed
@@ -328,7 +328,7 @@ def test_a_queued_run_waits_its_turn_and_they_go_in_order(efs: Path, supervisor:
 
 def test_nobody_pushes_in_before_those_who_wait(efs: Path, supervisor: Call) -> None:
     runs = Runs(root=efs / "runs")
-    enqueue(runs, Order.from_json(spec(efs, "one", "sleep 6000")))
+    enqueue(runs, Submission.from_json(spec(efs, "one", "sleep 6000")))
     refused = supervisor("start", stdin=spec(efs, "two", "true"))
     assert (refused.returncode, json.loads(refused.stdout)) == (3, {"live": "one", "state": "queued"})
     assert supervisor("remove", "one").returncode == 3
@@ -380,7 +380,7 @@ def test_what_a_booting_master_runs_tells_what_became_of_the_run_and_keeps_the_q
     state = live_state(efs, "one")
     os.kill(state["pid"], signal.SIGKILL)
     runs = Runs(root=efs / "runs")
-    enqueue(runs, Order.from_json(spec(efs, "two", "true")))
+    enqueue(runs, Submission.from_json(spec(efs, "two", "true")))
     for path in (efs / "runs" / "one" / "state.json", efs / "runs" / ".live"):
         path.write_text(path.read_text().replace(state["owner"]["boot_id"], "of-before-the-reboot"))
     assert run_processes(efs)
@@ -422,11 +422,11 @@ def test_it_is_said_from_where_a_run_goes_on(
     flags: tuple[str, ...], program: str, checkpoints: list[str], said: str
 ) -> None:
     (node,) = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
-    launch = RunSpec(
+    own = RunSpec(
         run_id="one", efs_mount="/mnt/efs", agent=AGENT, payload=PAYLOAD, program=program,
         command=("-m", "payload.train", *flags), hosts=(node,),
     )  # fmt: skip
-    assert beginning(launch, checkpoints) == said
+    assert beginning(own, checkpoints) == said
 
 
 def test_a_resumed_program_runs_unchanged_with_the_ranks_that_were_asked(efs: Path) -> None:
@@ -514,7 +514,7 @@ def test_reading_a_run_whose_supervisor_is_gone_shows_it_failed_and_writes_nothi
     efs: Path, supervisor: Call, words: tuple[str, ...], shown: str
 ) -> None:
     runs, gone = Runs(root=efs / "runs"), subprocess.Popen(["sleep", "60"])
-    owner = Owner.of(gone.pid)
+    owner = ProcessIdentity.of(gone.pid)
     gone.kill()
     gone.wait()
     runs["one"].path.mkdir(parents=True)

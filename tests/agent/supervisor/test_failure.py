@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.spec.nodes import choose_hosts, parse_nodes
-from agent.supervisor.failure import LEAVING, first_rank, length, listed, reason
-from tests.agent.spec.test_run import NODES, make_launch
+from agent.supervisor.failure import LEAVING, first_ended_rank, format_ranks, log_bytes, reason
+from tests.agent.spec.test_run import NODES, make_spec
 
 LOG = """\
 [1]<stderr>:ValueError: no such file
@@ -27,33 +27,33 @@ HOSTS = choose_hosts(parse_nodes(NODES, pytest.fail), 2)
 
 
 def test_a_node_that_is_taken_away_is_named_with_the_remedy(tmp_path: Path) -> None:
-    launch = make_launch(hosts=HOSTS, efs_mount=str(tmp_path))
+    spec = make_spec(hosts=HOSTS, efs_mount=str(tmp_path))
     place = tmp_path / LEAVING / HOSTS[1].instance_id
     place.parent.mkdir(parents=True)
     place.write_text('EC2 takes this spot instance back: {"action": "terminate", "time": "2026-11-20T12:00:00Z"}\n')
-    assert reason(launch, 1, LOG.format(1, 143)) == (
+    assert reason(spec, 1, LOG.format(1, 143)) == (
         f"{HOSTS[1].name} leaves the cluster (EC2 takes this spot instance back); "
-        f"`fab resume {launch.run_id}` goes on once its group has put another in its place"
+        f"`fab resume {spec.run_id}` goes on once its group has put another in its place"
     )
 
 
 def test_another_instances_notice_is_no_reason(tmp_path: Path) -> None:
     (tmp_path / LEAVING).mkdir(parents=True)
     (tmp_path / LEAVING / "i-other").write_text("its group ends this instance\n")
-    assert reason(make_launch(efs_mount=str(tmp_path)), 7, "") == "the launcher ended with status 7"
+    assert reason(make_spec(efs_mount=str(tmp_path)), 7, "") == "the launcher ended with status 7"
 
 
 def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
     hosts = tuple(dataclasses.replace(host, slots=2) for host in HOSTS)
-    launch = make_launch(hosts=hosts)
-    assert reason(launch, 1, LOG.format(3, 2)) == f"rank 3 on {HOSTS[1].name} ended first, with status 2"
-    assert reason(launch, 1, LOG.format(9, -9)) == "rank 9 ended first, with signal 9"
+    spec = make_spec(hosts=hosts)
+    assert reason(spec, 1, LOG.format(3, 2)) == f"rank 3 on {HOSTS[1].name} ended first, with status 2"
+    assert reason(spec, 1, LOG.format(9, -9)) == "rank 9 ended first, with signal 9"
     # A log of two attempts tells of both; the last one counts.
-    assert "rank 0" in reason(launch, 1, LOG.format(3, 2) + LOG.format(0, 1))
+    assert "rank 0" in reason(spec, 1, LOG.format(3, 2) + LOG.format(0, 1))
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("output", "why"),
     [
         (
             "--------\nmpirun detected that one or more processes exited with non-zero status, thus causing\n"
@@ -72,17 +72,17 @@ def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
         ),
     ],
 )
-def test_what_mpirun_says_of_a_rank_or_a_host_is_read_too(said: str, why: str) -> None:
-    assert reason(make_launch(hosts=HOSTS), 1, said) == why
+def test_what_mpirun_says_of_a_rank_or_a_host_is_read_too(output: str, why: str) -> None:
+    assert reason(make_spec(hosts=HOSTS), 1, output) == why
 
 
 def test_the_reason_is_found_in_a_log_that_repeats_the_same_words() -> None:
     log = "lost communication with a remote daemon\n" * 200_000  # Minutes, if each of them were read to the end.
-    assert reason(make_launch(), 1, log) == "the launcher ended with status 1"
+    assert reason(make_spec(), 1, log) == "the launcher ended with status 1"
 
 
 def test_a_launcher_that_says_nothing_is_told_by_its_status() -> None:
-    assert reason(make_launch(), -9, "killed") == "the launcher ended with signal 9"
+    assert reason(make_spec(), -9, "killed") == "the launcher ended with signal 9"
 
 
 LOGS = Path(__file__).parent / "launcher_logs"
@@ -113,61 +113,61 @@ def shortened(log: str, *ranks: int) -> str:
     ],
 )
 def test_the_rank_that_is_at_fault_is_named_as_far_as_the_log_tells(name: str, why: str) -> None:
-    assert reason(make_launch(hosts=FOUR), 1, recorded(name)) == why
+    assert reason(make_spec(hosts=FOUR), 1, recorded(name)) == why
 
 
 def test_an_innocent_rank_ended_first_in_the_recorded_logs() -> None:
     for name, frozen in (("frozen-3", 3), ("frozen-0", 0), ("not-joined-3", 3)):
-        found = first_rank(FOUR, recorded(name))
+        found = first_ended_rank(FOUR, recorded(name))
         assert found
         assert f"rank {frozen} " not in found
 
 
 def test_several_silent_ranks_are_all_named_and_none_is_blamed() -> None:
     log = shortened(recorded("frozen-3"), 1)
-    assert reason(make_launch(hosts=FOUR), 1, log) == (
+    assert reason(make_spec(hosts=FOUR), 1, log) == (
         f"rank 1 on {ONE} and rank 3 on {TWO} had not reported when a collective timed out after 10 s; ranks 0, 2 had: "
         "the log does not tell which rank caused it"
     )
     log = shortened(recorded("frozen-0"), 1, 2).replace("Process name: 1", "Process name: 3")
-    assert reason(make_launch(hosts=FOUR), 1, log).startswith(f"ranks 0-1 on {ONE} and rank 2 on {TWO} had not")
+    assert reason(make_spec(hosts=FOUR), 1, log).startswith(f"ranks 0-1 on {ONE} and rank 2 on {TWO} had not")
 
 
 def test_where_every_rank_reported_none_is_blamed() -> None:
     log = recorded("frozen-3")
     line = next(line for line in log.splitlines() if "Timed out waiting" in line)
     everybody = log.replace(line, f"{line}\n{line.replace('[2]', '[3]')}")
-    assert reason(make_launch(hosts=FOUR), 1, everybody) == (
+    assert reason(make_spec(hosts=FOUR), 1, everybody) == (
         "every rank had reported when a collective timed out after 10 s: the log does not tell which rank caused it"
     )
 
 
 def test_a_rank_that_ended_of_itself_is_named_though_others_had_timed_out() -> None:
     log = recorded("frozen-3").replace("Process name: 0\nExit code: 1\n", "Process name: 3\nExit code: 137\n")
-    assert reason(make_launch(hosts=FOUR), 1, log) == f"rank 3 on {TWO} ended first, with status 137"
+    assert reason(make_spec(hosts=FOUR), 1, log) == f"rank 3 on {TWO} ended first, with status 137"
 
 
 def test_what_an_earlier_attempt_wrote_is_no_evidence() -> None:
     earlier = recorded("frozen-0").replace("Process name: 1", "Process name: 2")
-    assert reason(make_launch(hosts=FOUR), 1, earlier + recorded("frozen-3")).startswith(f"rank 3 on {TWO} had not")
-    assert reason(make_launch(hosts=FOUR), 7, f"{earlier}[supervisor] $ horovodrun\n") == (
+    assert reason(make_spec(hosts=FOUR), 1, earlier + recorded("frozen-3")).startswith(f"rank 3 on {TWO} had not")
+    assert reason(make_spec(hosts=FOUR), 7, f"{earlier}[supervisor] $ horovodrun\n") == (
         "the launcher ended with status 7"
     )
 
 
 def test_a_programs_own_words_on_its_output_are_no_evidence() -> None:
-    said = "[0]<stdout>:Timed out waiting 5ms for recv operation to complete\nTimed out waiting 5ms for recv\n"
-    assert reason(make_launch(hosts=FOUR), 1, said + recorded("killed-1")) == reason(
-        make_launch(hosts=FOUR), 1, recorded("killed-1")
+    output = "[0]<stdout>:Timed out waiting 5ms for recv operation to complete\nTimed out waiting 5ms for recv\n"
+    assert reason(make_spec(hosts=FOUR), 1, output + recorded("killed-1")) == reason(
+        make_spec(hosts=FOUR), 1, recorded("killed-1")
     )
 
 
 @given(ranks=st.sets(st.integers(0, 300), min_size=1))
 def test_listed_ranks_can_be_read_back(ranks: set[int]) -> None:
-    spans = [span.split("-") for span in re.sub("^ranks? ", "", listed(sorted(ranks))).split(", ")]
+    spans = [span.split("-") for span in re.sub("^ranks? ", "", format_ranks(sorted(ranks))).split(", ")]
     assert [rank for span in spans for rank in range(int(span[0]), int(span[-1]) + 1)] == sorted(ranks)
 
 
 def test_the_end_of_the_log_that_is_read_holds_what_all_ranks_write() -> None:
-    assert length(4) > 4 * max(len(path.read_bytes()) for path in LOGS.iterdir())
-    assert length(1) < length(64) < length(100_000) == 1 << 25
+    assert log_bytes(4) > 4 * max(len(path.read_bytes()) for path in LOGS.iterdir())
+    assert log_bytes(1) < log_bytes(64) < log_bytes(100_000) == 1 << 25

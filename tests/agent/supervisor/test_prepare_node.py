@@ -11,7 +11,7 @@ import pytest
 from agent.remote.secret_files import TAKEN
 from agent.spec.nodes import parse_nodes
 from agent.supervisor.prepare_node import EquipmentError, check_slots, layer_of, main
-from tests.agent.spec.test_run import NODES, make_launch
+from tests.agent.spec.test_run import NODES, make_spec
 
 OWN = {"program": "fedcba9876543210", "command": ("train.py",)}
 
@@ -31,8 +31,8 @@ def test_with_gpus_the_cores_do_not_count() -> None:
 
 
 def test_only_packages_need_a_layer(tmp_path: Path) -> None:
-    assert layer_of(make_launch(**OWN), Path("/runtime/bin/python"), tmp_path) is None
-    layer = layer_of(make_launch(**OWN, keras=2), Path("/runtime/bin/python"), tmp_path)
+    assert layer_of(make_spec(**OWN), Path("/runtime/bin/python"), tmp_path) is None
+    layer = layer_of(make_spec(**OWN, keras=2), Path("/runtime/bin/python"), tmp_path)
     assert layer is not None
     assert layer.further == ("tf-keras==2.21.*",)
     assert layer.program == Path("/mnt/efs/payloads/fedcba9876543210/program")
@@ -48,12 +48,12 @@ def prepared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], **changes: object
 ) -> tuple[int, str, str]:
     """Equip this machine, whose runtime is the Python of the tests, for a run; return status, output and errors."""
-    (tmp_path / "spec.json").write_text(make_launch(**changes).to_json())
+    (tmp_path / "spec.json").write_text(make_spec(**changes).to_json())
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     monkeypatch.setattr("agent.environment.runtime.ensure", lambda *options: Path(sys.executable))
     # The launch's run directory is on no file system of this machine.
     monkeypatch.setattr(
-        "agent.supervisor.prepare_node.facts_command", lambda python, launch: [python, "-c", "print('facts')"]
+        "agent.supervisor.prepare_node.facts_command", lambda python, spec: [python, "-c", "print('facts')"]
     )
     status = main([str(tmp_path)])
     return status, *capfd.readouterr()
@@ -63,7 +63,7 @@ def test_a_node_tells_its_facts_and_then_the_ranks_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / TAKEN).mkdir(parents=True)
-    monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda launch: launch.hosts[0])
+    monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
     status, output, _ = prepared(tmp_path, monkeypatch, capfd)
     assert (status, output.splitlines()) == (0, ["facts", sys.executable])
     assert not (tmp_path / TAKEN).exists()
@@ -74,7 +74,7 @@ def test_a_master_and_a_run_without_pre_flight_tell_no_facts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], preflight: str, host: int | None
 ) -> None:
     monkeypatch.setattr(
-        "agent.supervisor.prepare_node.this_host", lambda launch: None if host is None else launch.hosts[host]
+        "agent.supervisor.prepare_node.this_host", lambda spec: None if host is None else spec.hosts[host]
     )
     assert prepared(tmp_path, monkeypatch, capfd, preflight=preflight)[:2] == (0, f"{sys.executable}\n")
 
@@ -82,7 +82,7 @@ def test_a_master_and_a_run_without_pre_flight_tell_no_facts(
 def test_a_process_of_another_run_that_stays_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("agent.supervisor.prepare_node.reap", lambda root, **how: {"signalled": [7], "left": [7]})
+    monkeypatch.setattr("agent.supervisor.prepare_node.signal_run", lambda root, **how: {"signalled": [7], "left": [7]})
     status, output, errors = prepared(tmp_path, monkeypatch, capfd)
     assert (status, output, errors) == (1, "", "processes of another run stay: 7\n")
 

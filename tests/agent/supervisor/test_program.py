@@ -9,50 +9,50 @@ import pytest
 from agent.errors import SpecError
 from agent.spec.run import RunSpec
 from agent.supervisor.program import stage
-from tests.agent.spec.test_run import make_launch
+from tests.agent.spec.test_run import make_spec
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> RunSpec:
+def spec(tmp_path: Path) -> RunSpec:
     """Lay out a pushed program and a run of it."""
-    launch = make_launch(efs_mount=str(tmp_path), program="fedcba9876543210", command=("train.py",))
-    pushed = Path(launch.program_directory)
+    spec = make_spec(efs_mount=str(tmp_path), program="fedcba9876543210", command=("train.py",))
+    pushed = Path(spec.program_directory)
     (pushed / "lib").mkdir(parents=True)
     (pushed / "train.py").write_text("print()")
     (pushed / "lib" / "start.sh").touch(mode=0o755)
-    Path(launch.run_directory).mkdir(parents=True)
-    return launch
+    Path(spec.run_directory).mkdir(parents=True)
+    return spec
 
 
-def test_the_run_works_in_a_copy_with_the_same_modes(launch: RunSpec) -> None:
-    stage(launch)
-    work = Path(launch.working_directory)
+def test_the_run_works_in_a_copy_with_the_same_modes(spec: RunSpec) -> None:
+    stage(spec)
+    work = Path(spec.working_directory)
     assert (work / "train.py").read_text() == "print()"
     assert (work / "lib" / "start.sh").stat().st_mode & 0o111
     (work / "train.py").write_text("changed")
-    assert (Path(launch.program_directory) / "train.py").read_text() == "print()"
+    assert (Path(spec.program_directory) / "train.py").read_text() == "print()"
 
 
-def test_a_second_attempt_goes_on_in_what_the_first_one_left(launch: RunSpec) -> None:
-    stage(launch)
-    (Path(launch.working_directory) / "checkpoint").write_text("7")
-    stage(launch)
-    assert (Path(launch.working_directory) / "checkpoint").read_text() == "7"
+def test_a_second_attempt_goes_on_in_what_the_first_one_left(spec: RunSpec) -> None:
+    stage(spec)
+    (Path(spec.working_directory) / "checkpoint").write_text("7")
+    stage(spec)
+    assert (Path(spec.working_directory) / "checkpoint").read_text() == "7"
 
 
-def test_a_copy_that_was_cut_short_is_made_anew(launch: RunSpec) -> None:
-    partial = Path(launch.run_directory) / ".work.partial"
+def test_a_copy_that_was_cut_short_is_made_anew(spec: RunSpec) -> None:
+    partial = Path(spec.run_directory) / ".work.partial"
     partial.mkdir()
     (partial / "half").touch()
-    stage(launch)
-    assert not (Path(launch.working_directory) / "half").exists()
+    stage(spec)
+    assert not (Path(spec.working_directory) / "half").exists()
 
 
 def test_a_run_of_the_payload_needs_no_copy(tmp_path: Path) -> None:
-    stage(make_launch(efs_mount=str(tmp_path)))
+    stage(make_spec(efs_mount=str(tmp_path)))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_program_that_is_gone_is_told(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="is not there"):
-        stage(make_launch(efs_mount=str(tmp_path), program="fedcba9876543210", command=("train.py",)))
+        stage(make_spec(efs_mount=str(tmp_path), program="fedcba9876543210", command=("train.py",)))

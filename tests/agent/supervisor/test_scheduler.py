@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SpecError
-from agent.runs.process_identity import Owner
+from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.nodes import parse_nodes
-from agent.spec.provenance import Order
+from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.supervisor import scheduler
-from agent.supervisor.scheduler import at_hand, keep
+from agent.supervisor.scheduler import keep, on_live_nodes
 from agent.supervisor.submit import enqueue
 
 MASTER = "deeplearning-master 10.0.0.5 i-00000000 1 ens5 us-east-1a\n"
@@ -27,7 +27,7 @@ def listed(*indices: int, generation: str = "a", slots: int = 1) -> str:
     )
 
 
-def launch(hosts: str, run_id: str = "one", efs: Path = Path("/mnt/efs")) -> RunSpec:
+def spec_on(hosts: str, run_id: str = "one", efs: Path = Path("/mnt/efs")) -> RunSpec:
     return RunSpec(
         run_id=run_id, efs_mount=str(efs), agent="a" * 16, payload="0123456789abcdef", command=("train.py",),
         hosts=parse_nodes(hosts, pytest.fail)[1:], interface="ens5",
@@ -44,13 +44,13 @@ def nodes(tmp_path: Path) -> Path:
 
 def test_a_run_keeps_its_nodes_while_they_are_the_same_instances(nodes: Path) -> None:
     nodes.write_text(listed(1, 2, 3))
-    spec = launch(listed(2, 3))
-    assert at_hand(spec, pytest.fail, str(nodes)) == spec
+    spec = spec_on(listed(2, 3))
+    assert on_live_nodes(spec, pytest.fail, str(nodes)) == spec
 
 
 def test_a_replaced_node_is_taken_as_it_is_now_with_the_slots_that_were_asked_for(nodes: Path) -> None:
     nodes.write_text(listed(1, 3, generation="b", slots=8))
-    again = at_hand(launch(listed(1, 2, slots=4)), pytest.fail, str(nodes))
+    again = on_live_nodes(spec_on(listed(1, 2, slots=4)), pytest.fail, str(nodes))
     assert [(host.name, host.instance_id, host.slots) for host in again.hosts] == [
         ("deeplearning-worker1", "i-0000001b", 4), ("deeplearning-worker3", "i-0000003b", 4),
     ]  # fmt: skip
@@ -59,13 +59,13 @@ def test_a_replaced_node_is_taken_as_it_is_now_with_the_slots_that_were_asked_fo
 def test_too_few_nodes_are_told(nodes: Path) -> None:
     nodes.write_text(listed(1))
     with pytest.raises(SpecError, match=r"2 nodes wanted, 1 ready"):
-        at_hand(launch(listed(1, 2)), pytest.fail, str(nodes))
+        on_live_nodes(spec_on(listed(1, 2)), pytest.fail, str(nodes))
 
 
 def test_a_bad_line_leaves_out_its_node_alone_and_is_told(nodes: Path) -> None:
     nodes.write_bytes(listed(1, 2).encode() + b"deeplearning-worker3 \xff i-0000003a 1 ens5 us-east-1a\n")
     told: list[str] = []
-    assert at_hand(launch(listed(1, 2)), told.append, str(nodes)) == launch(listed(1, 2))
+    assert on_live_nodes(spec_on(listed(1, 2)), told.append, str(nodes)) == spec_on(listed(1, 2))
     assert [r"line 4 of" in text and r"address = '\\xff'" in text for text in told] == [True]
 
 
@@ -74,7 +74,7 @@ def test_the_keeper_logs_a_bad_line_once_however_often_it_reads_it(
 ) -> None:
     nodes.write_text(listed(1) + "deeplearning-worker2 $(id) i-0000002a 1 ens5 us-east-1a\n")
     runs, seen = Runs(root=tmp_path / "runs"), []
-    enqueue(runs, Order(launch=launch(listed(1, 2), efs=tmp_path)))
+    enqueue(runs, Submission(spec=spec_on(listed(1, 2), efs=tmp_path)))
 
     def pause(_: float) -> None:
         seen.append(runs["one"].effective_state().reason)
@@ -91,7 +91,7 @@ def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_g
     tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = Runs(root=tmp_path / "runs")
-    enqueue(runs, Order(launch=launch(listed(1, 2), efs=tmp_path)))
+    enqueue(runs, Submission(spec=spec_on(listed(1, 2), efs=tmp_path)))
     nodes.write_text(listed(1))
     seen = []
 
@@ -108,9 +108,9 @@ def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_g
 
 def test_nothing_starts_while_a_run_is_live(tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs(root=tmp_path / "runs")
-    enqueue(runs, Order(launch=launch(listed(1), efs=tmp_path)))
+    enqueue(runs, Submission(spec=spec_on(listed(1), efs=tmp_path)))
     nodes.write_text(listed(1))
-    runs.claim("other", Owner.of(os.getpid()))
+    runs.claim("other", ProcessIdentity.of(os.getpid()))
     begun: list[str] = []
     monkeypatch.setattr(scheduler, "detach", lambda runs, directory: begun.append(directory.run_id))
 
@@ -128,7 +128,7 @@ def test_nothing_starts_while_a_run_is_live(tmp_path: Path, nodes: Path, monkeyp
 
 def test_a_second_keeper_leaves_the_queue_to_the_first(tmp_path: Path, nodes: Path) -> None:
     runs = Runs(root=tmp_path / "runs")
-    enqueue(runs, Order(launch=launch(listed(1), efs=tmp_path)))
+    enqueue(runs, Submission(spec=spec_on(listed(1), efs=tmp_path)))
     with scheduler._alone(runs) as alone:
         assert alone is not None
         keep(runs, nodes_path=str(nodes))

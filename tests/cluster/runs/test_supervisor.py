@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.spec.nodes import parse_nodes
-from agent.spec.provenance import Order
+from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from cluster.answers import AnswerError
 from cluster.aws.stack import Stack
@@ -57,11 +57,15 @@ def test_a_waiting_run_is_told_as_one_that_goes_first() -> None:
 @pytest.mark.parametrize("queue", [False, True])
 def test_a_run_waits_only_where_it_is_asked_for(queue: bool) -> None:
     spec = RunSpec(run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=(), hosts=NODES)
-    order = Order(launch=spec)
+    submission = Submission(spec=spec)
     for verb in ("start", "resume"):
         master = AnsweringMaster(answer({"run_id": "one", "position": 2, "checkpoints": []}))
         caller = Supervisor(master, STACK, "/x")
-        told = caller.start(order, queue=queue) if verb == "start" else caller.resume(order, queue=queue)["position"]
+        told = (
+            caller.start(submission, queue=queue)
+            if verb == "start"
+            else caller.resume(submission, queue=queue)["position"]
+        )
         assert told == 2
         assert master.commands[0][-1 - queue :] == [verb, *(["--queue"] if queue else [])]
 
@@ -95,7 +99,7 @@ SPEC = RunSpec(
 
 def test_secrets_reach_the_master_before_the_run_and_on_no_command_line() -> None:
     master = AnsweringMaster(answer(None), answer({"run_id": "one", "position": None}))
-    Supervisor(master, STACK, "/x").start(Order(launch=SPEC), {"TOKEN": "swordfish"})
+    Supervisor(master, STACK, "/x").start(Submission(spec=SPEC), {"TOKEN": "swordfish"})
     assert [command[2:4] for command in master.commands] == [
         ["agent.remote.secret_files", "keep"],
         ["agent.supervisor.cli", "--root"],
@@ -106,7 +110,7 @@ def test_secrets_reach_the_master_before_the_run_and_on_no_command_line() -> Non
 def test_a_run_that_does_not_start_leaves_no_secrets_behind() -> None:
     master = AnsweringMaster(answer(None), answer({"live": "other", "state": "running"}, 3), answer(None))
     with pytest.raises(LiveRunError):
-        Supervisor(master, STACK, "/x").start(Order(launch=SPEC), {"TOKEN": "swordfish"})
+        Supervisor(master, STACK, "/x").start(Submission(spec=SPEC), {"TOKEN": "swordfish"})
     assert master.commands[-1][2:] == ["agent.remote.secret_files", "drop", "one"]
 
 
