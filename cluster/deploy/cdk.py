@@ -1,4 +1,4 @@
-"""Deploy and destroy over the CDK CLI, whose own output passes through."""
+"""Deploy and destroy with the CDK CLI, whose output passes through."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,14 +17,16 @@ from cluster.aws.client import aws_errors
 from cluster.aws.console import last_boot_messages
 from cluster.aws.stack import describe_stack
 from cluster.errors import DeepcdkError
+from cluster.polling import poll
 
 if TYPE_CHECKING:
     from cluster.aws.client import Aws
 
 TOOLKIT: Final = "CDKToolkit"
+BUSY_TIMEOUT_S: Final = 600.0
 POLL_S: Final = 2.0
 LAST_LINES: Final = 30
-"""Of what the CLI said, where it failed without having been heard."""
+"""Of the CLI's output, in the error of a command whose output did not pass through."""
 
 
 class CdkError(DeepcdkError, RuntimeError):
@@ -53,66 +54,60 @@ def find_node() -> Path:
 
 
 def environment(node: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Build the CLI's environment: this Python and that Node first in PATH, for the CLI starts `python app.py`."""
+    """Return the CLI's environment: this Python and this Node first in PATH, since the CLI starts `python app.py`."""
     path = os.pathsep.join([str(Path(sys.executable).parent), str(node.parent), inherited.get("PATH", "/usr/bin:/bin")])
     return {**inherited, "PATH": path}
 
 
 def context(overrides: Mapping[str, str]) -> list[str]:
-    """Build the CLI's arguments for overrides of cdk.json."""
+    """Return the CLI's arguments for overrides of cdk.json."""
     return [word for key, value in overrides.items() for word in ("-c", f"{key}={value}")]
 
 
 def prepare_command(cli: Path, stack: str, change_set: str, assembly: Path, overrides: Mapping[str, str]) -> list[str]:
-    """Build the command that makes templates and a change set of them, and changes nothing."""
+    """Return the command that makes the templates and a change set, and changes nothing."""
     prepare = ["--method", "prepare-change-set", "--change-set-name", change_set, "--output", str(assembly)]
     return [str(cli), "deploy", stack, "--require-approval", "never", *prepare, *context(overrides)]
 
 
 def execute_command(cli: Path, stack: str, change_set: str, assembly: Path) -> list[str]:
-    """Build the command that executes a change set, by its ARN, and shows its progress.
-
-    The CLI describes and executes what it is given, an ARN or a name. What it changes was shown before.
-    """
+    """Return the command that executes a change set, given by name or ARN, and shows its progress."""
     execute = ["--method", "execute-change-set", "--change-set-name", change_set, "--app", str(assembly)]
     return [str(cli), "deploy", stack, "--require-approval", "never", "--no-logs", *execute]
 
 
 def destroy_command(cli: Path, stack: str, assembly: Path, overrides: Mapping[str, str]) -> list[str]:
-    """Build the command that destroys; the task has asked already."""
+    """Return the command that destroys a stack without asking."""
     return [str(cli), "destroy", stack, "--force", "--output", str(assembly), *context(overrides)]
 
 
 def bootstrap_command(cli: Path, account: str, region: str) -> list[str]:
-    """Build the command that prepares an account and region for the CDK. Outside a project, so that no app is run."""
+    """Return the command that bootstraps an account and region; outside a project, so that it runs no app."""
     return [str(cli), "bootstrap", f"aws://{account}/{region}"]
 
 
-def run(command: Sequence[str], directory: Path, what: str, *, aside: bool = False) -> None:
-    """Run the CLI with its output passed through, `aside` all of it to stderr.
-
-    Raises CdkError when it fails, KeyboardInterrupt on Ctrl-C.
-    """
+def run(command: Sequence[str], directory: Path, what: str, *, to_stderr: bool = False) -> None:
+    """Run the CLI with its output passed through. Raises CdkError if it fails, KeyboardInterrupt on Ctrl-C."""
     sys.stdout.flush()
-    output = sys.stderr if aside else None
+    output = sys.stderr if to_stderr else None
     process = subprocess.Popen(
         command, cwd=directory, env=environment(find_node(), os.environ), stdout=output, text=True
     )
     try:
         status = process.wait()
     except KeyboardInterrupt:
-        _end(process)
+        _wait_for_end(process)
         raise
     if status != 0:
         raise CdkError(
             f"{what} failed: the CDK CLI ended with status {status}",
             where=" ".join(command[:3]),
-            remedy="its messages stand above",
+            remedy="its messages are above",
         )
 
 
 def run_quietly(command: Sequence[str], directory: Path, what: str) -> None:
-    """Run the CLI and show what it said only where it fails: then as part of the CdkError."""
+    """Run the CLI without showing its output. Raises CdkError with its last lines if it fails."""
     process = subprocess.Popen(
         command,
         cwd=directory,
@@ -124,17 +119,17 @@ def run_quietly(command: Sequence[str], directory: Path, what: str) -> None:
         errors="replace",
     )
     try:
-        said, _ = process.communicate()
+        output, _ = process.communicate()
     except KeyboardInterrupt:
-        _end(process)
+        _wait_for_end(process)
         raise
     if process.returncode != 0:
-        lines = [line for line in said.splitlines() if line.strip()]
+        lines = [line for line in output.splitlines() if line.strip()]
         raise CdkError("\n  ".join([f"{what} failed", *lines[-LAST_LINES:]]), where=" ".join(command[:3]))
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """Let the CLI end: the terminal has sent it the same Ctrl-C."""
+def _wait_for_end(process: subprocess.Popen[str]) -> None:
+    """Wait for the end of the CLI, which has got the same Ctrl-C from the terminal."""
     try:
         process.wait(timeout=10)
     except subprocess.TimeoutExpired:
@@ -143,7 +138,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def is_bootstrapped(aws: Aws) -> bool:
-    """Tell whether the CDK's own stack is in the account and region."""
+    """Return whether the CDK's own stack is in the account and region."""
     toolkit = describe_stack(aws, TOOLKIT)
     return toolkit is not None and toolkit["StackStatus"] in (
         "CREATE_COMPLETE",
@@ -155,27 +150,32 @@ def is_bootstrapped(aws: Aws) -> bool:
 def bootstrap_if_missing(
     aws: Aws,
     project: Path,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     *,
-    aside: bool = False,
-    sleep: Callable[[float], None] = time.sleep,
+    to_stderr: bool = False,
 ) -> None:
-    """Bootstrap the account and region unless the CDK's own stack is there; others may do so at the same time."""
+    """Bootstrap the account and region unless that is done; another machine may be doing it at the same time."""
     if is_bootstrapped(aws):
         return
-    with aws_errors("asking who I am"):
+    with aws_errors("reading the account's id"):
         account = aws.client("sts").get_caller_identity()["Account"]
-    tell(f"bootstrapping account {account} in {aws.region} for the CDK (once)")
+    report(f"bootstrapping account {account} in {aws.region} for the CDK (once)")
     with tempfile.TemporaryDirectory(prefix="deepcdk-") as empty:
         try:
-            run(bootstrap_command(find_cli(project), account, aws.region), Path(empty), "the bootstrap", aside=aside)
+            run(
+                bootstrap_command(find_cli(project), account, aws.region),
+                Path(empty),
+                "the bootstrap",
+                to_stderr=to_stderr,
+            )
         except CdkError:
-            # CloudFormation executes one change set of a stack: of two bootstraps at once the other one fails.
-            while _is_busy(describe_stack(aws, TOOLKIT)):
-                sleep(POLL_S)
+            # CloudFormation executes one change set of a stack: of two bootstraps at the same time one fails.
+            for _ in poll(BUSY_TIMEOUT_S, every_s=POLL_S):
+                if not _is_busy(describe_stack(aws, TOOLKIT)):
+                    break
             if not is_bootstrapped(aws):
                 raise
-            tell("another machine has bootstrapped it at the same time, which serves as well")
+            report("another machine has bootstrapped it at the same time")
 
 
 def _is_busy(stack: Mapping[str, Any] | None) -> bool:
@@ -189,40 +189,45 @@ def execute(
     stack: str,
     change_set: str,
     assembly: Path,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     *,
-    aside: bool = False,
+    to_stderr: bool = False,
 ) -> None:
-    """Execute a change set. What nodes said that failed to boot is part of the error, for they are gone by then."""
+    """Execute a change set. Boot messages of failed nodes are part of the error, since the nodes are gone by then."""
     began = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     try:
-        run(execute_command(find_cli(project), stack, change_set, assembly), project, "the deployment", aside=aside)
+        run(
+            execute_command(find_cli(project), stack, change_set, assembly),
+            project,
+            "the deployment",
+            to_stderr=to_stderr,
+        )
     except KeyboardInterrupt:
-        tell("\nthe deployment may go on in CloudFormation: `fab status` shows it, `fab down` ends it")
+        report("\nthe deployment may go on in CloudFormation: `fab status` shows it, `fab down` ends it")
         raise
     except CdkError as error:
-        boots = last_boot_messages(aws, stack, began)
-        if not boots:
+        messages = last_boot_messages(aws, stack, began)
+        if not messages:
             raise
-        raise CdkError("\n  ".join([str(error.what), *boots]), where=error.where, remedy=error.remedy) from None
+        raise CdkError("\n  ".join([str(error.what), *messages]), where=error.where, remedy=error.remedy) from None
 
 
-def down(
-    project: Path, stack: str, overrides: Mapping[str, str], tell: Callable[[str], None], *, aside: bool = False
+def destroy(
+    project: Path, stack: str, overrides: Mapping[str, str], report: Callable[[str], None], *, to_stderr: bool = False
 ) -> None:
-    """Destroy the stack. Its templates lie in a place of their own, so that two clusters may go at the same time."""
-    tell(f"destroying stack {stack}")
+    """Destroy the stack. Its templates have a directory of their own, so that two may be destroyed at once."""
+    report(f"destroying stack {stack}")
     try:
         with tempfile.TemporaryDirectory(prefix="deepcdk-") as assembly:
             command = destroy_command(find_cli(project), stack, Path(assembly), overrides)
-            run(command, project, "the destruction", aside=aside)
+            run(command, project, "the destruction", to_stderr=to_stderr)
     except KeyboardInterrupt:
-        tell("\nthe destruction may go on in CloudFormation: `fab status` shows it, `fab down` repeats it")
+        report("\nthe destruction may go on in CloudFormation: `fab status` shows it, `fab down` repeats it")
         raise
 
 
 def empty_bucket(aws: Aws, bucket: str) -> int:
-    """Delete every object and version of a bucket, without which CloudFormation cannot delete it; return how many."""
+    """Delete all objects and versions, so that CloudFormation can delete the bucket; return how many."""
     deleted = 0
     with aws_errors(f"emptying bucket {bucket}"):
         s3 = aws.client("s3")

@@ -1,6 +1,6 @@
-"""What a CloudFormation change set says: which resources come, change, are made anew, or go.
+"""Parse a CloudFormation change set: the resources that are added, changed, replaced or removed.
 
-Pure: it reads the answer of DescribeChangeSet and the two templates, before and after.
+Pure: from the answer of DescribeChangeSet and the templates before and after.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ _BY_POLICY: Final = frozenset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Change:
-    """What happens to one resource."""
+    """The change of one resource."""
 
     action: str
     """One of ACTIONS."""
     logical_id: str
     type: str
     physical_id: str
-    """"" for what is to be added."""
+    """"" for an addition."""
     path: str
-    """Where the CDK's constructs made it, such as Workers/Template; the logical id where no template tells."""
+    """Path of its construct, such as Workers/Template; the logical id if the template has none."""
     properties: frozenset[str]
-    """Properties of the first level that change, or may change because of another change; Tags among them."""
+    """Top-level properties that change, or may change because of another change; also Tags."""
     recreating: tuple[str, ...]
-    """Those of them for which it is made anew."""
+    """Those of them that require a replacement."""
     follows: frozenset[str]
-    """Resources whose identity alone decides whether it is made anew; empty where something else decides too."""
+    """Resources whose identity alone decides whether it is replaced; empty if something else decides too."""
     policies: tuple[str, ...]
-    """What else of its declaration changes, such as DeletionPolicy."""
+    """Other attributes that change, such as DeletionPolicy."""
     differences: tuple[Difference, ...]
     kept: bool
-    """Whether the resource of today outlives its replacement or removal."""
+    """Whether the present resource outlives its replacement or removal."""
 
     @property
     def ends(self) -> bool:
-        """Tell whether the resource of today goes, or may go, out of use."""
+        """Return whether the present resource goes, or may go, out of use."""
         return self.action in (REMOVED, REPLACED, PERHAPS_REPLACED)
 
 
@@ -62,23 +62,23 @@ def parse(
     after: Mapping[str, Any],
     parameters: Mapping[str, tuple[str, str]],
 ) -> tuple[Change, ...]:
-    """Parse DescribeChangeSet's answer, the worst first.
+    """Parse the answer of DescribeChangeSet, the worst change first.
 
-    `before` and `after` are the templates, `parameters` the values of those parameters that change.
+    `before` and `after` are the templates; `parameters` maps those that change to their values before and after.
     """
     found = [
         _change(each["ResourceChange"], before, after, parameters)
         for each in description.get("Changes", ())
         if each.get("Type", "Resource") == "Resource"
     ]
-    return tuple(sorted(_settled(found, after), key=lambda change: ACTIONS.index(change.action)))
+    return tuple(sorted(_resolve(found, after), key=lambda change: ACTIONS.index(change.action)))
 
 
-def _settled(found: Sequence[Change], after: Mapping[str, Any]) -> list[Change]:
-    """Decide what CloudFormation leaves open although the template tells it.
+def _resolve(found: Sequence[Change], after: Mapping[str, Any]) -> list[Change]:
+    """Decide what CloudFormation leaves open although the template says it.
 
-    It calls an Auto Scaling group conditionally replaced for any change of its launch template, though only one update
-    policy does that; and whatever refers to such a resource too, though the identity of what stays never changes.
+    It reports an Auto Scaling group as conditionally replaced for any change of its launch template, though only one
+    update policy replaces it; and likewise what refers to such a resource, though its identity does not change.
     """
     changes = {change.logical_id: change for change in found}
     for change in found:
@@ -87,14 +87,14 @@ def _settled(found: Sequence[Change], after: Mapping[str, Any]) -> list[Change]:
             replaced = str(policy.get("AutoScalingReplacingUpdate", {}).get("WillReplace", "")).lower() == "true"
             action = REPLACED if replaced else CHANGED
             changes[change.logical_id] = dataclasses.replace(change, action=action)
-    settled = True
-    while settled:
-        settled = False
+    progress = True
+    while progress:
+        progress = False
         for name, change in list(changes.items()):
             certain = (each not in changes or not changes[each].ends for each in change.follows)
             if change.action == PERHAPS_REPLACED and change.follows and all(certain):
                 changes[name] = dataclasses.replace(change, action=CHANGED)
-                settled = True
+                progress = True
     return list(changes.values())
 
 
@@ -115,22 +115,22 @@ def _follows(details: Sequence[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def _change(
-    told: Mapping[str, Any],
+    entry: Mapping[str, Any],
     before: Mapping[str, Any],
     after: Mapping[str, Any],
     parameters: Mapping[str, tuple[str, str]],
 ) -> Change:
-    name = told["LogicalResourceId"]
+    name = entry["LogicalResourceId"]
     old, new = (template.get("Resources", {}).get(name, {}) for template in (before, after))
-    details: Sequence[Mapping[str, Any]] = told.get("Details", ())
+    details: Sequence[Mapping[str, Any]] = entry.get("Details", ())
     targets = [detail["Target"] for detail in details]
     names = [str(target.get("Name") or target["Attribute"]) for target in targets]
-    action = _action(told)
+    action = _action(entry)
     return Change(
         action=action,
         logical_id=name,
-        type=told["ResourceType"],
-        physical_id=told.get("PhysicalResourceId") or "",
+        type=entry["ResourceType"],
+        physical_id=entry.get("PhysicalResourceId") or "",
         path=_path(new or old, name),
         properties=frozenset(
             each for each, target in zip(names, targets, strict=True) if target["Attribute"] in ("Properties", "Tags")
@@ -151,22 +151,22 @@ def _change(
             )
         ),
         differences=tuple(differences(old, new, details, parameters)) if action not in (ADDED, REMOVED) else (),
-        kept=_is_kept(told, old, action),
+        kept=_is_kept(entry, old, action),
     )
 
 
-def _action(told: Mapping[str, Any]) -> str:
-    if told["Action"] in ("Add", "Import"):
+def _action(entry: Mapping[str, Any]) -> str:
+    if entry["Action"] in ("Add", "Import"):
         return ADDED
-    if told["Action"] == "Remove":
+    if entry["Action"] == "Remove":
         return REMOVED
-    # Of `Dynamic`, which is said of nested stacks alone, nobody knows the outcome.
-    unknown = "Conditional" if told["Action"] == "Dynamic" else "False"
-    return {"True": REPLACED, "Conditional": PERHAPS_REPLACED}.get(told.get("Replacement", unknown), CHANGED)
+    # The outcome of `Dynamic`, which only nested stacks have, is unknown.
+    unknown = "Conditional" if entry["Action"] == "Dynamic" else "False"
+    return {"True": REPLACED, "Conditional": PERHAPS_REPLACED}.get(entry.get("Replacement", unknown), CHANGED)
 
 
-def _is_kept(told: Mapping[str, Any], old: Mapping[str, Any], action: str) -> bool:
-    policy = told.get("PolicyAction")
+def _is_kept(entry: Mapping[str, Any], old: Mapping[str, Any], action: str) -> bool:
+    policy = entry.get("PolicyAction")
     if not policy:
         attribute = "DeletionPolicy" if action == REMOVED else "UpdateReplacePolicy"
         policy = str(old.get(attribute, "Delete"))
@@ -174,7 +174,7 @@ def _is_kept(told: Mapping[str, Any], old: Mapping[str, Any], action: str) -> bo
 
 
 def _path(declaration: Mapping[str, Any], name: str) -> str:
-    """Return the construct's path without the stack's name and without the word that stands for the resource itself."""
+    """Return the construct's path without the name of the stack and without the last part for the resource itself."""
     words = str(declaration.get("Metadata", {}).get("aws:cdk:path", "")).split("/")[1:]
     if words[-1:] in (["Resource"], ["Default"], ["ASG"]):
         words.pop()

@@ -1,4 +1,4 @@
-"""Which values of a resource differ between two templates, as far as people can read them."""
+"""The values in which a resource differs between two templates, as far as they are readable."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _TEXT_LENGTH: Final = 40
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One value of a resource that differs."""
+    """One value that differs."""
 
     name: str
-    """Path of the property, such as LaunchTemplateData.InstanceType; the name alone where nobody knows more."""
+    """Path of the property, such as LaunchTemplateData.InstanceType; or just the name if the path is unknown."""
     before: str
-    """"" where there was none, or where it is not known or too long to be shown."""
+    """"" if there was none, or it is unknown or too long."""
     after: str
 
     def __str__(self) -> str:
-        """Say it: the last word of the path, and the values as far as they are known."""
+        """Return the last part of the path, and the values as far as they are known."""
         name = self.name.rsplit(".", 1)[-1]
         if not (self.before or self.after):
             return name
@@ -35,7 +35,7 @@ def differences(
     details: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, tuple[str, str]],
 ) -> Iterator[Difference]:
-    """Yield what differs: in the templates' own words, then what changes because a parameter has another value."""
+    """Yield the differences between the templates, then those that follow from changed parameters."""
     yield from compare(old.get("Properties", {}), new.get("Properties", {}))
     for cause in sorted({str(detail.get("CausingEntity")) for detail in details} & parameters.keys()):
         for path in _uses(new.get("Properties", {}), cause):
@@ -44,7 +44,7 @@ def differences(
 
 
 def _uses(value: Any, parameter: str, path: str = "") -> Iterator[str]:
-    """Yield the paths at which a parameter's value stands."""
+    """Yield the paths at which a parameter is used."""
     if value == {"Ref": parameter}:
         yield path
     elif isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What changes mean for people: nouns for the resources, what is lost with them, what ends a live run."""
+"""The effects of changes, in plain words: the kind of resource, what is lost with it, whether it ends a live run."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _NODE_PROPERTIES: Final = frozenset(
     }
 )
 _MOST_ADDED: Final = 8
-"""More additions than this are counted by kind instead of listed."""
+"""More additions than these are counted by kind instead of listed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What a resource type is to people."""
+    """A type of resource, in plain words."""
 
     noun: str
     loss: str = ""
-    """What goes with a resource that is replaced or removed and not kept."""
+    """What is lost with a resource that is replaced or removed and not kept."""
     ends_run: bool = False
-    """Whether no run survives the loss."""
+    """Whether a live run ends with it."""
 
 
 _FIREWALL = Kind(noun="firewall rule", loss="the traffic that it admits stops", ends_run=True)
@@ -92,7 +92,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 def noun(type_name: str) -> str:
-    """Return what people call a resource type; its own name where nothing better is known."""
+    """Return the plain name of a resource type; the type itself if there is none."""
     kind = KINDS.get(type_name)
     return kind.noun if kind else type_name
 
@@ -107,56 +107,56 @@ class Effect:
     """Noun and place."""
     details: str
     ends_run: str
-    """Why no live run would survive it; "" where one does."""
+    """Why a live run would end; "" if it would not."""
     loses: bool
-    """Whether something of value goes that is not kept."""
+    """Whether data or access is lost."""
 
 
-def effect(change: Change, template: Mapping[str, Any], size: int | None) -> Effect:
-    """Say what a change does.
+def describe_effect(change: Change, template: Mapping[str, Any], size: int | None) -> Effect:
+    """Describe what a change does.
 
-    `template` is the one after the change; `size` is how many nodes a group is to have now, None for others.
+    `template` is the one after the change; `size` is the desired size of a group now, None for other resources.
     """
     kind = KINDS.get(change.type, Kind(noun=change.type))
     what = f"{kind.noun} {change.path}"
     if change.ends:
-        return _end(change, kind, what)
+        return _describe_loss(change, kind, what)
     if change.action == ADDED:
         return Effect(action=ADDED, noun=kind.noun, what=what, details="", ends_run="", loses=False)
     details, reason = [", ".join(map(str, change.differences))], ""
     if change.type == GROUP:
         declaration = template.get("Resources", {}).get(change.logical_id, {})
-        words, reason = _group(change, declaration, size)
-        details.append(words)
+        text, reason = _describe_group(change, declaration, size)
+        details.append(text)
     elif change.type == TEMPLATE:
         details.append("running nodes keep what they were launched with")
     details += [_policy(name, template, change.logical_id) for name in change.policies]
-    said = "; ".join(filter(None, details)) or ", ".join(sorted(change.properties)) or "metadata"
+    text = "; ".join(filter(None, details)) or ", ".join(sorted(change.properties)) or "metadata"
     return Effect(
         action=CHANGED,
         noun=kind.noun,
         what=what,
-        details=said,
+        details=text,
         ends_run=f"{what}: {reason}" if reason else "",
         loses=bool(reason),
     )
 
 
-def _end(change: Change, kind: Kind, what: str) -> Effect:
+def _describe_loss(change: Change, kind: Kind, what: str) -> Effect:
     because = f" because {_listed(change.recreating)} changes" if change.recreating else ""
     if change.action == REMOVED:
-        details = [] if not change.kept else ["it stays in the account, and nothing uses it any more"]
+        details = [] if not change.kept else ["it stays in the account, unused"]
     else:
         empty = " and EMPTY" if kind.loss.endswith("DELETED") else ""
-        details = [f"made anew{empty}{because}"]
+        details = [f"recreated{empty}{because}"]
         if change.action == PERHAPS_REPLACED:
-            details[0] = f"may be made anew{empty}, known only when it happens,{because}"
+            details[0] = f"may be recreated{empty}, known only when it happens,{because}"
         if change.kept:
-            details.append("the old one stays in the account, and nothing uses it any more")
+            details.append("the old one stays in the account, unused")
     if kind.loss and not change.kept:
         details.append(kind.loss)
     loses = bool(kind.loss) and not change.kept
-    # What is kept is still there, but the nodes no longer have it.
+    # A resource that is kept still exists, but the nodes no longer use it.
     reason = f"{what}: {change.action.lower() if change.action != REMOVED else 'removed'}" if kind.ends_run else ""
     return Effect(
         action=change.action, noun=kind.noun, what=what, details="; ".join(details), ends_run=reason, loses=loses
@@ -167,9 +167,9 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(names)
 
 
-def _group(change: Change, declaration: Mapping[str, Any], size: int | None) -> tuple[str, str]:
-    """Say what becomes of a group's nodes, and why a run would not survive it."""
-    words, reasons = [], []
+def _describe_group(change: Change, declaration: Mapping[str, Any], size: int | None) -> tuple[str, str]:
+    """Return what happens to a group's nodes, and why a run would not survive it."""
+    texts, reasons = [], []
     policy = declaration.get("UpdatePolicy") or {}
     obsolete = sorted(change.properties & _NODE_PROPERTIES)
     replacing = "AutoScalingRollingUpdate" in policy or _true(
@@ -177,21 +177,21 @@ def _group(change: Change, declaration: Mapping[str, Any], size: int | None) -> 
     )
     nodes = "its nodes" if size is None else f"its {size} nodes" if size != 1 else "its node"
     if obsolete and replacing and size != 0:
-        words.append(f"{nodes} ARE REPLACED by the update policy, for {_listed(obsolete)} changes")
+        texts.append(f"{nodes} ARE REPLACED by the update policy, for {_listed(obsolete)} changes")
         reasons.append(f"{nodes} are replaced")
     elif obsolete:
-        words.append("new nodes are launched so; running nodes stay as they are")
+        texts.append("applies to new nodes; running nodes stay as they are")
     after = _size_after(change, declaration.get("Properties", {}), size)
     if size is not None and after is not None and after < size:
-        words.append(f"{size - after} of {size} nodes END")
+        texts.append(f"{size - after} of {size} nodes END")
         reasons.append(f"{size - after} of {size} nodes end")
     elif size is not None and after is not None and after > size:
-        words.append(f"{after - size} more nodes start")
-    return "; ".join(words), " and ".join(reasons)
+        texts.append(f"{after - size} more nodes start")
+    return "; ".join(texts), " and ".join(reasons)
 
 
 def _size_after(change: Change, properties: Mapping[str, Any], size: int | None) -> int | None:
-    """Return how many nodes a group will have; None where this change does not touch it."""
+    """Return how many nodes a group will have; None if this change does not set it."""
     if size is None:
         return None
     wanted = _number(properties.get("DesiredCapacity")) if "DesiredCapacity" in change.properties else size
@@ -218,14 +218,14 @@ def _policy(name: str, template: Mapping[str, Any], logical_id: str) -> str:
         declared = str(template.get("Resources", {}).get(logical_id, {}).get(name, "Delete"))
         return "outlives the stack from now on" if declared.startswith("Retain") else "GOES WITH THE STACK from now on"
     return {
-        "UpdateReplacePolicy": "",  # It comes with the one above, and says the same of a replacement.
-        "CreationPolicy": "",  # It counts only while a group is made.
+        "UpdateReplacePolicy": "",  # Set together with DeletionPolicy, with the same meaning for a replacement.
+        "CreationPolicy": "",  # Only used while a group is created.
         "UpdatePolicy": "another update policy",
     }.get(name, name)
 
 
 def change_table(stack: str, effects: Sequence[Effect]) -> Table:
-    """Build the table of what a deployment does, the worst first; many additions are counted by kind."""
+    """Return the table of effects, the worst first; many additions are counted by kind."""
     rows = [(each.action, each.what, each.details) for each in effects if each.action != ADDED]
     added = [each for each in effects if each.action == ADDED]
     if len(added) > _MOST_ADDED:
@@ -242,7 +242,7 @@ def _counted(effects: Sequence[Effect]) -> Iterator[str]:
 
 
 def summary(effects: Sequence[Effect]) -> str:
-    """Count what is changed, in one line: `1 REPLACED, 2 changed, 3 added`."""
+    """Return the number of effects by action, in one line: `1 REPLACED, 2 changed, 3 added`."""
     counts = Counter(each.action for each in effects)
     order = (REMOVED, REPLACED, PERHAPS_REPLACED, CHANGED, ADDED)
     return ", ".join(f"{counts[action]} {action}" for action in order if counts[action]) or "outputs or metadata only"

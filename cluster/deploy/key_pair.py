@@ -1,4 +1,4 @@
-"""The EC2 key pair that may log in: the public half of the user's own key, imported when it is missing."""
+"""The EC2 key pair for logging in: the public half of the user's own key, imported if it is missing."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from cluster.aws.client import Aws
 
 PUBLIC_KEYS = ("id_ed25519.pub", "id_rsa.pub")
-"""Kinds that EC2 takes."""
+"""Types that EC2 accepts."""
 
 
 class OtherKeyError(DeepcdkError):
-    """Report that the key pair's public key is none of the user's, who could log in to no node of the cluster."""
+    """Report that the key pair does not hold a key of the user, who could not log in to any node."""
 
     def __init__(self, match: Match) -> None:
         self.match = match
         super().__init__(
-            f"key pair {match.name} holds a key that is none of yours: you could not log in to the new nodes",
+            f"key pair {match.name} does not hold a key of yours: you could not log in to the new nodes",
             where=f"EC2's is {match.theirs}; yours: {', '.join(match.yours) or 'none'}",
             remedy="give its private key with --key FILE, or ssh-add it; or set another key_name, "
             "under which `fab up` imports your own key",
@@ -33,44 +33,39 @@ class OtherKeyError(DeepcdkError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Match:
-    """Compare EC2's key pair with the user's keys."""
+    """The comparison of EC2's key pair with the user's keys."""
 
     name: str
     theirs: str
-    """Fingerprint of EC2's public key; "" where EC2 does not show it."""
+    """Fingerprint of EC2's public key; "" if EC2 does not show it."""
     yours: tuple[str, ...]
-    """Where the user's keys lie that were looked at."""
+    """Paths of the user's keys."""
     found: str
-    """Which of them is the same; "" where none is."""
+    """The one that is the same; "" without one."""
 
     @property
     def differs(self) -> bool:
-        """Tell whether the key pair is certainly another one than the user's."""
+        """Return whether the key pair is certainly not the user's."""
         return bool(self.theirs) and not self.found
 
 
 def find_public_key(home: Path, key: str = "") -> Path:
-    """Return the file of the user's public key: beside `key` if that is given, else in ~/.ssh."""
+    """Return the file of the user's public key: next to `key` if that is given, else in ~/.ssh."""
     candidates = [Path(f"{expanded(key)}.pub")] if key else [home / ".ssh" / name for name in PUBLIC_KEYS]
     for candidate in candidates:
         if is_file(candidate):
             return candidate
     raise DeepcdkError(
-        "you have no SSH key that EC2 takes",
+        "you have no SSH key that EC2 accepts",
         where=", ".join(map(str, candidates)),
         remedy="make one with `ssh-keygen -t ed25519`, or give --key FILE",
     )
 
 
-def exists(aws: Aws, name: str) -> bool:
-    """Tell whether a key pair of that name is in the region."""
-    return describe(aws, name) is not None
-
-
 def describe(aws: Aws, name: str) -> Mapping[str, str] | None:
-    """Return what EC2 says of a key pair, its public key included; None where there is none of that name."""
+    """Return the description of a key pair, with its public key; None if there is none of this name."""
     with aws_errors(f"looking for key pair {name}"):
-        # A filter, for a missing name given as such is an error of its own.
+        # A filter, since asking for a missing name directly is an error.
         found = aws.client("ec2").describe_key_pairs(
             Filters=[{"Name": "key-name", "Values": [name]}], IncludePublicKey=True
         )["KeyPairs"]
@@ -78,7 +73,7 @@ def describe(aws: Aws, name: str) -> Mapping[str, str] | None:
 
 
 def import_public_key(aws: Aws, name: str, path: Path) -> bool:
-    """Import a public key under that name; return whether it was free. The private half stays where it is."""
+    """Import a public key under this name; return whether the name was free."""
     from botocore.exceptions import ClientError
 
     with aws_errors(f"importing {path} as key pair {name}"):
@@ -92,7 +87,7 @@ def import_public_key(aws: Aws, name: str, path: Path) -> bool:
 
 
 def match(described: Mapping[str, str], yours: Mapping[str, str]) -> Match:
-    """Compare EC2's description of a key pair with the user's public keys, by where they lie."""
+    """Compare EC2's description of a key pair with the user's public keys by path."""
     theirs = parse_public_key(described.get("PublicKey", ""))
     same = [place for place, text in yours.items() if theirs and parse_public_key(text) == theirs]
     return Match(
@@ -104,13 +99,13 @@ def match(described: Mapping[str, str], yours: Mapping[str, str]) -> Match:
 
 
 def parse_public_key(text: str) -> tuple[str, str] | None:
-    """Return kind and body of a public key in OpenSSH's format, without its comment; None for anything else."""
+    """Return type and body of a public key in OpenSSH's format; None for anything else."""
     words = text.split()
     return (words[0], words[1]) if len(words) >= 2 and words[0].startswith(("ssh-", "ecdsa-", "sk-")) else None
 
 
 def own_keys(home: Path, key: str = "") -> dict[str, str]:
-    """Return the user's public keys by where they lie: of `key` alone if it is given, else ~/.ssh and the agent."""
+    """Return the user's public keys by path: only that of `key` if given, else those in ~/.ssh and the agent."""
     if key:
         private = expanded(key)
         return _read([Path(f"{private}.pub")]) or _derived(private)
@@ -135,7 +130,7 @@ def _derived(private: Path) -> dict[str, str]:
 
 
 def _agent() -> dict[str, str]:
-    """Return the keys that the SSH agent holds; none where there is no agent."""
+    """Return the keys in the SSH agent; none without an agent."""
     import paramiko
 
     try:

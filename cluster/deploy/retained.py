@@ -1,4 +1,4 @@
-"""What outlives a stack, and what goes with it: told before and after its destruction."""
+"""The data of a stack that outlives it, and the data that is deleted with it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ BUCKET: Final = "AWS::S3::Bucket"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Holder:
-    """One resource of a stack that holds something of value."""
+class DataResource:
+    """One resource of a stack that holds data, or is retained."""
 
     noun: str
     type: str
@@ -32,18 +32,18 @@ class Holder:
         return f"{self.noun} {self.physical_id}"
 
 
-def refuse_protected(stack: str, description: Mapping[str, Any] | None) -> None:
-    """Raise DeepcdkError for a stack under termination protection, before anything of it is stopped or emptied."""
+def check_unprotected(stack: str, description: Mapping[str, Any] | None) -> None:
+    """Raise DeepcdkError for a stack under termination protection, before anything in it is stopped or emptied."""
     if description is not None and description.get("EnableTerminationProtection"):
         raise DeepcdkError(
-            f"stack {stack} is protected against its destruction",
-            where="termination_protection, as it was deployed last",
-            remedy="lift it with `fab up --set termination_protection=false`, then repeat",
+            f"stack {stack} has termination protection",
+            where="termination_protection, as deployed last",
+            remedy="remove it with `fab up --set termination_protection=false`, then repeat",
         )
 
 
-def find(aws: Aws, stack: str) -> tuple[Holder, ...]:
-    """Find what holds data in a deployed stack, and whatever else its template retains."""
+def find(aws: Aws, stack: str) -> tuple[DataResource, ...]:
+    """Find the resources of a deployed stack that hold data, and the others that its template retains."""
     template = read_template(aws, stack)
     with aws_errors(f"listing the resources of {stack}"):
         pages = aws.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
@@ -51,8 +51,8 @@ def find(aws: Aws, stack: str) -> tuple[Holder, ...]:
     return parse(template, there)
 
 
-def parse(template: Mapping[str, Any], there: Sequence[Mapping[str, Any]]) -> tuple[Holder, ...]:
-    """Join a template with ListStackResources; what was never made, or is gone, is left out."""
+def parse(template: Mapping[str, Any], there: Sequence[Mapping[str, Any]]) -> tuple[DataResource, ...]:
+    """Join a template with the answer of ListStackResources; resources that do not exist are left out."""
     declared = template.get("Resources", {})
     found = []
     for each in there:
@@ -63,23 +63,23 @@ def parse(template: Mapping[str, Any], there: Sequence[Mapping[str, Any]]) -> tu
         kept = str(declared[name].get("DeletionPolicy", "Delete")).startswith("Retain")
         kind = KINDS.get(type_name)
         if kept or (kind is not None and kind.loss.endswith("DELETED")):
-            found.append(Holder(noun=noun(type_name), type=type_name, physical_id=physical_id, kept=kept))
+            found.append(DataResource(noun=noun(type_name), type=type_name, physical_id=physical_id, kept=kept))
     return tuple(found)
 
 
-def describe_fate(holders: Sequence[Holder]) -> str:
-    """Say which data outlive a stack and which go with it."""
-    stays = [each.noun for each in holders if each.kept]
-    goes = [each.noun for each in holders if not each.kept]
+def describe_fate(resources: Sequence[DataResource]) -> str:
+    """Return a sentence on the data that outlives a stack, and the data that does not."""
+    stays = [each.noun for each in resources if each.kept]
+    goes = [each.noun for each in resources if not each.kept]
     parts = [f"its {' and '.join(stays)} {'is' if len(stays) == 1 else 'are'} kept"] if stays else []
     if goes:
         parts.append(f"ITS {' AND '.join(goes).upper()} GO{'ES' if len(goes) == 1 else ''} TOO, WITH WHAT IS ON IT")
     return ", ".join(parts) or "it holds no data of its own"
 
 
-def describe_remains(holders: Sequence[Holder], key_name: str) -> list[str]:
-    """Say what is still there after the destruction, and what of it costs."""
-    kept = [each for each in holders if each.kept]
+def describe_remains(resources: Sequence[DataResource], key_name: str) -> list[str]:
+    """Return lines on what is left after the destruction, and what of it costs money."""
+    kept = [each for each in resources if each.kept]
     lines = ["gone: the nodes, the network and its NAT gateway; they cost nothing any more"]
     lines += [f"still there: {each}; AWS bills what it holds until you delete it" for each in kept]
     lines.append(

@@ -16,6 +16,7 @@ from cluster.aws.stack import describe_stack
 from cluster.cli.task import JSON, KEY, PROJECT, SET, YES, guarded, remark, say, teller
 from cluster.deploy import cdk, change_set, effects, key_pair, retained
 from cluster.deploy.estimate import describe_deployment
+from cluster.deploy.plan import FAILED_CREATION, Plan, is_new, with_current_sizes
 from cluster.errors import DeepcdkError
 from cluster.nodes import live_run, status, worker_group
 from cluster.session import Session, confirm
@@ -63,18 +64,18 @@ def up(
         _show_plan(session, as_json=json)
         return
     stack, tell = session.config.stack_name, teller(json=json)
-    new = change_set.is_new(describe_stack(session.aws, stack))
+    new = is_new(describe_stack(session.aws, stack))
     if new:
         confirm(describe_deployment(session), yes=yes)
     _provide_key_pair(session, tell, new=new)
-    cdk.bootstrap_if_missing(session.aws, PROJECT, tell, aside=json)
+    cdk.bootstrap_if_missing(session.aws, PROJECT, tell, to_stderr=json)
     with change_set.planned(session.aws, PROJECT, stack, session.overrides) as planned:
         agreed = planned
         if planned.unchanged:
             tell(f"stack {stack}: no changes")
         else:
             agreed = _permit(session, planned, tell, asked=new, force=force, yes=yes, aside=json)
-            change_set.execute(session.aws, PROJECT, agreed, tell, aside=json)
+            change_set.execute(session.aws, PROJECT, agreed, tell, to_stderr=json)
     found, config = inventory.find(session.aws, stack), session.config
     if json:
         prices = session.prices.per_hour([i.type for i in found.instances], 2.0)
@@ -89,7 +90,7 @@ def up(
 def _show_plan(session: Session, *, as_json: bool) -> None:
     stack = session.config.stack_name
     there = describe_stack(session.aws, stack)
-    if there is not None and there["StackStatus"] in change_set.FAILED_CREATION:
+    if there is not None and there["StackStatus"] in FAILED_CREATION:
         raise DeepcdkError(
             f"stack {stack} failed to be created ({there['StackStatus']}); a plan would begin by removing what is left",
             remedy="`fab up` removes it and creates the cluster anew; `fab down` only removes it",
@@ -133,21 +134,21 @@ def _provide_key_pair(session: Session, tell: Callable[[str], None], *, new: boo
 
 def _permit(
     session: Session,
-    plan: change_set.Plan,
+    plan: Plan,
     tell: Callable[[str], None],
     *,
     asked: bool,
     force: bool,
     yes: bool,
     aside: bool = False,
-) -> change_set.Plan:
+) -> Plan:
     """Show a change, ask, and see to a live run that it would end; return what was agreed to.
 
     `asked` says whether a first deployment was agreed to before. Others may have created the stack since.
     Where a group has got another size while the question stood, what the change does now is shown and asked anew.
     """
     print_table(effects.change_table(plan.stack, plan.effects), tell if aside else None)
-    if plan.new:
+    if plan.is_new:
         if not asked:
             confirm(describe_deployment(session), yes=yes)
         return plan  # There is nothing to lose.
@@ -156,10 +157,10 @@ def _permit(
     stopped = f" Run {run_id} is stopped first." if run_id else ""
     lost = " What the table says is lost cannot be brought back." if any(each.loses for each in plan.effects) else ""
     confirm(f"change stack {plan.stack}: {effects.summary(plan.effects)}.{lost}{stopped}", yes=yes)
-    now = change_set.read_sizes(session.aws, plan)
+    now = with_current_sizes(session.aws, plan)
     if now.effects == plan.effects and reasons:
         live_run.stop_runs(session, live_run.check_live_run(session, doing, reasons, force=force), tell)
-        now = change_set.read_sizes(session.aws, plan)  # To end a run takes up to half a minute.
+        now = with_current_sizes(session.aws, plan)  # To end a run takes up to half a minute.
     if now.effects != plan.effects:
         tell("a group has got another size meanwhile; what the change does now:")
         return _permit(session, now, tell, asked=asked, force=force, yes=yes, aside=aside)
@@ -180,7 +181,7 @@ def down(
     """
     session = Session(PROJECT, set_, key=key)
     stack, tell = session.deployed_stack, teller(json=json)
-    retained.refuse_protected(stack.name, describe_stack(session.aws, stack.name))
+    retained.check_unprotected(stack.name, describe_stack(session.aws, stack.name))
     with status_line.doing("asking AWS what holds data"):
         holders = retained.find(session.aws, stack.name)
     doing = f"destroying stack {stack.name}"
@@ -194,7 +195,7 @@ def down(
             with status_line.doing(f"emptying bucket {each.physical_id}"):
                 deleted = cdk.empty_bucket(session.aws, each.physical_id)
             tell(f"emptying bucket {each.physical_id}: {deleted} objects deleted")
-    cdk.down(PROJECT, session.config.stack_name, session.overrides, tell, aside=json)
+    cdk.destroy(PROJECT, session.config.stack_name, session.overrides, tell, to_stderr=json)
     if json:
         data = [dataclasses.asdict(each) for each in holders]
         say(json_format.dumps({"stack": stack.name, "stopped_run": ended, "data": data}, indent=1))

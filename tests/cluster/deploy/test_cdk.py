@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cluster.aws import inventory
 from cluster.aws.client import Aws
 from cluster.deploy import cdk
 
@@ -74,22 +73,22 @@ def test_an_account_is_bootstrapped_once(aws: Aws, project: Path) -> None:
 
 
 def test_of_two_bootstraps_at_once_the_one_that_fails_waits_for_the_other_one(
-    aws: Aws, project: Path, monkeypatch: pytest.MonkeyPatch
+    aws: Aws, project: Path, monkeypatch: pytest.MonkeyPatch, slept: list[float]
 ) -> None:
     told: list[str] = []
     statuses = [None, "CREATE_IN_PROGRESS", "CREATE_COMPLETE", "CREATE_COMPLETE"]
     monkeypatch.setattr(
-        inventory, "describe_stack", lambda *_: {"StackStatus": status} if (status := statuses.pop(0)) else None
+        cdk, "describe_stack", lambda *_: {"StackStatus": status} if (status := statuses.pop(0)) else None
     )
     (project / "status").write_text("1")
-    cdk.bootstrap_if_missing(aws, project, told.append, sleep=lambda _: None)
-    assert (statuses, told[-1]) == ([], "another machine has bootstrapped it at the same time, which serves as well")
+    cdk.bootstrap_if_missing(aws, project, told.append)
+    assert (statuses, told[-1]) == ([], "another machine has bootstrapped it at the same time")
 
 
 def test_a_bootstrap_that_failed_is_told_where_no_other_one_succeeds(aws: Aws, project: Path) -> None:
     (project / "status").write_text("1")
     with pytest.raises(cdk.CdkError, match="the bootstrap failed"):
-        cdk.bootstrap_if_missing(aws, project, print, sleep=lambda _: None)
+        cdk.bootstrap_if_missing(aws, project, print)
 
 
 def test_an_execution_runs_in_the_project_on_the_templates_of_the_plan(aws: Aws, project: Path) -> None:
@@ -115,7 +114,7 @@ def test_what_the_cli_said_is_shown_where_it_fails_and_only_there(
 def test_a_failed_deployment_is_told_with_its_status(project: Path) -> None:
     (project / "status").write_text("7")
     with pytest.raises(cdk.CdkError, match=r"the destruction failed.*status 7"):
-        cdk.down(project, "deepcdk", {}, print)
+        cdk.destroy(project, "deepcdk", {}, print)
 
 
 def test_a_bucket_is_emptied_of_all_versions(aws: Aws) -> None:

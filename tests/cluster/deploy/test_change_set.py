@@ -22,6 +22,7 @@ from cluster.deploy import cdk, change_set
 from cluster.deploy.cdk import CdkError
 from cluster.deploy.change_set import OvertakenError
 from cluster.deploy.changes import Change
+from cluster.deploy.plan import Plan, is_new, with_current_sizes
 from localcloud.api.cloud import REGION
 
 Propose = Callable[[dict[str, Any], str], None]
@@ -171,7 +172,7 @@ class Formation:
         except ClientError as error:
             raise CdkError(f"{what} failed\n  {error}") from None
 
-    def _execute(self, command: list[str], project: Path, what: str, *, aside: bool = False) -> None:
+    def _execute(self, command: list[str], project: Path, what: str, *, to_stderr: bool = False) -> None:
         self.overtaken()
         try:
             self.client.execute_change_set(ChangeSetName=command[command.index("--change-set-name") + 1])
@@ -194,10 +195,10 @@ class Formation:
             change_set.execute(self.aws, PROJECT, plan, lambda _: None)
         self.overtaken = before
 
-    def planned(self, size: int) -> AbstractContextManager[change_set.Plan]:
+    def planned(self, size: int) -> AbstractContextManager[Plan]:
         return change_set.planned(self.aws, PROJECT, "deepcdk", {"size": str(size)})
 
-    def execute(self, plan: change_set.Plan) -> None:
+    def execute(self, plan: Plan) -> None:
         change_set.execute(self.aws, PROJECT, plan, lambda _: None)
 
     def size(self) -> str:
@@ -254,7 +255,7 @@ def test_each_change_set_has_a_name_of_its_own_within_cloudformations_rule() -> 
 
 def test_of_two_that_create_a_stack_at_once_one_does_and_the_other_is_told(formation: Formation) -> None:
     with formation.planned(16) as ours, formation.planned(17) as theirs:
-        assert (ours.new, theirs.new, ours.change_set != theirs.change_set) == (True, True, True)
+        assert (ours.is_new, theirs.is_new, ours.change_set != theirs.change_set) == (True, True, True)
         formation.execute(theirs)
         with pytest.raises(OvertakenError, match="nothing of it was done") as caught:
             formation.execute(ours)
@@ -340,13 +341,13 @@ def test_a_template_that_is_refused_is_told_as_that_though_the_stack_is_being_ch
 def test_a_stack_that_others_create_while_it_is_compared_is_an_update_and_no_new_one(formation: Formation) -> None:
     formation.overtaken = lambda: formation.deploy(16)
     with formation.planned(17) as ours:
-        assert (ours.new, [each.action for each in ours.effects]) == (False, ["REPLACED"])
+        assert (ours.is_new, [each.action for each in ours.effects]) == (False, ["REPLACED"])
 
 
 def test_a_failed_execution_of_the_own_change_set_is_told_as_that(
     formation: Formation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failed(command: list[str], project: Path, what: str, *, aside: bool = False) -> None:
+    def failed(command: list[str], project: Path, what: str, *, to_stderr: bool = False) -> None:
         formation.client.execute_change_set(ChangeSetName=command[command.index("--change-set-name") + 1])
         formation.settle()
         raise CdkError("the deployment failed")
@@ -368,21 +369,19 @@ def test_a_group_that_has_grown_since_a_plan_was_made_is_told_with_its_size_of_n
         kept=False,
     )  # fmt: skip
     template = {"Resources": {"Workers": {"Type": GROUP, "Properties": {"DesiredCapacity": "4", "MaxSize": "16"}}}}
-    plan = change_set.Plan(
-        stack="deepcdk", assembly=PROJECT, unchanged=False, effects=(), parsed=(change,), after=template
-    )
+    plan = Plan(stack="deepcdk", assembly=PROJECT, unchanged=False, effects=(), changes=(change,), template=template)
     size = {"AutoScalingGroupName": "workers", "DesiredCapacity": 2}
     monkeypatch.setattr(
         aws.client("autoscaling"), "describe_auto_scaling_groups", lambda **_: {"AutoScalingGroups": [size]}
     )
-    shown = change_set.read_sizes(aws, plan)
+    shown = with_current_sizes(aws, plan)
     assert ("2 more nodes start" in shown.effects[0].details, shown.ends_run) == (True, ())
     size["DesiredCapacity"] = 8
-    assert change_set.read_sizes(aws, shown).ends_run == ("group of nodes Workers: 4 of 8 nodes end",)
+    assert with_current_sizes(aws, shown).ends_run == ("group of nodes Workers: 4 of 8 nodes end",)
 
 
 def test_the_remains_of_a_failed_creation_count_as_nothing() -> None:
-    assert change_set.is_new(None)
-    assert change_set.is_new({"StackStatus": "ROLLBACK_COMPLETE"})
-    assert change_set.is_new({"StackStatus": "REVIEW_IN_PROGRESS"})
-    assert not change_set.is_new({"StackStatus": "UPDATE_ROLLBACK_COMPLETE"})
+    assert is_new(None)
+    assert is_new({"StackStatus": "ROLLBACK_COMPLETE"})
+    assert is_new({"StackStatus": "REVIEW_IN_PROGRESS"})
+    assert not is_new({"StackStatus": "UPDATE_ROLLBACK_COMPLETE"})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.deploy.changes import ADDED, CHANGED, GROUP, PERHAPS_REPLACED, REMOVED, REPLACED, Change
-from cluster.deploy.effects import TEMPLATE, Effect, change_table, effect, noun, summary
+from cluster.deploy.effects import TEMPLATE, Effect, change_table, describe_effect, noun, summary
 
 
 def change(action: str, type_name: str, **more: Any) -> Change:
@@ -24,40 +24,40 @@ def group(
     properties: Sequence[str], declared: Mapping[str, str] = {}, *, size: int = 4, policy: Mapping[str, Any] = {}
 ) -> Effect:
     template = {"Resources": {"X": {"Properties": declared, "UpdatePolicy": policy}}}
-    return effect(change(CHANGED, GROUP, properties=frozenset(properties)), template, size)
+    return describe_effect(change(CHANGED, GROUP, properties=frozenset(properties)), template, size)
 
 
 def test_a_replaced_file_system_is_told_with_what_is_lost() -> None:
-    found = effect(change(REPLACED, "AWS::EFS::FileSystem", recreating=("Encrypted",)), {}, None)
+    found = describe_effect(change(REPLACED, "AWS::EFS::FileSystem", recreating=("Encrypted",)), {}, None)
     assert found.details == (
-        "made anew and EMPTY because Encrypted changes; ALL RUNS, CHECKPOINTS AND DATA ON IT ARE DELETED"
+        "recreated and EMPTY because Encrypted changes; ALL RUNS, CHECKPOINTS AND DATA ON IT ARE DELETED"
     )
     assert found.loses
     assert found.ends_run == "shared file system Workers/X: replaced"
 
 
 def test_what_is_kept_is_not_lost_but_ends_a_run_nevertheless() -> None:
-    found = effect(change(REMOVED, "AWS::EFS::FileSystem", kept=True), {}, None)
-    assert found.details == "it stays in the account, and nothing uses it any more"
+    found = describe_effect(change(REMOVED, "AWS::EFS::FileSystem", kept=True), {}, None)
+    assert found.details == "it stays in the account, unused"
     assert not found.loses
     assert found.ends_run == "shared file system Workers/X: removed"
 
 
 def test_what_may_be_replaced_counts_as_replaced_for_a_run() -> None:
-    found = effect(change(PERHAPS_REPLACED, "AWS::EC2::Subnet", recreating=("VpcId",)), {}, None)
-    assert found.details.startswith("may be made anew, known only when it happens, because VpcId changes")
+    found = describe_effect(change(PERHAPS_REPLACED, "AWS::EC2::Subnet", recreating=("VpcId",)), {}, None)
+    assert found.details.startswith("may be recreated, known only when it happens, because VpcId changes")
     assert found.ends_run
 
 
 def test_a_dashboard_or_a_route_ends_no_run() -> None:
     for type_name in ("AWS::CloudWatch::Dashboard", "AWS::EC2::Route", "AWS::New::Thing"):
-        assert not effect(change(REMOVED, type_name), {}, None).ends_run
+        assert not describe_effect(change(REMOVED, type_name), {}, None).ends_run
 
 
 def test_running_nodes_stay_where_no_policy_replaces_them() -> None:
     found = group(["LaunchTemplate"])
-    assert (found.details, found.ends_run) == ("new nodes are launched so; running nodes stay as they are", "")
-    assert "running nodes keep" in effect(change(CHANGED, TEMPLATE), {}, None).details
+    assert (found.details, found.ends_run) == ("applies to new nodes; running nodes stay as they are", "")
+    assert "running nodes keep" in describe_effect(change(CHANGED, TEMPLATE), {}, None).details
 
 
 @pytest.mark.parametrize(
@@ -92,18 +92,18 @@ def test_a_group_that_shrinks_ends_a_run_whatever_shrinks_it(
 
 def test_data_that_will_go_with_the_stack_are_told() -> None:
     changed = change(CHANGED, "AWS::S3::Bucket", policies=("DeletionPolicy", "UpdateReplacePolicy"))
-    assert effect(changed, {"Resources": {"X": {"DeletionPolicy": "Delete"}}}, None).details == (
+    assert describe_effect(changed, {"Resources": {"X": {"DeletionPolicy": "Delete"}}}, None).details == (
         "GOES WITH THE STACK from now on"
     )
-    kept = effect(changed, {"Resources": {"X": {"DeletionPolicy": "RetainExceptOnCreate"}}}, None)
+    kept = describe_effect(changed, {"Resources": {"X": {"DeletionPolicy": "RetainExceptOnCreate"}}}, None)
     assert kept.details == "outlives the stack from now on"
 
 
 def test_many_additions_are_counted_and_few_are_listed() -> None:
-    added = [effect(change(ADDED, "AWS::EC2::Route"), {}, None)]
-    worse = effect(change(REMOVED, "AWS::EC2::EIP"), {}, None)
+    added = [describe_effect(change(ADDED, "AWS::EC2::Route"), {}, None)]
+    worse = describe_effect(change(REMOVED, "AWS::EC2::EIP"), {}, None)
     assert [row[0] for row in change_table("deepcdk", [worse, *added]).rows] == [REMOVED, ADDED]
-    many = change_table("deepcdk", [worse, *added * 20, effect(change(ADDED, GROUP), {}, None)])
+    many = change_table("deepcdk", [worse, *added * 20, describe_effect(change(ADDED, GROUP), {}, None)])
     assert many.rows[1] == (ADDED, "21 resources", "route (20), group of nodes")
     assert summary([worse, *added]) == "1 REMOVED, 1 added"
     assert summary([]) == "outputs or metadata only"

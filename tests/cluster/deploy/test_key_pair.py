@@ -45,9 +45,9 @@ def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_key_is_imported_once(aws: Aws, home: Path) -> None:
     make_key(home / "key").unlink()
-    assert not key_pair.exists(aws, "deepcdk")
+    assert not key_pair.describe(aws, "deepcdk")
     assert key_pair.import_public_key(aws, "deepcdk", home / "key.pub")
-    assert key_pair.exists(aws, "deepcdk")
+    assert key_pair.describe(aws, "deepcdk")
     described = key_pair.describe(aws, "deepcdk")
     assert not key_pair.import_public_key(aws, "deepcdk", make_key(home / "other").with_suffix(".pub"))
     assert key_pair.describe(aws, "deepcdk") == described, "the one that was there stays"
@@ -84,7 +84,7 @@ def test_another_key_is_told_with_both_sides_and_what_to_do(aws: Aws, home: Path
     match = compared(aws, home)
     assert match.differs
     text = str(key_pair.OtherKeyError(match))
-    assert "key pair deepcdk holds a key that is none of yours" in text
+    assert "key pair deepcdk does not hold a key of yours" in text
     assert match.theirs in text
     assert str(home / ".ssh" / "id_ed25519.pub") in text
     assert "key_name" in text

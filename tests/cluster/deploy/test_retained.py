@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.deploy.retained import Holder, describe_fate, describe_remains, parse, refuse_protected
+from cluster.deploy.retained import DataResource, check_unprotected, describe_fate, describe_remains, parse
 from cluster.errors import DeepcdkError
 
 TEMPLATE = {
@@ -28,8 +28,8 @@ def there(name: str, type_name: str, physical_id: str, status: str = "CREATE_COM
     }
 
 
-def holder(noun: str, kept: bool) -> Holder:
-    return Holder(noun=noun, type="", physical_id="id", kept=kept)
+def holder(noun: str, kept: bool) -> DataResource:
+    return DataResource(noun=noun, type="", physical_id="id", kept=kept)
 
 
 def test_data_and_what_is_retained_are_found_with_their_ids() -> None:
@@ -76,8 +76,8 @@ def test_what_stays_is_told_with_its_id_and_what_it_costs() -> None:
 
 
 def test_a_protected_stack_is_refused_before_anything_is_emptied() -> None:
-    refuse_protected("deepcdk", None)
-    refuse_protected("deepcdk", {"EnableTerminationProtection": False})
-    with pytest.raises(DeepcdkError, match="protected") as caught:
-        refuse_protected("deepcdk", {"EnableTerminationProtection": True})
+    check_unprotected("deepcdk", None)
+    check_unprotected("deepcdk", {"EnableTerminationProtection": False})
+    with pytest.raises(DeepcdkError, match="termination protection") as caught:
+        check_unprotected("deepcdk", {"EnableTerminationProtection": True})
     assert "termination_protection=false" in caught.value.remedy

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cluster.deploy import change_set, key_pair
-from cluster.deploy.change_set import Plan
+from cluster.deploy import key_pair
 from cluster.deploy.effects import Effect
+from cluster.deploy.plan import Plan
 from cluster.nodes import live_run
 from cluster.tasks import deploy
 
@@ -30,9 +30,9 @@ class Change:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *later: Plan) -> None:
         self.later, self.asked, self.told, self.ended = list(later), list[str](), list[str](), list[str]()
         monkeypatch.setattr(deploy, "confirm", lambda question, *, yes: self.asked.append(question))
-        monkeypatch.setattr(change_set, "read_sizes", lambda aws, plan: self.later.pop(0) if self.later else plan)
-        monkeypatch.setattr(live_run, "allow", self._allow)
-        monkeypatch.setattr(live_run, "end", lambda session, run_id, tell: self.ended.append(run_id))
+        monkeypatch.setattr(deploy, "with_current_sizes", lambda aws, plan: self.later.pop(0) if self.later else plan)
+        monkeypatch.setattr(live_run, "check_live_run", self._allow)
+        monkeypatch.setattr(live_run, "stop_runs", lambda session, run_id, tell: self.ended.append(run_id))
         self.live = ""
 
     def _allow(self, session: Any, doing: str, reasons: tuple[str, ...], *, force: bool) -> str:
@@ -82,10 +82,10 @@ def test_a_run_that_began_on_nodes_that_came_while_the_question_stood_is_not_end
 def test_a_first_deployment_is_asked_for_once_and_one_that_has_become_a_change_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plan, change = dataclasses.replace(plan_that("2 more nodes start"), new=True), Change(monkeypatch)
+    plan, change = dataclasses.replace(plan_that("2 more nodes start"), is_new=True), Change(monkeypatch)
     change.permit(plan, asked=True)
     assert change.asked == []
-    change.permit(dataclasses.replace(plan, new=False), asked=True)
+    change.permit(dataclasses.replace(plan, is_new=False), asked=True)
     assert [question.partition(":")[0] for question in change.asked] == ["change stack deepcdk"]
 
 
