@@ -120,7 +120,7 @@ class Rates:
 def measure(repeats: int) -> tuple[dict[str, Rates], float]:
     """Return what each program reached, and the mean bytes of an image."""
     from payload.data.pipeline.crops import random_boxes
-    from payload.data.records.part import open_record_splits
+    from payload.data.records.record_split import open_record_splits
 
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as name:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from payload.settings import Settings
-from payload.training.rank_setup import arrange
+from payload.training.rank_setup import set_up_rank
 
 RATE: Final = 1e-6
 """Small, so that random labels leave the numbers finite; a step takes as long as with any other."""
@@ -44,12 +44,12 @@ class Work:
 def measure(work: Work) -> dict[str, Any]:
     """Train, and return times in seconds."""
     settings = Settings(network=work.network, batch_per_rank=work.batch, momentum=MOMENTUM)
-    arrangement = arrange(settings, os.environ)
+    rank_setup = set_up_rank(settings, os.environ)
     sys.modules["sklearn"] = None  # type: ignore[assignment]  # as payload.train does: Keras does without it
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(arrangement.tuning.intra_op_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(arrangement.tuning.inter_op_threads)
+    tf.config.threading.set_intra_op_parallelism_threads(rank_setup.tuning.intra_op_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(rank_setup.tuning.inter_op_threads)
     step = {"alone": _alone, "ranks": _ranks, "mwms": _strategy}[work.way](work, settings)
     for _ in range(work.warmup):
         step()
@@ -64,7 +64,7 @@ def measure(work: Work) -> dict[str, Any]:
     return {
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
-        "chosen": str(arrangement.tuning),
+        "chosen": str(rank_setup.tuning),
         "turns": _take_turns(work, settings, step) if work.way == "ranks" else [],
     }
 

@@ -24,7 +24,7 @@ class Parser(argparse.ArgumentParser):
         sys.exit(EXIT_USAGE)
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that name a trained network."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--run-dir", type=Path, metavar="DIR", help="a run's directory, with its export")
@@ -36,7 +36,7 @@ def quiet_tensorflow() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
-def say_error(command: str, error: ReportedError, status: int) -> int:
+def report_error(command: str, error: ReportedError, status: int) -> int:
     """Print an error in one line and return the exit status."""
     print(f"{command}: error: {error}", file=sys.stderr, flush=True)
     return status

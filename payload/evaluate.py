@@ -16,7 +16,7 @@ from typing import Any
 
 from agent.errors import ReportedError
 from agent.files.atomic_write import storing
-from payload.command_line import EXIT_FAILED, Parser, add_model, quiet_tensorflow, say_error
+from payload.command_line import EXIT_FAILED, Parser, add_model_arguments, quiet_tensorflow, report_error
 from payload.training.export.model_card import DESCRIPTION_FILE, ModelCard, ModelError, locate, read_card
 
 COMMAND = "payload.evaluate"
@@ -25,7 +25,7 @@ COMMAND = "payload.evaluate"
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit status."""
     parser = Parser(prog=f"python -m {COMMAND}", description="Measure a trained network on the test images.")
-    add_model(parser)
+    add_model_arguments(parser)
     parser.add_argument(
         "--data-dir", metavar="DIR", help="the data set's files, or s3://BUCKET/PREFIX; default: as in its run"
     )
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         found = _evaluate(given)
     except ReportedError as error:
-        return say_error(COMMAND, error, EXIT_FAILED)
+        return report_error(COMMAND, error, EXIT_FAILED)
     print(json.dumps(found, indent=1) if given.json else "\n".join(_lines(found)))
     return 0
 
@@ -54,12 +54,12 @@ def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
     if card is None:
         raise ModelError(f"{folder}: no {DESCRIPTION_FILE} says which images {path.name} was trained on")
     data_dir = given.data_dir or card.data_dir
-    part = open_dataset(settings_from(card.settings), local_directory(data_dir) if data_dir else None).test
-    return {"model": str(path), "network": card.network, "dataset": card.dataset, **_measure(given, path, card, part)}
+    split = open_dataset(settings_from(card.settings), local_directory(data_dir) if data_dir else None).test
+    return {"model": str(path), "network": card.network, "dataset": card.dataset, **_measure(given, path, card, split)}
 
 
-def _measure(given: argparse.Namespace, path: Path, card: ModelCard, part: Any) -> dict[str, Any]:
-    """Return the figures over all images of a part."""
+def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any) -> dict[str, Any]:
+    """Return the figures over all images of a split."""
     import numpy as np
 
     from payload.data.pipeline.batches import test_batches
@@ -72,14 +72,14 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, part: Any) 
     classifier = load(path)
     if classifier.network is None:
         raise ModelError(f"{path}: a SavedModel gives no logits to measure; give the model.keras beside it")
-    if len(classifier.labels) != part.classes:
-        raise ModelError(f"{path}: knows {len(classifier.labels)} classes, the data have {part.classes}")
+    if len(classifier.labels) != split.classes:
+        raise ModelError(f"{path}: knows {len(classifier.labels)} classes, the data have {split.classes}")
     step = make_evaluation_step(classifier.network, confusion=True)
     view = View(size=card.size, rectangular=card.rectangular)
     slots = given.batch or evaluation_slots(view)
-    sums, counts, images = np.zeros(3), np.zeros((part.classes, part.classes), np.int64), 0.0
+    sums, counts, images = np.zeros(3), np.zeros((split.classes, split.classes), np.int64), 0.0
     began = time.monotonic()
-    for batch in test_batches(part, view, slots=slots, rank=0, ranks=1):
+    for batch in test_batches(split, view, slots=slots, rank=0, ranks=1):
         measured, confused = step(batch.images, batch.labels, batch.weights)
         sums, counts = sums + measured.numpy(), counts + confused.numpy()
         images += float(np.sum(batch.weights))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.errors import ReportedError
-from payload.command_line import EXIT_FAILED, Parser, quiet_tensorflow, say_error
+from payload.command_line import EXIT_FAILED, Parser, quiet_tensorflow, report_error
 from payload.training.export.model_spec import read_model_spec
 
 COMMAND = "payload.export"
@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
         read_model_spec(given.run_dir)  # before the seconds that TensorFlow takes
         print(_export(given))
     except ReportedError as error:
-        return say_error(COMMAND, error, EXIT_FAILED)
+        return report_error(COMMAND, error, EXIT_FAILED)
     return 0
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import ReportedError
-from payload.command_line import EXIT_FAILED, Parser, add_model, quiet_tensorflow, say_error
+from payload.command_line import EXIT_FAILED, Parser, add_model_arguments, quiet_tensorflow, report_error
 
 BATCH: Final = 64
 """Images recognised at a time: bounds the memory."""
@@ -23,7 +23,7 @@ BATCH: Final = 64
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit status."""
     parser = Parser(prog="python -m payload.predict", description="Recognise images with a trained network.")
-    add_model(parser)
+    add_model_arguments(parser)
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="JPEG or PNG file")
     parser.add_argument("--top", type=int, default=5, help="likeliest classes to tell of each; default: 5")
     parser.add_argument("--size", type=int, help="pixels a side, for a network that takes any and says none")
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         found = _predict(given)
     except ReportedError as error:
-        return say_error("payload.predict", error, EXIT_FAILED)
+        return report_error("payload.predict", error, EXIT_FAILED)
     print(json.dumps(found, indent=1) if given.json else "\n".join(_lines(found)))
     return 0
 

@@ -23,7 +23,7 @@ from payload.data.registry import open_dataset
 from payload.data.types import Dataset
 from payload.recipes.config import TrainConfig
 from payload.settings import SettingError
-from payload.training.rank_setup import arrange
+from payload.training.rank_setup import set_up_rank
 from payload.training.run_files import RESULT_FILE, Provenance
 
 EXIT_FAILED: Final = 1
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = TrainConfig.from_argv(argv, ranks=int(os.environ.get("HOROVOD_SIZE", "1")))
         stop = StopRequest(config.run_dir, watch_file=rank == 0)
-        arrangement = arrange(config.settings, os.environ)
+        rank_setup = set_up_rank(config.settings, os.environ)
         data = _prepare(config)
     except SettingError as error:
         return _fail_early(error, rank, EXIT_USAGE)
@@ -89,7 +89,7 @@ def main(argv: Sequence[str]) -> int:
             host=os.environ.get("HOROVOD_HOSTNAME"),
             started=started,
             stop_requested=stop,
-            arrangement=arrangement,
+            rank_setup=rank_setup,
         )
     except ReportedError as error:
         # Rank 0 tells what all know; that a rank is lost is told by each that is left, for it may be rank 0.

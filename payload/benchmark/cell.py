@@ -16,7 +16,7 @@ from typing import Any, Final
 from payload.benchmark.config import Cell
 from payload.models.registry import network, parameter_count
 from payload.settings import Settings
-from payload.training.rank_setup import arrange
+from payload.training.rank_setup import set_up_rank
 
 LEARNING_RATE: Final = 1e-6
 """Small, so that random labels leave the numbers finite; a step takes as long as with any other."""
@@ -60,12 +60,12 @@ def _tune(cell: Cell) -> str:
         intra_op_threads=cell.intra_op_threads,
         inter_op_threads=cell.inter_op_threads,
     )
-    arrangement = arrange(settings, os.environ)
+    rank_setup = set_up_rank(settings, os.environ)
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(arrangement.tuning.intra_op_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(arrangement.tuning.inter_op_threads)
-    return str(arrangement)
+    tf.config.threading.set_intra_op_parallelism_threads(rank_setup.tuning.intra_op_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(rank_setup.tuning.inter_op_threads)
+    return str(rank_setup)
 
 
 def _timed(step: Callable[[], Any]) -> float:

@@ -13,7 +13,7 @@ from payload.settings.data import DATASETS_OF_FILES
 
 
 def open_dataset(settings: Settings, data_dir: Path | None) -> Dataset:
-    """Open the parts of the data set that the settings name.
+    """Open the splits of the data set that the settings name.
 
     With `validation_fraction` that part of the training images is held back; `train_limit` counts before it is. It
     stands for the test images too, where record files have none. Raises DataError, which names the file.
@@ -48,7 +48,7 @@ def _open(settings: Settings, directory: Path) -> tuple[Split, Split | None]:
         case "synthetic":
             return _synthetic(settings)
         case _:
-            from payload.data.records.part import open_record_splits
+            from payload.data.records.record_split import open_record_splits
 
             return open_record_splits(
                 directory,

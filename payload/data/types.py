@@ -1,6 +1,6 @@
-"""What training asks of data, whatever they are made of: parts, how they are looked at, and batches.
+"""What training asks of data, whatever they are made of: splits, how they are looked at, and batches.
 
-No TensorFlow: parts are opened, and refused where they are damaged, before it is imported.
+No TensorFlow: splits are opened, and refused where they are damaged, before it is imported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class DataError(ReportedError, ValueError):
 
 
 class Split(Protocol):
-    """One part of a data set: the training images, or those for validation or test."""
+    """One split of a data set: the training images, or those for validation or test."""
 
     @property
     def labels(self) -> npt.NDArray[np.int32]:
@@ -44,7 +44,7 @@ class Split(Protocol):
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """Return what was left out when the part was opened, on request, in words that name the file."""
+        """Return what was left out when the split was opened, on request, in words that name the file."""
 
     def digest(self) -> bytes:
         """Return 32 bytes by which ranks find out that they hold the same data."""
@@ -53,12 +53,12 @@ class Split(Protocol):
         """Return the examples in the order of one epoch, the same on every rank and at every time."""
 
     def pick(self, positions: npt.NDArray[np.int64]) -> Split:
-        """Return the part that has these examples alone, in this order."""
+        """Return the split that has these examples alone, in this order."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Hold the parts of one data set."""
+    """Hold the splits of one data set."""
 
     train: Split
     validation: Split | None
@@ -67,16 +67,16 @@ class Dataset:
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """Return what was left out when the parts were opened, each once."""
-        return tuple(dict.fromkeys(line for part in self._all for line in part.damage))
+        """Return what was left out when the splits were opened, each once."""
+        return tuple(dict.fromkeys(line for split in self._all for line in split.damage))
 
     def digest(self) -> bytes:
         """Return 32 bytes by which ranks find out that they hold the same data."""
-        return hashlib.sha256(b"".join(part.digest() for part in self._all)).digest()
+        return hashlib.sha256(b"".join(split.digest() for split in self._all)).digest()
 
     @property
     def _all(self) -> list[Split]:
-        return [part for part in (self.train, self.validation, self.test) if part]
+        return [split for split in (self.train, self.validation, self.test) if split]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

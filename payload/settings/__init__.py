@@ -12,9 +12,9 @@ from payload.settings.augmentation import AugmentationSettings
 from payload.settings.checkpoint_dir import parse_checkpoint_dir
 from payload.settings.data import DataSettings
 from payload.settings.image_phases import parse_phases
-from payload.settings.keeping import KeepingSettings
 from payload.settings.machine import MachineSettings
 from payload.settings.optimization import OptimizationSettings
+from payload.settings.outputs import OutputSettings
 from payload.settings.precision import PrecisionSettings
 from payload.settings.rates import parse_pieces
 from payload.settings.rules import SettingError, check_fields, flag_of
@@ -34,7 +34,7 @@ class Settings(
     OptimizationSettings,
     AugmentationSettings,
     PrecisionSettings,
-    KeepingSettings,
+    OutputSettings,
     MachineSettings,
 ):
     """All settings of one run, each valid by itself and together."""
@@ -64,7 +64,7 @@ GROUPS = (
     OptimizationSettings,
     AugmentationSettings,
     PrecisionSettings,
-    KeepingSettings,
+    OutputSettings,
     MachineSettings,
 )
 """In the order in which they are shown."""

@@ -53,7 +53,7 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
         steps=schedule.steps(progress.epoch),
         empty=empty_batch(view.size, plan.data.train.channels, slots),
     )
-    clock = reporter.clock()
+    timer = reporter.start_timer()
     troubles: list[ReportedError] = []
 
     def check() -> None:
@@ -61,7 +61,7 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
         for trouble in troubles:
             raise trouble
 
-    for batch in clock.awaited(reporter.profiler.awaited(feed)):
+    for batch in timer.awaited(reporter.profiler.awaited(feed)):
         rate = schedule.rate(progress.epoch, progress.step)
         # What is wrong with one rank is told with the sums of the step, so that no rank waits for it in vain.
         stop = bool(feed.error or troubles or saver.failed or context.stop_requested())

@@ -31,8 +31,8 @@ class Evaluator:
     threads: int
     """Images decoded at a time; 0: a rank's share of the cores."""
 
-    def evaluate(self, part: Split, view: View) -> Scores:
-        """Return mean loss and accuracies over a part, each image once, whatever the number of ranks.
+    def evaluate(self, split: Split, view: View) -> Scores:
+        """Return mean loss and accuracies over a split, each image once, whatever the number of ranks.
 
         Damaged images that are left out, on request, count as neither right nor wrong. Raises DataError where none is
         left.
@@ -42,15 +42,15 @@ class Evaluator:
             sums = self.step(batch.images, batch.labels, batch.weights).numpy()
             return np.append(sums, np.sum(batch.weights.numpy(), dtype=np.float64))
 
-        *sums, images = self._sums(part, view, np.zeros(4, np.float64), measure, "evaluation")
+        *sums, images = self._sums(split, view, np.zeros(4, np.float64), measure, "evaluation")
         if not images:
             raise DataError(
-                f"none of {part.examples} images to evaluate on can be read; replace the files that were named"
+                f"none of {split.examples} images to evaluate on can be read; replace the files that were named"
             )
         loss, first, five = (float(value / images) for value in sums)
         return Scores(loss=loss, accuracy=first, top5_accuracy=five)
 
-    def confusion_counts(self, part: Split, view: View) -> npt.NDArray[Any]:
+    def confusion_counts(self, split: Split, view: View) -> npt.NDArray[Any]:
         """Count how many images of each class (row) are taken for which (column)."""
         step = make_evaluation_step(self.state.model, confusion=True)
 
@@ -58,11 +58,11 @@ class Evaluator:
             counted: npt.NDArray[Any] = step(batch.images, batch.labels, batch.weights)[1].numpy()
             return counted
 
-        return self._sums(part, view, np.zeros((part.classes, part.classes), np.int64), measure, "confusion")
+        return self._sums(split, view, np.zeros((split.classes, split.classes), np.int64), measure, "confusion")
 
     def _sums(
         self,
-        part: Split,
+        split: Split,
         view: View,
         start: npt.NDArray[Any],
         measure: Callable[[Batch], npt.NDArray[Any]],
@@ -72,7 +72,7 @@ class Evaluator:
 
         def own() -> npt.NDArray[Any]:
             batches = test_batches(
-                part,
+                split,
                 view,
                 slots=evaluation_slots(view, self.training_batch),
                 rank=self.ranks.rank,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from payload.data.labels import class_names
-from payload.data.records.part import MARGIN, RecordSplit
+from payload.data.records.record_split import MARGIN, RecordSplit
 from payload.data.types import Dataset, View
 from payload.recipes.config import TrainConfig
 from payload.settings import Settings
 from payload.training.distributed import Ranks
 from payload.training.export.model_spec import ModelSpec
-from payload.training.rank_setup import Arrangement
+from payload.training.rank_setup import RankSetup
 from payload.training.run_files import Provenance
 from payload.training.schedule import Schedule
 from payload.training.state import image_size
@@ -25,7 +25,7 @@ class TrainingPlan:
     data: Dataset
     schedule: Schedule
     ranks: Ranks
-    arrangement: Arrangement
+    rank_setup: RankSetup
     """Cores, GPU and threads of this rank."""
     placements: tuple[str, ...]
     """Cores, memory and GPU of each rank, by rank, in words."""
@@ -45,7 +45,7 @@ class TrainingPlan:
 
     @property
     def evaluated(self) -> str:
-        """Return the name of the part that is evaluated on after each epoch."""
+        """Return the name of the split that is evaluated on after each epoch."""
         return "validation" if self.data.validation else "test"
 
     @property
@@ -75,10 +75,10 @@ class TrainingPlan:
 
     def class_names(self) -> tuple[str, ...]:
         """Return the names of the classes. Raises DataError where they cannot be read."""
-        part = self.data.test
-        folders = [records.directory for records in part.sets] if isinstance(part, RecordSplit) else []
+        split = self.data.test
+        folders = [records.directory for records in split.sets] if isinstance(split, RecordSplit) else []
         beside = [folder for path in folders for folder in (path, path.parent)]
-        return class_names(self.settings.dataset, part.classes, self.config.data_dir, *beside)
+        return class_names(self.settings.dataset, split.classes, self.config.data_dir, *beside)
 
     def model_spec(self, input_shape: tuple[int | None, int | None, int]) -> ModelSpec:
         """Return what it takes to build the network again. Raises DataError where the names of classes are unreadable.

@@ -21,7 +21,7 @@ ROOT: Final = Path("/")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Arrangement:
+class RankSetup:
     """Hold what was chosen for this rank, and what of it the machine refused."""
 
     placement: Placement
@@ -44,7 +44,7 @@ class Arrangement:
         return "; ".join([f"{self.machine}: rank on {self.placement}", str(self.tuning), *self.notes])
 
 
-def arrange(settings: Settings, environ: MutableMapping[str, str], root: Path = ROOT) -> Arrangement:
+def set_up_rank(settings: Settings, environ: MutableMapping[str, str], root: Path = ROOT) -> RankSetup:
     """Choose cores, memory, GPU, threads and Horovod's settings for this rank; bind it and set its variables.
 
     `environ`: says who this rank is (horovodrun sets it) and what the user chose; variables are added, none is changed.
@@ -71,7 +71,7 @@ def arrange(settings: Settings, environ: MutableMapping[str, str], root: Path = 
         inter_op_threads=settings.inter_op_threads,
     )
     environ.update(tuning.variables)
-    return Arrangement(placement=placement, tuning=tuning, machine=machine, notes=notes)
+    return RankSetup(placement=placement, tuning=tuning, machine=machine, notes=notes)
 
 
 def unplaced(allowed: set[int], local_size: int) -> Placement:

@@ -44,7 +44,7 @@ class TensorFileError(ValueError):
     """Report bytes that are no such file."""
 
 
-class Hashed:
+class HashingFile:
     """Count and hash what passes through to, or from, a file."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -85,14 +85,14 @@ def size_of(arrays: Arrays) -> int:
     return len(_header(arrays)) + sum(array.nbytes for array in arrays.values())
 
 
-def write_tensors(file: Hashed, arrays: Arrays) -> None:
+def write_tensors(file: HashingFile, arrays: Arrays) -> None:
     """Write arrays in their order. Raises OSError as the file does, TypeError for a type that the format lacks."""
     file.write(memoryview(_header(arrays)))
     for array in arrays.values():
         file.write(bytes_of(array))
 
 
-def read_tensors(file: Hashed, size: int) -> dict[str, Array]:
+def read_tensors(file: HashingFile, size: int) -> dict[str, Array]:
     """Read the arrays of a file of `size` bytes. Raises TensorFileError, before memory is taken for more than that."""
     prefix = bytearray(8)
     file.fill(memoryview(prefix))

@@ -72,7 +72,7 @@ class TrainState:
         for name, variable in variables.items():
             variable.assign(arrays[name])
 
-    def draw_apart(self, rank: int) -> None:
+    def separate_dropout_seeds(self, rank: int) -> None:
         """Let dropout draw other units on each rank. Rank 0 keeps its seeds, which are those of checkpoints.
 
         To be called where all ranks have the seeds of rank 0. The same rank draws the same after a resumption.

@@ -31,7 +31,7 @@ from payload.training.export.model_spec import write_model_spec
 from payload.training.export.saved_model import EXPORT_DIRECTORY, export_network
 from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress
-from payload.training.rank_setup import Arrangement
+from payload.training.rank_setup import RankSetup
 from payload.training.reporting.confusion import Confusion
 from payload.training.reporting.confusion_files import write_confusion
 from payload.training.reporting.reporter import Reporter
@@ -50,7 +50,7 @@ def train_and_evaluate(
     host: str | None,
     started: float,
     stop_requested: Callable[[], bool],
-    arrangement: Arrangement,
+    rank_setup: RankSetup,
 ) -> TrainingEnd:
     """Train until the last epoch or until a stop is requested; rank 0 writes records, checkpoints and the result.
 
@@ -59,7 +59,7 @@ def train_and_evaluate(
     """
     with distributed.raising_lost_ranks():
         ranks = distributed.join()
-        _set_threads(arrangement)
+        _set_threads(rank_setup)
         ranks = distributed.with_hosts(ranks, host)
         distributed.require_agreement(
             ranks, data.digest(), what="data", when="at the start", advice="Give every rank the same files"
@@ -74,8 +74,8 @@ def train_and_evaluate(
             data=data,
             schedule=schedule_for(settings, examples=data.train.examples, ranks=ranks.size),
             ranks=ranks,
-            arrangement=arrangement,
-            placements=distributed.gather_values(str(arrangement.placement), name="placements"),
+            rank_setup=rank_setup,
+            placements=distributed.gather_values(str(rank_setup.placement), name="placements"),
             provenance=provenance,
             started=started,
         )
@@ -98,7 +98,7 @@ def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested
     start_point = distributed.broadcast_value(distributed.attempt(ranks, on_root), name="beginning")
     distributed.broadcast_variables(list(state.variables.values()))
     require_equal_weights(ranks, state, "after the broadcast at the start")
-    state.draw_apart(ranks.rank)
+    state.separate_dropout_seeds(ranks.rank)
     reporter = distributed.attempt(ranks, lambda: Reporter(plan, state))
     with contextlib.closing(reporter), contextlib.closing(CheckpointWriter(store)) as writer:
         cadence = SavePolicy(
@@ -228,7 +228,7 @@ def _end(context: TrainingContext, result: Result) -> None:
     write_result(context.plan.config.run_dir, result)
 
 
-def _set_threads(arrangement: Arrangement) -> None:
+def _set_threads(rank_setup: RankSetup) -> None:
     """Start as many threads as this rank has cores. TensorFlow would start as many as the host has, per rank."""
-    tf.config.threading.set_intra_op_parallelism_threads(arrangement.tuning.intra_op_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(arrangement.tuning.inter_op_threads)
+    tf.config.threading.set_intra_op_parallelism_threads(rank_setup.tuning.intra_op_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(rank_setup.tuning.inter_op_threads)

@@ -1,4 +1,4 @@
-"""A part whose images lie in memory. Pixels stay bytes until they are used: a quarter of the memory."""
+"""A split whose images lie in memory. Pixels stay bytes until they are used: a quarter of the memory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ArraySplit:
         return epoch_order(self.examples, seed=seed, epoch=epoch)
 
     def pick(self, positions: npt.NDArray[np.int64]) -> ArraySplit:
-        """Return the part that has these images alone, in this order."""
+        """Return the split that has these images alone, in this order."""
         return dataclasses.replace(self, images=self.images[positions], labels=self.labels[positions])
 
     def gather(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:

@@ -28,7 +28,7 @@ TEST_FRACTION: Final = 0.2
 
 
 def load_digits() -> tuple[ArraySplit, ArraySplit]:
-    """Load training and test digits as 28 x 28 bytes, split 80/20 with each digit in the same proportion in both parts.
+    """Load training and test digits as 28 x 28 bytes, 80% and 20%, with each digit in the same proportion in both.
 
     Raises DataError where scikit-learn or its file is missing or damaged.
     """

@@ -1,4 +1,4 @@
-"""Which examples of the training part are used, and which of them are held back for validation."""
+"""Which examples of the training split are used, and which of them are held back for validation."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def stratified(
     return np.setdiff1d(np.arange(len(labels)), second), second
 
 
-def limited(part: Split, limit: int) -> Split:
+def limited(split: Split, limit: int) -> Split:
     """Return the first `limit` examples; all where it is 0. Raises DataError where there are fewer."""
-    if limit == 0 or limit == part.examples:
-        return part
-    if limit > part.examples:
-        raise DataError(f"--train-limit {limit}: there are {part.examples} training images")
-    return part.pick(np.arange(limit))
+    if limit == 0 or limit == split.examples:
+        return split
+    if limit > split.examples:
+        raise DataError(f"--train-limit {limit}: there are {split.examples} training images")
+    return split.pick(np.arange(limit))
 
 
-def held_back(part: Split, fraction: float) -> tuple[Split, Split]:
-    """Split a part in what is trained on and what validates. Raises DataError where nothing is left of either."""
-    first, second = stratified(part.labels, fraction)
+def held_back(split: Split, fraction: float) -> tuple[Split, Split]:
+    """Divide a split into one to train on and one to validate on. Raises DataError where nothing is left of either."""
+    first, second = stratified(split.labels, fraction)
     if not len(first) or not len(second):
-        rule = f"of {part.examples} images it leaves {len(first)} for training and {len(second)} for validation"
+        rule = f"of {split.examples} images it leaves {len(first)} for training and {len(second)} for validation"
         raise DataError(f"--validation-fraction {fraction:g}: {rule}")
-    return part.pick(first), part.pick(second)
+    return split.pick(first), split.pick(second)

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.pipeline.random_draws import uniforms
+from payload.data.pipeline.random_numbers import uniforms
 from payload.data.pipeline.sharding import epoch_order
 
 POOL_BYTES: Final = 64 << 20
@@ -61,7 +61,7 @@ class SyntheticSplit:
         return epoch_order(self.examples, seed=seed, epoch=epoch)
 
     def pick(self, positions: npt.NDArray[np.int64]) -> SyntheticSplit:
-        """Return a part of so many images: of noise, any are as good."""
+        """Return a split of so many images: of noise, any are as good."""
         return dataclasses.replace(self, examples=len(positions))
 
     def gather(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:

@@ -1,1 +1,1 @@
-"""From a part of a data set to the batches of one rank."""
+"""From a split of a data set to the batches of one rank."""

@@ -13,12 +13,12 @@ import numpy as np
 from payload.data.pipeline import memory_batches, record_batches
 from payload.data.pipeline.evaluation_batches import record_test_batches
 from payload.data.pipeline.sharding import Shares
-from payload.data.records.part import RecordSplit
+from payload.data.records.record_split import RecordSplit
 from payload.data.types import Batch, Split, View
 
 
 def training_batches(
-    part: Split,
+    split: Split,
     view: View,
     *,
     seed: int,
@@ -34,32 +34,32 @@ def training_batches(
     `threads`: images decoded or moved at a time; 0: one for each core of this process. Raises RecordError.
     """
     shares = Shares(
-        order=part.order(seed=seed, epoch=epoch),
+        order=split.order(seed=seed, epoch=epoch),
         global_batch=global_batch,
         rank=rank,
         ranks=ranks,
-        by_place=isinstance(part, RecordSplit),
+        by_place=isinstance(split, RecordSplit),
     )
-    if isinstance(part, RecordSplit):
-        records = part.records_for(view)
-        look = record_batches.training_look(records, view, seed, epoch)
-        return record_batches.batches(part, records, view, shares, look, first_step=first_step, threads=threads)
-    return memory_batches.batches(part, view, shares, (seed, epoch), first_step, threads)  # type: ignore[arg-type]
+    if isinstance(split, RecordSplit):
+        records = split.records_for(view)
+        look = record_batches.training_crops(records, view, seed, epoch)
+        return record_batches.batches(split, records, view, shares, look, first_step=first_step, threads=threads)
+    return memory_batches.batches(split, view, shares, (seed, epoch), first_step, threads)  # type: ignore[arg-type]
 
 
 def test_batches(
-    part: Split, view: View, *, slots: int, rank: int, ranks: int, threads: int = 0, ranks_on_node: int = 1
+    split: Split, view: View, *, slots: int, rank: int, ranks: int, threads: int = 0, ranks_on_node: int = 1
 ) -> Iterator[Batch]:
     """Yield this rank's batches of all test images, each of them once over all ranks; no more slots than needed.
 
     Nothing is random, whatever the view says. Record files: rectangular images come in groups of one shape each, and
-    decoded ones stay in memory by the part's `cache`. Raises RecordError.
+    decoded ones stay in memory by the split's `cache`. Raises RecordError.
     """
-    if isinstance(part, RecordSplit):
+    if isinstance(split, RecordSplit):
         return record_test_batches(
-            part, view, slots=slots, rank=rank, ranks=ranks, threads=threads, ranks_on_node=ranks_on_node
+            split, view, slots=slots, rank=rank, ranks=ranks, threads=threads, ranks_on_node=ranks_on_node
         )
     shares = Shares(
-        order=np.arange(part.examples), global_batch=min(slots * ranks, part.examples), rank=rank, ranks=ranks
+        order=np.arange(split.examples), global_batch=min(slots * ranks, split.examples), rank=rank, ranks=ranks
     )
-    return memory_batches.batches(part, view, shares, None, 0, threads)  # type: ignore[arg-type]
+    return memory_batches.batches(split, view, shares, None, 0, threads)  # type: ignore[arg-type]

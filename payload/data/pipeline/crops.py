@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.pipeline.random_draws import CROP, uniforms
+from payload.data.pipeline.random_numbers import CROP, uniforms
 
 ATTEMPTS: Final = 10
 """Boxes drawn for an image before its middle is taken."""

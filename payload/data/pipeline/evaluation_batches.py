@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from payload.data.pipeline.crops import middle_boxes
-from payload.data.pipeline.record_batches import Look, batches
+from payload.data.pipeline.record_batches import Crops, batches
 from payload.data.pipeline.sharding import Share, Shares
 from payload.data.records.index import RecordIndex
-from payload.data.records.part import CHANNELS, MARGIN, RecordSplit
+from payload.data.records.record_split import CHANNELS, MARGIN, RecordSplit
 from payload.data.types import Batch, View
 
 RATIO_STEPS: Final = 4
@@ -28,26 +28,26 @@ _LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 
 
 def record_test_batches(
-    part: RecordSplit, view: View, *, slots: int, rank: int, ranks: int, threads: int, ranks_on_node: int
+    split: RecordSplit, view: View, *, slots: int, rank: int, ranks: int, threads: int, ranks_on_node: int
 ) -> Iterator[Batch]:
     """Yield this rank's batches of test images, from memory where they have been decoded before."""
     key = (view.size, view.rectangular, slots, rank, ranks)
-    if key in part.kept:
-        yield from part.kept[key]
+    if key in split.kept:
+        yield from split.kept[key]
         return
-    records = part.records_for(view)
+    records = split.records_for(view)
     groups = _groups(records, view, slots=slots, rank=rank, ranks=ranks)
-    keeps = part.cache == "test" or (part.cache == "auto" and _fits(groups, ranks_on_node))
+    keeps = split.cache == "test" or (split.cache == "auto" and _fits(groups, ranks_on_node))
     decoded: list[Batch] = []
     for size, shares in groups:
         look = _look(records, size)
-        for batch in batches(part, records, View(size=size), shares, look, first_step=0, threads=threads):
+        for batch in batches(split, records, View(size=size), shares, look, first_step=0, threads=threads):
             if keeps:
                 decoded.append(batch)
             yield batch
     if keeps:
-        part.kept.clear()
-        part.kept[key] = decoded
+        split.kept.clear()
+        split.kept[key] = decoded
 
 
 def shapes(sizes: npt.NDArray[np.integer], side: int) -> npt.NDArray[np.int64]:
@@ -76,15 +76,15 @@ def _groups(
     return groups
 
 
-def _look(records: RecordIndex, size: tuple[int, int]) -> Callable[[Share], Look]:
+def _look(records: RecordIndex, size: tuple[int, int]) -> Callable[[Share], Crops]:
     """Return the function from a share of test images to their middles."""
     table = records.table
 
-    def look(share: Share) -> Look:
+    def look(share: Share) -> Crops:
         sizes = np.stack([table["height"][share.positions], table["width"][share.positions]], axis=1)
         boxes = middle_boxes(sizes, size, fraction=MARGIN)
         still = np.zeros((len(boxes), 0), np.float32)
-        return Look(boxes=boxes, mirrored=np.zeros(len(boxes), bool), moves=still)
+        return Crops(boxes=boxes, mirrored=np.zeros(len(boxes), bool), moves=still)
 
     return look
 

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from agent.environment import custom_op
-from payload.data.records.part import CHANNELS
+from payload.data.records.record_split import CHANNELS
 
 
 def load() -> None:

@@ -17,7 +17,7 @@ from payload.data.types import Batch, View
 
 
 class InMemory(Protocol):
-    """A part whose images can be had at once."""
+    """A split whose images can be had at once."""
 
     @property
     def labels(self) -> npt.NDArray[np.int32]:
@@ -36,20 +36,20 @@ class InMemory(Protocol):
 
 
 def batches(
-    part: InMemory, view: View, shares: Shares, draws: tuple[int, int] | None, first_step: int, threads: int
+    split: InMemory, view: View, shares: Shares, draws: tuple[int, int] | None, first_step: int, threads: int
 ) -> Iterator[Batch]:
     """Yield the shares as batches. `draws`: seed and epoch of the random changes; None: none are made."""
-    resampled = part.size != view.size or (draws is not None and view.is_random)
+    resampled = split.size != view.size or (draws is not None and view.is_random)
 
     def read(step: int) -> tuple[npt.NDArray[Any], ...]:
         share = shares[int(step)]
-        moves = _moves(part, view, share, draws) if resampled else np.zeros((len(share.positions), 8), np.float32)
-        return part.gather(share.positions), part.labels[share.positions], share.weights, moves
+        moves = _moves(split, view, share, draws) if resampled else np.zeros((len(share.positions), 8), np.float32)
+        return split.gather(share.positions), split.labels[share.positions], share.weights, moves
 
     def batch(step: Any) -> tuple[Any, ...]:
         types = (tf.uint8, tf.int32, tf.float32, tf.float32)
         images, labels, weights, moves = tf.numpy_function(read, [step], types)
-        images.set_shape([shares.slots, *part.size, part.channels])
+        images.set_shape([shares.slots, *split.size, split.channels])
         moves.set_shape([shares.slots, 8])
         labels.set_shape([shares.slots])
         weights.set_shape([shares.slots])
@@ -61,8 +61,8 @@ def batches(
         yield Batch(images=images, labels=labels, weights=weights, batch_size=shares[step].batch_size)
 
 
-def _moves(part: InMemory, view: View, share: Share, draws: tuple[int, int] | None) -> npt.NDArray[np.float32]:
-    sizes = np.tile(np.array(part.size), (len(share.positions), 1))
+def _moves(split: InMemory, view: View, share: Share, draws: tuple[int, int] | None) -> npt.NDArray[np.float32]:
+    sizes = np.tile(np.array(split.size), (len(share.positions), 1))
     if draws is None:
         boxes, still = middle_boxes(sizes, view.size), View(size=view.size)
         return transforms(boxes, np.zeros(len(sizes), bool), still, share.positions, seed=0, epoch=0)

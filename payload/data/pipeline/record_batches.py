@@ -17,8 +17,8 @@ from payload.data.pipeline.tf_data import AHEAD, cores, options, resample
 from payload.data.pipeline.transforms import flips, transforms
 from payload.data.records.image_header import PNG
 from payload.data.records.index import RecordIndex
-from payload.data.records.part import CHANNELS, RecordSplit
 from payload.data.records.reader import RecordReader
+from payload.data.records.record_split import CHANNELS, RecordSplit
 from payload.data.types import Batch, DataError, View
 
 MCU_WIDTH: Final = 16
@@ -29,7 +29,7 @@ READS: Final = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Look:
+class Crops:
     """Say which box of each image is looked at, and how."""
 
     boxes: npt.NDArray[np.int32]
@@ -40,11 +40,11 @@ class Look:
     """[slots, 8] (`payload.data.pipeline.transforms`); [slots, 0] where the view moves none."""
 
 
-def training_look(records: RecordIndex, view: View, seed: int, epoch: int) -> Callable[[Share], Look]:
+def training_crops(records: RecordIndex, view: View, seed: int, epoch: int) -> Callable[[Share], Crops]:
     """Return the function from a share of a training step to how its images are looked at."""
     table = records.table
 
-    def look(share: Share) -> Look:
+    def look(share: Share) -> Crops:
         examples = share.positions
         sizes = np.stack([table["height"][examples], table["width"][examples]], axis=1)
         if view.smallest_crop:
@@ -56,28 +56,28 @@ def training_look(records: RecordIndex, view: View, seed: int, epoch: int) -> Ca
         if view.moves:
             whole = np.tile(np.array([0, 0, *view.size]), (len(examples), 1))
             moves = transforms(whole, np.zeros(len(examples), bool), view, examples, seed=seed, epoch=epoch)
-        return Look(boxes=boxes, mirrored=mirrored, moves=moves)
+        return Crops(boxes=boxes, mirrored=mirrored, moves=moves)
 
     return look
 
 
 def batches(
-    part: RecordSplit,
+    split: RecordSplit,
     records: RecordIndex,
     view: View,
     shares: Shares,
-    look: Callable[[Share], Look],
+    look: Callable[[Share], Crops],
     *,
     first_step: int,
     threads: int,
 ) -> Iterator[Batch]:
-    """Yield the shares as batches of `view.size`, from one resolution of a part.
+    """Yield the shares as batches of `view.size`, from one resolution of a split.
 
     Raises RecordError for a record that is damaged or cannot be decoded; where they are skipped the pipeline begins
     anew at the step that met one, without it. Raises CustomOpError where nothing here can resize images.
     """
     load()
-    reader = RecordReader(part=part, records=records)
+    reader = RecordReader(split=split, records=records)
     step = first_step
     while step < shares.steps:
         try:
@@ -91,10 +91,10 @@ def batches(
 
 
 def _batch(reader: RecordReader, share: Share, images: Any) -> Batch:
-    damaged = np.array([int(position) in reader.part.damaged for position in share.positions]) & (share.weights > 0)
+    damaged = np.array([int(position) in reader.split.damaged for position in share.positions]) & (share.weights > 0)
     return Batch(
         images=images,
-        labels=tf.constant(reader.part.labels[share.positions]),
+        labels=tf.constant(reader.split.labels[share.positions]),
         weights=tf.constant(share.weights * ~damaged),
         batch_size=share.batch_size,
         skipped=int(damaged.sum()),
@@ -102,7 +102,7 @@ def _batch(reader: RecordReader, share: Share, images: Any) -> Batch:
 
 
 def _images(
-    reader: RecordReader, view: View, shares: Shares, look: Callable[[Share], Look], first_step: int, threads: int
+    reader: RecordReader, view: View, shares: Shares, look: Callable[[Share], Crops], first_step: int, threads: int
 ) -> Iterator[Any]:
     """Yield the images of each step, [slots, height, width, 3]: float32 where the view moves them, else uint8."""
     with_png = bool((reader.records.table["kind"] == PNG).any())
@@ -117,7 +117,7 @@ def _images(
         boxes = np.tile(np.array([0, 0, 1, 1], np.int32), (len(images), 1))
         used = share.positions[: share.used]
         for slot, (position, image) in enumerate(zip(used, reader.read(used), strict=True)):
-            if image and int(position) not in reader.part.damaged:
+            if image and int(position) not in reader.split.damaged:
                 images[slot], boxes[slot] = image, seen.boxes[slot]
         return (images, *windows(boxes), seen.mirrored, seen.moves)[:columns]
 
@@ -180,7 +180,7 @@ def _find_damaged(reader: RecordReader, share: Share, error: Exception) -> None:
     found = False
     used = share.positions[: share.used]
     for position, encoded in zip(used, reader.read(used), strict=True):
-        if int(position) in reader.part.damaged:
+        if int(position) in reader.split.damaged:
             continue
         row = reader.records.table[position]
         whole = tf.constant([0, 0, int(row["height"]), int(row["width"])])
@@ -188,9 +188,9 @@ def _find_damaged(reader: RecordReader, share: Share, error: Exception) -> None:
             decoded(tf.constant(encoded), whole, whole, (8, 8), with_png=bool(row["kind"] == PNG))
         except tf.errors.OpError as fault:
             damage = reader.fault(int(position), f"its image cannot be decoded: {str(fault).splitlines()[0]}")
-            if not reader.part.skip:
+            if not reader.split.skip:
                 raise damage from None
             reader.leave_out(np.array([position]), str(damage))
             found = True
     if not found:
-        raise DataError(f"the images of the {reader.part.name} could not be prepared: {error}") from error
+        raise DataError(f"the images of the {reader.split.name} could not be prepared: {error}") from error

@@ -17,7 +17,7 @@ class Share:
     """Name one rank's examples of one step."""
 
     positions: npt.NDArray[np.int64]
-    """[slots]: positions in the part; 0 in a slot that is not used."""
+    """[slots]: positions in the split; 0 in a slot that is not used."""
     used: int
     """Slots that are used, the first ones."""
     batch_size: int
@@ -34,13 +34,13 @@ class Shares:
     """Cut an order of examples into batches, and each batch into the ranks' shares, when they are asked for."""
 
     order: npt.NDArray[np.int64]
-    """Positions of the examples in a part, in the order in which they are used."""
+    """Positions of the examples in a split, in the order in which they are used."""
     global_batch: int
     """Examples of a step over all ranks; the last step may have fewer."""
     rank: int
     ranks: int
     by_place: bool = False
-    """Deal a batch's examples by their positions in the part instead of by their order: where these follow the files,
+    """Deal a batch's examples by their positions in the split instead of by their order: where these follow the files,
     a rank reads few of them."""
 
     def __post_init__(self) -> None:

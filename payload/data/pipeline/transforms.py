@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.pipeline.random_draws import FLIP, MOVE, uniforms
+from payload.data.pipeline.random_numbers import FLIP, MOVE, uniforms
 from payload.data.types import View
 
 

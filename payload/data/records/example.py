@@ -19,7 +19,7 @@ _FIXED: Final = {1: 8, 5: 4}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Found:
+class ImageLocation:
     """Say where an Example's image lies, and which label it has."""
 
     start: int
@@ -29,7 +29,7 @@ class Found:
     label: int
 
 
-def locate(data: LazyBytes) -> Found:
+def locate(data: LazyBytes) -> ImageLocation:
     """Find image and label. Raises ValueError, which says what is not as it should be."""
     image: tuple[int, int] | None = None
     label: int | None = None
@@ -42,7 +42,7 @@ def locate(data: LazyBytes) -> Found:
                 label = _number(data, _value(data, entry, 3))
     if image is None or label is None:
         raise ValueError(f"no {IMAGE if image is None else LABEL} is in it")
-    return Found(start=image[0], size=image[1] - image[0], label=label)
+    return ImageLocation(start=image[0], size=image[1] - image[0], label=label)
 
 
 def example(features: Mapping[str, bytes | int]) -> bytes:

@@ -1,4 +1,4 @@
-"""The index of a part's record files: where each record lies, and the label, size and kind of its image.
+"""The index of a split's record files: where each record lies, and the label, size and kind of its image.
 
 It is made once, by whoever comes first, and kept beside the files, or where these may not be written in the user's
 cache. The maker of record files writes it with them.
@@ -46,12 +46,12 @@ RECORD: Final = np.dtype(
         ("kind", "<i4"),  # JPEG, PNG, or 0: damaged
     ]
 )
-_NAME: Final = re.compile(r"(?P<part>[a-z]+)-(?P<number>\d+)-of-(?P<files>\d+)(?:\.tfrecords?)?")
+_NAME: Final = re.compile(r"(?P<split>[a-z]+)-(?P<number>\d+)-of-(?P<files>\d+)(?:\.tfrecords?)?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordIndex:
-    """List the records of one part's files."""
+    """List the records of one split's files."""
 
     directory: Path
     files: tuple[str, ...]
@@ -89,18 +89,18 @@ class RecordIndex:
             raise ValueError(f"no index: {error}") from error
 
 
-def record_files(directory: Path, parts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """List the record files of a part, in order, and the names of those that their numbering misses.
+def record_files(directory: Path, splits: Sequence[str]) -> tuple[list[str], list[str]]:
+    """List the record files of a split, in order, and the names of those that their numbering misses.
 
-    `parts`: names by which the part may go; the first of which there are files is taken.
+    `splits`: names by which the split may go; the first of which there are files is taken.
     """
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-    for part in parts:
+    for split in splits:
         found: dict[int, str] = {}
         total = 0
         for name in names:
             match = _NAME.fullmatch(name)
-            if match and match["part"] == part:
+            if match and match["split"] == split:
                 found[int(match["number"])] = name
                 total = max(total, int(match["files"]))
         if found:
@@ -118,17 +118,17 @@ def _sibling(name: str, number: int) -> str:
     return f"{name[:start]}{number:0{end - start}d}{name[end:]}"
 
 
-def open_index(directory: Path, parts: Sequence[str], *, skip: bool) -> RecordIndex:
-    """Return the index of a part's files; make and keep it where there is none that fits them.
+def open_index(directory: Path, splits: Sequence[str], *, skip: bool) -> RecordIndex:
+    """Return the index of a split's files; make and keep it where there is none that fits them.
 
     Raises RecordError for a missing or damaged file; with `skip` what is damaged is left out and listed.
     """
-    files, missing = record_files(directory, parts)
+    files, missing = record_files(directory, splits)
     if not files:
-        raise DataError(f"{directory}: no record files {parts[0]}-00000-of-NNNNN; give their directory as --data-dir")
+        raise DataError(f"{directory}: no record files {splits[0]}-00000-of-NNNNN; give their directory as --data-dir")
     if missing and not skip:
-        raise RecordError(directory / missing[0], None, f"no such file, and {len(missing)} of the part are missing")
-    place = _writable(directory) / f"{parts[0]}.index"
+        raise RecordError(directory / missing[0], None, f"no such file, and {len(missing)} of the split are missing")
+    place = _writable(directory) / f"{splits[0]}.index"
 
     def make() -> RecordIndex:
         index = make_index(directory, files, skip=skip)

@@ -46,7 +46,7 @@ LARGEST_SIZE: Final = 1 << 13
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Order:
+class MakerOptions:
     """Hold what is to be made."""
 
     source: Path
@@ -72,70 +72,70 @@ class Order:
                 raise DataError(f"{flag} {value}: must be {low} to {high}")
 
 
-def make_records(order: Order, tell: Callable[[str], None]) -> dict[str, Any]:
+def make_records(options: MakerOptions, tell: Callable[[str], None]) -> dict[str, Any]:
     """Make what is not there yet; return the manifest. One maker at a time works on a destination.
 
     Raises DataError for a damaged image, a destination of other data or a full disk.
     """
-    source = Source.scan(order.source, order.validation_list)
-    jobs = _jobs(order, source)
-    with storing(order.destination):
-        for folder in (order.destination / MAKING, *(folder_of(order.destination, size) for size in order.sizes)):
+    source = Source.scan(options.source, options.validation_list)
+    jobs = _jobs(options, source)
+    with storing(options.destination):
+        for folder in (options.destination / MAKING, *(folder_of(options.destination, size) for size in options.sizes)):
             folder.mkdir(parents=True, exist_ok=True)
-    with file_lock(order.destination / MAKING / "lock", on_wait=lambda: tell("another maker is at work; waiting")):
-        _claim(order, source)
+    with file_lock(options.destination / MAKING / "lock", on_wait=lambda: tell("another maker is at work; waiting")):
+        _claim(options, source)
         reports = {report.name: report for job in jobs if (report := ShardReport.read(job)) is not None}
         left = [job for job in jobs if job.name not in reports]
         total = sum(len(job.images) for job in jobs)
         clock = _Progress(tell, total, sum(len(job.images) for job in jobs if job.name in reports))
         if reports:
             tell(f"{len(reports):,} of {len(jobs):,} shards are there already")
-        for job, report in _made(left, order.workers):
+        for job, report in _made(left, options.workers):
             reports[report.name] = report
             clock.add(len(job.images))
-        for size in order.sizes:
-            _write_indexes(folder_of(order.destination, size))
-        manifest = _manifest(order, source, [reports[job.name] for job in jobs])
+        for size in options.sizes:
+            _write_indexes(folder_of(options.destination, size))
+        manifest = _manifest(options, source, [reports[job.name] for job in jobs])
         names = "".join(f"{name}\n" for name in source.classes)
-        replace_file(order.destination / LABELS_FILE, names.encode())
-        replace_file(order.destination / MANIFEST, json.dumps(manifest, indent=1).encode())
+        replace_file(options.destination / LABELS_FILE, names.encode())
+        replace_file(options.destination / MANIFEST, json.dumps(manifest, indent=1).encode())
     return manifest
 
 
-def _jobs(order: Order, source: Source) -> list[ShardJob]:
+def _jobs(options: MakerOptions, source: Source) -> list[ShardJob]:
     jobs = []
-    held_shards = max(1, order.shards // VALIDATION_SHARE)
+    held_shards = max(1, options.shards // VALIDATION_SHARE)
     for part, images, shards in (
-        ("train", source.training, order.shards),
+        ("train", source.training, options.shards),
         ("validation", source.validation, held_shards),
     ):
         parts = split(images, shards) if images else []
         for number, chosen in enumerate(parts):
             jobs.append(
                 ShardJob(
-                    root=order.source,
-                    destination=order.destination,
+                    root=options.source,
+                    destination=options.destination,
                     name=f"{part}-{number:05d}-of-{len(parts):05d}",
                     images=chosen,
-                    sizes=order.sizes,
-                    quality=order.quality,
-                    skip=order.skip,
+                    sizes=options.sizes,
+                    quality=options.quality,
+                    skip=options.skip,
                 )
             )
     return jobs
 
 
-def _claim(order: Order, source: Source) -> None:
+def _claim(options: MakerOptions, source: Source) -> None:
     """Note of what the shards are made, or find that they are made of the same. Raises DataError."""
     listed = [[image.path, image.label] for image in (*source.training, *source.validation)]
     plan = {
         "format": FORMAT,
-        "sizes": order.sizes,
-        "shards": order.shards,
-        "quality": order.quality,
+        "sizes": options.sizes,
+        "shards": options.shards,
+        "quality": options.quality,
         "images": hashlib.sha256(json.dumps(listed).encode()).hexdigest(),
     }
-    note = order.destination / MAKING / "plan.json"
+    note = options.destination / MAKING / "plan.json"
     text = json.dumps(plan, sort_keys=True)
     try:
         found = note.read_text(encoding="utf-8")
@@ -144,7 +144,7 @@ def _claim(order: Order, source: Source) -> None:
         return
     if found != text:
         rule = "give another directory, or remove this one"
-        raise DataError(f"{order.destination}: holds shards of other images, sizes or settings; {rule}")
+        raise DataError(f"{options.destination}: holds shards of other images, sizes or settings; {rule}")
 
 
 def _made(jobs: Sequence[ShardJob], workers: int) -> Iterator[tuple[ShardJob, ShardReport]]:
@@ -201,7 +201,7 @@ def _write_indexes(directory: Path) -> None:
             replace_file(directory / f"{part}.index", make_index(directory, files, skip=False).to_bytes())
 
 
-def _manifest(order: Order, source: Source, reports: Sequence[ShardReport]) -> dict[str, Any]:
+def _manifest(options: MakerOptions, source: Source, reports: Sequence[ShardReport]) -> dict[str, Any]:
     def records(part: str) -> int:
         return sum(report.records for report in reports if report.name.startswith(f"{part}-"))
 
@@ -211,8 +211,8 @@ def _manifest(order: Order, source: Source, reports: Sequence[ShardReport]) -> d
         "first_label": 1,
         "training": records("train"),
         "validation": records("validation"),
-        "sizes": order.sizes,
-        "quality": order.quality,
+        "sizes": options.sizes,
+        "quality": options.quality,
         "skipped": [line for report in reports for line in report.skipped],
         "files": {path: dict(facts) for report in reports for path, facts in sorted(report.files.items())},
     }
@@ -242,7 +242,7 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
     return tuple(int(word) for word in text.split(","))
 
 
-def _parse(argv: Sequence[str]) -> Order:
+def _parse(argv: Sequence[str]) -> MakerOptions:
     parser = argparse.ArgumentParser(
         prog="python -m payload.data.records.maker", description="Make record files from raw images in class folders."
     )
@@ -256,7 +256,7 @@ def _parse(argv: Sequence[str]) -> Order:
     parser.add_argument("--corrupt", choices=("error", "skip"), default="error", help="what a damaged image is (error)")
     parser.add_argument("--validation-list", type=Path, help="file that names the classes of validation images")
     given = vars(parser.parse_args(list(argv)))
-    return Order(skip=given.pop("corrupt") == "skip", **given)
+    return MakerOptions(skip=given.pop("corrupt") == "skip", **given)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -266,11 +266,11 @@ def main(argv: Sequence[str]) -> int:
         print(line, flush=True)
 
     try:
-        order = _parse(argv)
+        options = _parse(argv)
     except ReportedError as error:
         return _fail(error, 2)
     try:
-        manifest = make_records(order, tell)
+        manifest = make_records(options, tell)
     except ReportedError as error:
         return _fail(error, 1)
     for line in manifest["skipped"]:

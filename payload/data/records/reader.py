@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from payload.data.records.index import RecordIndex
-from payload.data.records.part import RecordSplit
+from payload.data.records.record_split import RecordSplit
 from payload.data.records.tfrecord import FOOTER, HEADER, RecordError, read_record
 
 NOTHING: Final = b""
@@ -20,9 +20,9 @@ NOTHING: Final = b""
 
 @dataclasses.dataclass(kw_only=True)
 class RecordReader:
-    """Read encoded images of one resolution of a part. Used by several threads at once."""
+    """Read encoded images of one resolution of a split. Used by several threads at once."""
 
-    part: RecordSplit
+    split: RecordSplit
     records: RecordIndex
     error: RecordError | None = None
     """What a read met that must end the run: TensorFlow passes no exception on."""
@@ -67,16 +67,16 @@ class RecordReader:
             os.close(descriptor)
 
     def _meet(self, error: RecordError, positions: npt.NDArray[np.int64]) -> None:
-        if not self.part.skip:
+        if not self.split.skip:
             self.error = error
             raise error
         self.leave_out(positions, str(error))
 
     def leave_out(self, positions: npt.NDArray[np.int64], why: str) -> None:
         """Note damaged examples, and say so once."""
-        fresh = {int(position) for position in positions} - self.part.damaged
+        fresh = {int(position) for position in positions} - self.split.damaged
         if fresh:
-            self.part.damaged |= fresh
+            self.split.damaged |= fresh
             print(f"payload.data: left out: {why}", file=sys.stderr, flush=True)
 
     def fault(self, position: int, why: str) -> RecordError:

@@ -13,7 +13,7 @@ from typing import IO, Any, Final
 
 from agent.files.atomic_write import replace_file, storing, sync_directory
 from payload.data.records.example import IMAGE, LABEL, example
-from payload.data.records.part import ORIGINAL as ORIGINAL_FOLDER
+from payload.data.records.record_split import ORIGINAL as ORIGINAL_FOLDER
 from payload.data.records.resizing import DamagedImageError, versions
 from payload.data.records.source_images import SourceImage
 from payload.data.records.tfrecord import framed

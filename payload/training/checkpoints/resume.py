@@ -9,23 +9,23 @@ from typing import Any, Final, Protocol
 
 from agent.errors import ReportedError
 from payload.settings import SettingError, Settings, flag_of
-from payload.settings.keeping import KeepingSettings
 from payload.settings.machine import MachineSettings
+from payload.settings.outputs import OutputSettings
 from payload.training.checkpoints.store import Checkpoint, CheckpointStore, DamagedCheckpointError
 from payload.training.progress import Progress
 from payload.training.safetensors_io import Arrays
 from payload.training.schedule import global_batch
 
-SAME: Final = (
+FIXED_SETTINGS: Final = (
     # What the variables are.
     *("network", "classes", "optimizer", "precision"),
     # What the position counts: which images lie behind it, and which come next.
     *("dataset", "validation_fraction", "train_limit", "seed", "global_batch", "image_phases"),
 )
 """Must be those of the run that wrote the checkpoint."""
-FREE: Final = frozenset(
+FREE_SETTINGS: Final = frozenset(
     {
-        *(field.name for group in (KeepingSettings, MachineSettings) for field in dataclasses.fields(group)),
+        *(field.name for group in (OutputSettings, MachineSettings) for field in dataclasses.fields(group)),
         # The batch of all ranks together is compared, not how it comes about.
         *("batch_per_rank", "global_batch_limit", "accumulation_steps"),
         *("cache", "decode_threads", "corrupt", "xla"),
@@ -118,7 +118,7 @@ def restore_state(state: Restorable, checkpoint: Checkpoint) -> None:
 
 def checkpoint_settings(settings: Settings, global_batch: int) -> dict[str, Any]:
     """Return the settings that a checkpoint keeps, as values of JSON. `global_batch`: that of the first epoch."""
-    kept = {name: value for name, value in dataclasses.asdict(settings).items() if name not in FREE}
+    kept = {name: value for name, value in dataclasses.asdict(settings).items() if name not in FREE_SETTINGS}
     found: dict[str, Any] = json.loads(json.dumps({**kept, "global_batch": global_batch}))
     return found
 
@@ -130,7 +130,7 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     went, with another version.
     """
     different = [name for name in before if name in now and before[name] != now[name]]
-    for name in SAME:
+    for name in FIXED_SETTINGS:
         if name in different:
             rule = f"the run to resume had {before[name]}; give {flag_of(name)} {before[name]}, or a new --run-dir"
             raise SettingError(flag_of(name), now[name], rule)

@@ -19,7 +19,7 @@ from agent.errors import ReportedError
 from payload.training.checkpoints.policy import Retention
 from payload.training.checkpoints.storage import ARRAYS, CheckpointStorage
 from payload.training.progress import Progress
-from payload.training.safetensors_io import Arrays, Hashed, TensorFileError, read_tensors, size_of, write_tensors
+from payload.training.safetensors_io import Arrays, HashingFile, TensorFileError, read_tensors, size_of, write_tensors
 
 _FORMAT: Final = 2
 
@@ -92,7 +92,7 @@ class CheckpointStore:
         size = size_of(arrays)
 
         def fill(file: IO[bytes]) -> bytes:
-            hashed = Hashed(file)
+            hashed = HashingFile(file)
             write_tensors(hashed, arrays)
             header = Header(
                 progress=progress,
@@ -179,7 +179,7 @@ def read_checkpoint(storage: CheckpointStorage, name: str) -> Checkpoint:
     header, address = read_header(storage, name), storage.address(name)
     try:
         with storage.arrays(name) as file:
-            hashed = Hashed(file)
+            hashed = HashingFile(file)
             arrays = read_tensors(hashed, header.bytes)
             if file.read(1):
                 raise DamagedCheckpointError(address, f"{ARRAYS} has more bytes than its manifest says")

@@ -12,8 +12,8 @@ from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress, StepSums
 from payload.training.reporting.event_writer import EVENTS_DIRECTORY
 from payload.training.reporting.profiling import Profiler
+from payload.training.reporting.step_timer import DataWait, RunTotals, StepTimer
 from payload.training.reporting.tensorboard import TensorBoard
-from payload.training.reporting.throughput import Clock, DataWait, RunTotals
 from payload.training.run_files import Metrics, Result, Scores
 from payload.training.state import TrainState
 
@@ -30,7 +30,7 @@ class Reporter:
         span = StepSpan.parse(plan.settings.profile_steps)
         self.profiler = Profiler(run_dir / EVENTS_DIRECTORY, span if root else None)
         self.totals = RunTotals()
-        self._clock = Clock()
+        self._timer = StepTimer()
 
     def close(self) -> None:
         """Close the files."""
@@ -40,15 +40,15 @@ class Reporter:
             self._tensorboard.close()
         self.profiler.close()
 
-    def clock(self) -> Clock:
+    def start_timer(self) -> StepTimer:
         """Start to measure the steps of an epoch."""
-        self._clock = Clock()
-        return self._clock
+        self._timer = StepTimer()
+        return self._timer
 
     @property
     def waited_s(self) -> float:
         """Return how long this rank waited for its images in the epoch that is measured."""
-        return self._clock.waited_s
+        return self._timer.waited_s
 
     def start(self, start_point: StartPoint) -> None:
         """Report what is about to run."""
@@ -72,7 +72,7 @@ class Reporter:
             resumed_from=start_point.resumed_from,
             passed_over="; ".join(start_point.faults) or None,
             changed="; ".join(start_point.changes) or None,
-            **plan.arrangement.values(),
+            **plan.rank_setup.values(),
         )
         for fault in start_point.faults:
             print(f"payload.train: warning: passed over {fault}", flush=True)
@@ -85,14 +85,14 @@ class Reporter:
             f"{plan.schedule.phase(0).global_batch} on {plan.ranks.size} ranks ({hosts}){resumed}",
             flush=True,
         )
-        print(plan.arrangement, flush=True)
+        print(plan.rank_setup, flush=True)
 
     def step(self, progress: Progress, size: int, sums: StepSums, learning_rate: float) -> None:
         """Count a step of `size` images over all ranks; report it, at most twice a second. Raises StorageError."""
-        self.totals.training_seconds += self._clock.step(size)
+        self.totals.training_seconds += self._timer.step(size)
         self.totals.images += size
-        figures = StepScores(
-            images_per_s=self._clock.images_per_s,
+        figures = StepFigures(
+            images_per_s=self._timer.images_per_s,
             loss=sums.loss / size,
             accuracy=sums.correct / size,
             learning_rate=learning_rate,
@@ -100,7 +100,7 @@ class Reporter:
         self._step(progress, figures)
         self.profiler.after(progress.total_steps)
 
-    def _step(self, progress: Progress, values: StepScores) -> None:
+    def _step(self, progress: Progress, values: StepFigures) -> None:
         if not self._metrics or not self._tensorboard or not self._metrics.step_due():
             return
         schedule = self._plan.schedule
@@ -126,10 +126,10 @@ class Reporter:
         if not self._metrics or not self._tensorboard:
             return
         schedule = self._plan.schedule
-        wait = DataWait.longest(waits, self._plan.ranks.hosts, self._clock.seconds)
+        wait = DataWait.longest(waits, self._plan.ranks.hosts, self._timer.seconds)
         self.totals.epoch_seconds.append(seconds)
         self.totals.data_wait_seconds += wait.seconds
-        speed, part = self._clock.images_per_s, self._plan.evaluated
+        speed, split = self._timer.images_per_s, self._plan.evaluated
         self._metrics.event(
             "epoch",
             epoch=progress.epoch,
@@ -142,28 +142,28 @@ class Reporter:
             data_wait_rank=wait.rank,
             weights_agree=True,
             **{
-                f"{part}_loss": test.loss,
-                f"{part}_accuracy": test.accuracy,
-                f"{part}_top5_accuracy": test.top5_accuracy,
+                f"{split}_loss": test.loss,
+                f"{split}_accuracy": test.accuracy,
+                f"{split}_top5_accuracy": test.top5_accuracy,
             },
         )
         self._tensorboard.epoch(
             progress.epoch,
             {
                 "loss/train": train.loss,
-                f"loss/{part}": test.loss,
+                f"loss/{split}": test.loss,
                 "accuracy/train": train.accuracy,
-                f"accuracy/{part}": test.accuracy,
+                f"accuracy/{split}": test.accuracy,
                 "accuracy/train top 5": train.top5_accuracy,
-                f"accuracy/{part} top 5": test.top5_accuracy,
+                f"accuracy/{split} top 5": test.top5_accuracy,
                 "images_per_s": speed,
-                "data_wait": wait.part,
+                "data_wait": wait.fraction,
                 "learning_rate": schedule.rate(progress.epoch - 1, schedule.steps(progress.epoch - 1) - 1),
             },
         )
         print(
             f"epoch {progress.epoch}/{schedule.epochs}: loss {train.loss:.4f}, accuracy {train.accuracy:.2%}; "
-            f"{part} loss {test.loss:.4f}, accuracy {test.accuracy:.2%}; {speed:,.0f} images/s, {seconds:.1f} s"
+            f"{split} loss {test.loss:.4f}, accuracy {test.accuracy:.2%}; {speed:,.0f} images/s, {seconds:.1f} s"
             f"{f'; {wait}' if wait.matters else ''}",
             flush=True,
         )
@@ -210,7 +210,7 @@ class Reporter:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StepScores:
+class StepFigures:
     """Hold what one step showed, over all ranks."""
 
     images_per_s: float

@@ -13,7 +13,7 @@ import tensorflow as tf
 from payload.training import distributed
 from payload.training.plan import TrainingPlan
 from payload.training.progress import Progress
-from payload.training.reporting.throughput import RunTotals
+from payload.training.reporting.step_timer import RunTotals
 from payload.training.run_files import Result, Scores
 from payload.training.state import TrainState
 
@@ -57,7 +57,7 @@ def result_of(
         weights_sha256=state.digest().hex(),
         parameters=state.model.count_params(),
         settings=dataclasses.asdict(plan.settings),
-        arrangement=plan.arrangement.values(),
+        arrangement=plan.rank_setup.values(),
         placements=plan.placements,
         versions=_versions(),
         payload_hash=plan.provenance.payload_hash,

@@ -74,9 +74,9 @@ class TensorBoard:
 
     def _embedding(self) -> None:
         model = self._state.model
-        before, part = model.layers[-1].input, self._plan.data.test
-        count = image_count(part.examples, before.shape[-1])
-        chosen = part.pick(np.linspace(0, part.examples - 1, count).astype(np.int64))
+        before, split = model.layers[-1].input, self._plan.data.test
+        count = image_count(split.examples, before.shape[-1])
+        chosen = split.pick(np.linspace(0, split.examples - 1, count).astype(np.int64))
         view = View(size=self._plan.last_test_view.size)
         with self._state.averaged():
             features, found, labels, images = _through(

@@ -11,7 +11,7 @@ import pytest
 from agent.environment import custom_op
 from agent.environment.custom_op import CustomOpError, Library, build, file_name, here, identity, install, main
 from agent.environment.toolchain import Platform
-from payload.data.records.part import open_record_splits
+from payload.data.records.record_split import open_record_splits
 
 ROOT = Path(__file__).parents[3]
 A_LIBRARY = Library(tensorflow="2.21.0", tensorflow_include=Path("/tf/include"), fingerprint="0123456789abcdef")

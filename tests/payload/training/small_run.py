@@ -16,7 +16,7 @@ from payload.recipes.config import TrainConfig
 from payload.settings import Settings
 from payload.training import trainer
 from payload.training.context import TrainingEnd
-from payload.training.rank_setup import arrange
+from payload.training.rank_setup import set_up_rank
 from payload.training.run_files import Provenance
 
 NOBODY = Provenance(payload_hash=None, git_commit=None)
@@ -44,5 +44,5 @@ def train(config: TrainConfig, stop: Callable[[], bool] = lambda: False) -> Trai
         host=None,
         started=time.time(),
         stop_requested=stop,
-        arrangement=arrange(config.settings, os.environ),
+        rank_setup=set_up_rank(config.settings, os.environ),
     )

@@ -9,7 +9,7 @@ import pytest
 from agent.hardware.placement import Placement
 from payload.settings import Settings
 from payload.training import rank_setup
-from payload.training.rank_setup import Arrangement, arrange, job_of
+from payload.training.rank_setup import RankSetup, job_of, set_up_rank
 from tests.agent.hardware.machines import P3_16XLARGE, RECORDED, write
 
 RANK = {"HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2", "HOROVOD_SIZE": "4"}
@@ -29,8 +29,8 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[Placement]:
     return placements
 
 
-def arranged(root: Path, environ: dict[str, str], **settings: object) -> Arrangement:
-    return arrange(dataclasses.replace(Settings(network="lenet"), **settings), environ, root)  # type: ignore[arg-type]
+def arranged(root: Path, environ: dict[str, str], **settings: object) -> RankSetup:
+    return set_up_rank(dataclasses.replace(Settings(network="lenet"), **settings), environ, root)  # type: ignore[arg-type]
 
 
 def test_a_rank_is_bound_to_its_cores_and_its_variables_are_set(tmp_path: Path, bound: list[Placement]) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as np_st
 
-from payload.training.safetensors_io import Hashed, TensorFileError, read_tensors, size_of, write_tensors
+from payload.training.safetensors_io import HashingFile, TensorFileError, read_tensors, size_of, write_tensors
 
 KINDS = np_st.boolean_dtypes() | np_st.integer_dtypes(endianness="<") | np_st.floating_dtypes(endianness="<")
 ARRAYS = st.dictionaries(st.text(max_size=9), np_st.arrays(KINDS, np_st.array_shapes(min_dims=0, min_side=0)))
@@ -24,12 +24,12 @@ ARRAYS = st.dictionaries(st.text(max_size=9), np_st.arrays(KINDS, np_st.array_sh
 
 def written(arrays: dict[str, npt.NDArray[Any]]) -> bytes:
     file = io.BytesIO()
-    write_tensors(Hashed(file), arrays)
+    write_tensors(HashingFile(file), arrays)
     return file.getvalue()
 
 
 def read(content: bytes) -> dict[str, npt.NDArray[Any]]:
-    return read_tensors(Hashed(io.BytesIO(content)), len(content))
+    return read_tensors(HashingFile(io.BytesIO(content)), len(content))
 
 
 @given(arrays=ARRAYS)
@@ -69,7 +69,7 @@ def test_the_file_is_that_of_the_format() -> None:
 
 def test_all_that_passes_is_hashed_and_counted() -> None:
     content = written({"a": np.arange(10.0)})
-    hashed = Hashed(io.BytesIO(content))
+    hashed = HashingFile(io.BytesIO(content))
     read_tensors(hashed, len(content))
     assert (hashed.bytes, hashed.sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
@@ -79,7 +79,7 @@ def test_no_cut_file_is_taken_for_whole(data: st.DataObject) -> None:
     content = written({"a": np.arange(5.0), "b": np.zeros((2, 2), np.int8)})
     cut = content[: data.draw(st.integers(0, len(content) - 1))]
     with pytest.raises(TensorFileError):
-        read_tensors(Hashed(io.BytesIO(cut)), len(content))
+        read_tensors(HashingFile(io.BytesIO(cut)), len(content))
     with pytest.raises(TensorFileError):
         read(cut)
 
@@ -108,11 +108,11 @@ def test_writing_and_reading_take_no_second_copy(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         with path.open("wb") as file:
-            write_tensors(Hashed(file), arrays)
+            write_tensors(HashingFile(file), arrays)
         _, most_to_write = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
         with path.open("rb") as file:
-            found = read_tensors(Hashed(file), path.stat().st_size)
+            found = read_tensors(HashingFile(file), path.stat().st_size)
         _, most_to_read = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

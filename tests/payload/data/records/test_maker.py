@@ -13,7 +13,7 @@ import pytest
 
 from payload.data.records import maker as record_maker
 from payload.data.records.maker import MANIFEST, main
-from payload.data.records.part import open_record_splits
+from payload.data.records.record_split import open_record_splits
 from payload.data.records.shards import MAKING
 from payload.data.types import View
 from tests.payload.data.drawings import SHAPES, write_images

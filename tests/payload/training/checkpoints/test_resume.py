@@ -16,8 +16,8 @@ from agent.errors import ReportedError
 from payload.settings import SettingError, Settings
 from payload.training.checkpoints.location import store_for
 from payload.training.checkpoints.resume import (
-    FREE,
-    SAME,
+    FIXED_SETTINGS,
+    FREE_SETTINGS,
     StartPoint,
     changed_settings,
     checkpoint_settings,
@@ -180,9 +180,9 @@ def test_another_number_of_ranks_keeps_the_images_a_step(
 
 def test_every_name_is_a_setting_and_none_is_both() -> None:
     names = {field.name for field in dataclasses.fields(Settings)}
-    assert set(SAME) <= names
-    assert names >= FREE
-    assert not FREE & set(SAME)
+    assert set(FIXED_SETTINGS) <= names
+    assert names >= FREE_SETTINGS
+    assert not FREE_SETTINGS & set(FIXED_SETTINGS)
 
 
 def test_what_a_checkpoint_keeps_survives_json() -> None:

@@ -1,4 +1,4 @@
-"""A part whose images lie in record files, of one resolution or of several."""
+"""A split whose images lie in record files, of one resolution or of several."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from payload.data.types import DataError, View
 
 TRAINING: Final = ("train", "training")
 TEST: Final = ("validation", "val", "test")
-"""Names by which the files of a part may go."""
+"""Names by which the files of a split may go."""
 WINDOW_FILES: Final = 16
 """Files whose records are shuffled together: a step reads from no more than these, or at its ends twice as many."""
 ORIGINAL: Final = "original"
@@ -29,7 +29,7 @@ CHANNELS: Final = 3
 
 @dataclasses.dataclass(kw_only=True)
 class RecordSplit:
-    """Hold where the examples of a part lie."""
+    """Hold where the examples of a split lie."""
 
     name: str
     """What it is, for errors: "training images of imagenet"."""
@@ -85,7 +85,7 @@ class RecordSplit:
         return np.lexsort((random.permutation(self.examples), windows))
 
     def pick(self, positions: npt.NDArray[np.int64]) -> RecordSplit:
-        """Return the part that has these examples alone; they stay in the order of the files."""
+        """Return the split that has these examples alone; they stay in the order of the files."""
         chosen = np.sort(positions)
         sets = tuple(dataclasses.replace(records, table=records.table[chosen]) for records in self.sets)
         return dataclasses.replace(self, sets=sets, labels=self.labels[chosen], damaged=set(), kept={})
@@ -101,7 +101,7 @@ class RecordSplit:
 def open_records(
     directory: Path, names: Sequence[str], *, what: str, first_label: int | None, skip: bool, cache: str
 ) -> tuple[RecordSplit, int]:
-    """Open one part of record files; return it and the number at which its labels begin.
+    """Open one split of record files; return it and the number at which its labels begin.
 
     The files lie in `directory` itself or, by the shorter side of their images, in its directories 160, 352 and so on,
     and `original`. Labels begin at 1 where no record has 0, as in the usual ImageNet files; `first_label` fixes it.
@@ -123,7 +123,7 @@ def open_records(
     labels = (found - begin).astype(np.int32)
     if labels.min() < 0:
         raise DataError(f"{first.directory}: label {found.min()} of the {what}; labels must begin at {begin}")
-    part = RecordSplit(
+    split = RecordSplit(
         name=what,
         sets=tuple(sets),
         sides=tuple(places),
@@ -132,7 +132,7 @@ def open_records(
         skip=skip,
         cache=cache,
     )
-    return part, begin
+    return split, begin
 
 
 def open_record_splits(
@@ -159,11 +159,11 @@ def _has(directory: Path, names: Sequence[str]) -> bool:
     return any(record_files(place, names)[0] for place in (_resolutions(directory) or {0: directory}).values())
 
 
-def _checked(part: RecordSplit) -> RecordSplit:
-    if part.labels.max() >= part.classes:
-        directory = part.sets[0].directory
-        raise DataError(f"{directory}: a label of the {part.name} is beyond the {part.classes} classes")
-    return part
+def _checked(split: RecordSplit) -> RecordSplit:
+    if split.labels.max() >= split.classes:
+        directory = split.sets[0].directory
+        raise DataError(f"{directory}: a label of the {split.name} is beyond the {split.classes} classes")
+    return split
 
 
 def _resolutions(directory: Path) -> dict[int, Path]:

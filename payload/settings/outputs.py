@@ -8,7 +8,7 @@ from payload.settings.rules import setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KeepingSettings:
+class OutputSettings:
     """Choose checkpoints, records and products."""
 
     checkpoint_epochs: int = setting(

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.data.pipeline.random_draws import CROP, FLIP, uniforms
+from payload.data.pipeline.random_numbers import CROP, FLIP, uniforms
 
 POSITIONS = st.lists(st.integers(0, 1 << 40), min_size=1, max_size=20)
 

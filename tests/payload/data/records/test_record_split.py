@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from payload.data.records.part import WINDOW_FILES, RecordSplit, open_record_splits
+from payload.data.records.record_split import WINDOW_FILES, RecordSplit, open_record_splits
 from payload.data.types import DataError, View
 from tests.payload.data.drawings import SHAPES, write_records
 

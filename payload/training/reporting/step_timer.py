@@ -13,7 +13,7 @@ MATTERS: Final = 0.05
 """Fraction of the training time from which on a wait is worth a word."""
 
 
-class Clock:
+class StepTimer:
     """Measure the steps of one epoch, and nothing between epochs."""
 
     def __init__(self) -> None:
@@ -58,23 +58,23 @@ class DataWait:
     rank: int
     host: str
     seconds: float
-    part: float
+    fraction: float
     """Of the training time, 0 to 1."""
 
     @classmethod
     def longest(cls, waits: Sequence[float], hosts: Sequence[str], training_s: float) -> DataWait:
         """Choose from each rank's wait, s, in `training_s` of training."""
         rank = max(range(len(waits)), key=waits.__getitem__)
-        part = min(1.0, waits[rank] / training_s) if training_s else 0.0
-        return cls(rank=rank, host=hosts[rank], seconds=waits[rank], part=part)
+        fraction = min(1.0, waits[rank] / training_s) if training_s else 0.0
+        return cls(rank=rank, host=hosts[rank], seconds=waits[rank], fraction=fraction)
 
     @property
     def matters(self) -> bool:
         """Tell whether it is long enough to look into."""
-        return self.part >= MATTERS
+        return self.fraction >= MATTERS
 
     def __str__(self) -> str:
-        return f"{self.part:.0%} of the time rank {self.rank} ({self.host}) waited for images"
+        return f"{self.fraction:.0%} of the time rank {self.rank} ({self.host}) waited for images"
 
 
 @dataclasses.dataclass(kw_only=True)
