@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.launch.rank import words
 from agent.spec.horovod import MPI
+from agent.spec.rank_command import rank_command
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 
 
@@ -16,7 +16,7 @@ def document(spec: RunSpec, python: str, command: Sequence[str], variables: Mapp
         "command": list(command),
         "directory": spec.agent_directory,
         "environment": dict(variables),
-        "rank_command": words(spec, python) if spec.command else [],
+        "rank_command": rank_command(spec, python) if spec.command else [],
         "rank_directory": spec.working_directory,
         "rank_environment": dict(spec.environment),
         "rank_secrets": list(spec.secrets),

@@ -19,18 +19,10 @@ from agent.errors import SpecError
 from agent.hardware.interfaces import read_address
 from agent.remote import secret_files
 from agent.spec.nodes import Node
+from agent.spec.rank_command import rank_command
 from agent.spec.run import RunSpec
 
 NOT_STARTED: Final = 127
-_PYTHONS: Final = ("python", "python3")
-
-
-def words(spec: RunSpec, python: str) -> list[str]:
-    """Return the rank's own command: a script or a module by `python`, anything else as it is."""
-    first, *rest = spec.command
-    if first in _PYTHONS:
-        return [python, *rest]
-    return [python, first, *rest] if first.startswith("-") or first.endswith(".py") else [first, *rest]
 
 
 def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
@@ -82,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
     interface = local_interface_with(mine[0]) if mine else ""
     if argv[1:]:
         os.execve(sys.executable, [sys.executable, *argv[1:]], inherited | on_interface(interface))
-    command = words(spec, sys.executable)
+    command = rank_command(spec, sys.executable)
     try:
         secrets = secret_files.read(secret_files.node_directory(Path.home()), spec.run_id, spec.secrets)
     except secret_files.SecretsError as error:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import dataclasses
 import json
 import os
-import re
 import selectors
 import shlex
 import subprocess
@@ -25,71 +23,11 @@ from typing import IO, Any, Final
 
 from agent.errors import SpecError
 from agent.remote.node_stub import FLAGS, MODULE_SCRIPT, READY, SCRIPT, message
-from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, NODES_PATH, choose_hosts, parse_nodes, workers
+from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, NODES_PATH
+from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
 
 HEARTBEAT_S: Final = 5.0
 BLOCK: Final = 1 << 16
-BAD_REQUEST: Final = 2
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
-    """Say what is to run, and where."""
-
-    command: tuple[str, ...]
-    """The words, as they reach the program; bytes that are not UTF-8 stand as lone surrogates."""
-    nodes: int = 0
-    """On the first so many workers; 0: on all of them."""
-    master: bool = False
-    """On the master alone."""
-    is_module: bool = False
-    """The words are a pushed tree, a module of it, and arguments for its `main`, which the node's side calls itself."""
-    environment: tuple[tuple[str, str], ...] = ()
-    """Further variables of the command. They show on no command line."""
-
-    def __post_init__(self) -> None:
-        if not self.command or not self.command[0]:
-            raise SpecError("no command is given")
-        for name, _ in self.environment:
-            if not name or "=" in name:
-                raise SpecError(f"environment {name!r}: not a variable's name")
-        for text in (*self.command, *(word for pair in self.environment for word in pair)):
-            if "\0" in text:
-                raise SpecError("a word holds a NUL, which no program can be given")
-            if re.search("[\ud800-\udc7f\udd00-\udfff]", text):
-                raise SpecError(f"{text!a}: neither text nor bytes")
-
-    def to_line(self) -> bytes:
-        """Return the request as one line of JSON, in ASCII."""
-        return json.dumps(dataclasses.asdict(self)).encode("ascii") + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> Request:
-        """Build the request from its line. Raises SpecError for anything that is not one."""
-        try:
-            document = json.loads(line)
-            return cls(
-                command=tuple(document["command"]),
-                nodes=document["nodes"],
-                master=document["master"],
-                is_module=document["is_module"],
-                environment=tuple((name, value) for name, value in document["environment"]),
-            )
-        except (ValueError, TypeError, KeyError) as error:
-            raise SpecError(f"not a request: {error}") from None
-
-    def hosts(self, nodes_text: str, tell: Callable[[str], None]) -> tuple[str, ...]:
-        """Return the names of the nodes on which it is to run. Raises SpecError where they are not there.
-
-        `tell` gets a sentence for each node that the text has against a rule.
-        """
-        if self.master:
-            return (MASTER_NAME,)
-        nodes = parse_nodes(nodes_text, tell)
-        found = choose_hosts(nodes, self.nodes) if self.nodes else workers(nodes)
-        if not found:
-            raise SpecError("no worker is ready")
-        return tuple(node.name for node in found)
 
 
 def node_command(host: str, ssh: str, python: str = NODE_PYTHON, *, is_module: bool = False) -> list[str]:
@@ -117,7 +55,7 @@ class _Host:
 
 
 def fan_out(
-    request: Request, hosts: Sequence[str], emit: Callable[[Mapping[str, Any]], None], stdin: IO[bytes], ssh: str
+    request: RemoteCommand, hosts: Sequence[str], emit: Callable[[Mapping[str, Any]], None], stdin: IO[bytes], ssh: str
 ) -> int:
     """Run the request on these hosts at once, telling `emit` what comes; return how many failed.
 
@@ -242,7 +180,7 @@ def main() -> int:
 
     stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115  # unbuffered: it is selected on
     try:
-        request = Request.from_line(_read_line(stdin))
+        request = RemoteCommand.from_line(_read_line(stdin))
         text = "" if request.master else Path(NODES_PATH).read_text(encoding="utf-8", errors="backslashreplace")
         hosts = request.hosts(text, lambda warning: emit({"warning": warning}))
         emit({"hosts": list(hosts)})

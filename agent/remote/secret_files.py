@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.files.atomic_write import write_atomically
-from agent.spec.nodes import NODE_PYTHON, Node
+from agent.spec.nodes import Node
+from agent.spec.remote_command import secrets_command
 from agent.spec.run import RunSpec
 
 if TYPE_CHECKING:
@@ -86,11 +87,6 @@ def remove_stale(directory: Path, runs: Runs) -> list[str]:
     return gone
 
 
-def command(verb: str, run_id: str) -> list[str]:
-    """Build the command that does on a node what the function of that name does here."""
-    return [NODE_PYTHON, "-m", "agent.remote.secret_files", verb, run_id]
-
-
 def distribute(
     directory: Path, spec: RunSpec, command_for: Callable[[Node, Sequence[str]], Sequence[str]]
 ) -> dict[str, str]:
@@ -104,7 +100,7 @@ def distribute(
         text = json.dumps(read(directory, spec.run_id, spec.secrets))
     except SecretsError as error:
         return {"this master": str(error)}
-    take = command("take", spec.run_id)
+    take = secrets_command("take", spec.run_id)
 
     def one(host: Node) -> str:
         there = command_for(host, take)

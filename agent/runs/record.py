@@ -13,11 +13,11 @@ from agent.files.atomic_write import write_atomically
 from agent.runs import follow
 from agent.runs.store import RunDirectory, State
 from agent.spec.provenance import Origin
+from agent.spec.states import RECORD_FILE
 
 ORIGIN_FILE: Final = "origin.json"
 DIFF_FILE: Final = "source.diff"
 COURSE_FILE: Final = "course.json"
-RECORD_FILE: Final = "record.json"
 
 
 def keep_origin(directory: RunDirectory, origin: Origin) -> None:

@@ -1,4 +1,4 @@
-"""The names of a run: its states and its id."""
+"""The names of a run: its states, its id, and the file of its record."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 QUEUED: Final = "queued"
 LIVE_STATES: Final = ("starting", "running")
 FINAL_STATES: Final = ("succeeded", "failed", "stopped")
+RECORD_FILE: Final = "record.json"
 RUN_ID_RULE: Final = "1 to 128 of a-z, 0-9, . and -, a letter or digit first"
 
 

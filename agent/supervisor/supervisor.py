@@ -25,6 +25,7 @@ from agent.runs import record
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import RunDirectory, Runs, State
 from agent.spec.nodes import NODE_PYTHON
+from agent.spec.remote_command import secrets_command
 from agent.spec.run import RunSpec
 from agent.supervisor import failure, prepare_node
 from agent.supervisor.archive import Copier
@@ -149,7 +150,7 @@ class Supervisor:
     def _drop_secrets(self) -> None:
         """Remove the run's secrets everywhere, and here those of runs that ended without a supervisor."""
         if self.spec.secrets:
-            drop = secret_files.command("drop", self.spec.run_id)
+            drop = secrets_command("drop", self.spec.run_id)
             for name, done in self._hosts.everywhere([None, *self.spec.hosts], drop, 30.0).items():
                 if done.status != 0:
                     self._say(f"{name}: secrets not removed: {tail(done.output)}")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.remote.fanout import Request
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, Node
+from agent.spec.remote_command import RemoteCommand
 from agent.staging.manifest import Entry, Manifest, ManifestError
 from agent.staging.stream import SEND_BLOCK, coalesced, framed
 from cluster.answers import AnswerError
@@ -189,7 +189,7 @@ class Stager:
         """Run a command on all workers at once, or the first `among` of them, or on the master where there is none."""
         nodes = self._workers[:among]
         addresses = [f"--nodes={','.join(node.address for node in nodes)}"] if nodes else []
-        request = Request(
+        request = RemoteCommand(
             command=(*words, *addresses),
             nodes=len(nodes) if len(nodes) < len(self._workers) else 0,
             master=not nodes,

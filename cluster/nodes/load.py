@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent.hardware.load import Load, to_document
-from agent.remote.fanout import Request
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, Node
+from agent.spec.remote_command import RemoteCommand
 from cluster.errors import DeepcdkError
 from cluster.ssh import fanout
 from cluster.terminal.tables import Table
@@ -26,9 +26,9 @@ Loads = Mapping[str, "Load | str"]
 def read(master: Master, directory: str, nodes: Sequence[Node]) -> dict[str, Load | str]:
     """Measure all nodes at once, with the program in a pushed tree; takes little more than a second."""
     command = ("env", f"PYTHONPATH={directory}", NODE_PYTHON, "-m", "agent.hardware.load")
-    requests = [Request(command=command, master=True)]
+    requests = [RemoteCommand(command=command, master=True)]
     if any(node.worker_index for node in nodes):
-        requests.append(Request(command=command))
+        requests.append(RemoteCommand(command=command))
     found: dict[str, Load | str] = {}
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(requests)) as pool:
         for done in [pool.submit(fanout.run, master, directory, request, None) for request in requests]:

@@ -7,8 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.runs.record import RECORD_FILE
-from agent.spec.states import is_run_id
+from agent.spec.states import RECORD_FILE, is_run_id
 from cluster import answers
 from cluster.aws.client import aws_errors
 from cluster.errors import DeepcdkError

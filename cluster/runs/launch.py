@@ -11,7 +11,6 @@ from pathlib import Path
 
 from agent.errors import ReportedError
 from agent.launch.horovodrun_command import horovodrun
-from agent.launch.rank import words as rank_words
 from agent.spec.horovod import CONTROLLERS, MPI, KnobError, Knobs, best_controller
 from agent.spec.nodes import (
     MASTER_NAME,
@@ -24,6 +23,7 @@ from agent.spec.nodes import (
     meeting_interface,
     workers,
 )
+from agent.spec.rank_command import rank_command
 from agent.spec.run import RunSpec
 from agent.spec.states import make_run_id
 from cluster.aws.stack import Stack
@@ -259,7 +259,7 @@ def dry_run_lines(nodes: Sequence[Node], count: int, specify: Callable[[Sequence
     yield f"# in {spec.agent_directory} on the master, once RUNTIME is the same on all nodes:"
     yield shlex.join(horovodrun(spec, RUNTIME_PYTHON))
     yield f"# and each rank then turns, in {spec.working_directory}, into:"
-    yield shlex.join(rank_words(spec, RUNTIME_PYTHON))
+    yield shlex.join(rank_command(spec, RUNTIME_PYTHON))
 
 
 def supervisor(stack: Stack, *arguments: str) -> list[str]:

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.remote import secret_files
 from agent.spec.provenance import Submission
+from agent.spec.remote_command import secrets_command
 from agent.spec.states import FINAL_STATES, QUEUED
 from cluster import answers
 from cluster.answers import AnswerError
@@ -95,11 +95,11 @@ class Supervisor:
             yield
             return
         action, text = "leaving the secrets with the master", json.dumps(dict(secrets)).encode()
-        self.master.check(secret_files.command("keep", run_id), directory=self.directory, stdin=text, doing=action)
+        self.master.check(secrets_command("keep", run_id), directory=self.directory, stdin=text, doing=action)
         try:
             yield
         except BaseException:
-            self.master.run(secret_files.command("drop", run_id), directory=self.directory)
+            self.master.run(secrets_command("drop", run_id), directory=self.directory)
             raise
 
     def live(self) -> str:

@@ -8,8 +8,8 @@ import queue
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from agent.remote.fanout import BAD_REQUEST, Request
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON
+from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
 from cluster import answers
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError, UsageError
@@ -141,7 +141,7 @@ def short(host: str) -> str:
     return host.removeprefix(MASTER_NAME.removesuffix("master"))
 
 
-def run(master: Master, directory: str, request: Request, shown: Listener | None) -> tuple[HostResult, ...]:
+def run(master: Master, directory: str, request: RemoteCommand, shown: Listener | None) -> tuple[HostResult, ...]:
     """Run a request through the master's `agent.remote.fanout` in a pushed tree; return every node's result, by node.
 
     With `shown` the output appears as it comes and only its end is kept. Raises DeepcdkError for nodes that are not

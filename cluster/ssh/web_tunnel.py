@@ -15,13 +15,13 @@ import webbrowser
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from agent.launch.notebook import SAID
+from agent.spec.remote_command import NOTEBOOK_PREFIX
 from cluster.errors import DeepcdkError, UsageError
 from cluster.ssh import fanout
 from cluster.terminal.status_line import doing
 
 if TYPE_CHECKING:
-    from agent.remote.fanout import Request
+    from agent.spec.remote_command import RemoteCommand
     from cluster.ssh.connection import Master
 
 LAST_PORT: Final = 65535
@@ -56,7 +56,7 @@ def has_display(environ: Mapping[str, str], platform: str) -> bool:
 def serve(
     master: Master,
     directory: str,
-    request: Request,
+    request: RemoteCommand,
     *,
     port: int,
     browser: bool,
@@ -66,7 +66,7 @@ def serve(
 ) -> None:
     """Run a server on the master until Ctrl-C, with a tunnel to it from `port` of this machine.
 
-    Its lines that begin with `agent.launch.notebook.SAID` are told as they come. Raises DeepcdkError with the server's
+    Its lines that begin with `NOTEBOOK_PREFIX` are told as they come. Raises DeepcdkError with the server's
     last lines where it ends by itself or never says where it listens.
     """
     lines: list[str] = []
@@ -74,8 +74,8 @@ def serve(
 
     def read(stream: str, line: str) -> None:
         text = line.partition("| ")[2]
-        if text.startswith(SAID):
-            tell(text.removeprefix(SAID))
+        if text.startswith(NOTEBOOK_PREFIX):
+            tell(text.removeprefix(NOTEBOOK_PREFIX))
             return
         lines.append(text)
         if address := find_address(line):

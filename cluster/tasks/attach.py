@@ -16,9 +16,9 @@ from invoke.tasks import task
 
 from agent.spec.nodes import choose_hosts
 from agent.spec.provenance import Submission
+from agent.spec.resume import resume_point, resumed_spec
 from agent.spec.run import RunSpec
 from agent.spec.states import LIVE_STATES, QUEUED
-from agent.supervisor.resume import beginning, resumed
 from cluster.aws import guard
 from cluster.cli.task import (
     FULL_PREFLIGHT,
@@ -134,13 +134,13 @@ def resume(
         caution(bounded.result(), tell)
         before = RunSpec.from_json(json_format.dumps(record["spec"]))
         hosts, agent = choose_hosts(ready, count), session.agent_tree.name
-        again = resumed(before, ready, hosts, agent=agent, other_ranks=wanted > 0)
+        again = resumed_spec(before, ready, hosts, agent=agent, other_ranks=wanted > 0)
         spec = dataclasses.replace(again, preflight=preflight)
         submission = Submission(spec=spec, origin=provenance.of(session, spec, roots.result()))
         with interruptible(may_have_begun(run_id), tell):
             answer = supervisor.resume(submission, secrets, queue=queue)
         say_turn(run_id, answer["position"], tell)
-        since = beginning(spec, answer["checkpoints"])
+        since = resume_point(spec, answer["checkpoints"])
         tell(f"run {run_id} goes on {since}: {spec.placed}")
         if follow and not detach:
             finish(session, run_id, lambda: watch(session, supervisor, run_id, aside=json), json=json)

@@ -10,7 +10,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from agent.remote.fanout import Request
+from agent.spec.remote_command import RemoteCommand
 from cluster.cli.task import JSON, KEY, PROJECT, SET, guarded, say
 from cluster.errors import UsageError
 from cluster.nodes.worker_group import parse_nodes_argument
@@ -54,7 +54,7 @@ def run(
         raise UsageError("COMMAND", "", "must follow after --, such as `fab run -- df -h`")
     if master and nodes:
         raise UsageError("--master", nodes, "is one node; leave --nodes out")
-    request = Request(
+    request = RemoteCommand(
         command=command,
         nodes=parse_nodes_argument(nodes) if nodes else 0,
         master=master,

@@ -12,9 +12,9 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
-from agent.remote.fanout import Request
 from agent.spec.nodes import Node, workers
 from agent.spec.provenance import Submission
+from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
 from cluster.cli.task import (
     FULL_PREFLIGHT,
@@ -242,7 +242,7 @@ def train(
 def count_cores(supervisor: Supervisor) -> dict[str, int]:
     """Ask each worker how many cores a process of it may use."""
     with doing("counting the nodes' cores"):
-        results = fanout.run(supervisor.master, supervisor.directory, Request(command=("nproc",)), None)
+        results = fanout.run(supervisor.master, supervisor.directory, RemoteCommand(command=("nproc",)), None)
     if any(result.failed for result in results):
         raise fanout.CommandFailedError(results)
     return {result.name: int(result.stdout) for result in results}

@@ -8,9 +8,8 @@ from typing import Final
 from invoke.context import Context
 from invoke.tasks import task
 
-from agent.launch.notebook import Request as AskedNotebook
-from agent.remote.fanout import Request
 from agent.spec.nodes import NODE_PYTHON
+from agent.spec.remote_command import NotebookRequest, RemoteCommand
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.answers import AnswerError
 from cluster.cli.numbers import parse_whole
@@ -81,7 +80,7 @@ def tensorboard(
         command = (python, "-m", "tensorboard.main", "--logdir", logs, "--host", "127.0.0.1", "--port", "0")
         tell(f"TensorBoard of {chosen or 'all runs'} on the master")
         try:
-            request = Request(command=command, master=True)
+            request = RemoteCommand(command=command, master=True)
             web_tunnel.serve(master, agent, request, port=local_port, browser=browser, tell=tell)
         except KeyboardInterrupt:
             tell("\nTensorBoard has ended")
@@ -123,15 +122,15 @@ def notebook(
         chosen = find_node(session.stack.name, node, session.nodes(master)).name
         agent = session.push_agent(master)
         program = session.push(master, tree, tell) if tree else None
-        asked = AskedNotebook(
+        asked = NotebookRequest(
             node=chosen,
             efs_mount=session.stack.efs_mount,
             program=f"{program.directory}/{PROGRAM_FOLDER}" if program else "",
             requirements=expanded(requirements).name if program else "",
         )
-        command = ("env", "-C", agent, NODE_PYTHON, "-m", "agent.launch.notebook", asked.to_json())
+        command = ("env", "-C", agent, NODE_PYTHON, "-m", "agent.remote.notebook", asked.to_json())
         tell(f"JupyterLab on {chosen}; the first time, its packages are installed")
-        request = Request(command=command, master=True)
+        request = RemoteCommand(command=command, master=True)
         try:
             web_tunnel.serve(
                 master, agent, request, port=local_port, browser=browser, tell=tell, start_s=NOTEBOOK_S,

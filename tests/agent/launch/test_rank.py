@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.launch.rank import NOT_STARTED, environment, interface_with, this_host, words
+from agent.launch.rank import NOT_STARTED, environment, interface_with, this_host
 from agent.spec.nodes import choose_hosts, parse_nodes
+from agent.spec.rank_command import rank_command
 from agent.spec.run import RunSpec
 from tests.agent.spec.test_run import NODES, make_spec
 from tests.words import LONG, NASTIEST
@@ -60,7 +61,7 @@ def start(efs: Path, spec: RunSpec, **variables: str) -> subprocess.CompletedPro
     ],
 )
 def test_scripts_and_modules_run_by_the_ranks_python(command: tuple[str, ...], expected: list[str]) -> None:
-    assert words(own(command=command), "/py") == expected
+    assert rank_command(own(command=command), "/py") == expected
 
 
 def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set() -> None:

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from agent.errors import SpecError
 from agent.remote import fanout
-from agent.remote.fanout import AbandonedError, Request, fan_out, node_command
+from agent.remote.fanout import AbandonedError, fan_out, node_command
+from agent.spec.remote_command import RemoteCommand
 from tests.words import LONG, NASTIEST, WORDS
 
 NODES = """deeplearning-master 10.0.0.5 i-00000000 1 eth0 us-east-1a
@@ -57,7 +58,7 @@ def call(ssh: str, *command: str, hosts: tuple[str, ...] = ("one",), **fields: A
     ours, theirs = os.pipe()
     try:
         with os.fdopen(ours, "rb", buffering=0) as stdin:
-            request = Request.from_line(Request(command=command, **fields).to_line())
+            request = RemoteCommand.from_line(RemoteCommand(command=command, **fields).to_line())
             return fan_out(request, hosts, lambda m: messages.append(dict(m)), stdin, ssh), messages
     finally:
         os.close(theirs)
@@ -92,7 +93,7 @@ def test_a_word_that_no_program_can_be_given_is_refused(ssh: str) -> None:
     assert (failed, ends(messages)["one"]["exit_code"]) == (1, 126)
     assert b"Argument list too long" in output(messages, stream="stderr")
     with pytest.raises(SpecError, match="NUL"):
-        Request(command=("a\0b",))
+        RemoteCommand(command=("a\0b",))
 
 
 @settings(max_examples=40)
@@ -100,38 +101,38 @@ def test_a_word_that_no_program_can_be_given_is_refused(ssh: str) -> None:
     words=LISTS.filter(lambda words: bool(words and words[0])), value=st.text().filter(lambda text: "\0" not in text)
 )
 def test_a_request_comes_back_from_its_line(words: list[str], value: str) -> None:
-    request = Request(command=tuple(words), environment=(("NAME", value),))
-    assert Request.from_line(request.to_line()) == request
+    request = RemoteCommand(command=tuple(words), environment=(("NAME", value),))
+    assert RemoteCommand.from_line(request.to_line()) == request
     assert request.to_line().count(b"\n") == 1
 
 
 @pytest.mark.parametrize("line", [b"", b"{}", b"[]", b'{"command": []}', b"\xff"])
 def test_what_is_no_request_is_told(line: bytes) -> None:
     with pytest.raises(SpecError, match="not a request"):
-        Request.from_line(line)
+        RemoteCommand.from_line(line)
 
 
 def test_a_request_without_a_command_or_with_a_bad_name_is_refused() -> None:
     for fields in ({"command": ()}, {"command": ("",)}, {"command": ("x",), "environment": (("A=B", "c"),)}):
         with pytest.raises(SpecError):
-            Request(**fields)
+            RemoteCommand(**fields)
 
 
 def test_all_workers_are_meant_unless_some_or_the_master_are_named() -> None:
     command = ("true",)
-    assert Request(command=command).hosts(NODES, pytest.fail) == ("deeplearning-worker1", "deeplearning-worker2")
-    assert Request(command=command, nodes=1).hosts(NODES, pytest.fail) == ("deeplearning-worker1",)
-    assert Request(command=command, master=True).hosts("", pytest.fail) == ("deeplearning-master",)
+    assert RemoteCommand(command=command).hosts(NODES, pytest.fail) == ("deeplearning-worker1", "deeplearning-worker2")
+    assert RemoteCommand(command=command, nodes=1).hosts(NODES, pytest.fail) == ("deeplearning-worker1",)
+    assert RemoteCommand(command=command, master=True).hosts("", pytest.fail) == ("deeplearning-master",)
     with pytest.raises(SpecError, match="3 nodes wanted, 2 ready"):
-        Request(command=command, nodes=3).hosts(NODES, pytest.fail)
+        RemoteCommand(command=command, nodes=3).hosts(NODES, pytest.fail)
     with pytest.raises(SpecError, match="no worker is ready"):
-        Request(command=command).hosts("", pytest.fail)
+        RemoteCommand(command=command).hosts("", pytest.fail)
 
 
 def test_a_line_of_the_nodes_file_against_a_rule_leaves_out_its_node_and_is_told() -> None:
     told: list[str] = []
     text = NODES.replace("10.0.1.2", "10.0.1.2;id")
-    assert Request(command=("true",)).hosts(text, told.append) == ("deeplearning-worker1",)
+    assert RemoteCommand(command=("true",)).hosts(text, told.append) == ("deeplearning-worker1",)
     assert ["address = '10.0.1.2;id': must be" in sentence for sentence in told] == [True]
 
 
@@ -144,7 +145,7 @@ def test_a_bad_nodes_file_is_told_as_messages_before_the_hosts(
     )
     monkeypatch.setattr(fanout, "NODES_PATH", str(file))
     monkeypatch.setattr(fanout, "fan_out", lambda *_: 0)
-    monkeypatch.setattr(fanout, "_read_line", lambda _: Request(command=("true",)).to_line())
+    monkeypatch.setattr(fanout, "_read_line", lambda _: RemoteCommand(command=("true",)).to_line())
     assert fanout.main() == 0
     warning, hosts = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert r"line 1 of /opt/deeplearning/nodes on the master is left out" in warning["warning"]
@@ -198,7 +199,7 @@ def test_when_nobody_listens_any_more_the_commands_are_ended(ssh: str, tmp_path:
         os.close(theirs)
 
     threading.Thread(target=hang_up).start()
-    request = Request(command=("sh", "-c", f"echo $$ >{mark}; sleep 60; :"))
+    request = RemoteCommand(command=("sh", "-c", f"echo $$ >{mark}; sleep 60; :"))
     with os.fdopen(ours, "rb", buffering=0) as stdin, pytest.raises(AbandonedError):
         fan_out(request, ("one",), lambda _: None, stdin, ssh)
     assert not Path(f"/proc/{mark.read_text().strip()}").exists()
@@ -231,8 +232,8 @@ def test_the_nastiest_words_and_variables_arrive_at_once(ssh: str) -> None:
 @given(name=WORDS, value=WORDS)
 def test_any_variable_comes_back_from_the_line_or_is_refused(name: str, value: str) -> None:
     try:
-        request = Request(command=("true",), environment=((name, value),))
+        request = RemoteCommand(command=("true",), environment=((name, value),))
     except SpecError:
         assert not name or "=" in name
         return
-    assert Request.from_line(request.to_line()) == request
+    assert RemoteCommand.from_line(request.to_line()) == request

@@ -13,8 +13,8 @@ from typing import IO, Any
 
 import pytest
 
-from agent.remote.fanout import Request
 from agent.spec.nodes import Node
+from agent.spec.remote_command import RemoteCommand
 from agent.staging.manifest import Entry, Manifest
 from cluster.answers import AnswerError
 from cluster.data import source
@@ -50,7 +50,7 @@ class LocalMaster:
 
     def __init__(self) -> None:
         self.uploads = self.sent = 0
-        self.asked: list[Request] = []
+        self.asked: list[RemoteCommand] = []
 
     def run(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"") -> Completed:
         words = [sys.executable, *argv[1:]] if "agent.staging.server" in argv else argv
@@ -85,7 +85,7 @@ def master(monkeypatch: pytest.MonkeyPatch) -> LocalMaster:
     """Return a master whose workers are this machine; each is known by its place in --nodes."""
     master = LocalMaster()
 
-    def run(_: Any, directory: str, request: Request, shown: Any) -> tuple[HostResult, ...]:
+    def run(_: Any, directory: str, request: RemoteCommand, shown: Any) -> tuple[HostResult, ...]:
         results = []
         master.asked.append(request)
         for host in HOSTS[: request.nodes or None]:

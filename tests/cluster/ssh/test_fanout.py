@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.remote.fanout import BAD_REQUEST, Request
+from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.ssh.connection import Master, SilenceError
@@ -17,7 +17,7 @@ from cluster.ssh.fanout import CommandFailedError, Prefixer, collect, parse_envi
 from cluster.terminal.status_line import warn
 
 ONE, TWO = "deeplearning-worker1", "deeplearning-worker10"
-REQUEST = Request(command=("true",))
+REQUEST = RemoteCommand(command=("true",))
 
 
 def said(host: str, data: bytes, stream: str = "stdout") -> str:
@@ -128,7 +128,7 @@ def test_a_result_that_never_came_is_an_error() -> None:
 def test_the_request_goes_as_data_and_a_failed_command_is_no_failed_fan_out() -> None:
     master = StreamingMaster(HOSTS, ended(ONE, 1), ended(TWO), error=RemoteError("failed", status=1, output=""))
     assert [result.exit_code for result in run(master, "/x", REQUEST, None)] == [1, 0]
-    assert Request.from_line(master.stdin) == REQUEST
+    assert RemoteCommand.from_line(master.stdin) == REQUEST
 
 
 def test_missing_nodes_are_told_with_a_remedy() -> None:

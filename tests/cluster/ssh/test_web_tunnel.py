@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from agent.remote.fanout import Request
+from agent.spec.remote_command import RemoteCommand
 from cluster.errors import DeepcdkError, UsageError
 from cluster.ssh.connection import Master
 from cluster.ssh.web_tunnel import find_address, free_port, has_display, serve
 
 NODE = "deeplearning-master"
-REQUEST = Request(command=("tensorboard",), master=True)
+REQUEST = RemoteCommand(command=("tensorboard",), master=True)
 TENSORBOARD = "TensorBoard 2.21.0 at http://127.0.0.1:43123/ (Press CTRL+C to quit)"
 JUPYTER = "    http://localhost:8888/lab?token=0123abcd"
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from agent.launch import notebook
-from agent.launch.notebook import NotebookError, Request, forwarding, free_port, serve, server_command
+from agent.remote import notebook
+from agent.remote.notebook import NotebookError, forwarding, free_port, serve, server_command
+from agent.spec.remote_command import NotebookRequest
 from tests.words import FILE_NAMES, WORDS
 
 SERVER = """
@@ -74,7 +75,7 @@ def test_the_server_listens_on_the_loopback_alone_and_its_command_holds_no_token
 
 
 def test_on_another_node_the_same_port_is_led_there() -> None:
-    request = Request(node="deeplearning-worker2", efs_mount="/mnt/efs", port=8900)
+    request = NotebookRequest(node="deeplearning-worker2", efs_mount="/mnt/efs", port=8900)
     command = forwarding("/p/ssh", "/mnt/efs/a b", request)
     assert command[:6] == [
         "/p/ssh", "-o", "ExitOnForwardFailure=yes", "-L", "127.0.0.1:8900:127.0.0.1:8900", "deeplearning-worker2",
@@ -87,14 +88,16 @@ def test_packages_that_cannot_be_installed_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(notebook, "NODE_PYTHON", "/bin/false")
-    request = Request(node="deeplearning-master", efs_mount=str(tmp_path))
+    request = NotebookRequest(node="deeplearning-master", efs_mount=str(tmp_path))
     assert notebook.main([request.to_json()]) == 1
     assert "the training environment could not be made" in capsys.readouterr().err
 
 
 @given(directory=WORDS, requirements=FILE_NAMES)
 def test_the_shell_of_another_node_hands_the_request_over_unchanged(directory: str, requirements: str) -> None:
-    asked = Request(node="deeplearning-worker1", efs_mount="/mnt/efs", program=directory, requirements=requirements)
+    asked = NotebookRequest(
+        node="deeplearning-worker1", efs_mount="/mnt/efs", program=directory, requirements=requirements
+    )
     *_, line = forwarding("ssh", directory, asked)
     *_, here, text = words = shlex.split(line)
-    assert (words[1], here, Request(**json.loads(text))) == (directory, "--here", asked)
+    assert (words[1], here, NotebookRequest(**json.loads(text))) == (directory, "--here", asked)

@@ -1,6 +1,6 @@
 """JupyterLab on one node, on its loopback, until whoever asked for it has gone.
 
-    python -m agent.launch.notebook REQUEST      # on the master; REQUEST: JSON, see `Request`
+    python -m agent.remote.notebook REQUEST      # on the master; REQUEST: JSON, see `NotebookRequest`
 
 On another node it runs over SSH, with the same port of the master's loopback led to it. The token is made on the node,
 is given to the server in its environment, and is printed once, with the address, for whoever asked; it is on no command
@@ -27,36 +27,17 @@ from typing import Final
 
 from agent.environment.overlay import Layer, LayerError, LayerMaker
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON
+from agent.spec.remote_command import NOTEBOOK_PREFIX, NotebookRequest
 
 PACKAGE: Final = "jupyterlab>=4,<5"
 MODULE: Final = "jupyterlab"
 START_S: Final = 120.0
 """How long the server may take until it listens: its imports, from a cold disk."""
-SAID: Final = "deepcdk: "
-"""Begins each line that tells how the notebook gets on."""
 _POLL_S: Final = 0.2
 
 
 class NotebookError(RuntimeError):
     """Report a notebook that did not come to be."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
-    """Say where a notebook is to run, and with what. It holds no secret."""
-
-    node: str
-    efs_mount: str
-    """Where the notebook's files lie: what is on no shared file system goes with the node."""
-    program: str = ""
-    """Directory of the requirements; empty: JupyterLab alone, from the nodes' package index."""
-    requirements: str = ""
-    port: int = 0
-    """On the loopback of master and node; 0: any that is free on the master."""
-
-    def to_json(self) -> str:
-        """Return the request as one line."""
-        return json.dumps(dataclasses.asdict(self))
 
 
 def server_command(python: Path, port: int, root: str) -> list[str]:
@@ -73,11 +54,11 @@ def server_command(python: Path, port: int, root: str) -> list[str]:
     return [str(python), "-m", MODULE, *(f"--ServerApp.{name}={value}" for name, value in options.items())]
 
 
-def forwarding(ssh: str, directory: str, request: Request) -> list[str]:
+def forwarding(ssh: str, directory: str, request: NotebookRequest) -> list[str]:
     """Build the command that runs a notebook on another node and leads the master's port to it."""
     here = f"127.0.0.1:{request.port}"
     # The line after `--` is for the shell that SSH starts there.
-    script = f"cd {shlex.quote(directory)} && exec {shlex.join([NODE_PYTHON, '-m', 'agent.launch.notebook', '--here'])}"
+    script = f"cd {shlex.quote(directory)} && exec {shlex.join([NODE_PYTHON, '-m', 'agent.remote.notebook', '--here'])}"
     line = f"{script} {shlex.quote(request.to_json())}"
     return [ssh, "-o", "ExitOnForwardFailure=yes", "-L", f"{here}:{here}", request.node, line]
 
@@ -91,10 +72,10 @@ def free_port() -> int:
 
 def say(text: str) -> None:
     """Tell whoever asked."""
-    print(f"{SAID}{text}", file=sys.stderr, flush=True)
+    print(f"{NOTEBOOK_PREFIX}{text}", file=sys.stderr, flush=True)
 
 
-def make_python(request: Request, home: Path) -> Path:
+def make_python(request: NotebookRequest, home: Path) -> Path:
     """Return a Python that has JupyterLab, having made its layer if need be. Raises LayerError, NotebookError."""
     wheelhouse = Path(request.efs_mount) / "payloads" / ".wheelhouse"
     ensure = [NODE_PYTHON, "-m", "agent.environment.runtime", "ensure", "--wheelhouse", str(wheelhouse)]
@@ -151,7 +132,7 @@ def _end(server: subprocess.Popen[bytes]) -> None:
             server.wait()
 
 
-def _run_elsewhere(request: Request) -> int:
+def _run_elsewhere(request: NotebookRequest) -> int:
     ssh = str(Path(__file__).parents[1] / "bin" / "ssh")
     # Its standard input ends with this process, however that ends, and the notebook with it.
     with subprocess.Popen(forwarding(ssh, str(Path.cwd()), request), stdin=subprocess.PIPE) as process:
@@ -161,7 +142,7 @@ def _run_elsewhere(request: Request) -> int:
 def main(argv: Sequence[str]) -> int:
     """Run the notebook that is asked for; return the exit status."""
     *flags, text = argv
-    request = Request(**json.loads(text))
+    request = NotebookRequest(**json.loads(text))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         if request.node != MASTER_NAME and "--here" not in flags:

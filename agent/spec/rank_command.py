@@ -1,0 +1,17 @@
+"""What each rank of a run becomes. Pure: the laptop shows it before the launch, and the rank executes it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agent.spec.run import RunSpec
+
+_PYTHONS: Final = ("python", "python3")
+
+
+def rank_command(spec: RunSpec, python: str) -> list[str]:
+    """Return the rank's own command: a script or a module by `python`, anything else as it is."""
+    first, *rest = spec.command
+    if first in _PYTHONS:
+        return [python, *rest]
+    return [python, first, *rest] if first.startswith("-") or first.endswith(".py") else [first, *rest]

@@ -1,0 +1,60 @@
+"""The spec with which an ended run is resumed. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Final
+
+from agent.errors import SpecError
+from agent.spec.nodes import Node, common_network, meeting_interface
+from agent.spec.run import RunSpec
+
+RESUMABLE: Final = ("-m", "payload.train")
+"""Beginning of the commands that know how to go on from a checkpoint."""
+RESUME: Final = "--resume"
+
+
+def resumed_spec(
+    before: RunSpec, nodes: Sequence[Node], hosts: Sequence[Node], *, agent: str, other_ranks: bool = False
+) -> RunSpec:
+    """Build the spec with which a run is resumed on these hosts. Raises SpecError where it cannot be.
+
+    `agent`: the tree that this version pushed. A recipe keeps the one that it was launched with, whose modules its
+    payload imports; a run of an older version named none, and its payload needs none.
+    `other_ranks`: whether there may be more or fewer ranks than before; payload.train then keeps its images a step.
+    """
+    if before.launcher or not (before.program or before.command[:2] == RESUMABLE):
+        raise SpecError(f"run {before.run_id} is neither of payload.train nor of a program, which know how to go on")
+    if before.ranks_per_node:
+        hosts = [dataclasses.replace(host, slots=before.ranks_per_node) for host in hosts]
+    ranks = sum(host.slots for host in hosts)
+    if ranks != before.ranks and not other_ranks:
+        raise SpecError(
+            f"run {before.run_id} had {before.ranks} ranks; these hosts take {ranks}. To go on with as many, name the "
+            f"number of nodes: --nodes {len(hosts)}"
+        )
+    # A program finds its own checkpoints: it runs again, unchanged, in the directory that it left.
+    same = before.program or RESUME in before.command
+    command = before.command if same else (*before.command, RESUME)
+    interface, network = meeting_interface(nodes), common_network(nodes)
+    return dataclasses.replace(
+        before,
+        agent=agent if before.program else before.agent or agent,
+        payload="" if before.program else before.payload,
+        command=command,
+        hosts=tuple(hosts),
+        interface=interface,
+        network=network,
+    )
+
+
+def resume_point(spec: RunSpec, checkpoints: Sequence[str]) -> str:
+    """Return from where a run is resumed, in words. `checkpoints`: those in its directory, oldest first."""
+    if spec.program:
+        return "in the directory that it left"
+    if checkpoints:
+        return f"from {checkpoints[-1]}"
+    if any(word.partition("=")[0] == "--checkpoint-dir" for word in spec.command):
+        return "from what it finds at its --checkpoint-dir"
+    return "from the beginning, for it has no checkpoint"

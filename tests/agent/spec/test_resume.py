@@ -1,0 +1,90 @@
+"""Facts about the spec with which a run is resumed: its ranks, its trees, and from where it goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from agent.errors import SpecError
+from agent.spec.nodes import parse_nodes
+from agent.spec.resume import resume_point, resumed_spec
+from agent.spec.run import RunSpec
+
+AGENT = "a" * 16
+PAYLOAD = "0123456789abcdef"
+
+
+def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for() -> None:
+    nodes = parse_nodes("deeplearning-master 10.0.0.5 i-00000000 1 ens5 us-east-1a\n" + "".join(
+        f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2, 3)
+    ), pytest.fail)  # fmt: skip
+    before = RunSpec(
+        run_id="one", efs_mount="/mnt/efs", agent=AGENT, payload=PAYLOAD,
+        command=("-m", "payload.train", "--recipe", "digits"), hosts=nodes[1:3],
+    )  # fmt: skip
+    again = resumed_spec(before, nodes, nodes[2:4], agent=AGENT)
+    assert (again.command[-1], again.hosts, again.interface) == ("--resume", nodes[2:4], "ens5")
+    assert resumed_spec(again, nodes, nodes[1:3], agent=AGENT).command == again.command
+    with pytest.raises(SpecError, match=r"had 2 ranks; these hosts take 3\. .*: --nodes 3"):
+        resumed_spec(before, nodes, nodes[1:4], agent=AGENT)
+    assert resumed_spec(before, nodes, nodes[1:4], agent=AGENT, other_ranks=True).ranks == 3
+    with pytest.raises(SpecError, match=r"neither of payload\.train nor of a program"):
+        resumed_spec(dataclasses.replace(before, command=("train.py",)), nodes, nodes[1:3], agent=AGENT)
+
+
+@pytest.mark.parametrize(
+    ("flags", "program", "checkpoints", "said"),
+    [
+        ((), "", ["step-00000001", "step-00000007"], "from step-00000007"),
+        ((), "", [], "from the beginning, for it has no checkpoint"),
+        (("--checkpoint-dir", "s3://my-runs/one"), "", [], "from what it finds at its --checkpoint-dir"),
+        (("--checkpoint-dir=/mnt/fsx/one",), "", [], "from what it finds at its --checkpoint-dir"),
+        ((), PAYLOAD, [], "in the directory that it left"),
+    ],
+)
+def test_it_is_said_from_where_a_run_goes_on(
+    flags: tuple[str, ...], program: str, checkpoints: list[str], said: str
+) -> None:
+    (node,) = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
+    own = RunSpec(
+        run_id="one", efs_mount="/mnt/efs", agent=AGENT, payload=PAYLOAD, program=program,
+        command=("-m", "payload.train", *flags), hosts=(node,),
+    )  # fmt: skip
+    assert resume_point(own, checkpoints) == said
+
+
+def test_a_resumed_program_runs_unchanged_with_the_ranks_that_were_asked() -> None:
+    nodes = parse_nodes(
+        "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2)), pytest.fail
+    )
+    before = RunSpec(
+        run_id="one", efs_mount="/mnt/efs", agent=AGENT, program=PAYLOAD, command=("train.py", "--flag"),
+        hosts=(dataclasses.replace(nodes[0], slots=4),), ranks_per_node=4,
+    )  # fmt: skip
+    again = resumed_spec(before, nodes, nodes[1:], agent=AGENT)
+    assert (again.command, again.ranks, again.hosts[0].name) == (before.command, 4, "deeplearning-worker2")
+
+
+def test_a_resumed_recipe_keeps_the_agent_that_its_payload_imports_and_a_program_takes_the_new_one() -> None:
+    (node,) = nodes = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
+    recipe = RunSpec(
+        run_id="one", efs_mount="/mnt/efs", agent=AGENT, payload=PAYLOAD, command=("-m", "payload.train"), hosts=(node,)
+    )  # fmt: skip
+    again = resumed_spec(recipe, nodes, nodes, agent="b" * 16)
+    assert (again.agent, again.payload) == (AGENT, PAYLOAD)
+    program = dataclasses.replace(recipe, payload="", program=PAYLOAD, command=("train.py",))
+    assert resumed_spec(program, nodes, nodes, agent="b" * 16).agent == "b" * 16
+
+
+@pytest.mark.parametrize("program", ["", PAYLOAD])
+def test_a_run_of_an_older_version_is_resumed_with_the_agent_of_this_one(program: str) -> None:
+    (node,) = nodes = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
+    before = RunSpec.from_json(json.dumps({  # without `agent`, and with `payload` whatever it ran
+        "run_id": "one", "efs_mount": "/mnt/efs", "payload": PAYLOAD, "program": program,
+        "command": ["-m", "payload.train"], "hosts": [dataclasses.asdict(node)],
+    }))  # fmt: skip
+    again = resumed_spec(before, nodes, nodes, agent=AGENT)
+    assert (again.agent, again.payload, again.program) == (AGENT, "" if program else PAYLOAD, program)
+    assert again.agent_directory == f"/mnt/efs/payloads/{AGENT}"
