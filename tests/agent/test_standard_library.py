@@ -11,6 +11,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 IN_THE_RUNTIME = {
     "agent.environment.custom_op": {"tensorflow"},
+    "agent.environment.horovod_selftest": {"horovod", "keras", "tensorflow"},
     "agent.launch.horovodrun": {"horovod"},
     "agent.preflight.allreduce": {"horovod", "tensorflow"},
 }
@@ -45,9 +46,8 @@ def test_every_module_is_imported_by_a_python_without_site_packages() -> None:
         [sys.executable, "-I", "-S", "-c", IMPORT_ALL, str(PROJECT), *names],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    assert (done.returncode, set(done.stdout.split())) == (0, {"agent", "__main__"} - sys.stdlib_module_names), (
-        done.stderr
-    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["__main__", "agent"]
     assert len(names) > 50
 
 
