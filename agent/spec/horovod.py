@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from typing import Annotated, Final
 
 DEFAULT_CYCLE_TIME_MS: Final = 5.0
 """For a user's program, whose steps nobody knows. Horovod's own 1 ms wakes its background thread so often that it takes
@@ -34,22 +34,29 @@ class KnobError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Knobs:
-    """Hold what a user may turn; None leaves it to Horovod, or to the autotuner, which holds fixed what is given."""
+    """Hold what a user may turn; None leaves it to Horovod, or to the autotuner, which holds fixed what is given.
 
-    fusion_threshold_mb: int | None = None
+    What each is annotated with is the help of its flag in `fab train`.
+    """
+
+    fusion_threshold_mb: Annotated[int | None, "Horovod: MiB of gradients that travel together; default: 128"] = None
     """Size of the buffer in which small gradients travel together, MiB; 0: each alone. Horovod's default: 128."""
-    cycle_time_ms: float | None = None
+    cycle_time_ms: Annotated[
+        float | None, "Horovod: ms between gatherings of gradients; default: by the step, 5 for a program of yours"
+    ] = None
     """How often the background thread gathers gradients. None: what the payload's ranks choose, 5 ms for a program of
     the user's own, or the autotuner's choice."""
-    cache_capacity: int | None = None
+    cache_capacity: Annotated[int | None, "Horovod: tensors that need no negotiation any more; default: 1024"] = None
     """Names of tensors that need no negotiation any more. Horovod's default: 1024; 0: none."""
-    hierarchical_allreduce: bool = False
+    hierarchical_allreduce: Annotated[
+        bool, "Horovod: within hosts first, then between them; needs a GPU build over MPI"
+    ] = False
     """Within each host first, then between hosts. Horovod does so in GPU builds over MPI, and ignores it elsewhere."""
-    hierarchical_allgather: bool = False
+    hierarchical_allgather: Annotated[bool, "Horovod: the same for allgather; needs --controller mpi"] = False
     """The same for allgather, over MPI."""
-    autotune: bool = False
+    autotune: Annotated[bool, "Horovod: search these settings while training, into autotune.csv of the run"] = False
     """Search fusion, cycle and the like while training; the trials go to autotune.csv in the run's directory."""
-    timeline: bool = False
+    timeline: Annotated[bool, "Horovod: record every collective in timeline.json of the run"] = False
     """Record each collective in timeline.json in the run's directory, for chrome://tracing; it grows fast."""
 
     def __post_init__(self) -> None:

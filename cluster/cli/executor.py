@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from fabric.executor import Executor
 from invoke.exceptions import Exit
-
-TAKES_WORDS: Final = ("run", "train")
 
 
 class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
@@ -15,9 +13,9 @@ class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
 
     def execute(self, *tasks: Any) -> Any:
         """Execute the tasks. Raises Exit where words are given that none of them takes."""
-        names = [getattr(task, "name", "") for task in tasks]
         if self.core is not None and self.core.remainder:
-            if not set(names) & set(TAKES_WORDS):
+            named = [self.collection[task.name] for task in tasks]
+            if not any(getattr(task, "takes_words", False) for task in named):
                 raise Exit("deepcdk: words after -- are taken by `fab run` and `fab train` alone", code=1)
             self.core.remainder = ""
         return super().execute(*tasks)

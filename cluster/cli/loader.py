@@ -25,6 +25,11 @@ MODULES: Final = {
 """Tasks, as they are typed, by the module of `cluster.tasks` that holds them."""
 
 
+def flags_of_words(tasks: Collection) -> dict[str, str]:
+    """Return by each task's name the flag that its one word without a flag stands for."""
+    return {name: task.word for name, task in tasks.tasks.items() if task.word}
+
+
 def wanted(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the tasks by module: those of the modules that the words name, all where the first one names no task.
 

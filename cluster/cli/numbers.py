@@ -1,4 +1,4 @@
-"""Whole numbers as a user gives them on a command line."""
+"""Numbers as a user gives them on a command line."""
 
 from __future__ import annotations
 
@@ -21,3 +21,11 @@ def parse_whole(name: str, text: str, *, lowest: int, highest: int = MOST, calle
         rule = f"must be a whole number from {lowest} to {highest}"
         raise UsageError(name, text, f"{rule} ({called})" if called else rule)
     return number
+
+
+def parse_number(name: str, text: str) -> float:
+    """Parse a number of the flag `name`. Raises UsageError that names the rule."""
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(name, text, "must be a number") from None

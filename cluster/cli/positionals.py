@@ -6,35 +6,12 @@ before Invoke parses the words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from invoke.collection import Collection
-
-FLAGS: Final = {
-    "scale": "--nodes",
-    "replace": "--node",
-    "ssh": "--node",
-    "notebook": "--node",
-    "stage-data": "--source",
-    "recipes": "--recipe",
-    **dict.fromkeys(("attach", "fetch", "logs", "resume", "rm", "show", "stop", "tensorboard"), "--run"),
-}
-"""The flag that a task's one word without a flag stands for."""
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 
-def contexts_of(collection: Collection) -> list[Any]:
-    """Return Invoke's contexts of the tasks, and leave the tasks their help, which Invoke takes out of them."""
-    helps = {name: dict(task.help) for name, task in collection.tasks.items()}
-    contexts = collection.to_contexts()
-    for name, task in collection.tasks.items():
-        task.help = helps[name]
-    return list(contexts)
-
-
-def with_flags(words: Sequence[str], contexts: Iterable[Any]) -> list[str]:
-    """Put the flag before each such word; `contexts` are Invoke's, and tell which flags take values.
+def with_flags(words: Sequence[str], contexts: Iterable[Any], flag_of: Mapping[str, str]) -> list[str]:
+    """Put a task's `flag_of` before its one word without a flag; `contexts` are Invoke's: which flags take values.
 
     A word that is a task's name begins the next task. What has a flag already, or is a second word, is left as it is,
     for Invoke to refuse.
@@ -46,7 +23,7 @@ def with_flags(words: Sequence[str], contexts: Iterable[Any]) -> list[str]:
         if valued:
             valued = False
         elif word in flags_of:
-            flag, flags = FLAGS.get(word, ""), flags_of[word]
+            flag, flags = flag_of.get(word, ""), flags_of[word]
         elif word.startswith("-"):
             name, equals, _ = word.partition("=")
             valued = name in flags and flags[name].takes_value and not equals

@@ -12,10 +12,11 @@ import sys
 from fabric import Config, Executor
 from fabric import __version__ as fabric_version
 from fabric.main import Fab
+from invoke.collection import Collection
 from invoke.exceptions import Exit
 
 from cluster.cli import loader, positionals, suggestions
-from cluster.cli.task import INTERRUPTED, INTERRUPTED_STATUS, PROJECT
+from cluster.cli.task import INTERRUPTED, INTERRUPTED_STATUS, PROJECT, Task
 
 
 class Program(Fab):  # type: ignore[misc]  # fabric has no types
@@ -43,14 +44,18 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
 
     def parse_tasks(self) -> None:
         """Parse the tasks and their flags. Raises Exit that names a word which means nothing, and the nearest one."""
-        contexts = positionals.contexts_of(self.collection)
-        words = positionals.with_flags(self.core.unparsed, contexts)
-        if suggestions.complaint(words, contexts, self.core[0].flags):
-            contexts = positionals.contexts_of(loader.collection())  # The nearest word is one of all tasks.
-            words = positionals.with_flags(self.core.unparsed, contexts)
-            raise Exit(suggestions.complaint(words, contexts, self.core[0].flags), code=1)
-        self.core.unparsed = words
+        if all(isinstance(task, Task) for task in self.collection.tasks.values()):
+            words, complaint = self._read(self.collection)
+            if complaint:
+                raise Exit(self._read(loader.collection())[1], code=1)  # The nearest word is one of all tasks.
+            self.core.unparsed = words
         super().parse_tasks()
+
+    def _read(self, tasks: Collection) -> tuple[list[str], str]:
+        """Return the words with their flags, and what is to be said of one that means nothing."""
+        contexts, flag_of = tasks.to_contexts(), loader.flags_of_words(tasks)
+        words = positionals.with_flags(self.core.unparsed, contexts, flag_of)
+        return words, suggestions.complaint(words, contexts, flag_of, self.core[0].flags)
 
 
 def make_program() -> Program:

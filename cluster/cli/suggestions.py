@@ -7,14 +7,14 @@ from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from cluster.cli.positionals import FLAGS
 
+def complaint(
+    words: Sequence[str], contexts: Iterable[Any], flag_of: Mapping[str, str], everywhere: MutableMapping[str, Any]
+) -> str:
+    """Return which word Invoke would not understand, and which is nearest; "" where it understands all.
 
-def complaint(words: Sequence[str], contexts: Iterable[Any], everywhere: MutableMapping[str, Any]) -> str:
-    """Say which word Invoke would not understand, and which is nearest; "" where it understands all.
-
-    `words` are the tasks and their flags, positional words with their flags already; `contexts` are Invoke's for the
-    tasks; `everywhere` are its own flags, which it takes behind a task too.
+    `words` are the tasks and their flags, words without a flag with theirs already (`flag_of` each task); `contexts`
+    are Invoke's for the tasks; `everywhere` are its own flags, which it takes behind a task too.
     """
     flags_of = {context.name: context.flags for context in contexts}
     task, waiting = "", ""
@@ -25,7 +25,8 @@ def complaint(words: Sequence[str], contexts: Iterable[Any], everywhere: Mutable
         elif word in flags_of:
             task, flags = word, ChainMap(flags_of[word], everywhere)
         elif not word.startswith("-"):
-            return _surplus(word, task, list(flags_of)) if task else _unknown_task(word, list(flags_of))
+            tasks = list(flags_of)
+            return _surplus(word, task, tasks, flag_of.get(task, "")) if task else _unknown_task(word, tasks)
         else:
             name, equals, _ = word.partition("=")
             if name in flags:
@@ -39,7 +40,7 @@ def complaint(words: Sequence[str], contexts: Iterable[Any], everywhere: Mutable
 
 
 def _is_negative(name: str, flags: Mapping[str, Any]) -> bool:
-    """Tell whether this is --no-FLAG, by which Invoke switches off what is on by default."""
+    """Return whether this is --no-FLAG, by which Invoke switches off what is on by default."""
     return name.startswith("--no-") and f"--{name.removeprefix('--no-')}" in flags
 
 
@@ -52,8 +53,8 @@ def _unknown_task(word: str, tasks: Sequence[str]) -> str:
     return f"deepcdk: there is no task {word!r}{_nearest(word, tasks)}\n  do: `fab --list` lists the tasks"
 
 
-def _surplus(word: str, task: str, tasks: Sequence[str]) -> str:
-    takes = f"takes one word, as {FLAGS[task]}" if task in FLAGS else "takes no word without a flag"
+def _surplus(word: str, task: str, tasks: Sequence[str], flag: str) -> str:
+    takes = f"takes one word, as {flag}" if flag else "takes no word without a flag"
     return (
         f"deepcdk: `fab {task}` {takes}: {word!r} is too much{_nearest(word, tasks)}\n"
         f"  do: `fab --help {task}` explains it"

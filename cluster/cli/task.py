@@ -1,79 +1,99 @@
-"""What all tasks have in common: the words of their flags, and how their errors end them."""
+"""A task of the command line: a function whose parameters are its flags, and whose errors end it with a message."""
 
 from __future__ import annotations
 
-import functools
+import inspect
 import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final
 
+import invoke.tasks
 from invoke.exceptions import Exit
+from invoke.parser.argument import Argument
 
 from agent.errors import SpecError
+from agent.spec.horovod import KnobError
+from cluster.cli.flags import REPEATED, call, flags_of
 from cluster.errors import DeepcdkError
-from cluster.terminal.status_line import aside
 from cluster.terminal.wrap import fitted
 from stacks.config import ConfigError
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
-SET: Final = "override a value of context.cluster in cdk.json, as key=value; may be repeated"
-KEY: Final = "private SSH key; default: the agent's and those in ~/.ssh"
-RUN: Final = "id of the run; default: the live one, else the newest"
-YES: Final = "answer every question with yes"
-QUEUE: Final = "where another run is live, wait for its end and those before; default: refuse"
-SKIP_PREFLIGHT: Final = "do not look at the nodes before the run"
-FULL_PREFLIGHT: Final = "prove an allreduce even where these nodes have done so since their boot"
-FROM_BUCKET: Final = "read the copy in the bucket, as is done where the cluster is gone"
-JSON: Final = "print JSON"
-
 INTERRUPTED: Final = "\ninterrupted"
 INTERRUPTED_STATUS: Final = 130
 
-
-def say(text: str) -> None:
-    """Print a line of a task's output at once, as it is."""
-    with aside():
-        print(text, flush=True)
-
-
-def tell(text: str) -> None:
-    """Print a sentence, folded on a terminal."""
-    with aside():
-        print(fitted(text, sys.stdout), flush=True)
+Set = Annotated[tuple[str, ...], "override a value of context.cluster in cdk.json, as key=value; may be repeated"]
+Key = Annotated[str, "private SSH key; default: the agent's and those in ~/.ssh"]
+Json = Annotated[bool, "print JSON"]
+Yes = Annotated[bool, "answer every question with yes"]
+RunId = Annotated[str, "id of the run; default: the live one, else the newest"]
+FromBucket = Annotated[bool, "read the copy in the bucket, as is done where the cluster is gone"]
+Port = Annotated[str, "port on this machine; default: any free one"]
+Queue = Annotated[bool, "where another run is live, wait for its end and those before; default: refuse"]
+Browser = Annotated[bool, "open the browser, where there is a display"]
 
 
-def remark(text: str) -> None:
-    """Print a sentence beside the output that a program may read."""
-    with aside():
-        print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
+class Task(invoke.tasks.Task[Callable[..., None]]):
+    """An Invoke task with the flags that its function declares."""
 
+    def __init__(self, body: Callable[..., None], *, word: str, takes_words: bool, short_flags: bool) -> None:
+        self.flags = tuple(flags_of(body))
+        self.word, self.takes_words = word, takes_words
+        super().__init__(
+            body,
+            name=body.__name__.replace("_", "-"),
+            positional=(),
+            iterable=[flag.parameter for flag in self.flags if flag.kind == REPEATED],
+            auto_shortflags=short_flags,
+        )
 
-def teller(*, json: bool) -> Callable[[str], None]:
-    """Return what tells how a task gets on; with --json the standard output is for the document alone."""
-    return remark if json else tell
+    def argspec(self, body: Callable[..., None]) -> inspect.Signature:
+        """Return the flags as the signature that Invoke makes its arguments from."""
+        empty = inspect.Parameter.empty
+        return inspect.Signature(
+            [
+                inspect.Parameter(
+                    flag.parameter,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=empty if flag.kind == REPEATED else flag.default,  # Invoke would make it a tuple's flag.
+                )
+                for flag in self.flags
+            ]
+        )
 
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """Return Invoke's arguments. It takes each help out of `help`, which is filled here for each time."""
+        self.help = {flag.parameter: flag.help for flag in self.flags}
+        return super().get_arguments(ignore_unknown_help)
 
-def guarded(body: Callable[..., None]) -> Callable[..., None]:
-    """Turn the errors of a task into a message and an exit status, here and nowhere else."""
-
-    @functools.wraps(body)
-    def run(*args: object, **kwargs: object) -> None:
+    def __call__(self, *args: Any, **values: Any) -> Any:
+        """Run the task. Turn its errors into a message and an exit status, here and nowhere else."""
         if isinstance(sys.stdout, io.TextIOWrapper):
             # A file's name need not be UTF-8, and to print it must not end the task; stderr is so by itself.
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
-            body(*args, **kwargs)
+            call(self.body, {flag.parameter: flag.parse(values[flag.parameter]) for flag in self.flags})
         except DeepcdkError as error:
             raise Exit(fitted(f"deepcdk: {error}", sys.stderr), code=error.exit_status) from None
-        except (ConfigError, SpecError) as error:
+        except (ConfigError, KnobError, SpecError) as error:
             raise Exit(fitted(f"deepcdk: {error}", sys.stderr), code=1) from None
         except KeyboardInterrupt:
             raise Exit(INTERRUPTED, code=INTERRUPTED_STATUS) from None
         except BrokenPipeError:
-            # Whoever read our output has gone, as `head` does; nothing is left to be said.
+            # The reader of our output has gone, as `head` does; there is nothing left to print.
             sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115  # must outlive this function
             raise Exit(code=1) from None
 
-    return run
+
+def task(
+    *, word: str = "", takes_words: bool = False, short_flags: bool = True
+) -> Callable[[Callable[..., None]], Task]:
+    """Make a task of a function.
+
+    `word`: the flag that a word without one stands for (`fab ssh worker3`). `takes_words`: those after `--` are the
+    task's. Without `short_flags` no flag has one letter too: for each of many, or a prefix of two, it would mean
+    nothing.
+    """
+    return lambda body: Task(body, word=word, takes_words=takes_words, short_flags=short_flags)

@@ -8,10 +8,11 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 from agent.errors import ReportedError
 from agent.launch.horovodrun_command import horovodrun
-from agent.spec.horovod import CONTROLLERS, MPI, KnobError, Knobs, best_controller
+from agent.spec.horovod import CONTROLLERS, MPI, Knobs, best_controller
 from agent.spec.nodes import (
     MASTER_NAME,
     MOST_SLOTS,
@@ -45,17 +46,10 @@ _UNKNOWN = Node(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """Hold what `fab train` asks of payload.train; empty values are the recipe's own."""
+    """A recipe to train, and the arguments of `payload.train` that change it."""
 
     recipe: str = "digits"
-    epochs: str = ""
-    batch_per_rank: str = ""
-    learning_rate: str = ""
-    seed: str = ""
-    data_dir: str = ""
-    """On the nodes, for recipes whose data does not ship with a library."""
-    further: tuple[str, ...] = ()
-    """Any other arguments of payload.train."""
+    arguments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # The ranks' own reader says here, before anything is asked or spent, what it would say there.
@@ -77,80 +71,63 @@ class Training:
 
     def command(self, run_directory: str) -> tuple[str, ...]:
         """Build what each rank runs after its interpreter."""
-        given = (
-            ("--epochs", self.epochs),
-            ("--batch-per-rank", self.batch_per_rank),
-            ("--learning-rate", self.learning_rate),
-            ("--seed", self.seed),
-            ("--data-dir", self.data_dir),
-        )
-        flags = [word for flag, value in given if value for word in (flag, value)]
-        return ("-m", "payload.train", "--recipe", self.recipe, "--run-dir", run_directory, *flags, *self.further)
+        return ("-m", "payload.train", "--recipe", self.recipe, "--run-dir", run_directory, *self.arguments)
 
 
-def read_work(
-    payload: str,
-    entry: str,
-    further: Sequence[str],
-    recipe: Mapping[str, str],
-    *,
-    requirements: str = "",
-    keras: str = "",
-) -> Training | Program:
-    """Read what is to run: the user's program, or else a recipe with its flags. Raises UsageError for a mixture."""
-    given = {name: text for name, text in recipe.items() if text}
-    if not payload:
-        for flag, value in (
-            ("--entry", entry),
-            ("--requirements", requirements),
-            ("--keras", keras),
-        ):
-            if value:
-                raise UsageError(flag, value, "needs --payload DIRECTORY, the one with your program")
-        arguments = given.pop("args", "")
-        return Training(**given, further=(*split_further(arguments), *further))
-    for name, text in given.items():
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecipeFlags:
+    """The flags of `fab train` for a recipe, as they are typed; what is left empty is the recipe's own."""
+
+    recipe: Annotated[str, "what to train, of `fab recipes`; default: digits"] = ""
+    epochs: Annotated[str, "epochs; default: the recipe's"] = ""
+    batch_per_rank: Annotated[str, "images per step and rank; default: the recipe's"] = ""
+    learning_rate: Annotated[
+        str, "learning rate at the recipe's batch, scaled with the global batch; default: the recipe's"
+    ] = ""
+    seed: Annotated[str, "seed of weights and shuffling; default: the recipe's"] = ""
+    data_dir: Annotated[str, "directory of the data on the nodes, for recipes that need one"] = ""
+    args: Annotated[str, "settings of the recipe, as one shell-quoted string; words after -- do the same unquoted"] = ""
+
+    def training(self, further: Sequence[str] = ()) -> Training:
+        """Return the recipe with these flags, then --args, then the words after `--`."""
+        flags = [word for name, text in given(self) if name not in ("--recipe", "--args") for word in (name, text)]
+        return Training(recipe=self.recipe or Training.recipe, arguments=(*flags, *split_args(self.args), *further))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProgramFlags:
+    """The flags of `fab train` for a program of the user's own, as they are typed."""
+
+    payload: Annotated[str, "directory of a program of your own, to run in place of a recipe"] = ""
+    entry: Annotated[
+        str, "what each rank runs in it, such as 'train.py --epochs 3'; words after -- follow unchanged"
+    ] = ""
+    requirements: Annotated[
+        str, "the program's requirements file; default: requirements.txt where its directory has one"
+    ] = ""
+    keras: Annotated[str, "what tf.keras and keras mean to the program: 3, or 2"] = ""
+
+
+def given(flags: RecipeFlags | ProgramFlags) -> list[tuple[str, str]]:
+    """Return the flags that are not left empty, each with its text."""
+    return [(f"--{name.replace('_', '-')}", text) for name, text in dataclasses.asdict(flags).items() if text]
+
+
+def read_work(recipe: RecipeFlags, program: ProgramFlags, further: Sequence[str]) -> Training | Program:
+    """Return what is to run: the user's program, or else a recipe. Raises UsageError for flags of both."""
+    if not program.payload:
+        for flag, text in given(program):
+            raise UsageError(flag, text, "needs --payload DIRECTORY, the one with your program")
+        return recipe.training(further)
+    for flag, text in given(recipe):
         rule = "is a recipe's; a program of your own takes its arguments in --entry or after --"
-        raise UsageError(f"--{name.replace('_', '-')}", text, rule)
-    return Program.from_arguments(payload, entry, further, requirements=requirements, keras=keras)
+        raise UsageError(flag, text, rule)
+    return Program.from_arguments(
+        program.payload, program.entry, further, requirements=program.requirements, keras=program.keras
+    )
 
 
-def parse_preflight(*, skip: bool, full: bool) -> str:
-    """Return which checks go before a run. Raises UsageError for both flags at once."""
-    if skip and full:
-        raise UsageError("--skip-preflight", None, "leaves out what --full-preflight asks for; give one of them")
-    return "skip" if skip else "full" if full else "auto"
-
-
-def parse_knobs(
-    *, fusion_threshold_mb: str = "", cycle_time_ms: str = "", cache_capacity: str = "", **switches: bool
-) -> Knobs:
-    """Parse Horovod's settings as flags give them. Raises UsageError that names the rule."""
-    cycle = parse_number("--cycle-time-ms", cycle_time_ms) if cycle_time_ms else None
-    try:
-        return Knobs(
-            fusion_threshold_mb=_whole_or_none("--fusion-threshold-mb", fusion_threshold_mb),
-            cycle_time_ms=cycle,
-            cache_capacity=_whole_or_none("--cache-capacity", cache_capacity),
-            **switches,
-        )
-    except KnobError as error:
-        raise UsageError(error.flag, error.value, error.rule) from None
-
-
-def _whole_or_none(name: str, text: str) -> int | None:
-    return parse_whole(name, text, lowest=0) if text else None
-
-
-def parse_number(name: str, text: str) -> float:
-    """Parse a number of a flag. Raises UsageError that names the rule."""
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(name, text, "must be a number") from None
-
-
-def split_further(text: str) -> tuple[str, ...]:
+def split_args(text: str) -> tuple[str, ...]:
     """Split --args as a shell would, without ever giving it to one. Raises UsageError for an open quote."""
     try:
         return tuple(shlex.split(text))
@@ -159,32 +136,57 @@ def split_further(text: str) -> tuple[str, ...]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Terms:
-    """Hold how a run is launched, whatever it runs."""
+class Preflight:
+    """Which checks of the nodes go before a run."""
 
-    environment: tuple[tuple[str, str], ...] = ()
-    """Variables for the ranks."""
-    secrets: tuple[str, ...] = ()
-    """Names of those whose values go another way."""
-    ranks_per_node: str = ""
-    """A number, `cores`, or empty for the slots that each node registered."""
-    controller: str = AUTO
-    """gloo, mpi, or auto: mpi for ranks on the cores of one host, else gloo."""
-    knobs: Knobs = dataclasses.field(default_factory=Knobs)
-    preflight: str = "auto"
-    """auto, full or skip."""
+    skip_preflight: Annotated[bool, "do not look at the nodes before the run"] = False
+    full_preflight: Annotated[bool, "prove an allreduce even where these nodes have done so since their boot"] = False
+
+    def __post_init__(self) -> None:
+        if self.skip_preflight and self.full_preflight:
+            raise UsageError("--skip-preflight", None, "leaves out what --full-preflight asks for; give one of them")
+
+    @property
+    def mode(self) -> str:
+        """Return auto, full or skip, as a run's spec has it."""
+        return "skip" if self.skip_preflight else "full" if self.full_preflight else "auto"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RankOptions:
+    """How many ranks a node has, and over what they meet."""
+
+    ranks_per_node: Annotated[str, "a number, or cores; default: one a GPU, or one where a node has none"] = ""
+    controller: Annotated[
+        str, "what the ranks meet and add up over: gloo, mpi (Open MPI), or auto: mpi for cores of one node"
+    ] = AUTO
 
     def __post_init__(self) -> None:
         if self.ranks_per_node not in ("", CORES):
             parse_whole("--ranks-per-node", self.ranks_per_node, lowest=1, highest=MOST_SLOTS)
-        if both := {name for name, _ in self.environment} & set(self.secrets):
-            raise UsageError("--secret", min(both), "is given with --env too; give it once")
         if self.controller not in (*CONTROLLERS, AUTO):
             raise UsageError("--controller", self.controller, f"must be {', '.join(CONTROLLERS)} or {AUTO}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a run is launched, whatever it runs."""
+
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables for the ranks."""
+    secrets: tuple[str, ...] = ()
+    """Names of the variables whose values are in no record."""
+    ranks: RankOptions = dataclasses.field(default_factory=RankOptions)
+    knobs: Knobs = dataclasses.field(default_factory=Knobs)
+    preflight: Preflight = dataclasses.field(default_factory=Preflight)
+
+    def __post_init__(self) -> None:
+        if both := {name for name, _ in self.environment} & set(self.secrets):
+            raise UsageError("--secret", min(both), "is given with --env too; give it once")
         if self.knobs.hierarchical_allreduce:
             rule = "needs Horovod built for GPUs, which the nodes' is not; it would ignore this"
             raise UsageError("--hierarchical-allreduce", None, rule)
-        if self.knobs.hierarchical_allgather and self.controller != MPI:
+        if self.knobs.hierarchical_allgather and self.ranks.controller != MPI:
             raise UsageError("--hierarchical-allgather", None, "needs --controller mpi; over Gloo Horovod ignores it")
 
 
@@ -196,7 +198,7 @@ def build(
     *,
     agent: str,
     tree: str,
-    terms: Terms,
+    options: RunOptions,
     cores: Mapping[str, int] | None = None,
     now: datetime.datetime,
     token: str,
@@ -204,12 +206,12 @@ def build(
 ) -> RunSpec:
     """Build the spec of a run on the first `count` workers; `agent` and `tree`, the work's own, name the pushed trees.
 
-    `cores` are those of each node by its name, where the terms ask for a rank on each.
+    `cores` are those of each node by its name, where the options ask for a rank on each.
     """
     hosts = registered = choose_hosts(nodes, count)
-    if terms.ranks_per_node:
-        given = terms.ranks_per_node
-        wanted = None if given == CORES else parse_whole("--ranks-per-node", given, lowest=1, highest=MOST_SLOTS)
+    ranks_per_node, controller = options.ranks.ranks_per_node, options.ranks.controller
+    if ranks_per_node:
+        wanted = None if ranks_per_node == CORES else int(ranks_per_node)
         hosts = tuple(dataclasses.replace(host, slots=wanted or (cores or {}).get(host.name, 1)) for host in hosts)
     # A node registers a slot for each GPU, or one: where it takes more, they are the cores'.
     on_cores = any(host.slots > before.slots for host, before in zip(hosts, registered, strict=True))
@@ -229,15 +231,15 @@ def build(
         environment=(
             ("DEEPCDK_GIT_COMMIT", git_commit),
             ("DEEPCDK_PAYLOAD_HASH", tree),
-            *terms.environment,
+            *options.environment,
         ),
-        controller=best_controller(count, on_cores=on_cores) if terms.controller == AUTO else terms.controller,
-        knobs=terms.knobs,
-        preflight=terms.preflight,
+        controller=best_controller(count, on_cores=on_cores) if controller == AUTO else controller,
+        knobs=options.knobs,
+        preflight=options.preflight.mode,
         requirements=work.requirements if isinstance(work, Program) else "",
         keras=work.keras if isinstance(work, Program) else 3,
-        secrets=terms.secrets,
-        ranks_per_node=max(host.slots for host in hosts) if terms.ranks_per_node else 0,
+        secrets=options.secrets,
+        ranks_per_node=max(host.slots for host in hosts) if ranks_per_node else 0,
     )
 
 

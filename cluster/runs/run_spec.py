@@ -22,7 +22,7 @@ def specify(
     count: int,
     *,
     tree: str,
-    terms: launch.Terms,
+    options: launch.RunOptions,
     cores: Mapping[str, int] | None = None,
 ) -> RunSpec:
     """Build the spec of a new run. Raises DeepcdkError for one that cannot be."""
@@ -35,7 +35,7 @@ def specify(
             count,
             agent=session.agent_tree.name,
             tree=tree,
-            terms=terms,
+            options=options,
             cores=cores,
             now=datetime.datetime.now(datetime.UTC),
             token=secrets.token_hex(2),

@@ -9,10 +9,9 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
-from invoke.context import Context
 from invoke.exceptions import Exit
-from invoke.tasks import task
 
 from agent.spec.nodes import choose_hosts
 from agent.spec.provenance import Submission
@@ -20,38 +19,39 @@ from agent.spec.resume import resume_point, resumed_spec
 from agent.spec.run import RunSpec
 from agent.spec.states import LIVE_STATES, QUEUED
 from cluster.aws import guard
-from cluster.cli.task import (
-    FULL_PREFLIGHT,
-    JSON,
-    KEY,
-    PROJECT,
-    QUEUE,
-    RUN,
-    SET,
-    SKIP_PREFLIGHT,
-    YES,
-    guarded,
-    say,
-    teller,
-)
+from cluster.cli.task import INTERRUPTED_STATUS, PROJECT, Json, Key, Queue, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
 from cluster.runs import provenance
 from cluster.runs.environment import check_secrets, read_secrets
 from cluster.runs.follow import Picture
-from cluster.runs.launch import parse_preflight
+from cluster.runs.launch import Preflight
 from cluster.runs.run_id import named
 from cluster.runs.watch import describe_end, document, watch
 from cluster.session import Session
 from cluster.terminal.background import Ahead
+from cluster.terminal.output import print_result, progress_printer
 from cluster.terminal.status_line import interruptible
 from cluster.terminal.wrap import fitted
 
 
-@task(iterable=["set_"], help={"run": RUN, "json": JSON, "set": SET, "key": KEY})
-@guarded
-def attach(c: Context, set_: list[str], run: str = "", json: bool = False, key: str = "") -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Following:
+    """Whether a run that was launched is watched, and what is printed of it."""
+
+    follow: Annotated[bool, "watch the run to its end"] = True
+    detach: Annotated[bool, "launch and return: the same as --no-follow"] = False
+    json: Json = False
+
+    @property
+    def watched(self) -> bool:
+        """Return whether to watch the run to its end."""
+        return self.follow and not self.detach
+
+
+@task(word="--run")
+def attach(set_: Set = (), run: RunId = "", json: Json = False, key: Key = "") -> None:
     """
     Watch a run from its start to its end.
 
@@ -67,38 +67,20 @@ def attach(c: Context, set_: list[str], run: str = "", json: bool = False, key: 
         finish(session, run_id, lambda: watch(session, supervisor, run_id, log=log, aside=json), json=json)
 
 
-@task(
-    iterable=["set_", "secret"],
-    help={
-        "run": "id of the run; default: the newest",
-        "nodes": "workers that take part; default: as many as before",
-        "queue": QUEUE,
-        "skip_preflight": SKIP_PREFLIGHT,
-        "full_preflight": FULL_PREFLIGHT,
-        "secret": "one of the run's secrets again, as NAME or NAME=@FILE: none is kept when a run ends",
-        "yes": YES,
-        "follow": "watch the run to its end",
-        "detach": "launch and return: the same as --no-follow",
-        "json": JSON,
-        "set": SET,
-        "key": KEY,
-    },
-)
-@guarded
+@task(word="--run")
 def resume(
-    c: Context,
-    set_: list[str],
-    secret: list[str],
-    run: str = "",
-    nodes: str = "",
-    queue: bool = False,
-    skip_preflight: bool = False,
-    full_preflight: bool = False,
-    yes: bool = False,
-    follow: bool = True,
-    detach: bool = False,
-    json: bool = False,
-    key: str = "",
+    *,
+    set_: Set = (),
+    secret: Annotated[
+        tuple[str, ...], "one of the run's secrets again, as NAME or NAME=@FILE: none is kept when a run ends"
+    ] = (),
+    run: Annotated[str, "id of the run; default: the newest"] = "",
+    nodes: Annotated[str, "workers that take part; default: as many as before"] = "",
+    queue: Queue = False,
+    preflight: Preflight,
+    yes: Yes = False,
+    following: Following,
+    key: Key = "",
 ) -> None:
     """
     Go on with a stopped or failed run, from its last checkpoint, in its own directory.
@@ -108,7 +90,7 @@ def resume(
 
     Example: fab resume 20261120-121314-digits-ab12
     """
-    preflight, tell = parse_preflight(skip=skip_preflight, full=full_preflight), teller(json=json)
+    progress = progress_printer(json=following.json)
     named(run)
     session = Session(PROJECT, set_, key=key)
     wanted = parse_nodes_argument(nodes) if nodes else 0
@@ -129,29 +111,31 @@ def resume(
         if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
             raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
         check_maximum(count, session.inventory, session.config.max_workers)
-        ready = ensure_nodes(session, master, count, yes=yes, report=tell)
+        ready = ensure_nodes(session, master, count, yes=yes, report=progress)
         check_secrets(run_id, record["spec"].get("secrets") or [], secrets)
-        caution(bounded.result(), tell)
+        caution(bounded.result(), progress)
         before = RunSpec.from_json(json_format.dumps(record["spec"]))
         hosts, agent = choose_hosts(ready, count), session.agent_tree.name
         again = resumed_spec(before, ready, hosts, agent=agent, other_ranks=wanted > 0)
-        spec = dataclasses.replace(again, preflight=preflight)
+        spec = dataclasses.replace(again, preflight=preflight.mode)
         submission = Submission(spec=spec, origin=provenance.of(session, spec, roots.result()))
-        with interruptible(may_have_begun(run_id), tell):
+        with interruptible(may_have_begun(run_id), progress):
             answer = supervisor.resume(submission, secrets, queue=queue)
-        say_turn(run_id, answer["position"], tell)
+        say_turn(run_id, answer["position"], progress)
         since = resume_point(spec, answer["checkpoints"])
-        tell(f"run {run_id} goes on {since}: {spec.placed}")
-        if follow and not detach:
-            finish(session, run_id, lambda: watch(session, supervisor, run_id, aside=json), json=json)
+        progress(f"run {run_id} goes on {since}: {spec.placed}")
+        if following.watched:
+            finish(
+                session, run_id, lambda: watch(session, supervisor, run_id, aside=following.json), json=following.json
+            )
         else:
-            leave(run_id, answer["position"], json=json)
+            leave(run_id, answer["position"], json=following.json)
 
 
-def say_turn(run_id: str, position: int | None, tell: Callable[[str], None]) -> None:
+def say_turn(run_id: str, position: int | None, progress: Callable[[str], None]) -> None:
     """Say where a run stands in the queue, if it does."""
     if position:
-        tell(f"run {run_id} waits at place {position} in the queue; `fab stop --run {run_id}` takes it out")
+        progress(f"run {run_id} waits at place {position} in the queue; `fab stop --run {run_id}` takes it out")
 
 
 def may_have_begun(run_id: str) -> str:
@@ -161,9 +145,9 @@ def may_have_begun(run_id: str) -> str:
 
 def leave(run_id: str, position: int | None, *, json: bool) -> None:
     """Say of a run that nobody watches how it can be watched."""
-    teller(json=json)(f"it goes on by itself; watch it with `fab attach --run {run_id}`")
+    progress_printer(json=json)(f"it goes on by itself; watch it with `fab attach --run {run_id}`")
     if json:
-        say(json_format.dumps(document(run_id, position=position), indent=1))
+        print_result(document(run_id, position=position), json=True)
 
 
 def finish(session: Session, run_id: str, watched: Callable[[], Picture], *, json: bool) -> None:
@@ -173,14 +157,14 @@ def finish(session: Session, run_id: str, watched: Callable[[], Picture], *, jso
     except KeyboardInterrupt:
         remedy = f"  `fab attach --run {run_id}` watches it again, `fab stop --run {run_id}` ends it"
         said = f"\nno longer watching; run {run_id} goes on\n{remedy}"
-        raise Exit(fitted(said, sys.stderr), code=130) from None
+        raise Exit(fitted(said, sys.stderr), code=INTERRUPTED_STATUS) from None
     usd_per_hour = session.usd_per_hour(wait_s=0.0)
     text, failed = describe_end(picture, usd_per_hour)
     if json:
-        say(json_format.dumps(document(run_id, picture, usd_per_hour), indent=1))
+        print_result(document(run_id, picture, usd_per_hour), json=True)
     if failed:
         raise Exit(fitted(text, sys.stderr), code=1)
-    teller(json=json)(text)
+    progress_printer(json=json)(text)
 
 
 def ask_ahead(session: Session, source: Path) -> tuple[Ahead[tuple[guard.Bound, ...] | str], Ahead[provenance.Roots]]:
@@ -191,7 +175,7 @@ def ask_ahead(session: Session, source: Path) -> tuple[Ahead[tuple[guard.Bound, 
     )
 
 
-def caution(found: tuple[guard.Bound, ...] | str, tell: Callable[[str], None]) -> None:
+def caution(found: tuple[guard.Bound, ...] | str, progress: Callable[[str], None]) -> None:
     """Say how long the cluster's bounds let a run be."""
     for line in guard.cautions(found, datetime.datetime.now(datetime.UTC)):
-        tell(line)
+        progress(line)

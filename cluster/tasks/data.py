@@ -4,50 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json as json_format
 import sys
 import time
-
-from invoke.context import Context
-from invoke.tasks import task
+from typing import Annotated
 
 from agent.spec.nodes import workers
-from cluster.cli.task import JSON, KEY, PROJECT, SET, guarded, remark, say
+from cluster.cli.task import PROJECT, Json, Key, Set, task
 from cluster.data.report import Staged
 from cluster.data.source import Reading, is_bucket, parse_name, survey
 from cluster.data.stager import Stager
 from cluster.errors import DeepcdkError, UsageError
 from cluster.session import Session
 from cluster.terminal import progress
+from cluster.terminal.output import print_line, print_note, print_result
 from cluster.terminal.status_line import doing
 
 
-@task(
-    iterable=["set_"],
-    auto_shortflags=False,
-    name="stage-data",
-    help={
-        "source": "a directory or a file of this machine, or s3://BUCKET/PREFIX",
-        "to": "shared: the file system that all nodes see; local: each worker's own disk",
-        "name": "name of the data set; default: the last part of the source",
-        "sharded": "with --to local: whole files, each to one worker alone",
-        "follow-links": "stage what symbolic links lead to; default: refuse them",
-        "json": JSON,
-        "set": SET,
-        "key": KEY,
-    },
-)
-@guarded
+@task(word="--source", short_flags=False)
 def stage_data(
-    c: Context,
-    set_: list[str],
-    source: str = "",
-    to: str = "shared",
-    name: str = "",
-    sharded: bool = False,
-    follow_links: bool = False,
-    json: bool = False,
-    key: str = "",
+    set_: Set = (),
+    source: Annotated[str, "a directory or a file of this machine, or s3://BUCKET/PREFIX"] = "",
+    to: Annotated[str, "shared: the file system that all nodes see; local: each worker's own disk"] = "shared",
+    name: Annotated[str, "name of the data set; default: the last part of the source"] = "",
+    sharded: Annotated[bool, "with --to local: whole files, each to one worker alone"] = False,
+    follow_links: Annotated[bool, "stage what symbolic links lead to; default: refuse them"] = False,
+    json: Json = False,
+    key: Key = "",
 ) -> None:
     """
     Bring data to the nodes: once, whatever their number, and every byte compared.
@@ -68,7 +50,8 @@ def stage_data(
     session = Session(PROJECT, set_, key=key)
     terminal = sys.stdout.isatty() and not json
     reports, sent = None, 0
-    with progress.make(terminal=terminal, write=remark if json else say) as shown, contextlib.ExitStack() as opened:
+    write = print_note if json else print_line
+    with progress.make(terminal=terminal, write=write) as shown, contextlib.ExitStack() as opened:
         if found:
             shown.begin("reading", len(found.files), found.size)
             reading = opened.enter_context(Reading(found, shown.at))  # while AWS and the master are asked
@@ -112,4 +95,4 @@ def stage_data(
             for host, done in sorted((reports.done if reports else {}).items())
         },
     )
-    say(json_format.dumps(dataclasses.asdict(staged), indent=1) if json else str(staged))
+    print_result(dataclasses.asdict(staged), str(staged), json=json)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json as json_format
 from collections.abc import Callable
 from pathlib import Path
-
-from invoke.context import Context
-from invoke.tasks import task
+from typing import Annotated
 
 from cluster.aws import inventory
 from cluster.aws.stack import describe_stack
-from cluster.cli.task import JSON, KEY, PROJECT, SET, YES, guarded, remark, say, teller
+from cluster.cli.task import PROJECT, Json, Key, Set, Yes, task
 from cluster.deploy import cdk, change_set, effects, key_pair, retained
 from cluster.deploy.estimate import describe_deployment
 from cluster.deploy.plan import FAILED_CREATION, Plan, is_new, with_current_sizes
@@ -21,32 +18,20 @@ from cluster.errors import DeepcdkError
 from cluster.nodes import live_run, status, worker_group
 from cluster.session import Session, confirm
 from cluster.terminal import status_line
+from cluster.terminal.output import print_line, print_note, print_result, progress_printer
 from cluster.terminal.tables import print_table
 
-FORCE = "do it although a run is live: the run is stopped first, with a checkpoint"
+Force = Annotated[bool, "do it although a run is live: the run is stopped first, with a checkpoint"]
 
 
-@task(
-    iterable=["set_"],
-    auto_shortflags=False,
-    help={
-        "plan": "show what would change, and change nothing",
-        "force": FORCE,
-        "json": JSON,
-        "set": SET,
-        "yes": YES,
-        "key": KEY,
-    },
-)
-@guarded
+@task(short_flags=False)
 def up(
-    c: Context,
-    set_: list[str],
-    plan: bool = False,
-    force: bool = False,
-    json: bool = False,
-    yes: bool = False,
-    key: str = "",
+    set_: Set = (),
+    plan: Annotated[bool, "show what would change, and change nothing"] = False,
+    force: Force = False,
+    json: Json = False,
+    yes: Yes = False,
+    key: Key = "",
 ) -> None:
     """
     Deploy the cluster of cdk.json, or change it to what cdk.json says now.
@@ -59,32 +44,32 @@ def up(
 
     session = Session(PROJECT, set_, key=key, deploying=True)
     for caution in cautions(session.config):
-        remark(f"warning: {caution}")
+        print_note(f"warning: {caution}")
     if plan:
         _show_plan(session, as_json=json)
         return
-    stack, tell = session.config.stack_name, teller(json=json)
+    stack, progress = session.config.stack_name, progress_printer(json=json)
     new = is_new(describe_stack(session.aws, stack))
     if new:
         confirm(describe_deployment(session), yes=yes)
-    _provide_key_pair(session, tell, new=new)
-    cdk.bootstrap_if_missing(session.aws, PROJECT, tell, to_stderr=json)
+    _provide_key_pair(session, progress, new=new)
+    cdk.bootstrap_if_missing(session.aws, PROJECT, progress, to_stderr=json)
     with change_set.planned(session.aws, PROJECT, stack, session.overrides) as planned:
         agreed = planned
         if planned.unchanged:
-            tell(f"stack {stack}: no changes")
+            progress(f"stack {stack}: no changes")
         else:
-            agreed = _permit(session, planned, tell, asked=new, force=force, yes=yes, aside=json)
-            change_set.execute(session.aws, PROJECT, agreed, tell, to_stderr=json)
+            agreed = _permit(session, planned, progress, asked=new, force=force, yes=yes, aside=json)
+            change_set.execute(session.aws, PROJECT, agreed, progress, to_stderr=json)
     found, config = inventory.find(session.aws, stack), session.config
     if json:
         prices = session.prices.per_hour([i.type for i in found.instances], 2.0)
         document = status.status_document(found, prices, datetime.datetime.now(datetime.UTC))
-        say(json_format.dumps({**agreed.document(), "status": document}, indent=1))
+        print_result({**agreed.document(), "status": document}, json=True)
     else:
         status.print_status(found, session.prices, wait_s=2.0)
     if config.least_workers and len(found.workers) < found.desired_workers:
-        tell(worker_group.describe_shortfall(config.capacity_policy, len(found.workers), found.desired_workers))
+        progress(worker_group.describe_shortfall(config.capacity_policy, len(found.workers), found.desired_workers))
 
 
 def _show_plan(session: Session, *, as_json: bool) -> None:
@@ -103,22 +88,22 @@ def _show_plan(session: Session, *, as_json: bool) -> None:
         )
     with change_set.planned(session.aws, PROJECT, stack, session.overrides) as planned:
         if as_json:
-            say(json_format.dumps(planned.document(), indent=1))
+            print_result(planned.document(), json=True)
         elif planned.unchanged:
-            say(f"stack {stack}: no changes")
+            print_line(f"stack {stack}: no changes")
         else:
             print_table(effects.change_table(stack, planned.effects))
             for reason in planned.ends_run:
-                say(f"ends a live run: {reason}")
+                print_line(f"ends a live run: {reason}")
 
 
-def _provide_key_pair(session: Session, tell: Callable[[str], None], *, new: bool) -> None:
+def _provide_key_pair(session: Session, progress: Callable[[str], None], *, new: bool) -> None:
     """Import the user's key where there is no key pair; where there is one, see that it is the user's."""
     name, home = session.config.key_name, Path.home()
     described = key_pair.describe(session.aws, name)
     if described is None:
         public_key = key_pair.find_public_key(home, session.key)
-        tell(f"importing {public_key} as EC2 key pair {name}; the private half stays here")
+        progress(f"importing {public_key} as EC2 key pair {name}; the private half stays here")
         if key_pair.import_public_key(session.aws, name, public_key):
             return
         described = key_pair.describe(session.aws, name)  # Another first deployment has imported one meanwhile.
@@ -129,13 +114,13 @@ def _provide_key_pair(session: Session, tell: Callable[[str], None], *, new: boo
         error = key_pair.OtherKeyError(match)
         if new:
             raise error
-        remark(f"warning: {error}")  # Somebody else's cluster may well be changed by whoever cannot log in.
+        print_note(f"warning: {error}")  # Somebody else's cluster may well be changed by whoever cannot log in.
 
 
 def _permit(
     session: Session,
     plan: Plan,
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
     *,
     asked: bool,
     force: bool,
@@ -147,7 +132,7 @@ def _permit(
     `asked` says whether a first deployment was agreed to before. Others may have created the stack since.
     Where a group has got another size while the question stood, what the change does now is shown and asked anew.
     """
-    print_table(effects.change_table(plan.stack, plan.effects), tell if aside else None)
+    print_table(effects.change_table(plan.stack, plan.effects), progress if aside else None)
     if plan.is_new:
         if not asked:
             confirm(describe_deployment(session), yes=yes)
@@ -159,19 +144,16 @@ def _permit(
     confirm(f"change stack {plan.stack}: {effects.summary(plan.effects)}.{lost}{stopped}", yes=yes)
     now = with_current_sizes(session.aws, plan)
     if now.effects == plan.effects and reasons:
-        live_run.stop_runs(session, live_run.check_live_run(session, doing, reasons, force=force), tell)
+        live_run.stop_runs(session, live_run.check_live_run(session, doing, reasons, force=force), progress)
         now = with_current_sizes(session.aws, plan)  # To end a run takes up to half a minute.
     if now.effects != plan.effects:
-        tell("a group has got another size meanwhile; what the change does now:")
-        return _permit(session, now, tell, asked=asked, force=force, yes=yes, aside=aside)
+        progress("a group has got another size meanwhile; what the change does now:")
+        return _permit(session, now, progress, asked=asked, force=force, yes=yes, aside=aside)
     return plan
 
 
-@task(iterable=["set_"], help={"json": JSON, "set": SET, "yes": YES, "force": FORCE, "key": KEY})
-@guarded
-def down(
-    c: Context, set_: list[str], json: bool = False, yes: bool = False, force: bool = False, key: str = ""
-) -> None:
+@task()
+def down(set_: Set = (), json: Json = False, yes: Yes = False, force: Force = False, key: Key = "") -> None:
     """
     Destroy the cluster. Its data stay where it was deployed with retain_data.
 
@@ -180,7 +162,7 @@ def down(
     Example: fab down --yes
     """
     session = Session(PROJECT, set_, key=key)
-    stack, tell = session.deployed_stack, teller(json=json)
+    stack, progress = session.deployed_stack, progress_printer(json=json)
     retained.check_unprotected(stack.name, describe_stack(session.aws, stack.name))
     with status_line.doing("asking AWS what holds data"):
         holders = retained.find(session.aws, stack.name)
@@ -189,16 +171,16 @@ def down(
     stopped = f" Run {run_id} is stopped first." if run_id else ""
     confirm(f"destroy stack {stack.name}: {retained.describe_fate(holders)}.{stopped}", yes=yes)
     ended = live_run.check_live_run(session, doing, (), force=force)
-    live_run.stop_runs(session, ended, tell)
+    live_run.stop_runs(session, ended, progress)
     for each in holders:
         if each.type == retained.BUCKET and not each.kept:
             with status_line.doing(f"emptying bucket {each.physical_id}"):
                 deleted = cdk.empty_bucket(session.aws, each.physical_id)
-            tell(f"emptying bucket {each.physical_id}: {deleted} objects deleted")
-    cdk.destroy(PROJECT, session.config.stack_name, session.overrides, tell, to_stderr=json)
+            progress(f"emptying bucket {each.physical_id}: {deleted} objects deleted")
+    cdk.destroy(PROJECT, session.config.stack_name, session.overrides, progress, to_stderr=json)
     if json:
         data = [dataclasses.asdict(each) for each in holders]
-        say(json_format.dumps({"stack": stack.name, "stopped_run": ended, "data": data}, indent=1))
+        print_result({"stack": stack.name, "stopped_run": ended, "data": data}, json=True)
         return
     for line in retained.describe_remains(holders, session.config.key_name):
-        tell(line)
+        progress(line)

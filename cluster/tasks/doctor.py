@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
 
-from invoke.context import Context
 from invoke.exceptions import Exit
-from invoke.tasks import task
 
-from cluster.cli.task import JSON, KEY, PROJECT, SET, guarded, say
+from cluster.cli.task import PROJECT, Json, Key, Set, task
 from cluster.session import Session
+from cluster.terminal.output import print_result
 from cluster.terminal.status_line import doing
 
 
-@task(iterable=["set_"], help={"json": JSON, "set": SET, "key": KEY})
-@guarded
-def doctor(c: Context, set_: list[str], json: bool = False, key: str = "") -> None:
+@task()
+def doctor(set_: Set = (), json: Json = False, key: Key = "") -> None:
     """
     Check what a deployment needs of account and laptop: credentials, key, images, zones, quotas, room.
 
@@ -34,7 +31,7 @@ def doctor(c: Context, set_: list[str], json: bool = False, key: str = "") -> No
     with doing("asking AWS"):
         findings = examiner.examine(subject)
     if json:
-        say(json_format.dumps(examiner.document(findings), indent=1))
+        print_result(examiner.document(findings), json=True)
     else:
         tables.print_table(examiner.findings_table(session.config.stack_name, findings))
     if any(each.state == FAIL for each in findings):

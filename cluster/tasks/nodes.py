@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json as json_format
 import os
 from collections.abc import Sequence
 from pathlib import Path
-
-from invoke.context import Context
-from invoke.tasks import task
+from typing import Annotated
 
 from agent.spec.nodes import Node
-from cluster.cli.task import JSON, KEY, PROJECT, SET, YES, guarded, say, teller
+from cluster.cli.task import PROJECT, Json, Key, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import replace as replacing
 from cluster.nodes import scale as scaling
@@ -21,30 +18,19 @@ from cluster.session import Session, confirm
 from cluster.ssh import config_file, session_manager
 from cluster.ssh.connection import Master
 from cluster.ssh.host_keys import read_host_keys
+from cluster.terminal.output import print_line, print_result, progress_printer
 from cluster.terminal.status_line import doing
 from stacks.config_keys.network import SESSION_MANAGER
 
 
-@task(
-    iterable=["set_"],
-    help={
-        "nodes": "worker nodes that the cluster is to have, from 0",
-        "force": "take nodes of a live run too, after stopping it with a checkpoint",
-        "json": JSON,
-        "yes": YES,
-        "set": SET,
-        "key": KEY,
-    },
-)
-@guarded
+@task(word="--nodes")
 def scale(
-    c: Context,
-    set_: list[str],
-    nodes: str = "",
-    force: bool = False,
-    json: bool = False,
-    yes: bool = False,
-    key: str = "",
+    set_: Set = (),
+    nodes: Annotated[str, "worker nodes that the cluster is to have, from 0"] = "",
+    force: Annotated[bool, "take nodes of a live run too, after stopping it with a checkpoint"] = False,
+    json: Json = False,
+    yes: Yes = False,
+    key: Key = "",
 ) -> None:
     """
     Grow or shrink the worker group, and wait until it is so.
@@ -53,65 +39,46 @@ def scale(
 
     Example: fab scale 4
     """
-    session = Session(PROJECT, set_, key=key)
+    session, progress = Session(PROJECT, set_, key=key), progress_printer(json=json)
     wanted = scaling.parse_size(nodes)
     check_maximum(wanted, session.inventory, session.config.max_workers)
     session.prices.begin(session.instance_types)
     with session.connect() as master:
         supervisor = session.supervisor(master)
-        scaled = scaling.scale(session, master, supervisor, wanted, yes=yes, force=force, report=teller(json=json))
-    say(json_format.dumps(dataclasses.asdict(scaled), indent=1) if json else str(scaled))
+        scaled = scaling.scale(session, master, supervisor, wanted, yes=yes, force=force, report=progress)
+    print_result(dataclasses.asdict(scaled), str(scaled), json=json)
 
 
-@task(
-    iterable=["set_"],
-    help={
-        "node": "worker3, 3, or an instance's id",
-        "force": "also a node of a live run, after stopping it with a checkpoint",
-        "json": JSON,
-        "yes": YES,
-        "set": SET,
-        "key": KEY,
-    },
-)
-@guarded
+@task(word="--node")
 def replace(
-    c: Context,
-    set_: list[str],
-    node: str = "",
-    force: bool = False,
-    json: bool = False,
-    yes: bool = False,
-    key: str = "",
+    set_: Set = (),
+    node: Annotated[str, "worker3, 3, or an instance's id"] = "",
+    force: Annotated[bool, "also a node of a live run, after stopping it with a checkpoint"] = False,
+    json: Json = False,
+    yes: Yes = False,
+    key: Key = "",
 ) -> None:
     """
     Replace a bad worker: end its instance, and wait until a new one has joined.
 
     Example: fab replace worker3
     """
-    session = Session(PROJECT, set_, key=key)
+    session, progress = Session(PROJECT, set_, key=key), progress_printer(json=json)
     if not node:
         raise UsageError("--node", node, "must name the worker to replace; `fab status` shows the instances")
     with session.connect() as master:
         supervisor = session.supervisor(master)
-        done = replacing.replace(session, master, supervisor, node, yes=yes, force=force, report=teller(json=json))
-    say(json_format.dumps(dataclasses.asdict(done), indent=1) if json else str(done))
+        done = replacing.replace(session, master, supervisor, node, yes=yes, force=force, report=progress)
+    print_result(dataclasses.asdict(done), str(done), json=json)
 
 
-@task(
-    iterable=["set_"],
-    name="ssh-config",
-    help={
-        "install": "include it at the top of ~/.ssh/config, once",
-        "json": JSON,
-        "yes": YES,
-        "set": SET,
-        "key": KEY,
-    },
-)
-@guarded
+@task()
 def ssh_config(
-    c: Context, set_: list[str], install: bool = False, json: bool = False, yes: bool = False, key: str = ""
+    set_: Set = (),
+    install: Annotated[bool, "include it at the top of ~/.ssh/config, once"] = False,
+    json: Json = False,
+    yes: Yes = False,
+    key: Key = "",
 ) -> None:
     """
     Write an ssh_config with which plain ssh, scp and rsync reach every node.
@@ -131,20 +98,19 @@ def ssh_config(
     if json:
         hosts = {entry.alias: {"address": entry.address, "instance": entry.instance_id} for entry in found}
         paths = {"config": str(files.config), "known_hosts": str(files.known_hosts), "included": included}
-        say(json_format.dumps({**paths, "hosts": hosts}, indent=1))
+        print_result({**paths, "hosts": hosts}, json=True)
         return
-    say(f"{files.config}: {', '.join(entry.alias for entry in found)}")
+    print_line(f"{files.config}: {', '.join(entry.alias for entry in found)}")
     last = found[-1].alias
     if included:
-        say(f"try: ssh {last} hostname; scp FILE {last}:; rsync -a DIR {last}:")
+        print_line(f"try: ssh {last} hostname; scp FILE {last}:; rsync -a DIR {last}:")
     else:
-        say(f"put this line at the top of {config}, or repeat with --install:\n  {config_file.INCLUDE}")
-        say(f"without it: ssh -F {files.config} {last}")
+        print_line(f"put this line at the top of {config}, or repeat with --install:\n  {config_file.INCLUDE}")
+        print_line(f"without it: ssh -F {files.config} {last}")
 
 
-@task(iterable=["set_"], help={"node": "master, worker3 or 3; default: the master", "set": SET, "key": KEY})
-@guarded
-def ssh(c: Context, set_: list[str], node: str = "", key: str = "") -> None:
+@task(word="--node")
+def ssh(set_: Set = (), node: Annotated[str, "master, worker3 or 3; default: the master"] = "", key: Key = "") -> None:
     """
     Open a shell on the master, or on a worker through it.
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json as json_format
+from typing import Annotated
 
-from invoke.context import Context
-from invoke.tasks import task
-
-from cluster.cli.task import JSON, guarded, say
+from cluster.cli.task import Json, task
+from cluster.terminal.output import print_line, print_result
 
 
-@task(
-    help={
-        "recipe": "show this one with its settings; default: all, in short",
-        "variant": "the settings of this variant of it",
-        "all": "every setting, also those that are as always",
-        "json": JSON,
-    }
-)
-@guarded
-def recipes(c: Context, recipe: str = "", variant: str = "", all: bool = False, json: bool = False) -> None:
+@task(word="--recipe")
+def recipes(
+    recipe: Annotated[str, "show this one with its settings; default: all, in short"] = "",
+    variant: Annotated[str, "the settings of this variant of it"] = "",
+    all: Annotated[bool, "every setting, also those that are as always"] = False,
+    json: Json = False,
+) -> None:
     """
     Show the recipes: command, hardware, expected time and accuracy, measured or cited; of one, every setting.
 
@@ -36,19 +31,21 @@ def recipes(c: Context, recipe: str = "", variant: str = "", all: bool = False, 
             if given:
                 raise UsageError(flag, None, "is about one recipe; name it: `fab recipes NAME`")
         if json:
-            say(json_format.dumps([shown.document(each) for each in RECIPES], indent=1))
+            print_result([shown.document(each) for each in RECIPES], json=True)
             return
         for each in RECIPES:
             tables.print_table(shown.summary_table(each))
-            say("")
-        say("`fab recipes NAME` shows the settings of one, `fab train --recipe NAME -- --FLAG VALUE` changes them")
+            print_line("")
+        print_line(
+            "`fab recipes NAME` shows the settings of one, `fab train --recipe NAME -- --FLAG VALUE` changes them"
+        )
         return
     chosen = shown.recipe_named(recipe)
     which = shown.variant_named(chosen, variant)
     if json:
-        say(json_format.dumps(shown.document(chosen, which), indent=1))
+        print_result(shown.document(chosen, which), json=True)
         return
     for number, table in enumerate(shown.tables(chosen, which, everything=all)):
         if number:
-            say("")
+            print_line("")
         tables.print_table(table)

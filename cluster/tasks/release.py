@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json as json_format
-
-from invoke.context import Context
-from invoke.tasks import task
-
 from cluster.aws import guard
 from cluster.aws.guard_release import count_messages, purge_messages, wait_for_end
-from cluster.cli.task import JSON, PROJECT, SET, YES, guarded, say, teller
+from cluster.cli.task import PROJECT, Json, Set, Yes, task
 from cluster.errors import DeepcdkError
 from cluster.session import Session, confirm
+from cluster.terminal.output import print_result, progress_printer
 from cluster.terminal.status_line import doing
 
 
-@task(iterable=["set_"], help={"json": JSON, "set": SET, "yes": YES})
-@guarded
-def release(c: Context, set_: list[str], json: bool = False, yes: bool = False) -> None:
+@task()
+def release(set_: Set = (), json: Json = False, yes: Yes = False) -> None:
     """
     Let workers be again after the budget was spent and ended them all.
 
@@ -26,7 +21,7 @@ def release(c: Context, set_: list[str], json: bool = False, yes: bool = False) 
     Example: fab release && fab scale 4
     """
     session = Session(PROJECT, set_)
-    stack, tell = session.stack.name, teller(json=json)
+    stack, progress = session.stack.name, progress_printer(json=json)
     with doing("asking AWS for the bounds"):
         found = guard.read(session.aws, stack)
     budget = next((bound for bound in found if bound.kind == "budget"), None)
@@ -36,9 +31,9 @@ def release(c: Context, set_: list[str], json: bool = False, yes: bool = False) 
     if held:
         confirm("let workers be again, although the budget is spent.", yes=yes)
         purge_messages(session.aws, budget)
-        wait_for_end(session.aws, stack, tell)
-        tell("released; `fab scale` and `fab train` grow the group again")
+        wait_for_end(session.aws, stack, progress)
+        progress("released; `fab scale` and `fab train` grow the group again")
     else:
-        tell("the budget holds no workers back")
+        progress("the budget holds no workers back")
     if json:
-        say(json_format.dumps({"stack": stack, "released": held}))
+        print_result({"stack": stack, "released": held}, json=True, indent=None)

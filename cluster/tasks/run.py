@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import json as json_format
 import os
 import sys
+from typing import Annotated
 
-from invoke.context import Context
 from invoke.exceptions import Exit
-from invoke.tasks import task
 
 from agent.spec.remote_command import RemoteCommand
-from cluster.cli.task import JSON, KEY, PROJECT, SET, guarded, say
+from cluster.cli.task import PROJECT, Json, Key, Set, task
 from cluster.errors import UsageError
 from cluster.nodes.worker_group import parse_nodes_argument
 from cluster.session import Session
 from cluster.ssh import fanout
+from cluster.terminal.output import print_result
 from cluster.terminal.status_line import aside, doing
 
 
-@task(
-    iterable=["set_", "env"],
-    auto_shortflags=False,
-    help={
-        "nodes": "run on the first N workers; default: on all",
-        "master": "run once, on the master",
-        "env": "variable for the command, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
-        "json": JSON,
-        "set": SET,
-        "key": KEY,
-    },
-)
-@guarded
+@task(takes_words=True, short_flags=False)
 def run(
-    c: Context,
-    set_: list[str],
-    env: list[str],
-    nodes: str = "",
-    master: bool = False,
-    json: bool = False,
-    key: str = "",
+    set_: Set = (),
+    env: Annotated[
+        tuple[str, ...],
+        "variable for the command, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
+    ] = (),
+    nodes: Annotated[str, "run on the first N workers; default: on all"] = "",
+    master: Annotated[bool, "run once, on the master"] = False,
+    json: Json = False,
+    key: Key = "",
 ) -> None:
     """
     Run a command on all workers at once: its words, unchanged, after --.
@@ -68,7 +57,7 @@ def run(
     failed = [result.name for result in results if result.failed]
     if json:
         document = {"command": command, "failed": failed, "hosts": [result.to_document() for result in results]}
-        say(json_format.dumps(document, indent=1))
+        print_result(document, json=True)
         if failed:
             raise Exit(code=fanout.CommandFailedError(results).exit_status)
     elif failed:

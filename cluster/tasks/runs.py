@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
-
-from invoke.context import Context
-from invoke.tasks import task
+from typing import Annotated
 
 from agent.spec.states import LIVE_STATES, QUEUED
 from cluster.cli.numbers import parse_whole
-from cluster.cli.task import FROM_BUCKET, JSON, KEY, PROJECT, RUN, SET, YES, guarded, remark, say
+from cluster.cli.task import PROJECT, FromBucket, Json, Key, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError, NoStackError, UsageError
 from cluster.runs import archive as archives
 from cluster.runs.run_id import named
 from cluster.runs.tables import record_table, result_table, runs_table
 from cluster.session import Session, confirm
 from cluster.ssh import fetch as fetching
+from cluster.terminal.output import print_line, print_note, print_result
 from cluster.terminal.status_line import interruptible
 from cluster.terminal.tables import print_table
 
@@ -32,7 +30,7 @@ def archived(session: Session, *, archive_only: bool) -> archives.Archive | None
             return None
         except NoStackError:
             if found := archives.find(session.aws, session.config.stack_name):
-                remark(f"the cluster is not deployed; what follows is from {found}")
+                print_note(f"the cluster is not deployed; what follows is from {found}")
                 return found
             raise
     if found := archives.find(session.aws, session.config.stack_name):
@@ -44,9 +42,8 @@ def archived(session: Session, *, archive_only: bool) -> archives.Archive | None
     )
 
 
-@task(iterable=["set_"], help={"from_bucket": FROM_BUCKET, "json": JSON, "set": SET, "key": KEY})
-@guarded
-def runs(c: Context, set_: list[str], from_bucket: bool = False, json: bool = False, key: str = "") -> None:
+@task()
+def runs(set_: Set = (), from_bucket: FromBucket = False, json: Json = False, key: Key = "") -> None:
     """
     List all runs, the newest first: those on the shared file system, or in the bucket once the cluster is gone.
 
@@ -59,17 +56,19 @@ def runs(c: Context, set_: list[str], from_bucket: bool = False, json: bool = Fa
         with session.connect() as master:
             found = session.supervisor(master).runs()
     if json:
-        say(json_format.dumps(found, indent=1))
+        print_result(found, json=True)
     else:
         print_table(runs_table(found))
 
 
-@task(
-    iterable=["set_"],
-    help={"run": RUN, "follow": "go on until the run ends", "rank": "only this rank's lines", "set": SET, "key": KEY},
-)
-@guarded
-def logs(c: Context, set_: list[str], follow: bool = False, run: str = "", rank: str = "", key: str = "") -> None:
+@task(word="--run")
+def logs(
+    set_: Set = (),
+    follow: Annotated[bool, "go on until the run ends"] = False,
+    run: RunId = "",
+    rank: Annotated[str, "only this rank's lines"] = "",
+    key: Key = "",
+) -> None:
     """
     Print a run's log: the supervisor's, horovodrun's and each rank's output.
 
@@ -80,29 +79,17 @@ def logs(c: Context, set_: list[str], follow: bool = False, run: str = "", rank:
     chosen_rank = parse_whole("--rank", rank, lowest=0) if rank else None
     with session.connect() as master:
         for line in session.supervisor(master).log_lines(run, following=follow, rank=chosen_rank):
-            say(line)
+            print_line(line)
 
 
-@task(
-    iterable=["set_"],
-    help={
-        "run": RUN,
-        "grace": "seconds for a checkpoint before the run is killed",
-        "force": "kill at once",
-        "json": JSON,
-        "set": SET,
-        "key": KEY,
-    },
-)
-@guarded
+@task(word="--run")
 def stop(
-    c: Context,
-    set_: list[str],
-    run: str = "",
-    grace: str = "30",
-    force: bool = False,
-    json: bool = False,
-    key: str = "",
+    set_: Set = (),
+    run: RunId = "",
+    grace: Annotated[str, "seconds for a checkpoint before the run is killed"] = "30",
+    force: Annotated[bool, "kill at once"] = False,
+    json: Json = False,
+    key: Key = "",
 ) -> None:
     """
     Stop a run: gracefully, so that it writes a checkpoint, then hard; take a queued one out of the queue.
@@ -114,36 +101,21 @@ def stop(
     grace_s = 0 if force else parse_whole("--grace", grace, lowest=0)
     with session.connect() as master:
         supervisor = session.supervisor(master)
-        with interruptible("\nthe run was asked to stop all the same; `fab runs` shows when it has", remark):
+        with interruptible("\nthe run was asked to stop all the same; `fab runs` shows when it has", print_note):
             state = supervisor.stop(run, grace_s)
-    if json:
-        say(json_format.dumps(state, indent=1))
-        return
-    say(f"run {state['run_id']}: {state['state']}" + ("" if state["was_live"] else ", it had ended before"))
+    ended_before = "" if state["was_live"] else ", it had ended before"
+    print_result(state, f"run {state['run_id']}: {state['state']}{ended_before}", json=json)
 
 
-@task(
-    iterable=["set_"],
-    help={
-        "run": RUN,
-        "checkpoints": "bring the checkpoints too; the bucket has none",
-        "from_bucket": FROM_BUCKET,
-        "into": "directory on the laptop",
-        "json": JSON,
-        "set": SET,
-        "key": KEY,
-    },
-)
-@guarded
+@task(word="--run")
 def fetch(
-    c: Context,
-    set_: list[str],
-    run: str = "",
-    checkpoints: bool = False,
-    from_bucket: bool = False,
-    into: str = "runs",
-    json: bool = False,
-    key: str = "",
+    set_: Set = (),
+    run: RunId = "",
+    checkpoints: Annotated[bool, "bring the checkpoints too; the bucket has none"] = False,
+    from_bucket: FromBucket = False,
+    into: Annotated[str, "directory on the laptop"] = "runs",
+    json: Json = False,
+    key: Key = "",
 ) -> None:
     """
     Bring a run's results to ./runs/ID: result, metrics, log, TensorBoard events.
@@ -160,26 +132,15 @@ def fetch(
             run_id = session.supervisor(master).status(run)["run_id"]
             fetched = fetching.fetch(master, session.stack.runs_root, run_id, Path(into), checkpoints=checkpoints)
     if json:
-        say(
-            json_format.dumps(
-                {
-                    "run_id": run_id,
-                    "directory": str(fetched.directory),
-                    "files": fetched.files,
-                    "bytes": fetched.size_bytes,
-                }
-            )
-        )
+        paths = {"run_id": run_id, "directory": str(fetched.directory)}
+        print_result({**paths, "files": fetched.files, "bytes": fetched.size_bytes}, json=True, indent=None)
         return
     print_table(result_table(fetched.directory))
-    say(f"{fetched.files} files, {fetched.size_bytes:,} bytes: {fetched.directory}")
+    print_line(f"{fetched.files} files, {fetched.size_bytes:,} bytes: {fetched.directory}")
 
 
-@task(iterable=["set_"], help={"run": RUN, "from_bucket": FROM_BUCKET, "json": JSON, "set": SET, "key": KEY})
-@guarded
-def show(
-    c: Context, set_: list[str], run: str = "", from_bucket: bool = False, json: bool = False, key: str = ""
-) -> None:
+@task(word="--run")
+def show(set_: Set = (), run: RunId = "", from_bucket: FromBucket = False, json: Json = False, key: Key = "") -> None:
     """
     Show a run's record: what was asked, on which nodes, how it stands or ended, its result.
 
@@ -193,17 +154,19 @@ def show(
         with session.connect() as master:
             record = session.supervisor(master).show(run)
     if json:
-        say(json_format.dumps(record, indent=1))
+        print_result(record, json=True)
     else:
         print_table(record_table(record))
 
 
-@task(
-    iterable=["set_"],
-    help={"run": "id of the run, in full", "json": JSON, "yes": YES, "set": SET, "key": KEY},
-)
-@guarded
-def rm(c: Context, set_: list[str], run: str = "", json: bool = False, yes: bool = False, key: str = "") -> None:
+@task(word="--run")
+def rm(
+    set_: Set = (),
+    run: Annotated[str, "id of the run, in full"] = "",
+    json: Json = False,
+    yes: Yes = False,
+    key: Key = "",
+) -> None:
     """
     Remove an ended run from the shared file system, with its checkpoints.
 
@@ -227,4 +190,4 @@ def rm(c: Context, set_: list[str], run: str = "", json: bool = False, yes: bool
             f"remove run {run} ({record['state']['state']}): {size}, {len(record['checkpoints'])} checkpoints.", yes=yes
         )
         removed = supervisor.remove(run)
-    say(json_format.dumps(removed) if json else f"run {run} removed: {size}")
+    print_result(removed, f"run {run} removed: {size}", json=json, indent=None)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import concurrent.futures
 import datetime
-import json as json_format
 import sys
 import time
-from typing import Final
-
-from invoke.context import Context
-from invoke.tasks import task
+from typing import Annotated, Final
 
 from cluster.aws import guard, inventory
-from cluster.cli.task import JSON, KEY, PROJECT, SET, guarded, remark, say
+from cluster.cli.task import PROJECT, Json, Key, Set, task
 from cluster.nodes import load as loads
 from cluster.nodes.status import print_status, status_document
 from cluster.session import Session
 from cluster.ssh.connection import Master
+from cluster.terminal.output import print_line, print_note, print_result
 from cluster.terminal.status_line import doing, warn
 from cluster.terminal.tables import print_table
 
@@ -26,19 +23,13 @@ CLEAR: Final = "\x1b[H\x1b[2J"
 """Home, and clear the screen."""
 
 
-@task(
-    iterable=["set_"],
-    help={
-        "load": "ask every node for its processor, memory, GPU, network and disk, too",
-        "watch": "repeat --load until Ctrl-C",
-        "json": JSON,
-        "set": SET,
-        "key": KEY,
-    },
-)
-@guarded
+@task()
 def status(
-    c: Context, set_: list[str], load: bool = False, watch: bool = False, json: bool = False, key: str = ""
+    set_: Set = (),
+    load: Annotated[bool, "ask every node for its processor, memory, GPU, network and disk, too"] = False,
+    watch: Annotated[bool, "repeat --load until Ctrl-C"] = False,
+    json: Json = False,
+    key: Key = "",
 ) -> None:
     """
     Show the stack and its nodes: address, state, age, price per hour; with --load, what they are doing.
@@ -73,12 +64,12 @@ def _show_load(session: Session, master: Master, directory: str, *, clearing: bo
     if as_json:
         known = session.prices.per_hour([i.type for i in found.instances], 0.3)
         document = status_document(found, known, datetime.datetime.now(datetime.UTC))
-        say(json_format.dumps({**document, "load": loads.documents(rows)}))
+        print_result({**document, "load": loads.documents(rows)}, json=True, indent=None)
         return
     if clearing:
         print(CLEAR, end="")
     print_status(found, session.prices, wait_s=0.3)
-    say("")
+    print_line("")
     print_table(loads.table(rows))
     for text in warnings:
-        remark(f"warning: {text}")
+        print_note(f"warning: {text}")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Final
-
-from invoke.context import Context
-from invoke.tasks import task
+from typing import Annotated, Final
 
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.remote_command import NotebookRequest, RemoteCommand
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.answers import AnswerError
 from cluster.cli.numbers import parse_whole
-from cluster.cli.task import KEY, PROJECT, RUN, SET, guarded, tell
+from cluster.cli.task import PROJECT, Browser, Key, Port, RunId, Set, task
 from cluster.errors import UsageError
 from cluster.runs.program import Program
 from cluster.runs.run_id import named
@@ -21,6 +18,7 @@ from cluster.session import Session
 from cluster.ssh import web_tunnel
 from cluster.ssh.config_file import find_node
 from cluster.ssh.push import Tree
+from cluster.terminal.output import print_sentence
 from cluster.terminal.paths import expanded, is_file, resolved
 from cluster.terminal.status_line import doing
 
@@ -31,27 +29,14 @@ NO_PACKAGES: Final = (
 )
 
 
-@task(
-    iterable=["set_"],
-    auto_shortflags=False,
-    help={
-        "run": RUN,
-        "all": "show all runs side by side",
-        "port": "port on this machine; default: any free one",
-        "browser": "open the browser, where there is a display",
-        "set": SET,
-        "key": KEY,
-    },
-)
-@guarded
+@task(word="--run", short_flags=False)
 def tensorboard(
-    c: Context,
-    set_: list[str],
-    run: str = "",
-    all: bool = False,
-    port: str = "",
-    browser: bool = True,
-    key: str = "",
+    set_: Set = (),
+    run: RunId = "",
+    all: Annotated[bool, "show all runs side by side"] = False,
+    port: Port = "",
+    browser: Browser = True,
+    key: Key = "",
 ) -> None:
     """
     Show a run in TensorBoard, which runs on the master and is seen through a tunnel.
@@ -78,35 +63,24 @@ def tensorboard(
             )
         logs = f"{session.stack.runs_root}/{chosen}".rstrip("/")
         command = (python, "-m", "tensorboard.main", "--logdir", logs, "--host", "127.0.0.1", "--port", "0")
-        tell(f"TensorBoard of {chosen or 'all runs'} on the master")
+        print_sentence(f"TensorBoard of {chosen or 'all runs'} on the master")
         try:
             request = RemoteCommand(command=command, master=True)
-            web_tunnel.serve(master, agent, request, port=local_port, browser=browser, tell=tell)
+            web_tunnel.serve(master, agent, request, port=local_port, browser=browser, tell=print_sentence)
         except KeyboardInterrupt:
-            tell("\nTensorBoard has ended")
+            print_sentence("\nTensorBoard has ended")
 
 
-@task(
-    iterable=["set_"],
-    auto_shortflags=False,
-    help={
-        "node": "master, worker3 or 3; default: the master",
-        "requirements": "requirements file that names jupyterlab and whatever else; its directory is uploaded with it",
-        "port": "port on this machine; default: any free one",
-        "browser": "open the browser, where there is a display",
-        "set": SET,
-        "key": KEY,
-    },
-)
-@guarded
+@task(word="--node", short_flags=False)
 def notebook(
-    c: Context,
-    set_: list[str],
-    node: str = "",
-    requirements: str = "",
-    port: str = "",
-    browser: bool = True,
-    key: str = "",
+    set_: Set = (),
+    node: Annotated[str, "master, worker3 or 3; default: the master"] = "",
+    requirements: Annotated[
+        str, "requirements file that names jupyterlab and whatever else; its directory is uploaded with it"
+    ] = "",
+    port: Port = "",
+    browser: Browser = True,
+    key: Key = "",
 ) -> None:
     """
     Open JupyterLab on the master or on a worker, with the runtime's TensorFlow and Horovod, through a tunnel.
@@ -121,7 +95,7 @@ def notebook(
     with session.connect() as master:
         chosen = find_node(session.stack.name, node, session.nodes(master)).name
         agent = session.push_agent(master)
-        program = session.push(master, tree, tell) if tree else None
+        program = session.push(master, tree, print_sentence) if tree else None
         asked = NotebookRequest(
             node=chosen,
             efs_mount=session.stack.efs_mount,
@@ -129,15 +103,15 @@ def notebook(
             requirements=expanded(requirements).name if program else "",
         )
         command = ("env", "-C", agent, NODE_PYTHON, "-m", "agent.remote.notebook", asked.to_json())
-        tell(f"JupyterLab on {chosen}; the first time, its packages are installed")
+        print_sentence(f"JupyterLab on {chosen}; the first time, its packages are installed")
         request = RemoteCommand(command=command, master=True)
         try:
             web_tunnel.serve(
-                master, agent, request, port=local_port, browser=browser, tell=tell, start_s=NOTEBOOK_S,
-                remedy=NO_PACKAGES,
+                master, agent, request, port=local_port, browser=browser, tell=print_sentence,
+                start_s=NOTEBOOK_S, remedy=NO_PACKAGES,
             )  # fmt: skip
         except KeyboardInterrupt:
-            tell("\nJupyterLab has ended")
+            print_sentence("\nJupyterLab has ended")
 
 
 def requirements_tree(text: str) -> Tree:

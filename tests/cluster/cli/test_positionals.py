@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 from invoke.exceptions import ParseError
 from invoke.parser import Parser
 
-from cluster.cli.positionals import FLAGS, with_flags
+from cluster.cli.loader import flags_of_words
+from cluster.cli.positionals import with_flags
 from cluster.cli.program import make_program
 from cluster.cli.suggestions import complaint
 from fabfile import ns
 from tests.words import LONG, NASTIEST, WORDS
 
 CONTEXTS = ns.to_contexts()
+FLAGS = flags_of_words(ns)
 FLAGS_OF = {str(context.name): context.flags for context in CONTEXTS}
 EVERYWHERE = make_program().initial_context
 VALUED = sorted(
@@ -52,7 +54,7 @@ VALUES = (WORDS | st.just(LONG)).filter(lambda word: word != "--")
     ],
 )
 def test_a_word_gets_the_flag_that_it_stands_for(words: str, meant: str) -> None:
-    assert with_flags(words.split(), CONTEXTS) == meant.split()
+    assert with_flags(words.split(), CONTEXTS, FLAGS) == meant.split()
 
 
 def test_every_such_flag_is_one_that_its_task_has() -> None:
@@ -61,16 +63,16 @@ def test_every_such_flag_is_one_that_its_task_has() -> None:
 
 @given(st.lists(st.sampled_from([*FLAGS_OF, *FLAGS.values(), "--key", "-f", "worker1", "--json", "--set=a=b", ""])))
 def test_no_word_is_lost_or_moved_and_a_second_pass_changes_nothing(words: list[str]) -> None:
-    once = with_flags(words, CONTEXTS)
+    once = with_flags(words, CONTEXTS, FLAGS)
     rest = iter(once)
     assert all(word in rest for word in words)
-    assert with_flags(once, CONTEXTS) == once
+    assert with_flags(once, CONTEXTS, FLAGS) == once
 
 
 def parsed(words: list[str]) -> dict[str, object]:
     """Parse a task's words as `fab` does; return its arguments."""
-    completed = with_flags(words, CONTEXTS)
-    assert complaint(completed, CONTEXTS, EVERYWHERE.flags) == ""
+    completed = with_flags(words, CONTEXTS, FLAGS)
+    assert complaint(completed, CONTEXTS, FLAGS, EVERYWHERE.flags) == ""
     found = Parser(contexts=CONTEXTS, initial=EVERYWHERE).parse_argv(completed)
     (context,) = found[1:]
     return {name: argument.value for name, argument in context.args.items()}
@@ -99,9 +101,9 @@ def test_a_word_without_a_flag_reaches_its_task_unchanged(task: str, word: str) 
 @pytest.mark.parametrize("word", [word for word in NASTIEST if word.startswith("-") and word != "--"])
 @pytest.mark.parametrize("task", sorted(FLAGS))
 def test_a_word_like_a_flag_is_no_value_by_itself(task: str, word: str) -> None:
-    completed = with_flags([task, word], CONTEXTS)
+    completed = with_flags([task, word], CONTEXTS, FLAGS)
     assert completed == [task, word]
     with contextlib.suppress(ParseError):
-        assert complaint(completed, CONTEXTS, EVERYWHERE.flags) or (
+        assert complaint(completed, CONTEXTS, FLAGS, EVERYWHERE.flags) or (
             parsed(completed)[FLAGS[task].removeprefix("--")] != word
         )

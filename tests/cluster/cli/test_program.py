@@ -21,7 +21,7 @@ sys.meta_path.insert(0, Interrupting())
 sys.argv = ["fab", "recipes", "nonsense"]
 runpy.run_path("tools/fab.py", run_name="__main__")
 """
-OWN_TASKS = "from invoke.tasks import task\n\n@task\ndef ssh(c, node='nowhere'):\n    print('mine', node)\n"
+OWN_TASKS = "from invoke.tasks import task\n\n@task\ndef ssh(c, node):\n    print('mine', node)\n"
 FABRIC = "import sys; from fabric.main import program; sys.argv[0] = 'fab'; program.run()"
 
 
@@ -55,14 +55,14 @@ def run(folder: Path, *command: str) -> tuple[int, str]:
 
 def test_in_another_project_it_is_fabrics_own(tmp_path: Path) -> None:
     (tmp_path / "fabfile.py").write_text(OWN_TASKS)
-    status, text = run(tmp_path, sys.executable, str(PROJECT / "tools" / "fab.py"), "ssh")
-    assert (status, text) == (0, "mine nowhere\n")
+    status, text = run(tmp_path, sys.executable, str(PROJECT / "tools" / "fab.py"), "ssh", "here")
+    assert (status, text) == (0, "mine here\n")
 
 
 def test_a_collection_that_is_named_is_loaded_as_fabric_does(tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text(OWN_TASKS)
     fab = (sys.executable, str(PROJECT / "tools" / "fab.py"), "--search-root", str(tmp_path), "--collection", "other")
-    assert run(PROJECT, *fab, "ssh") == (0, "mine nowhere\n")
+    assert run(PROJECT, *fab, "ssh", "here") == (0, "mine here\n")
 
 
 def test_it_is_found_from_a_folder_of_the_checkout() -> None:

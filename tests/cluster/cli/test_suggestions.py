@@ -6,17 +6,19 @@ from typing import Any
 
 import pytest
 
+from cluster.cli.loader import flags_of_words
 from cluster.cli.positionals import with_flags
 from cluster.cli.program import make_program
 from cluster.cli.suggestions import complaint
 from fabfile import ns
 
 CONTEXTS = ns.to_contexts()
+FLAGS = flags_of_words(ns)
 EVERYWHERE = make_program().initial_context.flags
 
 
 def said(words: str) -> str:
-    return complaint(with_flags(words.split(), CONTEXTS), CONTEXTS, EVERYWHERE)
+    return complaint(with_flags(words.split(), CONTEXTS, FLAGS), CONTEXTS, FLAGS, EVERYWHERE)
 
 
 @pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: str(context.name))

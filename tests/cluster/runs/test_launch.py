@@ -18,15 +18,17 @@ from agent.spec.run import RunSpec
 from cluster.aws.stack import Stack
 from cluster.errors import UsageError
 from cluster.runs.launch import (
-    Terms,
+    Preflight,
+    ProgramFlags,
+    RankOptions,
+    RecipeFlags,
+    RunOptions,
     Training,
     build,
     dry_run_lines,
     git_commit,
-    parse_knobs,
-    parse_preflight,
     read_work,
-    split_further,
+    split_args,
     supervisor,
 )
 from cluster.runs.program import Program
@@ -51,7 +53,7 @@ def make_launch(
     nodes: tuple[Node, ...] = NODES,
     count: int = 2,
     training: Training | Program | None = None,
-    terms: Terms | None = None,
+    options: RunOptions | None = None,
     cores: dict[str, int] | None = None,
 ) -> RunSpec:
     return build(
@@ -61,7 +63,7 @@ def make_launch(
         count,
         agent="a" * 16,
         tree="fedcba9876543210" if isinstance(training, Program) else "0123456789abcdef",
-        terms=terms or Terms(),
+        options=options or RunOptions(),
         cores=cores,
         now=datetime.datetime(2026, 11, 20, 12, 13, 14),
         token="ab12",
@@ -82,20 +84,20 @@ def make_launch(
 )
 def test_the_ranks_refusals_come_before_anything_is_asked(field: str, value: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        Training(**{field: value})  # type: ignore[arg-type]  # all of these fields are text
+        RecipeFlags(**{field: value}).training()
 
 
 @pytest.mark.parametrize("further", [("--run-dir", "/mnt/efs/runs/other"), ("--run-dir=/mnt/efs/runs/other",)])
 def test_a_run_cannot_be_sent_to_the_directory_of_another(further: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match=r"--run-dir = '/mnt/efs/runs/other': each run has a directory of its own"):
-        Training(further=further)
+        Training(arguments=further)
 
 
 def test_only_what_was_given_reaches_the_ranks() -> None:
     assert Training().command("/mnt/efs/runs/x") == (
         "-m", "payload.train", "--recipe", "digits", "--run-dir", "/mnt/efs/runs/x",
     )  # fmt: skip
-    assert Training(epochs="3", seed="7", further=("--momentum", "0.8")).command("/r")[6:] == (
+    assert RecipeFlags(epochs="3", seed="7").training(("--momentum", "0.8")).command("/r")[6:] == (
         "--epochs", "3", "--seed", "7", "--momentum", "0.8",
     )  # fmt: skip
 
@@ -119,7 +121,8 @@ def test_a_dry_run_names_the_nodes_that_would_be_added() -> None:
 
 @pytest.mark.parametrize("nodes", [NODES[:1], ()])
 def test_a_dry_run_needs_no_node_and_names_no_network_before_there_is_one(nodes: tuple[Node, ...]) -> None:
-    lines = list(dry_run_lines(nodes, 2, lambda found: make_launch(tuple(found), 2, terms=Terms(controller="mpi"))))
+    options = RunOptions(ranks=RankOptions(controller="mpi"))
+    lines = list(dry_run_lines(nodes, 2, lambda found: make_launch(tuple(found), 2, options=options)))
     assert "-H deeplearning-worker1:1,deeplearning-worker2:1" in lines[2]
     assert "0.0.0.0" not in " ".join(lines)
     assert "--network-interfaces" not in lines[2]
@@ -137,15 +140,14 @@ def test_a_dry_run_shows_what_each_rank_becomes_and_where(tmp_path: Path) -> Non
 
 def test_ranks_are_as_many_as_asked_and_else_as_registered() -> None:
     assert [host.slots for host in make_launch().hosts] == [4, 4]
-    asked = make_launch(terms=Terms(ranks_per_node="2"))
+    asked = make_launch(options=RunOptions(ranks=RankOptions(ranks_per_node="2")))
     assert ([host.slots for host in asked.hosts], asked.ranks_per_node) == ([2, 2], 2)
-    by_cores = make_launch(
-        terms=Terms(ranks_per_node="cores"), cores={"deeplearning-worker1": 8, "deeplearning-worker2": 6}
-    )
+    cores = RunOptions(ranks=RankOptions(ranks_per_node="cores"))
+    by_cores = make_launch(options=cores, cores={"deeplearning-worker1": 8, "deeplearning-worker2": 6})
     assert [host.slots for host in by_cores.hosts] == [8, 6]
     for text in ("0", "many", "-1", "1025"):
         with pytest.raises(UsageError, match="--ranks-per-node"):
-            Terms(ranks_per_node=text)
+            RankOptions(ranks_per_node=text)
 
 
 @pytest.mark.parametrize(
@@ -161,18 +163,18 @@ def test_ranks_are_as_many_as_asked_and_else_as_registered() -> None:
     ],
 )
 def test_ranks_on_the_cores_of_one_host_meet_over_open_mpi(asked: str, given: str, count: int, chosen: str) -> None:
-    terms = Terms(ranks_per_node=given, controller=asked)
-    assert make_launch(count=count, terms=terms, cores={"deeplearning-worker1": 8}).controller == chosen
+    options = RunOptions(ranks=RankOptions(ranks_per_node=given, controller=asked))
+    assert make_launch(count=count, options=options, cores={"deeplearning-worker1": 8}).controller == chosen
 
 
 def test_a_secret_is_in_the_spec_by_name_alone_and_not_a_variable_as_well() -> None:
-    assert make_launch(terms=Terms(secrets=("TOKEN",))).secrets == ("TOKEN",)
+    assert make_launch(options=RunOptions(secrets=("TOKEN",))).secrets == ("TOKEN",)
     with pytest.raises(UsageError, match=r"TOKEN.*--env too"):
-        Terms(environment=(("TOKEN", "x"),), secrets=("TOKEN",))
+        RunOptions(environment=(("TOKEN", "x"),), secrets=("TOKEN",))
 
 
-def test_terms_reach_the_spec() -> None:
-    launch = make_launch(terms=Terms(environment=(("NAME", "value"),), knobs=Knobs(autotune=True)))
+def test_options_reach_the_spec() -> None:
+    launch = make_launch(options=RunOptions(environment=(("NAME", "value"),), knobs=Knobs(autotune=True)))
     assert ("NAME", "value") in launch.environment
     assert launch.knobs.autotune
 
@@ -189,16 +191,16 @@ def test_a_mixture_of_recipe_and_program_is_refused(
     payload: str, entry: str, further: tuple[str, ...], recipe: dict[str, str], says: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
-        read_work(payload, entry, further, recipe)
+        read_work(RecipeFlags(**recipe), ProgramFlags(payload=payload, entry=entry), further)
 
 
 def test_without_a_payload_the_work_is_a_recipe() -> None:
-    assert read_work("", "", (), {"recipe": "", "epochs": "3", "args": ""}) == Training(epochs="3")
+    assert read_work(RecipeFlags(epochs="3"), ProgramFlags(), ()) == Training(arguments=("--epochs", "3"))
 
 
 def test_words_after_the_dashes_are_settings_of_the_recipe_after_those_of_args() -> None:
-    work = read_work("", "", ("--xla", "--seed", "7"), {"args": "--momentum 0.8"})
-    assert work == Training(further=("--momentum", "0.8", "--xla", "--seed", "7"))
+    work = read_work(RecipeFlags(args="--momentum 0.8"), ProgramFlags(), ("--xla", "--seed", "7"))
+    assert work == Training(arguments=("--momentum", "0.8", "--xla", "--seed", "7"))
     assert work.command("/r")[-5:] == ("--momentum", "0.8", "--xla", "--seed", "7")
 
 
@@ -214,20 +216,7 @@ def test_words_after_the_dashes_that_are_no_settings_are_refused_before_anything
     words: tuple[str, ...], says: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
-        read_work("", "", words, {})
-
-
-def test_knobs_are_parsed_and_bad_ones_refused_by_their_flags() -> None:
-    assert parse_knobs(cycle_time_ms="2.5", cache_capacity="0", timeline=True) == Knobs(
-        cycle_time_ms=2.5, cache_capacity=0, timeline=True
-    )
-    for given_, says in (
-        ({"cycle_time_ms": "fast"}, "--cycle-time-ms = 'fast': must be a number"),
-        ({"cycle_time_ms": "nan"}, "--cycle-time-ms = nan: must be 0.01 to 60000"),
-        ({"fusion_threshold_mb": "-1"}, "--fusion-threshold-mb = '-1': must be a whole number"),
-    ):
-        with pytest.raises(UsageError, match=re.escape(says)):
-            parse_knobs(**given_)  # type: ignore[arg-type]  # bad values are the point
+        read_work(RecipeFlags(), ProgramFlags(), words)
 
 
 def test_the_supervisor_is_called_without_a_shell_word_of_its_own() -> None:
@@ -249,9 +238,9 @@ def test_a_real_shell_hands_a_word_over_unchanged(word: str) -> None:
 
 
 def test_further_arguments_are_split_and_never_evaluated() -> None:
-    assert split_further("--a 'b c' $(reboot)") == ("--a", "b c", "$(reboot)")
+    assert split_args("--a 'b c' $(reboot)") == ("--a", "b c", "$(reboot)")
     with pytest.raises(UsageError, match="--args"):
-        split_further("'open")
+        split_args("'open")
 
 
 def test_a_commit_with_changes_is_marked(tmp_path: Path) -> None:
@@ -267,11 +256,10 @@ def test_a_commit_with_changes_is_marked(tmp_path: Path) -> None:
 
 
 def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
-    assert [parse_preflight(skip=s, full=f) for s, f in ((False, False), (True, False), (False, True))] == [
-        "auto", "skip", "full",
-    ]  # fmt: skip
+    chosen = (Preflight(), Preflight(skip_preflight=True), Preflight(full_preflight=True))
+    assert [each.mode for each in chosen] == ["auto", "skip", "full"]
     with pytest.raises(UsageError, match="--skip-preflight: leaves out what --full-preflight"):
-        parse_preflight(skip=True, full=True)
+        Preflight(skip_preflight=True, full_preflight=True)
 
 
 @given(data_dir=WORDS | st.just(LONG), further=st.lists(WORDS, max_size=2))
@@ -279,7 +267,8 @@ def test_what_a_recipe_is_given_reaches_the_ranks_reader_unchanged_or_is_refused
     data_dir: str, further: list[str]
 ) -> None:
     try:
-        work = Training(recipe="imagenet-fast", data_dir=data_dir, further=split_further(shlex.join(further)))
+        flags = RecipeFlags(recipe="imagenet-fast", data_dir=data_dir, args=shlex.join(further))
+        work = flags.training()
     except UsageError:
         return
     command = RunSpec.from_json(make_launch(training=work).to_json()).command

@@ -11,7 +11,7 @@ from agent.spec.nodes import Node, parse_nodes
 from cluster.aws.inventory import Inventory
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError
-from cluster.runs.launch import Terms, Training
+from cluster.runs.launch import RunOptions, Training
 from cluster.runs.run_spec import specify
 from cluster.session import Session
 
@@ -36,5 +36,5 @@ def test_too_few_nodes_are_told_with_a_remedy(tmp_path: Path, monkeypatch: pytes
     session = Session(tmp_path, [])
     session.inventory = Inventory(stack=STACK, desired_workers=2, instances=())
     with pytest.raises(DeepcdkError, match="3 nodes wanted, 2 ready") as caught:
-        specify(session, Training(), nodes_of(2), 3, tree="0123456789abcdef", terms=Terms())
+        specify(session, Training(), nodes_of(2), 3, tree="0123456789abcdef", options=RunOptions())
     assert "fab status" in caught.value.remedy

@@ -1,0 +1,38 @@
+"""What a task prints: its result on stdout, as text or as one JSON document, and notes beside it."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from collections.abc import Callable
+
+from cluster.terminal.status_line import aside
+from cluster.terminal.wrap import fitted
+
+
+def print_line(text: str) -> None:
+    """Print a line of output at once, as it is."""
+    with aside():
+        print(text, flush=True)
+
+
+def print_sentence(text: str) -> None:
+    """Print a sentence, folded on a terminal."""
+    with aside():
+        print(fitted(text, sys.stdout), flush=True)
+
+
+def print_note(text: str) -> None:
+    """Print a sentence on stderr, beside output that a program may read."""
+    with aside():
+        print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def print_result(document: object, text: str = "", *, json: bool, indent: int | None = 1) -> None:
+    """Print a task's result: with --json the document, else the text."""
+    print_line(json_format.dumps(document, indent=indent) if json else text)
+
+
+def progress_printer(*, json: bool) -> Callable[[str], None]:
+    """Return what prints how a task gets on: with --json on stderr, for stdout is the document's alone."""
+    return print_note if json else print_sentence

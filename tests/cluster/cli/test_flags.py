@@ -1,0 +1,72 @@
+"""Facts about flags made from declarations: names, types, defaults and help; errors name the flag."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Annotated
+
+import pytest
+
+from agent.spec.horovod import KnobError, Knobs
+from cluster.cli.flags import call, flags_of
+from cluster.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Group:
+    """Some flags that belong together."""
+
+    batch_per_rank: Annotated[int | None, "images"] = None
+    cycle_time_ms: Annotated[float | None, "milliseconds"] = None
+
+
+def example(
+    *, set_: Annotated[tuple[str, ...], "settings"] = (), group: Group, force: Annotated[bool, "at once"] = False
+) -> tuple[object, ...]:
+    return set_, group, force
+
+
+def given(**values: object) -> tuple[object, ...]:
+    defaults: dict[str, object] = {"set_": [], "batch_per_rank": None, "cycle_time_ms": None, "force": False}
+    typed = {**defaults, **values}
+    return call(example, {flag.parameter: flag.parse(typed[flag.parameter]) for flag in flags_of(example)})
+
+
+def test_flags_are_declared_once_with_name_default_and_help_in_order() -> None:
+    assert [(flag.name, flag.default, flag.help) for flag in flags_of(example)] == [
+        ("--set", (), "settings"),
+        ("--batch-per-rank", None, "images"),
+        ("--cycle-time-ms", None, "milliseconds"),
+        ("--force", False, "at once"),
+    ]
+
+
+def test_a_function_gets_its_values_typed_and_its_groups_built() -> None:
+    assert given() == ((), Group(), False)
+    assert given(set_=["a=b"], batch_per_rank="8", cycle_time_ms="2.5", force=True) == (
+        ("a=b",), Group(batch_per_rank=8, cycle_time_ms=2.5), True,
+    )  # fmt: skip
+    assert given(batch_per_rank="") == ((), Group(), False), "left empty is not given"
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"cycle_time_ms": "fast"}, "--cycle-time-ms = 'fast': must be a number"),
+        ({"batch_per_rank": "-1"}, "--batch-per-rank = '-1': must be a whole number"),
+        ({"batch_per_rank": "9" * 5000}, "must be a whole number from 0"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_its_flag(values: dict[str, str], says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        given(**values)
+
+
+def test_horovods_settings_are_flags_as_they_stand_and_refuse_by_name() -> None:
+    flags = {flag.name: flag for flag in flags_of(Knobs)}
+    assert [name for name, flag in flags.items() if not flag.help.startswith("Horovod: ")] == []
+    assert flags["--fusion-threshold-mb"].parse("64") == 64
+    nan = flags["--cycle-time-ms"].parse("nan")
+    with pytest.raises(KnobError, match=r"--cycle-time-ms = nan: must be 0\.01 to 60000"):
+        Knobs(cycle_time_ms=nan)
