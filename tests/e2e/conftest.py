@@ -6,8 +6,7 @@ import dataclasses
 import json
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,19 +19,42 @@ from localcloud.laptop import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 from localcloud.layout import Layout
 from localcloud.lifecycle import read_state
 from localcloud.network.namespaces import set_namespace
+from tests.waiting import PATIENCE_S
 from tools import demo
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT_CLOUD: Final = "DEEPCDK_CLOUD"
 """Name of the variable that names an embedded cloud to use, and to leave up; it is started where it does not run."""
-PATIENCE_S: Final = 300
-"""How long to wait for what must come: so long that only a fault, not a busy machine, comes to the end of it."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in Path(item.path).parents:
             item.add_marker(pytest.mark.e2e)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredRun:
+    """Read what a run has written, without a task: tasks take seconds of the processors that ranks compute on."""
+
+    path: Path
+
+    @property
+    def state(self) -> str:
+        """Return the state that stands written."""
+        return str(json.loads((self.path / "state.json").read_text())["state"])
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """Return the names of the complete checkpoints, oldest first."""
+        return sorted(found.parent.name for found in self.path.glob("checkpoints/step-*/manifest.json"))
+
+    def last_epoch(self) -> int:
+        """Return the number of the last epoch of which a step or the end was recorded, 0 before the first."""
+        metrics = self.path / "metrics.jsonl"
+        lines = metrics.read_text().splitlines() if metrics.exists() else []
+        whole = [json.loads(line) for line in lines if line.endswith("}")]
+        return max((int(record.get("epoch", 0)) for record in whole), default=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +109,11 @@ class EmbeddedCloud:
         found = [instance for page in pages for instance in page["Instances"]]
         return sorted(found, key=lambda instance: (instance["LaunchTime"], instance["InstanceId"]))
 
+    def run(self, run_id: str) -> StoredRun:
+        """Return the files of a run, read on this machine."""
+        (found,) = Layout(name=self.name).efs.glob(f"*/runs/{run_id}")
+        return StoredRun(path=found)
+
     def outputs(self) -> dict[str, str]:
         """Return the deployed stack's outputs."""
         stack = self.ask("cloudformation", "describe_stacks", StackName="deepcdk")["Stacks"][0]
@@ -110,16 +137,6 @@ def execute(
     if check and done.returncode:
         pytest.fail(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout[-6000:]}\n{done.stderr[-6000:]}")
     return done
-
-
-def eventually(holds: Callable[[], bool], *, every_s: float = 0.5) -> bool:
-    """Tell whether a condition comes to hold."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        time.sleep(every_s)
-    return holds()
 
 
 def up(name: str, *options: str) -> EmbeddedCloud:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from localcloud.network.nftables import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
-from tests.e2e.conftest import PATIENCE_S, EmbeddedCloud
+from tests.e2e.conftest import EmbeddedCloud
 from tests.stacks.clusters.reachability import Packet, Place, groups_of_nodes, groups_of_targets, packets
 from tests.stacks.clusters.template import Template
+from tests.waiting import PATIENCE_S
 from tools import demo
 
 IMAGE: Final = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"

@@ -14,7 +14,8 @@ import pytest
 
 from benchmarks.fanout import parse_link_bytes
 from localcloud.layout import Layout
-from tests.e2e.conftest import PATIENCE_S, ROOT, EmbeddedCloud, eventually
+from tests.e2e.conftest import ROOT, EmbeddedCloud
+from tests.waiting import PATIENCE_S, eventually
 from tests.words import NASTIEST
 from tools import demo
 
@@ -72,7 +73,7 @@ def test_an_interrupted_upload_keeps_what_came_whole_and_goes_on(staged: Embedde
     def under_way() -> bool:
         return any(shared.glob("*/data/e2e/a b.bin")) and any(shared.glob("*/data/.e2e.partial/*"))
 
-    assert eventually(under_way, every_s=0.005)
+    eventually(under_way)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=PATIENCE_S)
     if process.returncode == 0:

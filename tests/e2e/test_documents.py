@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import PATIENCE_S, EmbeddedCloud, eventually
+from tests.e2e.conftest import EmbeddedCloud
+from tests.waiting import PATIENCE_S, eventually
 from tools import demo
 
 RUN = {"run_id", "state", "reason", "position", "seconds", "test_accuracy", "usd"}
@@ -118,4 +119,4 @@ def test_a_notebook_on_a_worker_is_seen_through_the_tunnel_and_ends_with_ctrl_c(
         serving.wait(timeout=PATIENCE_S)
     assert serving.returncode == 0
     gone = ("fab", "run", *demo.settings(2), "--", "pgrep", "-f", "^.*python -m jupyterlab")
-    assert eventually(lambda: cluster.laptop(*gone, check=False).stdout == "")
+    eventually(lambda: cluster.laptop(*gone, check=False).stdout == "")

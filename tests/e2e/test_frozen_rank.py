@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from tests.e2e.conftest import EmbeddedCloud, eventually
+from tests.e2e.conftest import EmbeddedCloud
+from tests.waiting import eventually
 
 PROGRAM: Final = """\
 import os, pathlib, signal, time
@@ -34,12 +35,9 @@ def test_the_message_names_the_rank_that_was_frozen_and_not_the_first_that_ended
     )
     run = str(started["run_id"])
 
-    def state() -> dict[str, Any]:
-        return dict(json.loads(cluster.fab("show", "--run", run, "--json").stdout)["state"])
-
     try:
-        assert eventually(lambda: state()["state"] in ("failed", "succeeded"), every_s=2), state()
-        found = state()
+        eventually(lambda: cluster.run(run).state in ("failed", "succeeded"))
+        found: dict[str, Any] = json.loads(cluster.fab("show", "--run", run, "--json").stdout)["state"]
         log = cluster.fab("logs", "--run", run).stdout
         assert "Process name: 0\n" in log, "the rank that ended first is not the frozen one"
         assert found["reason"] == (

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.conftest import EmbeddedCloud, eventually
+from tests.e2e.conftest import EmbeddedCloud
+from tests.waiting import eventually
 
 # What the hosts lack: a driver's nvidia-smi that answers, here as for one T4.
 SMI = "#!/bin/sh\necho 'Tesla T4, 570.86.15, 15360 MiB, 0'\n"
@@ -23,7 +24,7 @@ def made_up_gpu(cluster: EmbeddedCloud) -> Iterator[str]:
         listed = cluster.localcloud("exec", master["InstanceId"], "--", "cat", "/opt/deeplearning/nodes").stdout
         return [line.split() for line in listed.splitlines() if line.startswith("deeplearning-worker")]
 
-    assert eventually(lambda: len(workers()) == 2)
+    eventually(lambda: len(workers()) == 2)
     name, _, instance, *_ = workers()[0]
     cluster.localcloud("exec", instance, "--", "sh", "-c", f'printf %s "$0" >{PLACE} && chmod 755 {PLACE}', SMI)
     yield name

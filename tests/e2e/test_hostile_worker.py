@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import EmbeddedCloud, eventually
+from tests.e2e.conftest import EmbeddedCloud
+from tests.waiting import eventually
 from tools import demo
 
 REGISTRY = "/mnt/efs/.cluster/nodes"
@@ -30,7 +31,7 @@ class Cluster:
         self.cloud = cloud
         (master,) = cloud.instances("master")
         self.ids = {"deeplearning-master": master["InstanceId"]}
-        assert eventually(lambda: self.is_whole("deeplearning-master"))
+        eventually(lambda: self.is_whole("deeplearning-master"))
         self.ids |= {line.split()[0]: line.split()[2] for line in self.listed()}
 
     def shell(self, node: str, script: str, *words: str) -> str:
@@ -72,14 +73,14 @@ def nodes(cluster: EmbeddedCloud) -> Iterator[Cluster]:
             found.shell(VICTIM, 'rm -rf "$1"', f"{REGISTRY}/{name}")
         found.shell(VICTIM, f'for fact in {kept}/*; do cat "$fact" >"$1/${{fact##*/}}"; done; rm -r {kept}',
                     f"{REGISTRY}/{VICTIM}")  # fmt: skip
-        assert eventually(lambda: all(found.is_whole(node) for node in found.ids))
+        eventually(lambda: all(found.is_whole(node) for node in found.ids))
 
 
 def test_the_laptop_leaves_out_a_worker_with_a_hostile_address_and_says_so(nodes: Cluster) -> None:
     cloud = nodes.cloud
     nodes.plant("ip", f"10.0.64.5\\'$(touch {INJECTED})\\'")
     told = f"{VICTIM} is left out: its ip in the registry breaks the rule"
-    assert eventually(lambda: f"# {told}" in nodes.listed())
+    eventually(lambda: f"# {told}" in nodes.listed())
     ran = cloud.laptop("fab", "run", "--json", *demo.settings(2), "--", "true")
     assert [host["name"] for host in json.loads(ran.stdout)["hosts"]] == ["deeplearning-worker1"]
     load = cloud.fab("status", "--load", "--json")
@@ -104,7 +105,7 @@ def test_no_name_and_no_fact_of_a_worker_is_executed_and_every_registry_lives_on
     nodes.plant("gpus", f"0; touch {INJECTED}")
     others = [name for name in nodes.ids if name != VICTIM]
     told = f"# {VICTIM} is left out: its gpus in the registry breaks the rule"
-    assert eventually(lambda: all(told in nodes.listed(name) for name in others))
+    eventually(lambda: all(told in nodes.listed(name) for name in others))
     for name in others:
         show = "cat /etc/profile.d/deeplearning.sh /etc/hosts; cat /etc/ssh/ssh_known_hosts || true"
         profile = nodes.shell(name, f". /etc/profile.d/deeplearning.sh; echo $DEEPLEARNING_WORKERS_COUNT; {show}")
@@ -114,5 +115,5 @@ def test_no_name_and_no_fact_of_a_worker_is_executed_and_every_registry_lives_on
         assert [log.count(word) for word in ("deeplearning-worker1.bak", "deeplearning-worker08")] == [1, 1]
     assert not nodes.is_injected()
     nodes.plant("gpus", "0")
-    assert eventually(lambda: all(nodes.is_whole(name) for name in nodes.ids))
+    eventually(lambda: all(nodes.is_whole(name) for name in nodes.ids))
     assert not nodes.is_injected()

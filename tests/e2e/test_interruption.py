@@ -13,7 +13,8 @@ from typing import Final
 
 import pytest
 
-from tests.e2e.conftest import PATIENCE_S, EmbeddedCloud, eventually
+from tests.e2e.conftest import EmbeddedCloud
+from tests.waiting import PATIENCE_S, eventually
 from tools import demo
 
 SSH: Final = ":0016"
@@ -106,9 +107,11 @@ def test_nothing_of_an_interrupted_task_is_left_on_the_master_and_nothing_was_do
     (master,) = cluster.instances("master")
     ours = r"(payload|agent)\.|sleep 4243|tensorboard"
     look = ("exec", master["InstanceId"], "--", "pgrep", "--full", "--list-full", ours)
-    assert eventually(lambda: not cluster.localcloud(*look, check=False).stdout), cluster.localcloud(
-        *look, check=False
-    ).stdout
+
+    def left() -> str:
+        return cluster.localcloud(*look, check=False).stdout
+
+    eventually(lambda: not left(), what=left)
     assert len(cluster.instances("worker")) == 2
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import PATIENCE_S, EmbeddedCloud, eventually, start_cloud
+from tests.e2e.conftest import EmbeddedCloud, start_cloud
+from tests.waiting import PATIENCE_S, eventually
 from tools import demo
 
 
@@ -58,10 +59,10 @@ def test_a_deployed_cluster_is_unchanged_by_a_second_deployment(own: EmbeddedClo
 
 
 def test_scaling_from_two_to_four_keeps_the_first_two_under_their_names(own: EmbeddedCloud) -> None:
-    assert eventually(lambda: len(registered(own)) == 2)
+    eventually(lambda: len(registered(own)) == 2)
     before = registered(own)
     scale(own, 4)
-    assert eventually(lambda: len(registered(own)) == 4)
+    eventually(lambda: len(registered(own)) == 4)
     after = registered(own)
     assert {instance: after[instance] for instance in before} == before
     assert sorted(after.values()) == [f"deeplearning-worker{index}" for index in range(1, 5)]
@@ -87,7 +88,7 @@ def test_of_two_deployments_at_once_one_is_done_and_the_other_is_told(own: Embed
         text=True,
     )  # fmt: skip
     try:
-        assert eventually(lambda: bool(change_sets(own)) or waiting.poll() is not None)
+        eventually(lambda: bool(change_sets(own)) or waiting.poll() is not None)
         (own_set,) = change_sets(own)
         second = own.fab("up", "--yes", "--set", "worker_volume_gib=130").stdout
         os.write(keyboard, b"y\n")
@@ -115,12 +116,12 @@ def test_a_dead_node_is_replaced_and_forgotten(own: EmbeddedCloud) -> None:
     before = registered(own)
     victim = next(instance for instance, name in before.items() if name == "deeplearning-worker2")
     own.localcloud("kill", victim)
-    assert eventually(lambda: victim not in {i["InstanceId"] for i in own.instances("worker")})
+    eventually(lambda: victim not in {i["InstanceId"] for i in own.instances("worker")})
     (master,) = own.instances("master")
     heartbeat = "/mnt/efs/.cluster/nodes/deeplearning-worker2/heartbeat"
     # Its last heartbeat, made a minute old: nobody waits for the minute, after which the name is anybody's.
     own.localcloud("exec", master["InstanceId"], "--", "touch", "--date", "-61 seconds", heartbeat)
-    assert eventually(lambda: victim not in registered(own) and len(registered(own)) == len(before))
+    eventually(lambda: victim not in registered(own) and len(registered(own)) == len(before))
     survivors = {instance: name for instance, name in before.items() if instance != victim}
     assert survivors.items() <= registered(own).items()
 
@@ -130,7 +131,7 @@ def test_a_spot_worker_that_is_taken_back_heeds_the_notice_and_is_replaced(own: 
     own.fab("up", "--yes", "--set", "worker_volume_gib=120", "--set", "spot=true")
     assert set(registered(own)) == before, "what runs stays as it was bought"
     scale(own, len(before) + 1)
-    assert eventually(lambda: len(registered(own)) == len(before) + 1)
+    eventually(lambda: len(registered(own)) == len(before) + 1)
     (spot,) = set(registered(own)) - before
     refused = own.localcloud("interrupt", next(iter(before)), check=False)
     assert "only spot instances are interrupted" in refused.stderr
@@ -138,20 +139,19 @@ def test_a_spot_worker_that_is_taken_back_heeds_the_notice_and_is_replaced(own: 
     waiting = ("--payload", str(tmp_path), "--entry", "sleep 600", "--skip-preflight", "--detach", "--yes")
     started = json.loads(own.fab("train", "--nodes", str(len(before) + 1), *waiting, "--json").stdout)
 
-    def run() -> dict[str, str]:
-        return dict(json.loads(own.fab("show", "--run", started["run_id"], "--json").stdout)["state"])
-
-    assert eventually(lambda: run()["state"] == "running"), run()
+    run = own.run(started["run_id"])
+    eventually(lambda: run.state == "running")
     name = registered(own)[spot]
     own.localcloud("interrupt", spot, "--notice", "12")
-    assert eventually(lambda: spot not in {i["InstanceId"] for i in own.instances("worker")})
+    eventually(lambda: spot not in {i["InstanceId"] for i in own.instances("worker")})
     (master,) = own.instances("master")
     told = own.localcloud("exec", master["InstanceId"], "--", "cat", f"/mnt/efs/.cluster/leaving/{spot}").stdout
     assert "EC2 takes this spot instance back" in told
-    assert eventually(lambda: run()["state"] == "failed"), run()
+    eventually(lambda: run.state == "failed")
     remedy = f"`fab resume {started['run_id']}` goes on once its group has put another in its place"
-    assert run()["reason"] == f"{name} leaves the cluster (EC2 takes this spot instance back); {remedy}"
-    assert eventually(lambda: len(registered(own)) == len(before) + 1 and spot not in registered(own))
+    shown = json.loads(own.fab("show", "--run", started["run_id"], "--json").stdout)["state"]
+    assert shown["reason"] == f"{name} leaves the cluster (EC2 takes this spot instance back); {remedy}"
+    eventually(lambda: len(registered(own)) == len(before) + 1 and spot not in registered(own))
 
 
 def test_a_full_shared_disk_ends_the_push_with_a_clear_error(own: EmbeddedCloud) -> None:
@@ -176,7 +176,7 @@ def test_destroy_leaves_no_instance_and_no_stack(own: EmbeddedCloud) -> None:
     stacks = own.aws("cloudformation", "describe-stacks")["Stacks"]
     assert [stack["StackName"] for stack in stacks] == ["CDKToolkit"]
     assert own.instances("master") == own.instances("worker") == []
-    assert eventually(lambda: not json.loads(own.localcloud("status", "--json").stdout)["hosts"])
+    eventually(lambda: not json.loads(own.localcloud("status", "--json").stdout)["hosts"])
     assert own.aws("efs", "describe-file-systems")["FileSystems"] == []
     cidrs = [vpc["CidrBlock"] for vpc in own.aws("ec2", "describe-vpcs")["Vpcs"] if not vpc["IsDefault"]]
     assert cidrs == []

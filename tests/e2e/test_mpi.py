@@ -6,12 +6,14 @@ import json
 import os
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import EmbeddedCloud, eventually
+from tests.e2e.conftest import EmbeddedCloud
+from tests.waiting import eventually
 from tools import demo
 
 LINES = 300
@@ -42,12 +44,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(
-    cloud: EmbeddedCloud, program: Path, *words: str, nodes: int = 2, controller: str = "mpi"
+    cloud: EmbeddedCloud, program: Path, *words: str, flags: Sequence[str] = (), nodes: int = 2, controller: str = "mpi"
 ) -> tuple[int, dict[str, Any], str]:
     """Train with a rank a core; return fab's status, the run's record and its log."""
     entry = ["--payload", str(program), "--entry", "train.py", "--ranks-per-node", "cores", "--controller", controller]
-    flags = ["--nodes", str(nodes), "--yes", *demo.settings(2)]
-    done = cloud.laptop("fab", "train", *flags, *entry, "--", *words, check=False)
+    given = ["--nodes", str(nodes), "--yes", *flags, *demo.settings(2)]
+    done = cloud.laptop("fab", "train", *given, *entry, "--", *words, check=False)
     record: dict[str, Any] = json.loads(cloud.fab("show", "--json").stdout)
     return done.returncode, record, cloud.fab("logs", "--run", record["run_id"]).stdout
 
@@ -90,7 +92,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
 ) -> None:
     if nodes == 1 and len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core takes one rank, and nobody is left to be ended")
-    status, record, log = train(cluster, program, "die", nodes=nodes, controller=controller)
+    status, record, log = train(cluster, program, "die", flags=["--skip-preflight"], nodes=nodes, controller=controller)
     assert (status, record["state"]["state"]) == (1, "failed"), log[-3000:]
     assert (record["spec"]["controller"], len(record["spec"]["hosts"])) == ("mpi", nodes)
     host = [host["name"] for host in record["spec"]["hosts"] for _ in range(host["slots"])][1]
@@ -104,23 +106,24 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
 
 @pytest.mark.timeout(900)
 def test_a_recipe_stops_with_a_checkpoint_and_goes_on_over_the_same_controller(cluster: EmbeddedCloud) -> None:
-    words = ["--nodes", "2", "--epochs", "5000", "--controller", "mpi", "--yes", "--detach"]
-    found = re.search(r"run (\S+): \d+ ranks", cluster.fab("train", *words).stdout)
+    words = ["--nodes", "2", "--epochs", "5000", "--args=--checkpoint-epochs 1", "--controller", "mpi"]
+    quickly = ["--skip-preflight", "--yes", "--detach"]
+    found = re.search(r"run (\S+): \d+ ranks", cluster.fab("train", *words, *quickly).stdout)
     assert found is not None
-    run = found[1]
+    run, stored = found[1], cluster.run(found[1])
 
     def record() -> dict[str, Any]:
         seen: dict[str, Any] = json.loads(cluster.fab("show", "--run", run, "--json").stdout)
         return seen
 
-    assert eventually(lambda: bool(record()["checkpoints"]))
+    eventually(lambda: stored.checkpoints)
     cluster.fab("stop", "--run", run)
     stopped = record()
     assert stopped["state"]["state"] == "stopped"
     assert "grace is over" not in cluster.fab("logs", "--run", run).stdout
-    cluster.fab("resume", "--run", run, "--yes", "--detach")
+    cluster.fab("resume", "--run", run, *quickly)
     try:
-        assert eventually(lambda: max(record()["checkpoints"]) > max(stopped["checkpoints"]))
+        eventually(lambda: max(stored.checkpoints) > max(stopped["checkpoints"]))
         assert (record()["state"]["state"], record()["spec"]["controller"]) == ("running", "mpi")
     finally:
         cluster.fab("stop", "--run", run)

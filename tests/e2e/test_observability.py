@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.conftest import EmbeddedCloud, eventually
+from tests.e2e.conftest import EmbeddedCloud
+from tests.waiting import eventually
 
 SETTINGS = (
     "name=told",
@@ -52,7 +53,7 @@ def test_every_nodes_boot_log_arrives_to_its_last_line(told: EmbeddedCloud) -> N
 
     wanted = {f"{id}/boot" for id in nodes(told)}
     assert len(wanted) == 2
-    assert eventually(lambda: arrived() == wanted), arrived()
+    eventually(lambda: arrived() == wanted, what=arrived)
 
 
 def test_every_node_sends_metrics_of_its_own(told: EmbeddedCloud) -> None:
@@ -63,7 +64,7 @@ def test_every_node_sends_metrics_of_its_own(told: EmbeddedCloud) -> None:
         ]
         return {dimension["Value"] for dimension in dimensions}
 
-    assert eventually(lambda: senders() == nodes(told) | {"master", "worker"}), senders()
+    eventually(lambda: senders() == nodes(told) | {"master", "worker"}, what=senders)
 
 
 def test_the_dashboard_is_kept_with_every_reference_filled_in(told: EmbeddedCloud) -> None:

@@ -19,7 +19,9 @@ WARNING = "the SSH port is open to no network"
 def test_a_command_of_the_cdk_needs_no_ssh_cidr(
     cluster: EmbeddedCloud, tmp_path: Path, command: str, said: str
 ) -> None:
-    done = cluster.laptop("cdk", command, "--output", str(tmp_path))
+    # The CDK's own rules run once, which takes four seconds: at `synth`.
+    unchecked = () if command == "synth" else ("env", "CDK_VALIDATION=false")
+    done = cluster.laptop(*unchecked, "cdk", command, "--output", str(tmp_path))
     assert said in done.stdout + done.stderr
 
 

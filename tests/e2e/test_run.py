@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import PATIENCE_S, EmbeddedCloud, eventually
+from tests.e2e.conftest import EmbeddedCloud
+from tests.waiting import PATIENCE_S, eventually
 from tools import demo
 
 
@@ -25,11 +26,6 @@ def runs(cloud: EmbeddedCloud) -> list[dict[str, Any]]:
 
 def live_state(cloud: EmbeddedCloud, run: str) -> str:
     return next(str(entry["state"]) for entry in runs(cloud) if entry["run_id"] == run)
-
-
-def has_stepped(cloud: EmbeddedCloud, run: str) -> bool:
-    """Tell whether a run has told of its training."""
-    return any(entry.get("epoch") for entry in runs(cloud) if entry["run_id"] == run)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +118,7 @@ def test_tensorboard_shows_the_run_through_the_tunnel_and_ends_with_it(
         shown.send_signal(signal.SIGINT)
         assert shown.wait(timeout=PATIENCE_S) == 0
     looking = ("fab", "run", "--master", "--", "pgrep", "-af", "[t]ensorboard.main")
-    assert eventually(lambda: cluster.laptop(*looking, check=False).stdout == "")
+    eventually(lambda: cluster.laptop(*looking, check=False).stdout == "")
 
 
 def test_an_unchanged_payload_uploads_nothing(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
@@ -177,7 +173,7 @@ def test_a_second_run_is_refused_and_the_first_goes_on_without_the_laptop(cluste
     second = cluster.fab("train", "--nodes", "2", "--recipe", "digits", "--yes", check=False)
     assert second.returncode != 0
     assert waiting in second.stdout + second.stderr
-    assert eventually(lambda: live_state(cluster, waiting) == "running")
+    eventually(lambda: cluster.run(waiting).state == "running")
 
 
 def test_what_would_end_a_live_run_is_refused(cluster: EmbeddedCloud, waiting: str) -> None:
@@ -230,10 +226,10 @@ def test_ctrl_c_while_following_leaves_the_run_going(cluster: EmbeddedCloud, tra
 def test_a_killed_rank_ends_the_run_with_its_reason(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
     cluster.fab("train", "--nodes", "2", "--epochs", "5000", "--skip-preflight", "--detach", "--yes")
     run = runs(cluster)[0]["run_id"]
-    assert eventually(lambda: has_stepped(cluster, run))
+    eventually(lambda: cluster.run(run).last_epoch())
     worker = cluster.instances("worker")[1]
     cluster.localcloud("exec", worker["InstanceId"], "--", "pkill", "-KILL", "-f", "payload.train")
-    assert eventually(lambda: live_state(cluster, run) == "failed")
+    eventually(lambda: cluster.run(run).state == "failed")
     entry = next(entry for entry in runs(cluster) if entry["run_id"] == run)
     assert entry["reason"]
 

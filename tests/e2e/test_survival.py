@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.conftest import PATIENCE_S, EmbeddedCloud, eventually
+from tests.e2e.conftest import EmbeddedCloud
+from tests.waiting import PATIENCE_S, eventually
 from tools import demo
 
 
@@ -72,30 +73,30 @@ def test_a_rebooted_master_tells_what_became_of_the_run_keeps_the_queue_and_resu
     refused = cluster.fab("train", "--nodes", "2", "--yes", check=False)
     assert (refused.returncode, f"run {first} is live" in refused.stderr) == (1, True)
     assert states(cluster)[second]["position"] == 1
-    assert eventually(lambda: bool(record(cluster, first)["checkpoints"]))
+    eventually(lambda: cluster.run(first).checkpoints)
     (master,) = cluster.instances("master")
     cluster.aws("ec2", "reboot-instances", "--instance-ids", master["InstanceId"])
     try:
 
         def told() -> bool:
-            found = states(cluster)
-            return bool(found) and found[first]["state"] == "failed" and found[second]["state"] == "succeeded"
+            return (cluster.run(first).state, cluster.run(second).state) == ("failed", "succeeded")
 
-        assert eventually(told), states(cluster)
+        eventually(told, what=lambda: states(cluster))
+        eventually(lambda: states(cluster))  # until the master is reached again
         assert states(cluster)[first]["reason"] == "supervisor died: the master was rebooted"
         assert [i["InstanceId"] for i in cluster.instances("master")] == [master["InstanceId"]]
         copied = json.loads(cluster.fab("show", "--run", first, "--from-bucket", "--json").stdout)
         assert copied["state"]["state"] == "failed"
-        before = record(cluster, first)
+        before, last_epoch = record(cluster, first), cluster.run(first).last_epoch()
         assert (
             f"goes on from {before['checkpoints'][-1]}"
             in cluster.fab("resume", first, "--skip-preflight", "--detach").stdout
         )
 
         def beyond() -> bool:
-            run = states(cluster)[first]
-            return bool(run["state"] == "running" and run["epoch"]["epoch"] > before["state"]["epoch"]["epoch"])
+            run = cluster.run(first)
+            return run.state == "running" and run.last_epoch() > last_epoch
 
-        assert eventually(beyond)
+        eventually(beyond)
     finally:
         cluster.fab("stop", "--run", first, check=False)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.localcloud.api.templates import nodes
-from tests.localcloud.world import until
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,19 +95,19 @@ def deployed() -> Iterator[None]:
     try:
         call("start", "--metrics-speed", SPEED)
         aws("cloudformation", "create-stack", "--stack-name", "one", "--template-body", template())
-        until(lambda: status() == "CREATE_COMPLETE")
+        eventually(lambda: status() == "CREATE_COMPLETE")
         yield
     finally:
         call("stop")
 
 
 def test_a_host_that_works_stays_and_one_that_rests_is_ended_and_may_come_again(deployed: None) -> None:
-    until(lambda: len(hosts()) == 1)
+    eventually(lambda: len(hosts()) == 1)
     (worker,) = hosts()
     time.sleep(2.0 * PERIODS)  # twice what an idle group gets
     assert hosts() == [worker]
     call("exec", worker, "--", "touch", "/tmp/rest")
-    until(lambda: hosts() == [], patience_s=60)
+    eventually(lambda: hosts() == [], timeout_s=60)
     (alarm,) = aws("cloudwatch", "describe-alarms", "--alarm-name-prefix", "one-Idle")["MetricAlarms"]
     group = aws("autoscaling", "describe-auto-scaling-groups")["AutoScalingGroups"][0]["AutoScalingGroupName"]
 
@@ -115,9 +115,9 @@ def test_a_host_that_works_stays_and_one_that_rests_is_ended_and_may_come_again(
         (found,) = aws("cloudwatch", "describe-alarms", "--alarm-names", alarm["AlarmName"])["MetricAlarms"]
         return str(found["StateValue"])
 
-    until(lambda: state() == "OK")
+    eventually(lambda: state() == "OK")
     aws("autoscaling", "set-desired-capacity", "--auto-scaling-group-name", group, "--desired-capacity", "1")
-    until(lambda: len(hosts()) == 1)
+    eventually(lambda: len(hosts()) == 1)
     again = hosts()
     time.sleep(2.0 * PERIODS)
     assert hosts() == again

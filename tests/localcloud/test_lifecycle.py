@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from localcloud.layout import Layout
-from tests.localcloud.world import until
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,7 +94,7 @@ def test_second_start_is_refused(started: dict[str, Any]) -> None:
 
 def test_guardian_cleans_up_after_a_killed_daemon(started: dict[str, Any]) -> None:
     os.kill(state()["pid"], signal.SIGKILL)
-    until(lambda: trace() == started)
+    eventually(lambda: trace() == started)
     assert call("status").returncode == 1
 
 
@@ -104,10 +104,10 @@ def test_stop_cleans_up_after_daemon_and_guardian_were_killed(started: dict[str,
     )
     now = state()
     laptop = now["namespaces"]["laptop"]["inode"]
-    until(lambda: Path(f"/proc/{visitor.pid}/ns/net").stat().st_ino == laptop)
+    eventually(lambda: Path(f"/proc/{visitor.pid}/ns/net").stat().st_ino == laptop)
     os.kill(now["guardian_pid"], signal.SIGKILL)
     os.kill(now["pid"], signal.SIGKILL)
-    until(lambda: not Path(f"/proc/{now['pid']}").exists())
+    eventually(lambda: not Path(f"/proc/{now['pid']}").exists())
     assert call("stop").returncode == 0
     assert visitor.wait(timeout=60) == -signal.SIGTERM
     assert trace() == started
@@ -127,11 +127,11 @@ def test_hosts_die_with_daemon_and_guardian(started: dict[str, Any]) -> None:
     def pids() -> list[int]:
         return [host["pid"] for host in json.loads(call("status", "--json").stdout)["hosts"] if host["pid"]]
 
-    until(lambda: len(pids()) == 2)
+    eventually(lambda: len(pids()) == 2)
     hosts, now = pids(), state()
     os.kill(now["guardian_pid"], signal.SIGKILL)
     os.kill(now["pid"], signal.SIGKILL)
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in hosts))
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in hosts))
     assert call("stop").returncode == 0
     assert trace() == started
 
@@ -140,7 +140,7 @@ def test_start_cleans_up_after_a_crash(started: dict[str, Any]) -> None:
     now = state()
     os.kill(now["guardian_pid"], signal.SIGKILL)
     os.kill(now["pid"], signal.SIGKILL)
-    until(lambda: not Path(f"/proc/{now['pid']}").exists())
+    eventually(lambda: not Path(f"/proc/{now['pid']}").exists())
     assert call("start").returncode == 0
     assert state()["pid"] != now["pid"]
     assert call("stop").returncode == 0
@@ -150,7 +150,7 @@ def test_start_cleans_up_after_a_crash(started: dict[str, Any]) -> None:
 def test_daemon_ends_with_its_guardian(started: dict[str, Any]) -> None:
     now = state()
     os.kill(now["guardian_pid"], signal.SIGKILL)
-    until(lambda: not Path(f"/proc/{now['pid']}").exists())
+    eventually(lambda: not Path(f"/proc/{now['pid']}").exists())
     assert call("stop").returncode == 0
     assert trace() == started
 

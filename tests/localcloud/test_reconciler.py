@@ -31,8 +31,8 @@ from tests.localcloud.world import (
     running,
     seen_from,
     snapshot,
-    until,
 )
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
 
@@ -161,7 +161,7 @@ def test_user_data_runs_as_root_and_the_console_tells_it(own_world: World) -> No
     script = b"#!/bin/bash\nid -u\necho $AWS_ENDPOINT_URL\necho spoken > /dev/console\nexit 3\n"
     host = dataclasses.replace(WORKER, user_data=script)
     own_world.show(snapshot(host))
-    until(lambda: own_world.reconciler.consoles.result(host.id) == 3)
+    eventually(lambda: own_world.reconciler.consoles.result(host.id) == 3)
     console = own_world.console(host)
     assert "-----BEGIN SSH HOST KEY KEYS-----\nssh-ed25519 " in console
     assert {"0", "http://198.18.0.1", "spoken"} <= set(console.splitlines())
@@ -184,7 +184,7 @@ def test_a_host_that_dies_is_reported_once_and_not_started_again(own_world: Worl
     own_world.show(snapshot(WORKER, OTHER))
     own_world.execute(WORKER, "kill -9 -1")
     own_world.execute(WORKER, "kill -TERM 1")
-    until(lambda: own_world.reconciler.dead)
+    eventually(lambda: own_world.reconciler.dead)
     own_world.reconciler.reconcile()
     own_world.reconciler.reconcile()
     assert list(own_world.cloud.failed) == [WORKER.id]
@@ -299,7 +299,7 @@ sleep 4243 &
     booting = dataclasses.replace(MASTER, user_data=program)
     own_world.show(snapshot(booting))
     host = own_world.reconciler.hosts[MASTER.id]
-    until(lambda: own_world.reconciler.consoles.result(MASTER.id) == 0)
+    eventually(lambda: own_world.reconciler.consoles.result(MASTER.id) == 0)
 
     def said(script: str) -> str:
         return str(own_world.execute(MASTER, script).stdout)
@@ -308,9 +308,9 @@ sleep 4243 &
     before = [said(f"cat {file}") for file in files]
     own_world.show(snapshot(dataclasses.replace(booting, reboots=1)))
     assert own_world.reconciler.hosts[MASTER.id] is host
-    until(lambda: said("ls /booted-again") == "/booted-again\n")
+    eventually(lambda: said("ls /booted-again") == "/booted-again\n")
     key, boot_id = [said(f"cat {file}") for file in files]
     assert (key == before[0], boot_id == before[1]) == (True, False)
     assert said("cat /kept") == "from the first boot\n"
     assert "4243" not in said("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
-    until(lambda: reachable(own_world.internet.laptop, MASTER_PUBLIC, 22))
+    eventually(lambda: reachable(own_world.internet.laptop, MASTER_PUBLIC, 22))

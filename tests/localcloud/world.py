@@ -7,8 +7,7 @@ import dataclasses
 import socket
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from localcloud.snapshot import (
     Subnet,
     Vpc,
 )
+from tests.waiting import eventually
 
 VPC = "vpc-1"
 ALL = Rule(protocol="-1", from_port=0, to_port=65535, cidrs=("0.0.0.0/0",))
@@ -163,7 +163,7 @@ class World:
         self.cloud.now = now
         self.reconciler.reconcile()
         for host in self.reconciler.hosts.values():
-            until(lambda host=host: reachable(host.network, "127.0.0.1", 22))  # type: ignore[misc]
+            eventually(lambda host=host: reachable(host.network, "127.0.0.1", 22))  # type: ignore[misc]
             self.reconciler.routers[host.instance.vpc_id].namespace.await_link(interface(host.instance.id))
 
     def namespace(self, of: Instance) -> NetworkNamespace:
@@ -242,12 +242,3 @@ def seen_from(start: NetworkNamespace, target: NetworkNamespace, address: str, p
                 listener.shutdown(socket.SHUT_RDWR)
         thread.join()
     return seen[0] if seen else ""
-
-
-def until(condition: Callable[[], bool], patience_s: float = 60.0) -> None:
-    """Wait for a fact; fail when it does not come true. The machine may be busy with other work."""
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {patience_s} s")
-        time.sleep(0.02)

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from agent.errors import SpecError
 from agent.remote import fanout
 from agent.remote.fanout import AbandonedError, fan_out, node_command
 from agent.spec.remote_command import RemoteCommand
+from tests.waiting import eventually
 from tests.words import LONG, NASTIEST, WORDS
 
 NODES = """deeplearning-master 10.0.0.5 i-00000000 1 eth0 us-east-1a
@@ -193,9 +193,7 @@ def test_when_nobody_listens_any_more_the_commands_are_ended(ssh: str, tmp_path:
     ours, theirs = os.pipe()
 
     def hang_up() -> None:
-        deadline = time.monotonic() + 60
-        while not (mark.exists() and mark.read_text().endswith("\n")) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        eventually(lambda: mark.exists() and mark.read_text().endswith("\n"))
         os.close(theirs)
 
     threading.Thread(target=hang_up).start()

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from agent.remote.processes import (
@@ -19,13 +18,13 @@ from agent.remote.processes import (
     signal_run,
     topmost,
 )
+from tests.waiting import eventually
 
 
 def start(runs: Path, run_id: str, **variables: str) -> subprocess.Popen[bytes]:
     environment = {"PATH": os.environ["PATH"], "DEEPCDK_RUNS": str(runs), "DEEPCDK_RUN": run_id, **variables}
     process = subprocess.Popen(["sleep", "60"], env=environment)
-    while b"sleep" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
-        time.sleep(0.01)
+    eventually(lambda: b"sleep" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
     return process
 
 

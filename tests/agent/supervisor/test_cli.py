@@ -20,6 +20,7 @@ from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import FINAL_STATES
 from agent.supervisor.submit import enqueue
+from tests.waiting import eventually
 
 PROJECT = Path(__file__).resolve().parents[3]
 AGENT = "a" * 16
@@ -92,28 +93,14 @@ def run_processes(efs: Path) -> list[int]:
     return found
 
 
-def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
-    """Return the condition's value once it is true."""
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            raise TimeoutError("the condition never came true")
-        time.sleep(0.05)
-    return value
-
-
 def final_state(efs: Path, run_id: str) -> dict[str, Any]:
     path = efs / "runs" / run_id / "state.json"
-    return wait_until(  # type: ignore[no-any-return]
-        lambda: state if (state := json.loads(path.read_text()))["state"] in FINAL_STATES else None
-    )
+    return eventually(lambda: state if (state := json.loads(path.read_text()))["state"] in FINAL_STATES else None)
 
 
 def live_state(efs: Path, run_id: str) -> dict[str, Any]:
     path = efs / "runs" / run_id / "state.json"
-    return wait_until(  # type: ignore[no-any-return]
-        lambda: state if (state := json.loads(path.read_text()))["state"] == "running" else None
-    )
+    return eventually(lambda: state if (state := json.loads(path.read_text()))["state"] == "running" else None)
 
 
 def log_of(efs: Path, run_id: str) -> str:
@@ -130,7 +117,7 @@ def test_a_run_outlives_the_process_that_started_it_and_succeeds(efs: Path, supe
     state = final_state(efs, "one")
     assert (state["state"], state["exit_code"], state["recipe"]) == ("succeeded", 0, "digits")
     assert "hello" in (efs / "runs" / "one" / "launcher.log").read_text()
-    wait_until(lambda: not (efs / "runs" / ".live").exists())
+    eventually(lambda: not (efs / "runs" / ".live").exists())
 
 
 def test_a_failed_run_tells_its_status_and_last_lines(efs: Path, supervisor: Call) -> None:
@@ -176,7 +163,7 @@ def test_of_many_starts_at_once_exactly_one_wins(efs: Path) -> None:
 def test_a_stop_lets_the_launcher_end_gracefully(efs: Path, supervisor: Call) -> None:
     script = "trap 'echo checkpoint written; exit 0' TERM; echo at work; while :; do sleep 0.1; done"
     supervisor("start", stdin=spec(efs, "one", script))
-    wait_until(lambda: "at work" in log_of(efs, "one"))
+    eventually(lambda: "at work" in log_of(efs, "one"))
     stopped = json.loads(supervisor("stop").stdout)
     assert (stopped["state"], stopped["was_live"]) == ("stopped", True)
     assert "checkpoint written" in (efs / "runs" / "one" / "launcher.log").read_text()
@@ -186,19 +173,19 @@ def test_a_stop_lets_the_launcher_end_gracefully(efs: Path, supervisor: Call) ->
 def test_a_rank_gets_sigterm_first_and_is_killed_after_the_grace(efs: Path, supervisor: Call) -> None:
     rank = "trap 'echo rank heard' TERM; echo at work; while :; do sleep 0.1; done"
     supervisor("start", stdin=spec(efs, "one", f'trap "" TERM; HOROVOD_RANK=0 sh -c "{rank}"; exit 1'))
-    wait_until(lambda: "at work" in log_of(efs, "one"))
+    eventually(lambda: "at work" in log_of(efs, "one"))
     began = time.monotonic()
     stopped = json.loads(supervisor("stop", "--grace", "1").stdout)
     assert stopped["state"] == "stopped"
     assert time.monotonic() - began >= 1.0
     assert "rank heard" in (efs / "runs" / "one" / "launcher.log").read_text()
-    wait_until(lambda: not run_processes(efs))
+    eventually(lambda: not run_processes(efs))
 
 
 def test_a_run_whose_supervisor_was_killed_is_told_as_failed_and_taken_over(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 600"))
     os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
-    wait_until(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
+    eventually(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
     assert json.loads(supervisor("status", "one").stdout)["reason"] == "supervisor died"
     assert json.loads(supervisor("status", "--live").stdout) is None
     assert supervisor("start", stdin=spec(efs, "two", "sleep 0.1")).returncode == 0
@@ -209,7 +196,7 @@ def test_a_run_whose_supervisor_was_killed_is_told_as_failed_and_taken_over(efs:
 def test_what_a_dead_supervisor_left_running_is_killed_by_stop(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 600"))
     os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
-    wait_until(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
+    eventually(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
     assert run_processes(efs)
     assert json.loads(supervisor("stop", "one").stdout)["state"] == "failed"
     assert not run_processes(efs)
@@ -278,7 +265,7 @@ def test_a_stopped_run_goes_on_in_its_own_directory(efs: Path, supervisor: Call)
 def test_a_run_whose_supervisor_was_killed_goes_on_and_its_left_overs_do_not(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 600 & wait"))
     os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
-    before = set(wait_until(lambda: run_processes(efs)))
+    before = set(eventually(lambda: run_processes(efs)))
     assert json.loads(supervisor("show", "one").stdout)["state"]["reason"] == "supervisor died"
     assert supervisor("resume", stdin=spec(efs, "one", "exit 0")).returncode == 0
     assert final_state(efs, "one")["state"] == "succeeded"
@@ -318,7 +305,7 @@ def test_a_queued_run_waits_its_turn_and_they_go_in_order(efs: Path, supervisor:
     states = [final_state(efs, name) for name in ("two", "three")]
     assert [state["state"] for state in states] == ["succeeded", "succeeded"]
     assert states[0]["updated"] <= states[1]["started"]
-    wait_until(lambda: not (efs / "runs" / ".live").exists())
+    eventually(lambda: not (efs / "runs" / ".live").exists())
     assert json.loads((efs / "runs" / ".queue").read_text()) == []
 
 
@@ -383,7 +370,7 @@ def test_what_a_booting_master_runs_tells_what_became_of_the_run_and_keeps_the_q
     subprocess.run([efs / "runs" / ".at-boot"], check=True, timeout=60)
     assert final_state(efs, "one")["reason"] == "supervisor died: the master was rebooted"
     assert final_state(efs, "two")["state"] == "succeeded"
-    wait_until(lambda: not run_processes(efs))
+    eventually(lambda: not run_processes(efs))
 
 
 def old_spec(efs: Path, run_id: str, script: str) -> str:
@@ -400,7 +387,7 @@ def test_a_run_of_an_older_version_can_be_shown_and_is_not_started(efs: Path, su
     path.write_text(old_spec(efs, "one", "exit 1"))
     shown = json.loads(supervisor("show", "one").stdout)
     assert (shown["spec"]["payload"], "agent" in shown["spec"]) == (PAYLOAD, False)
-    wait_until(lambda: not (efs / "runs" / ".live").exists())
+    eventually(lambda: not (efs / "runs" / ".live").exists())
     for verb in ("start", "resume"):
         refused = supervisor(verb, stdin=old_spec(efs, "one" if verb == "resume" else "two", "true"))
         assert (refused.returncode, refused.stdout) == (2, "")

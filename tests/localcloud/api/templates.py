@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 from collections.abc import Callable
 from typing import Any
+
+from tests.waiting import eventually
 
 Client = Callable[[str], Any]
 
@@ -48,13 +49,12 @@ class Stacks:
 
     def settle(self, name: str, timeout_s: float = 120.0) -> str:
         """Wait until no operation is in progress; return the status."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+
+        def settled() -> str | None:
             status: str = self.describe(name)["StackStatus"]
-            if not status.endswith("_IN_PROGRESS"):
-                return status
-            time.sleep(0.01)
-        raise TimeoutError(f"stack {name} is still {status}")
+            return None if status.endswith("_IN_PROGRESS") else status
+
+        return eventually(settled, timeout_s, f"an end of what stack {name} is doing")
 
     def physical(self, name: str, logical: str) -> str:
         """Return the physical id of a resource."""
@@ -73,13 +73,12 @@ class Stacks:
 
     def await_status(self, name: str, logical: str, status: str, timeout_s: float = 120.0) -> None:
         """Wait until a resource exists and has a status."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+
+        def come() -> bool:
             found = self._cf.describe_stack_resources(StackName=name, LogicalResourceId=logical)["StackResources"]
-            if found and found[0]["ResourceStatus"] == status and found[0].get("PhysicalResourceId"):
-                return
-            time.sleep(0.01)
-        raise TimeoutError(f"{logical} of {name} did not become {status}")
+            return bool(found and found[0]["ResourceStatus"] == status and found[0].get("PhysicalResourceId"))
+
+        eventually(come, timeout_s, f"{logical} of {name} as {status}")
 
 
 def _body(resources: dict[str, Any], more: dict[str, Any]) -> str:

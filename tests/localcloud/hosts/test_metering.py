@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from localcloud.hosts.metering import Meter, Reading, load, parse_network, parse_stat, read
-from tests.localcloud.world import WORKER, until
+from tests.localcloud.world import WORKER
+from tests.waiting import eventually
 
 _IN_NAMESPACES = ("unshare", "--pid", "--net", "--fork", "--kill-child")
 STAT = "4711 (python) 3) S 1 4711 4711 0 -1 4194560 1 2 3 4 150 50 25 75 20 0 1 0 99 1000 10 18446744073709551615\n"
@@ -78,7 +79,7 @@ def test_work_in_a_process_namespace_counts_for_its_host_also_when_the_process_h
     )
     try:
         children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
-        until(lambda: bool(children.read_text()))
+        eventually(lambda: bool(children.read_text()))
         init = children.read_text()
         before = read({"i-1": int(init)})["i-1"]
         assert holder.stdin is not None and holder.stdout is not None

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from stacks.user_data import BootSettings, user_data
@@ -185,16 +183,6 @@ def booted(node: Node) -> Node:
     status, said = node.boot()
     assert status == 0, said
     return node
-
-
-def eventually(fact: Callable[[], bool], seconds: float = 120.0) -> bool:
-    """Return whether a fact comes to hold in time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if fact():
-            return True
-        time.sleep(0.02)
-    return fact()
 
 
 def _script(path: Path, body: str) -> None:

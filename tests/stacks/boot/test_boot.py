@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stacks.user_data import SCRIPTS, USER_DATA_LIMIT, compact, may_have_gpus, user_data
-from tests.stacks.boot.nodelab import Lab, Node, booted, eventually, key_of
+from tests.stacks.boot.nodelab import Lab, Node, booted, key_of
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -296,7 +297,7 @@ def test_a_booting_master_runs_what_the_runs_left_for_it_as_the_login_user(lab: 
         (node.root / "watchers").unlink()
         watcher = node.registry("watch", DEEPCDK_PAUSE_S="0.05")
         try:
-            assert eventually(lambda node=node: (node.root / "watchers").exists() or node is worker)  # type: ignore[misc]
+            eventually(lambda node=node: (node.root / "watchers").exists() or node is worker)  # type: ignore[misc]
         finally:
             watcher.send_signal(signal.SIGTERM)
             watcher.wait(timeout=60)
@@ -312,7 +313,7 @@ def test_host_keys_are_printed_anew_at_each_boot_for_a_reboot_may_empty_the_cons
     (node.root / "dev/console").write_text("")
     watcher = node.registry("watch", DEEPCDK_PAUSE_S="0.05")
     try:
-        assert eventually(lambda: key_of("HOST5") in node.text("dev/console"))
+        eventually(lambda: key_of("HOST5") in node.text("dev/console"))
     finally:
         watcher.send_signal(signal.SIGTERM)
         watcher.wait(timeout=60)
@@ -323,7 +324,7 @@ def test_a_watcher_follows_newcomers_and_leaves_when_stopped(lab: Lab) -> None:
     watcher = master.registry("watch", DEEPCDK_PAUSE_S="0.05")
     try:
         worker = booted(lab.node("worker", 2))
-        assert eventually(lambda: worker.ip in master.text("opt/deeplearning/nodes"))
+        eventually(lambda: worker.ip in master.text("opt/deeplearning/nodes"))
         second = master.registry("watch")
         assert second.wait(timeout=60) == 0
         assert watcher.poll() is None
@@ -482,7 +483,7 @@ def test_a_node_that_ends_soon_leaves_the_registry_once_it_is_idle(lab: Lab) -> 
     (worker.root / "target").write_text("Terminated")
     watcher = worker.registry("watch", DEEPCDK_PAUSE_S="0.05")
     try:
-        assert eventually(lambda: not heartbeat.exists())
+        eventually(lambda: not heartbeat.exists())
     finally:
         watcher.terminate()
         watcher.wait(60)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from agent.spec.nodes import RULES
 from stacks.user_data import SCRIPTS
-from tests.stacks.boot.nodelab import Lab, Node, booted, eventually, key_of
+from tests.stacks.boot.nodelab import Lab, Node, booted, key_of
+from tests.waiting import eventually
 from tests.words import WORDS
 
 SCRIPT = (SCRIPTS / "registry.sh").read_text(encoding="utf-8")
@@ -179,7 +180,7 @@ def test_a_watcher_logs_what_it_leaves_out_once_and_goes_on_seeing_changes(
     try:
         for number in (3, 4, 5):
             newcomer = booted(lab.node("worker", number))
-            assert eventually(lambda ip=newcomer.ip: f"{ip} " in master.text("etc/hosts"))  # type: ignore[misc]
+            eventually(lambda ip=newcomer.ip: f"{ip} " in master.text("etc/hosts"))  # type: ignore[misc]
     finally:
         watcher.terminate()
         said, _ = watcher.communicate(timeout=60)

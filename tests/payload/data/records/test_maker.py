@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from payload.data.records.record_split import open_record_splits
 from payload.data.records.shards import MAKING
 from payload.data.types import View
 from tests.payload.data.drawings import SHAPES, write_images
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[4]
 
@@ -71,10 +71,8 @@ def test_a_maker_that_was_killed_goes_on_without_redoing_what_is_done(
     victim.unlink()
     os.mkfifo(victim)
     maker = subprocess.Popen([sys.executable, "-m", "payload.data.records.maker", *words(raw, made)], cwd=ROOT)
-    deadline = time.monotonic() + 60
-    while len(list((made / MAKING).glob("train-*.json"))) < 4:
-        assert maker.poll() is None and time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually(lambda: len(list((made / MAKING).glob("train-*.json"))) == 4 or maker.poll() is not None)
+    assert maker.poll() is None
     maker.kill()
     maker.wait()
     assert not (made / MANIFEST).exists()
