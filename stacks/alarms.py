@@ -1,4 +1,4 @@
-"""Alarms that matter: what is wrong with a cluster, and who is told."""
+"""The CloudWatch alarms of a cluster, and who is notified."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from stacks.config import MASTER, ClusterConfig
-from stacks.metrics import ROLES, Metric, Watched
+from stacks.metrics import ROLES, Metric, MetricSources
 
 # A file system that bursts moves 100 MiB/s, or more where it is large: an hour of that, in bytes.
 HOUR_OF_BURSTING: Final = 3600 * 100 * 2**20
@@ -29,45 +29,45 @@ class Alarm:
 
     id: str
     says: str
-    """What is wrong and what to do, for whoever gets the mail."""
+    """What is wrong and what to do, for the reader of the mail."""
     metrics: tuple[Metric, ...]
     above: float | None = None
     """Alarm beyond this value; None: see `below`."""
     below: float | None = None
     period_s: int = 60
     minutes: int = 5
-    """How long it must be so before it is told."""
+    """How long the condition must last before the alarm goes off."""
 
     @property
     def periods(self) -> int:
-        """Return in how many periods in a row the value must be out of bounds."""
+        """Return for how many periods in a row the value must be out of bounds."""
         return max(1, -(-self.minutes * 60 // self.period_s))
 
 
-def alarms(config: ClusterConfig, watched: Watched) -> Iterator[Alarm]:
+def alarms(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
     """Yield the alarms of a cluster."""
     for role in ROLES:
-        yield from _nodes(role, config, watched)
-    yield from _files(config, watched)
-    for number, nat in enumerate(watched.nat_gateways, start=1):
+        yield from _nodes(role, config, sources)
+    yield from _files(config, sources)
+    for number, nat in enumerate(sources.nat_gateways, start=1):
         yield Alarm(
             id=f"NatPorts{number}",
             says="The NAT gateway has no port left for another connection to the same destination: connections of "
             "the workers fail. Fetch once and share through the file system, or fetch through an S3 endpoint.",
-            metrics=(watched.gateway(nat, "ErrorPortAllocation"),),
+            metrics=(sources.gateway(nat, "ErrorPortAllocation"),),
             above=0,
         )
 
 
-def _files(config: ClusterConfig, watched: Watched) -> Iterator[Alarm]:
-    """Yield the alarms of the shared file system; of one that exists already nobody knows how it is set."""
+def _files(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
+    """Yield the alarms of the shared file system; the settings of an existing one are not known."""
     foreign = bool(config.file_system_id)
     if foreign or config.efs_performance == "generalPurpose":  # the other mode has no such limit
         yield Alarm(
             id="EfsIoLimit",
             says=f"The shared file system is at {IO_LIMIT_PERCENT}% of the operations that it can do: data is read in "
             "small pieces by many nodes. Stage the data on the nodes' own disks, or pack it into fewer, larger files.",
-            metrics=(watched.files("PercentIOLimit", "Maximum"),),
+            metrics=(sources.files("PercentIOLimit", "Maximum"),),
             above=IO_LIMIT_PERCENT,
             minutes=15,
         )
@@ -76,21 +76,21 @@ def _files(config: ClusterConfig, watched: Watched) -> Iterator[Alarm]:
             id="EfsBurstCredits",
             says="The shared file system's burst credits last for an hour more at 100 MiB/s; then it falls back to the "
             "throughput that its size earns. Stage the data on the nodes' own disks, or set another throughput mode.",
-            metrics=(watched.files("BurstCreditBalance", "Minimum"),),
+            metrics=(sources.files("BurstCreditBalance", "Minimum"),),
             below=HOUR_OF_BURSTING,
             minutes=15,
         )
 
 
-def _nodes(role: str, config: ClusterConfig, watched: Watched) -> Iterator[Alarm]:
+def _nodes(role: str, config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
     name = role.capitalize()
     yield Alarm(
         id=f"{name}Missing",
         says=f"Fewer {role} instances are in service than wanted, for longer than a boot may take "
         f"({config.ready_timeout_min} min): the group's activities say why, such as a lack of capacity or a quota.",
         metrics=(
-            watched.group(role, "GroupDesiredCapacity", "Minimum"),
-            watched.group(role, "GroupInServiceInstances", "Minimum"),
+            sources.group(role, "GroupDesiredCapacity", "Minimum"),
+            sources.group(role, "GroupInServiceInstances", "Minimum"),
         ),
         above=0,
         minutes=config.ready_timeout_min,
@@ -99,16 +99,16 @@ def _nodes(role: str, config: ClusterConfig, watched: Watched) -> Iterator[Alarm
         id=f"{name}StatusCheck",
         says=f"An instance ({role}) fails EC2's status checks. The group replaces it, and a run on it ends."
         + (" The supervisor goes with the master." if role == MASTER else ""),
-        metrics=(watched.instances(role, "StatusCheckFailed", "Maximum"),),
+        metrics=(sources.instances(role, "StatusCheckFailed", "Maximum"),),
         above=0,
         minutes=2,
     )
-    if watched.node_metrics:
+    if sources.node_metrics:
         yield Alarm(
             id=f"{name}DiskFull",
             says=f"A disk of an instance ({role}) is {DISK_FULL_PERCENT}% full: `fab run -- df -h` tells which. "
             f"Make room, or set a larger {role}_volume_gib.",
-            metrics=(watched.agents(role, "disk_used_percent", "Maximum"),),
+            metrics=(sources.agents(role, "disk_used_percent", "Maximum"),),
             above=DISK_FULL_PERCENT,
             # One period, and one sample in it, is enough: a disk that was full for a moment broke something. Alarms
             # know no periods but multiples of a minute, and in one shorter than the agent's they would find nothing.
@@ -119,11 +119,11 @@ def _nodes(role: str, config: ClusterConfig, watched: Watched) -> Iterator[Alarm
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlarmsProps:
     config: ClusterConfig
-    watched: Watched
+    sources: MetricSources
 
 
 class Alarms(Construct):
-    """Own the alarms, and the topic through which people are told."""
+    """The alarms, and the topic that notifies people."""
 
     def __init__(self, scope: Construct, id: str, props: AlarmsProps) -> None:
         super().__init__(scope, id)
@@ -131,10 +131,10 @@ class Alarms(Construct):
         self._policy: sns.CfnTopicPolicy | None = None
         if props.config.alarm_emails:
             self.topics.append(self._create_topic(props.config))
-        self.arns = tuple(self._create_alarm(alarm).attr_arn for alarm in alarms(props.config, props.watched))
+        self.arns = tuple(self._create_alarm(alarm).attr_arn for alarm in alarms(props.config, props.sources))
 
-    def tell_launch_failures(self, group: autoscaling.AutoScalingGroup) -> None:
-        """Tell of each launch that fails and why, which no metric does."""
+    def notify_launch_failures(self, group: autoscaling.AutoScalingGroup) -> None:
+        """Notify of each failed launch and its reason, for which there is no metric."""
         resource = group.node.default_child
         if self.topics and isinstance(resource, autoscaling.CfnAutoScalingGroup):
             resource.notification_configurations = [
@@ -209,7 +209,7 @@ def _dimensions(metric: Metric) -> list[cloudwatch.CfnAlarm.DimensionProperty]:
 
 
 def _topic_policy(topic: str) -> iam.PolicyDocument:
-    """Let this account's alarms publish, over TLS alone; the groups publish by a role that AWS made for them."""
+    """Allow this account's alarms to publish, over TLS only; the groups publish with a role that AWS makes for them."""
     return iam.PolicyDocument(
         statements=[
             iam.PolicyStatement(

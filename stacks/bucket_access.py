@@ -1,4 +1,4 @@
-"""Buckets of the user's own, which the nodes may read data from, or keep checkpoints in."""
+"""The user's own buckets, from which nodes read data, or in which they keep checkpoints."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from aws_cdk import Acknowledgment, Aws, Validations
 from aws_cdk import aws_iam as iam
 
 
-def admit_reading(role: iam.Role, buckets: Sequence[str]) -> None:
-    """Let a role list and read these buckets; not write, and not read older versions."""
+def grant_read(role: iam.Role, buckets: Sequence[str]) -> None:
+    """Allow a role to list and read these buckets; not to write, nor to read older versions."""
     # `fab stage-data` reads the objects, whose names nobody knows beforehand.
     _admit(role, buckets, ["s3:GetObject"], "data_buckets")
 
 
-def admit_writing(role: iam.Role, buckets: Sequence[str]) -> None:
-    """Let a role list these buckets, and read, write and delete their objects."""
+def grant_write(role: iam.Role, buckets: Sequence[str]) -> None:
+    """Allow a role to list these buckets, and to read, write and delete their objects."""
     # A checkpoint goes up in parts, which a writer that fails takes back; old ones are deleted.
     actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
     _admit(role, buckets, actions, "checkpoint_buckets")

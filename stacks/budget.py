@@ -1,4 +1,4 @@
-"""The budget of a cluster, and how its word that it is spent becomes a metric.
+"""The budget of a cluster, and how its message that it is spent becomes a metric.
 
 AWS Budgets has actions of its own: it attaches policies, or stops instances whose ids it was given. The first ends no
 instance that runs; the second knows no instance that came later, and Auto Scaling replaces those that it stops. So
@@ -36,7 +36,7 @@ class BudgetProps:
 
 
 class Budget(Construct):
-    """Own the budget and, where it stops workers, the topic and the queue that carry its word."""
+    """The budget and, where it stops workers, the topic and the queue that carry its message."""
 
     def __init__(self, scope: Construct, id: str, props: BudgetProps) -> None:
         super().__init__(scope, id)

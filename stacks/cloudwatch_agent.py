@@ -1,4 +1,4 @@
-"""What the CloudWatch agent does on a node, as its configuration file says it.
+"""The CloudWatch agent's configuration on a node.
 
 Sections, fields and metrics are those of the agent's own schema and of "Manually create or edit the CloudWatch agent
 configuration file" in the CloudWatch user guide.
@@ -43,7 +43,7 @@ _NO_DISKS: Final = ("sysfs", "devtmpfs", "tmpfs", "squashfs", "nfs4", "lustre", 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """What the agent of one kind of node is told. Texts may be CDK tokens."""
+    """Settings of the agent on one kind of node. Texts may be CDK tokens."""
 
     role: str
     namespace: str
@@ -72,7 +72,7 @@ def configuration(settings: AgentSettings) -> str:
 
 
 def _metrics(settings: AgentSettings) -> dict[str, Any]:
-    """Send each metric by node and by role, and in no finer grain: AWS bills every combination as one more metric.
+    """Send each metric by node and by role, no finer: AWS bills every combination as one more metric.
 
     A rolled-up metric keeps its minimum and maximum, by which the fullest disk and the idlest GPU still show.
     """

@@ -9,7 +9,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from stacks import images, purchasing
-from stacks.bucket_access import admit_reading, admit_writing
+from stacks.bucket_access import grant_read, grant_write
 from stacks.compute import NodeGroup, NodeGroupProps, Volume
 from stacks.config import MASTER, WORKER, ClusterConfig, Output
 from stacks.encryption import Encryption, EncryptionProps
@@ -21,9 +21,9 @@ from stacks.network import Network, NetworkProps
 from stacks.observability import Observability, ObservabilityProps, Telemetry, TelemetryProps
 from stacks.purchasing import Market
 from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
-from stacks.sessions import admit_sessions
+from stacks.sessions import grant_sessions
 from stacks.storage import Storage, StorageProps
-from stacks.tags import mark
+from stacks.tags import apply_to_all
 from stacks.user_data import BootSettings, user_data
 from stacks.validation import cautions
 
@@ -33,7 +33,7 @@ WORKER_GROUP: Final = "WorkerGroup"
 
 
 class ClusterStack(Stack):
-    """Compose the cluster that a ClusterConfig describes, in whatever account and region the CLI is set to."""
+    """The cluster that a ClusterConfig describes, in the account and region of the CDK CLI."""
 
     def __init__(self, scope: Construct, config: ClusterConfig) -> None:
         super().__init__(
@@ -76,13 +76,13 @@ class ClusterStack(Stack):
         self.lustre = self._create_lustre()
         self.roles = NodeRoles(self, "Roles", NodeRolesProps(bucket=self.storage.bucket, key=self.encryption.key))
         for role in (self.roles.master, self.roles.workers):
-            admit_reading(role, config.data_buckets)
-        admit_writing(self.roles.workers, config.checkpoint_buckets)
+            grant_read(role, config.data_buckets)
+        grant_write(self.roles.workers, config.checkpoint_buckets)
         self.flow_logs = FlowLogs(
             self, "FlowLogs", FlowLogsProps(config=config, network=self.network, key=self.encryption.key)
         )
         if not config.opens_ssh_port:
-            admit_sessions(self.roles.master)
+            grant_sessions(self.roles.master)
         self.telemetry = Telemetry(self, "Telemetry", TelemetryProps(config=config, key=self.encryption.key))
         self.telemetry.admit({MASTER: self.roles.master, WORKER: self.roles.workers})
         self.key_pair = ec2.KeyPair.from_key_pair_name(self, "KeyPair", config.key_name)
@@ -101,7 +101,7 @@ class ClusterStack(Stack):
         )
         # Its id begins logical ids of clusters that are deployed: it stays.
         self.guard = Guard(self, "Bounds", GuardProps(config=config, workers=self.workers.group))
-        mark(self, config)
+        apply_to_all(self, config)
         self._emit_outputs()
         for caution in cautions(config):
             Annotations.of(self).add_warning_v2(f"deepcdk:{caution.key}", str(caution))
@@ -222,7 +222,7 @@ class ClusterStack(Stack):
         )
 
     def _emit_outputs(self) -> None:
-        """Emit the outputs here: inside a construct their keys would get a hash."""
+        """Add the outputs to the stack: inside a construct their keys would get a hash."""
         values = {
             Output.VPC_ID: self.network.vpc.vpc_id,
             Output.MASTER_GROUP: self.master.group.auto_scaling_group_name,

@@ -26,13 +26,13 @@ _LINTED_MIB_S: Final = 1000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Volume:
-    """A root volume: gp3, encrypted, gone with its instance."""
+    """A root volume: gp3, encrypted, deleted with its instance."""
 
     gib: int
     iops: int
     mib_s: int
     key: kms.IKey | None
-    """What encrypts it; None: AWS's own key."""
+    """The key that encrypts it; None: AWS's own."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,11 +56,11 @@ class NodeGroupProps:
     ready_timeout: Duration
     """How long CloudFormation waits for one signal from each desired node."""
     least: int
-    """Nodes whose signals suffice; 0: all of them."""
+    """Number of nodes that must signal success; 0: all of them."""
     notice: Duration | None
-    """How long an instance that the group ends may still run, to save its work."""
+    """Time that an instance has to save its work when the group ends it."""
     replaced_at_once: int
-    """Nodes that a change of the template replaces at the same time; 0: it leaves those that run."""
+    """Nodes to replace at a time when the template changes; 0: running nodes stay."""
     user_data: str
     clustered: bool
     """Place all nodes of the group in one cluster placement group."""
@@ -72,7 +72,7 @@ class NodeGroupProps:
 
 
 class NodeGroup(Construct):
-    """Own one kind of node."""
+    """One kind of node: launch template, group, roles."""
 
     def __init__(self, scope: Construct, id: str, props: NodeGroupProps) -> None:
         super().__init__(scope, id)
@@ -96,7 +96,7 @@ class NodeGroup(Construct):
             Tags.of(tagged).add("Name", props.name)
 
     def wait_for(self, *dependencies: IDependable) -> None:
-        """Launch no node before these exist, and remove them only after the last node."""
+        """Launch nodes only after these exist, and remove these only after the last node."""
         self.group.node.add_dependency(*dependencies)
 
     def _create_template(self, props: NodeGroupProps) -> ec2.LaunchTemplate:
@@ -178,13 +178,13 @@ class NodeGroup(Construct):
 
 @jsii.implements(ec2.IMachineImage)
 class _ImageById:
-    """An image by its id: the library's own wants the region in which the id holds, which this stack does not name."""
+    """An image by its id. The library's own class needs the id's region, which this stack does not name."""
 
     def __init__(self, id: str) -> None:
         self.id = id
 
     def get_image(self, scope: Construct) -> ec2.MachineImageConfig:
-        """Return the image, for whatever asks."""
+        """Return the image."""
         del scope
         return ec2.MachineImageConfig(
             image_id=self.id, os_type=ec2.OperatingSystemType.LINUX, user_data=ec2.UserData.for_linux()
@@ -197,7 +197,7 @@ def machine_image(image: Image) -> ec2.IMachineImage:
 
 
 def _root_volume(device: str, volume: Volume) -> ec2.BlockDevice:
-    """Describe a root volume; what gp3 has anyway stays out, so that the template says what differs."""
+    """Describe a root volume; gp3's defaults are left out, so that the template shows what differs."""
     return ec2.BlockDevice(
         device_name=device,
         volume=ec2.BlockDeviceVolume.ebs(
@@ -226,7 +226,7 @@ def least_percent(least: int, wanted: int) -> int:
 
 
 def _rolling(props: NodeGroupProps) -> autoscaling.UpdatePolicy:
-    """Replace nodes in batches, each of which must report success; meanwhile the group does nothing else to them."""
+    """Replace nodes in batches, each of which must report success, with the group's other processes suspended."""
     return autoscaling.UpdatePolicy.rolling_update(
         max_batch_size=props.replaced_at_once,
         min_instances_in_service=0,
@@ -244,7 +244,7 @@ def _rolling(props: NodeGroupProps) -> autoscaling.UpdatePolicy:
 
 
 def _attach_efa(template: ec2.LaunchTemplate, props: NodeGroupProps) -> None:
-    """Replace the template's one network interface, since the construct knows no others."""
+    """Replace the template's network interfaces, for which the construct has no property."""
     resource = template.node.default_child
     if isinstance(resource, ec2.CfnLaunchTemplate):
         groups = [props.security_group.security_group_id]

@@ -43,7 +43,7 @@ WORKER: Final = "worker"
 
 
 class Output:
-    """Keys of the stack's outputs: all that the tasks need to know of a deployed cluster."""
+    """Keys of the stack's outputs: what the tasks need to know of a deployed cluster."""
 
     VPC_ID: Final = "VpcId"
     MASTER_GROUP: Final = "MasterGroupName"
@@ -62,7 +62,7 @@ class Output:
 
 
 class GuardId:
-    """Logical ids of what bounds the workers: their alarms' names begin with the stack's name and one of these."""
+    """Logical ids of the alarms that stop the workers; their names begin with the stack's name and one of these."""
 
     IDLE: Final = "GuardIdle"
     HOURS: Final = "GuardHours"
@@ -73,10 +73,10 @@ class GuardId:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, GuardKeys, ObservabilityKeys):
-    """Describe one cluster, as validated values. `cdk.json`, context.cluster, holds the same keys."""
+    """The validated configuration of one cluster. `cdk.json`, context.cluster, has the same keys."""
 
     name: str = "deepcdk"
-    """Name of the cluster and of its stack; several live side by side in one account under different names."""
+    """Name of the cluster and of its stack; one account may have several clusters under different names."""
 
     def __post_init__(self) -> None:
         matches(self, "name", r"[a-z](?:[a-z0-9-]{0,30}[a-z0-9])?", "1 to 32 of a-z 0-9 -, a letter first, no - last")

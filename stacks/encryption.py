@@ -1,4 +1,4 @@
-"""The key that encrypts what the cluster stores: AWS's own, a new one, or one that exists."""
+"""The key that encrypts the cluster's data: AWS's own, a new one, or an existing one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class EncryptionProps:
 
 
 class Encryption(Construct):
-    """Own or name the key of volumes, file systems, bucket and logs; `key` is None where AWS's own keys serve."""
+    """The key of volumes, file systems, bucket and logs; `key` is None where AWS's own keys are used."""
 
     key: kms.IKey | None = None
 
@@ -64,9 +64,9 @@ class Encryption(Construct):
         return key
 
     def _admit_auto_scaling(self, key: kms.Key) -> None:
-        """Let Auto Scaling launch instances with encrypted volumes.
+        """Allow Auto Scaling to launch instances with encrypted volumes.
 
-        Its service-linked role is told by a condition and not as principal: KMS refuses a principal that does not
+        Its service-linked role is named by a condition and not as principal: KMS refuses a principal that does not
         exist, and in an account without Auto Scaling groups that role exists only after the first one.
         """
         role = (

@@ -1,4 +1,4 @@
-"""Ways from the VPC to AWS's services that do not lead over the internet."""
+"""VPC endpoints: routes to AWS's services that do not go over the internet."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EndpointsProps:
 
 
 class Endpoints(Construct):
-    """Own the endpoints that `vpc_endpoints` names, and the security group before those that are interfaces."""
+    """The endpoints that `vpc_endpoints` names, and the security group of the interface endpoints."""
 
     def __init__(self, scope: Construct, id: str, props: EndpointsProps) -> None:
         super().__init__(scope, id)
@@ -45,7 +45,7 @@ class Endpoints(Construct):
                 self._create_interface(props, service, group)
 
     def _create_gateway(self, props: EndpointsProps) -> None:
-        """Lead every subnet's traffic to S3 through the endpoint, which costs nothing."""
+        """Route every subnet's traffic to S3 through the endpoint, which costs nothing."""
         subnets = (*props.network.vpc.public_subnets, *props.network.vpc.private_subnets)
         ec2.CfnVPCEndpoint(
             self,
@@ -66,7 +66,7 @@ class Endpoints(Construct):
         return group
 
     def _create_interface(self, props: EndpointsProps, service: str, group: ec2.SecurityGroup) -> None:
-        """Give a service an address in each private subnet, to which its usual name then leads."""
+        """Give a service an address in each private subnet, to which its usual name then resolves."""
         ec2.CfnVPCEndpoint(
             self,
             service.title().replace(".", ""),

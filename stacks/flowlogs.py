@@ -1,4 +1,4 @@
-"""Who talked to whom: the VPC's flow logs, to a log group or to a bucket."""
+"""The VPC's flow logs, to a log group or to a bucket."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FlowLogsProps:
 
 
 class FlowLogs(Construct):
-    """Own the flow logs that `flow_logs` asks for: of the cluster's own VPC, or of the subnets in a given one."""
+    """The flow logs that `flow_logs` asks for: of the cluster's own VPC, or of the subnets in an existing one."""
 
     def __init__(self, scope: Construct, id: str, props: FlowLogsProps) -> None:
         super().__init__(scope, id)
@@ -54,12 +54,12 @@ class FlowLogs(Construct):
         role_arn: str | None = None,
         bucket_arn: str | None = None,
     ) -> None:
-        """Log the VPC where it is ours; where it is not, what others do in it is not ours to log."""
-        watched = [("Vpc", "VPC", network.vpc.vpc_id)]
+        """Log the whole VPC only where it is the cluster's own; other traffic of an existing VPC is not logged."""
+        logged = [("Vpc", "VPC", network.vpc.vpc_id)]
         if config.vpc_id:
             ids = dict.fromkeys((*config.public_subnet_ids, *config.private_subnet_ids))
-            watched = [(f"Subnet{number}", "Subnet", id) for number, id in enumerate(ids, start=1)]
-        for name, kind, id in watched:
+            logged = [(f"Subnet{number}", "Subnet", id) for number, id in enumerate(ids, start=1)]
+        for name, kind, id in logged:
             ec2.CfnFlowLog(
                 self,
                 name,
@@ -81,7 +81,7 @@ class FlowLogs(Construct):
         return group
 
     def _create_role(self, group: logs.CfnLogGroup) -> iam.Role:
-        """Return the role with which VPC flow logs write to the group, and to no other."""
+        """Return the role with which VPC flow logs write to this group only."""
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("vpc-flow-logs.amazonaws.com"))
         role.add_to_policy(
             iam.PolicyStatement(

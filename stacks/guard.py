@@ -1,4 +1,4 @@
-"""What ends the workers when nobody looks: idleness, hours, a spent budget. All of it holds without laptop or master.
+"""What stops unattended workers: idleness, hours, a spent budget. It works without the laptop and the master.
 
 Each bound is a CloudWatch alarm whose action is the one scaling policy of the worker group, "exactly none". An alarm
 repeats an action towards Auto Scaling every minute while it lasts, so each must end by itself once the group is
@@ -22,11 +22,11 @@ from stacks.instance_types import find
 from stacks.observability import collect_group_metrics
 
 IDLE_PERIOD_S: Final = 300
-"""EC2's own metrics, without detailed monitoring, come so often."""
+"""Period of EC2's own metrics without detailed monitoring."""
 BUSY_BYTES: Final = 15_000_000
 """Bytes that a worker receives or sends between two samples of EC2 (five minutes, or one) when it is not idle.
 
-The heartbeats of an idle node are well below it; data that come in at 250 kB/s are above it."""
+The heartbeats of an idle node are far below it; incoming data at 250 kB/s are above it."""
 HOURS_PERIOD_S: Final = 300
 LONG_PERIOD_S: Final = 3600
 QUEUE_PERIOD_S: Final = 60
@@ -39,7 +39,7 @@ class GuardProps:
 
 
 class Guard(Construct):
-    """Own the policy that empties the worker group, the alarms that call it, and the budget."""
+    """The policy that empties the worker group, the alarms that call it, and the budget."""
 
     def __init__(self, scope: Construct, id: str, props: GuardProps) -> None:
         super().__init__(scope, id)
@@ -76,7 +76,7 @@ class Guard(Construct):
         return policy
 
     def _watch_idleness(self, config: ClusterConfig) -> None:
-        """Alarm when no worker was busy in any period; where data are missing, the last ones count for a while.
+        """Alarm when no worker was busy in any period; where data are missing, the last ones count for some time.
 
         One period more than asked for: the first may be one of which only a part has passed.
         """
@@ -98,7 +98,7 @@ class Guard(Construct):
         )
 
     def _watch_hours(self, config: ClusterConfig) -> None:
-        """Alarm when the group was never empty for so long; lost data do not turn the clock back."""
+        """Alarm when the group was never empty in that time; missing data do not reset it."""
         period_s = HOURS_PERIOD_S if config.max_hours <= DAY_H else LONG_PERIOD_S
         self._alarm(
             GuardId.HOURS,
@@ -109,7 +109,7 @@ class Guard(Construct):
         )
 
     def _watch_budget(self, queue: str) -> None:
-        """Alarm while the word of the spent budget lies in its queue; without news, the state stays."""
+        """Alarm while the message of the spent budget is in its queue; without data the state stays."""
         alarm = cloudwatch.CfnAlarm(
             self,
             GuardId.BUDGET,
@@ -161,7 +161,7 @@ class Guard(Construct):
 
 
 def idle_cpu_percent(config: ClusterConfig) -> float:
-    """Return the processor use below which a worker is idle: by default half of one vCPU.
+    """Return the CPU use below which a worker is idle: by default half of one vCPU.
 
     A rank keeps at least one thread busy while it trains, on GPUs too: it feeds them and waits for the others.
     """

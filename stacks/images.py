@@ -1,4 +1,4 @@
-"""Machine images: which one fits an instance type, and what the name of an SSM parameter tells of its image."""
+"""Machine images: which one fits an instance type, and what the name of an SSM parameter says about its image."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class Image:
 
 
 def image(*, id: str, parameter: str, root_device: str, instance_type: str) -> Image:
-    """Return the image that was given by id or by parameter, else the one that fits the instance type."""
+    """Return the image given by id or by parameter, else the one that fits the instance type."""
     named = "" if id else choose(parameter, instance_type)
     return Image(parameter=named, id=id, root_device=root_device or default_root_device(named))
 
 
 def choose(given: str, instance_type: str) -> str:
-    """Return the image parameter that was given, else the one that fits the instance type.
+    """Return the given image parameter, else the one that fits the instance type.
 
-    For a type that is not in the table nothing is known; it gets what most types take, an x86_64 image without a GPU
+    A type that is not in the table gets what most types take, an x86_64 image without a GPU
     driver, unless validation refused it before.
     """
     return given or default(find(instance_type)) or AMAZON_LINUX.format(architecture="x86_64")
@@ -73,33 +73,33 @@ def default(kind: InstanceType | None) -> str:
 
 
 def architecture(parameter: str) -> str:
-    """Return the architecture that an image parameter's name tells (`x86_64`, `arm64`); empty if it tells none."""
+    """Return the architecture in an image parameter's name (`x86_64`, `arm64`); empty if there is none."""
     told = {_ARCHITECTURES[word] for word in re.findall(r"x86_64|amd64|arm64|aarch64", parameter)}
     return told.pop() if len(told) == 1 else ""
 
 
 def python(parameter: str) -> str:
-    """Return the Python that nodes of an image run on (`3.12`), as its parameter's name tells; empty if it does not."""
+    """Return the Python version of an image (`3.12`), judging by its parameter's name; empty if unknown."""
     return next((version for named, version in _PYTHONS if named.search(parameter)), "")
 
 
 def lacks_gpu_driver(parameter: str) -> bool:
-    """Say whether the image is known to have no NVIDIA driver."""
+    """Return whether the image is known to have no NVIDIA driver."""
     return parameter.startswith(_PLAIN)
 
 
 def has_open_gpu_driver(parameter: str) -> bool:
-    """Say whether the image is known to have NVIDIA's open kernel modules."""
+    """Return whether the image is known to have NVIDIA's open kernel modules."""
     return parameter.startswith("/aws/service/deeplearning/") and "oss-nvidia-driver" in parameter
 
 
 def smallest_volume_gib(parameter: str) -> int:
-    """Return the size of the smallest root volume that is known to hold the image, GiB; 8 where nothing is known."""
+    """Return the size of the smallest root volume for the image, GiB; 8 where it is not known."""
     return DEEP_LEARNING_GIB if parameter.startswith("/aws/service/deeplearning/") else 8
 
 
 def login_user(parameter: str) -> str:
-    """Return the user that an image's publisher made for logins."""
+    """Return the login user of an image's publisher."""
     return "ubuntu" if "ubuntu" in parameter else "admin" if "/debian/" in parameter else "ec2-user"
 
 

@@ -1,4 +1,4 @@
-"""What EC2 instance types are and can do, from a table that `python -m tools.instance_types` writes.
+"""The properties of EC2 instance types, from a table that `python -m tools.instance_types` writes.
 
 Standard library only; the table is read at the first question, once.
 """
@@ -42,9 +42,9 @@ class InstanceType:
     gpu_memory_mib: int
     """Memory of all GPUs together."""
     nvlink_gpus: int
-    """GPUs that NVLink joins; 0: they talk over PCI Express, or there is one."""
+    """GPUs connected by NVLink; 0: PCI Express, or a single GPU."""
     network: str
-    """EC2's own words: `Up to 10 Gigabit`, `3200 Gigabit`."""
+    """As EC2 words it: `Up to 10 Gigabit`, `3200 Gigabit`."""
     efa_interfaces: int
     """EFA devices at most; 0: no EFA."""
     efa_first_card: int
@@ -52,7 +52,7 @@ class InstanceType:
     store_disks: int
     """NVMe disks of the instance store; 0: none."""
     store_gb: int
-    """Their size together, GB."""
+    """Their total size, GB."""
     placements: tuple[str, ...]
     """Strategies of placement groups that it supports: `cluster`, `partition`, `spread`."""
     hypervisor: str
@@ -60,7 +60,7 @@ class InstanceType:
 
     @property
     def bare_metal(self) -> bool:
-        """Say whether no hypervisor runs beneath."""
+        """Return whether the type is bare metal."""
         return not self.hypervisor
 
 
@@ -70,7 +70,7 @@ _LISTS: Final = frozenset({"architectures", "placements"})
 
 
 def find(name: str) -> InstanceType | None:
-    """Return an instance type by name (`p5.48xlarge`); None where the table does not know it."""
+    """Return an instance type by name (`p5.48xlarge`); None where the table does not have it."""
     rows = _rows()
     return _parse(*rows[name]) if name in rows else None
 
@@ -81,7 +81,7 @@ def names() -> tuple[str, ...]:
 
 
 def nearest(name: str) -> str:
-    """Return the name in the table that is most like `name`; of its family (`p5en`) or generation (`p5`) if it can."""
+    """Return the name in the table nearest to `name`, of its family (`p5en`) or generation (`p5`) if possible."""
     family = name.partition(".")[0]
     generation = re.match(r"[a-z]*[0-9]*", name)
     for start in (family + ".", generation.group() if generation else ""):
@@ -93,13 +93,13 @@ def nearest(name: str) -> str:
 
 @functools.cache
 def origin() -> str:
-    """Return what the table says of itself: its date and its source."""
+    """Return the date and the source that the table states."""
     with TABLE.open(encoding="utf-8") as lines:
         return " ".join(line[len(COMMENT) :].strip() for line in lines if line.startswith(COMMENT))
 
 
 def render(types: list[InstanceType], about: str) -> str:
-    """Return the text of a table: a comment line about it, a header, and a line for each type, by name."""
+    """Return the text of a table: a comment line with its origin, a header, and a line for each type, by name."""
     lines = [COMMENT + about, ",".join(FIELDS)]
     for each in sorted(types, key=lambda each: each.name):
         values = (getattr(each, field) for field in FIELDS)
@@ -111,7 +111,7 @@ def render(types: list[InstanceType], about: str) -> str:
 
 @functools.cache
 def _rows() -> dict[str, tuple[int, str]]:
-    """Return line number and line of each type; only those asked for are parsed further."""
+    """Return line number and line of each type; only the requested ones are parsed further."""
     try:
         lines = TABLE.read_text(encoding="utf-8").splitlines()
     except OSError as error:

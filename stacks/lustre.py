@@ -25,15 +25,15 @@ class LustreProps:
     config: ClusterConfig
     vpc: ec2.IVpc
     subnets: ec2.SubnetSelection
-    """Where it may lie; it takes the first of them, for a Lustre file system has one zone."""
+    """Subnets to choose from; it takes the first, because a Lustre file system has one zone."""
     clients: Sequence[ec2.ISecurityGroup]
     """Groups of the nodes that mount it."""
     key: kms.IKey | None
-    """What encrypts a persistent file system; None: AWS's own key, which a scratch one always has."""
+    """The key of a persistent file system; None: AWS's own, which a scratch one always has."""
 
 
 class Lustre(Construct):
-    """Own a Lustre file system that goes with the cluster: what is to last lies in S3."""
+    """A Lustre file system that is deleted with the cluster; lasting data are in S3."""
 
     def __init__(self, scope: Construct, id: str, props: LustreProps) -> None:
         super().__init__(scope, id)
@@ -48,7 +48,7 @@ class Lustre(Construct):
         return f"{self.file_system.attr_dns_name}@tcp:/{self.file_system.attr_lustre_mount_name}"
 
     def _create_firewall(self, props: LustreProps) -> ec2.SecurityGroup:
-        """Open Lustre's ports, both ways: servers also call their clients, and each other."""
+        """Open Lustre's ports in both directions: servers also call their clients, and each other."""
         group = ec2.SecurityGroup(
             self, "Servers", vpc=props.vpc, description="Lustre from all nodes", allow_all_outbound=False
         )

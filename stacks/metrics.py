@@ -1,4 +1,4 @@
-"""What there is to watch of a cluster: names of its parts, and where each of its metrics is found."""
+"""The monitored parts of a cluster, and the names of their metrics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Metric:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Watched:
+class MetricSources:
     """The parts of a cluster that have metrics or logs. Texts may be CDK tokens."""
 
     region: str

@@ -22,7 +22,7 @@ class NetworkProps:
 
 
 class Network(Construct):
-    """Own the VPC, or find the one that is given: subnets for the master and subnets for the workers.
+    """The VPC, new or existing, with subnets for the master and for the workers.
 
     The public ones hold the NAT gateways, and the master where it is reached at its SSH port. With Session Manager it
     stands among the workers, without a public address.
@@ -71,7 +71,7 @@ class Network(Construct):
         return vpc, vpc.public_subnets, vpc.private_subnets
 
     def _find(self, config: ClusterConfig) -> tuple[ec2.IVpc, list[ec2.ISubnet], list[ec2.ISubnet]]:
-        """Name the VPC and its subnets; nothing of them is created, changed or removed, and nothing is looked up."""
+        """Import the VPC and its subnets by id: nothing is created, changed, removed or looked up."""
         vpc = ec2.Vpc.from_vpc_attributes(
             self,
             "Vpc",

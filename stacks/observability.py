@@ -1,4 +1,4 @@
-"""What is told of a cluster: the nodes' logs and metrics, a dashboard, alarms."""
+"""The nodes' logs and metrics, a dashboard, alarms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stacks import dashboard
 from stacks.alarms import Alarms, AlarmsProps
 from stacks.cloudwatch_agent import AgentSettings, configuration
 from stacks.config import MASTER, WORKER, ClusterConfig
-from stacks.metrics import GROUP_METRICS, Watched
+from stacks.metrics import GROUP_METRICS, MetricSources
 from stacks.user_data import may_have_gpus
 
 # Logical ids, by which people find the log groups: CloudFormation makes the names of them.
@@ -29,7 +29,7 @@ RUN_LOGS: Final = "RunLogs"
 
 
 def namespace(config: ClusterConfig) -> str:
-    """Return the namespace of the nodes' metrics, which a cluster shares with no other of its account and region."""
+    """Return the namespace of the nodes' metrics, unique to the cluster in its account and region."""
     return f"deepcdk/{config.stack_name}"
 
 
@@ -41,7 +41,7 @@ class TelemetryProps:
 
 
 class Telemetry(Construct):
-    """Own what the nodes' CloudWatch agents need: log groups, and each role's configuration in a parameter."""
+    """What the nodes' CloudWatch agents need: log groups, and each role's configuration in a parameter."""
 
     def __init__(self, scope: Construct, id: str, props: TelemetryProps) -> None:
         super().__init__(scope, id)
@@ -66,7 +66,7 @@ class Telemetry(Construct):
         return found.ref if found else ""
 
     def admit(self, roles: Mapping[str, iam.Role]) -> None:
-        """Allow the nodes' roles what their agents do."""
+        """Allow the nodes' roles what their agents need."""
         for name, role in roles.items():
             for statement in self._statements(name):
                 role.add_to_policy(statement)
@@ -133,7 +133,7 @@ class Telemetry(Construct):
 
 
 def admit_logs(key: kms.IKey) -> None:
-    """Let CloudWatch Logs encrypt the stack's log groups; a key that exists already says so in its own policy.
+    """Allow CloudWatch Logs to encrypt the stack's log groups; an existing key does so in its own policy.
 
     "Encrypt log data in CloudWatch Logs using AWS KMS", in the CloudWatch Logs user guide.
     """
@@ -172,7 +172,7 @@ class ObservabilityProps:
 
 
 class Observability(Construct):
-    """Own the dashboard and the alarms."""
+    """The dashboard and the alarms."""
 
     def __init__(self, scope: Construct, id: str, props: ObservabilityProps) -> None:
         super().__init__(scope, id)
@@ -181,14 +181,14 @@ class Observability(Construct):
             return
         for group in props.groups.values():
             collect_group_metrics(group)
-        watched = _watched(props)
+        sources = _metric_sources(props)
         alarms: Alarms | None = None
         if config.alarms:
-            alarms = Alarms(self, "Alarms", AlarmsProps(config=config, watched=watched))
+            alarms = Alarms(self, "Alarms", AlarmsProps(config=config, sources=sources))
             for group in props.groups.values():
-                alarms.tell_launch_failures(group)
+                alarms.notify_launch_failures(group)
         if config.dashboard:
-            body = dashboard.body(watched, alarms.arns if alarms else ())
+            body = dashboard.body(sources, alarms.arns if alarms else ())
             cloudwatch.CfnDashboard(
                 self,
                 "Dashboard",
@@ -199,7 +199,7 @@ class Observability(Construct):
 
 
 def collect_group_metrics(group: autoscaling.AutoScalingGroup) -> None:
-    """Have an Auto Scaling group count its instances once a minute, which costs nothing."""
+    """Have an Auto Scaling group publish its instance counts once a minute, which costs nothing."""
     resource = group.node.default_child
     if isinstance(resource, autoscaling.CfnAutoScalingGroup):
         resource.metrics_collection = [
@@ -209,10 +209,10 @@ def collect_group_metrics(group: autoscaling.AutoScalingGroup) -> None:
         ]
 
 
-def _watched(props: ObservabilityProps) -> Watched:
+def _metric_sources(props: ObservabilityProps) -> MetricSources:
     config = props.config
     gateways = [child for child in props.vpc.node.find_all() if isinstance(child, ec2.CfnNatGateway)]
-    return Watched(
+    return MetricSources(
         region=Aws.REGION,
         groups={role: group.auto_scaling_group_name for role, group in props.groups.items()},
         file_system=props.file_system,

@@ -12,13 +12,13 @@ from stacks.config import ClusterConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Market:
-    """Say what a group buys; the plain one takes the launch template's type on demand."""
+    """How a group buys its instances; by default the launch template's type on demand."""
 
     alternatives: tuple[str, ...] = ()
-    """Instance types beside the launch template's, most wanted first."""
+    """Instance types in addition to the launch template's, in order of preference."""
     spot: bool = False
     on_demand: int = 0
-    """With `spot`: instances bought on demand nevertheless, the first ones."""
+    """With `spot`: number of instances, the first ones, that are bought on demand."""
     spot_allocation: str = ""
     on_demand_allocation: str = ""
     reservation: str = ""
@@ -28,12 +28,12 @@ class Market:
 
     @property
     def mixed(self) -> bool:
-        """Say whether a group needs a mixed instances policy for it."""
+        """Return whether a group needs a mixed instances policy for it."""
         return self.spot or bool(self.alternatives)
 
 
 def of(config: ClusterConfig) -> Market:
-    """Return what the workers of a configuration are bought as."""
+    """Return how the workers of a configuration are bought."""
     return Market(
         alternatives=config.worker_alternatives,
         spot=config.spot,
@@ -72,7 +72,7 @@ def _on_demand(market: Market) -> autoscaling.OnDemandAllocationStrategy:
 
 
 def reserve(template: ec2.LaunchTemplate, market: Market) -> None:
-    """Let a template launch into the reservation and nowhere else; the construct has no property for it."""
+    """Have a template launch only into the reservation; the construct has no property for it."""
     resource = template.node.default_child
     if not market.reservation or not isinstance(resource, ec2.CfnLaunchTemplate):
         return

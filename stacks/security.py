@@ -1,4 +1,4 @@
-"""Who may talk to whom, and what the nodes may ask of AWS."""
+"""The security groups, and the roles of the nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FirewallProps:
 
 
 class Firewall(Construct):
-    """Own the security groups of the master, the workers and the shared file system, with every rule between them."""
+    """The security groups of the master, the workers and the shared file system, with every rule between them."""
 
     def __init__(self, scope: Construct, id: str, props: FirewallProps) -> None:
         super().__init__(scope, id)
@@ -71,11 +71,11 @@ class Firewall(Construct):
 class NodeRolesProps:
     bucket: s3.IBucket
     key: kms.IKey | None
-    """What encrypts the bucket; None: AWS's own key."""
+    """The key that encrypts the bucket; None: AWS's own."""
 
 
 class NodeRoles(Construct):
-    """Own the instance roles, which allow no more than the boot and the runs use."""
+    """The instance roles, which allow only what the boot and the runs use."""
 
     def __init__(self, scope: Construct, id: str, props: NodeRolesProps) -> None:
         super().__init__(scope, id)

@@ -1,4 +1,4 @@
-"""What Session Manager needs of a node that it leads to."""
+"""What Session Manager needs on a node."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ AGENT_ACTIONS: Final = (
 )
 
 
-def admit_sessions(role: iam.Role) -> None:
-    """Allow a node's role to be reached over Session Manager; who may reach it, the users' own policies say."""
+def grant_sessions(role: iam.Role) -> None:
+    """Allow a node's role what Session Manager needs; the users' own policies say who may connect."""
     role.add_to_policy(iam.PolicyStatement(sid="SessionManagerAgent", actions=[*AGENT_ACTIONS], resources=["*"]))
     Validations.of(role).acknowledge(
         Acknowledgment(

@@ -1,4 +1,4 @@
-"""Where data outlives instances: the shared file system and the run bucket."""
+"""The shared file system and the run bucket, whose data outlive the instances."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class StorageProps:
     """Subnets that get a mount target, one a zone."""
     security_group: ec2.ISecurityGroup
     key: kms.IKey | None
-    """What encrypts the data; None: AWS's own keys."""
+    """The key that encrypts the data; None: AWS's own."""
 
 
 class Storage(Construct):
-    """Own the shared file system with its mount targets, and the run bucket."""
+    """The shared file system with its mount targets, and the run bucket."""
 
     def __init__(self, scope: Construct, id: str, props: StorageProps) -> None:
         super().__init__(scope, id)
@@ -46,7 +46,7 @@ class Storage(Construct):
 
     @property
     def file_system_host(self) -> str:
-        """Return the file system's DNS name, which leads each node to the mount target in its own zone."""
+        """Return the file system's DNS name, which resolves to the mount target in the zone of each node."""
         return f"{self.file_system_id}.efs.{Aws.REGION}.{Aws.URL_SUFFIX}"
 
     def _create_file_system(self, props: StorageProps, removal: RemovalPolicy) -> str:
@@ -108,7 +108,7 @@ class Storage(Construct):
 
 
 def _moves(config: ClusterConfig) -> list[efs.CfnFileSystem.LifecyclePolicyProperty]:
-    """Return when EFS moves files between its classes; each move is an object of its own."""
+    """Return when EFS moves files between its storage classes; each move is a separate policy."""
     policy = efs.CfnFileSystem.LifecyclePolicyProperty
     moves = []
     if config.efs_infrequent_after_days:
@@ -126,7 +126,7 @@ def _after(days: int) -> str:
 
 
 def _mounted_only() -> dict[str, object]:
-    """Allow whoever comes through a mount target, where the security groups decide; refuse every other way.
+    """Allow every client that comes through a mount target, which the security groups control; refuse all others.
 
     NFS clients without an identity of IAM are anybody (`*`) to EFS. Root may write, as the boot script does.
     """
@@ -149,7 +149,7 @@ def _mounted_only() -> dict[str, object]:
 
 
 def _rules(config: ClusterConfig) -> list[s3.LifecycleRule]:
-    """Return what leaves the run bucket by age."""
+    """Return the lifecycle rules of the run bucket."""
     found = [
         s3.LifecycleRule(id="BrokenUploads", abort_incomplete_multipart_upload_after=Duration.days(_ABORT_UPLOADS_DAYS))
     ]

@@ -1,4 +1,4 @@
-"""What every resource of the stack carries: tags, the permissions boundary of roles, the protection of instances."""
+"""What applies to every resource of the stack: tags, the permissions boundary, the protection of instances."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from aws_cdk import aws_iam as iam
 from stacks.config import CLUSTER_TAG, ClusterConfig
 
 
-def mark(stack: Stack, config: ClusterConfig) -> None:
-    """Mark everything in the stack as the configuration says."""
+def apply_to_all(stack: Stack, config: ClusterConfig) -> None:
+    """Tag, bound and protect everything in the stack as the configuration says."""
     Tags.of(stack).add(CLUSTER_TAG, config.name)
     for key, value in config.tag_values.items():
         Tags.of(stack).add(key, value)

@@ -1,4 +1,4 @@
-"""User data of the nodes: the settings as they are, the registry script and the boot script packed."""
+"""User data of the nodes: the settings as shell variables, and the packed scripts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GPU_FAMILY: Final = re.compile(r"(?:p|g|gr)[0-9]")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BootSettings:
-    """What a node must be told; everything else it finds out itself. Texts may be CDK tokens."""
+    """Settings of a node's boot; it finds out everything else itself. Texts may be CDK tokens."""
 
     role: str
     """`master` or `worker`."""
@@ -40,18 +40,18 @@ class BootSettings:
     agent: str = ""
     """Parameter with the CloudWatch agent's configuration; empty: the node runs none."""
     lustre: str = ""
-    """What to mount as the Lustre file system; empty: there is none."""
+    """The Lustre file system to mount; empty: none."""
     lustre_mount: str = ""
     scratch: str = ""
     """Directory for the instance store's disks; empty: they stay as the image has them."""
     heeds_notices: bool = False
-    """Watch for the instance's end, and let ranks save a checkpoint before it."""
+    """Watch for the notice of the instance's end, and have ranks save a checkpoint before it."""
 
 
 def user_data(settings: BootSettings) -> str:
     """Return the shell program that makes an instance a node of the cluster.
 
-    The settings stand in it as they are; the scripts, which know no CDK token, are packed, since EC2's limit is small.
+    The settings are plain text, since they may be CDK tokens; the scripts are packed, since EC2's limit is small.
     """
     names = _scripts(settings)
     exports = [f"export {key}={shlex.quote(value)}" for key, value in _environment(settings).items()]
@@ -90,13 +90,13 @@ def packed(names: Sequence[str]) -> str:
 
 
 def may_have_gpus(instance_type: str) -> bool:
-    """Say whether an EC2 instance type has NVIDIA GPUs; one that the table does not know is told by its family."""
+    """Return whether an EC2 instance type has NVIDIA GPUs; for a type that is not in the table its family decides."""
     kind = find(instance_type)
     return kind.gpu_maker == "NVIDIA" if kind else _GPU_FAMILY.match(instance_type) is not None
 
 
 def compact(script: str) -> str:
-    """Drop a script's blank and comment lines, which count against the limit on user data; the `#!` line stays."""
+    """Remove a script's blank and comment lines, which count against the limit on user data; keep the `#!` line."""
     lines = script.splitlines()
     kept = [line for line in lines if line.strip() and (line.startswith("#!") or not line.lstrip().startswith("#"))]
     return "\n".join(kept) + "\n"

@@ -16,10 +16,10 @@ SPOT_ALLOCATIONS: Final = (
 )
 ON_DEMAND_ALLOCATIONS: Final = ("prioritized", "lowest-price")
 
-# What every gp3 volume has without being asked, and costs nothing more.
+# What every gp3 volume has at no extra cost.
 BASE_IOPS: Final = 3000
 BASE_MIB_S: Final = 125
-# gp3's upper ends, as the EC2 API of 2026 documents them (CreateVolume): size, IOPS, throughput.
+# gp3's upper limits, as the EC2 API of 2026 documents them (CreateVolume): size, IOPS, throughput.
 LARGEST_GIB: Final = 65536
 MOST_IOPS: Final = 80000
 MOST_MIB_S: Final = 2000
@@ -27,36 +27,36 @@ MOST_MIB_S: Final = 2000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ComputeKeys:
-    """Describe master and workers."""
+    """Keys of the master and the workers."""
 
     key_name: str = "deepcdk"
-    """EC2 key pair that may log in; `fab up` imports the public half of the user's key under it when it is missing."""
+    """EC2 key pair for logging in; where it is missing, `fab up` imports the public half of the user's key."""
     workers: int = 2
-    """Worker instances at deployment; `fab train --nodes` grows the group later."""
+    """Workers at deployment; `fab train --nodes` grows the group later."""
     max_workers: int = 16
-    """Worker instances at most; the bound of every later growth."""
+    """Most workers that the group ever has."""
     worker_instance_type: str = "c5.2xlarge"
     """EC2 instance type of the workers."""
     worker_alternatives: tuple[str, ...] = ()
-    """Further types that a worker may be of where there is no room for the first, most wanted first."""
+    """Further types for the workers where AWS has no room for the first one, in order of preference."""
     master_instance_type: str = "t3.medium"
     """EC2 instance type of the master, which drives runs and does not train."""
     allow_unknown_instance_types: bool = False
-    """Take types that are not in the table of instance types; what needs the table is then not checked."""
+    """Accept types that are not in the table of instance types, without the checks that need the table."""
     placement_group: bool = False
-    """Place the workers near each other, in one cluster placement group: faster between them, harder to get many."""
+    """Place the workers in one cluster placement group: a faster network between them, but less capacity."""
     spot: bool = False
-    """Launch the workers as spot instances, from the pools with most room. AWS may take one back any time."""
+    """Launch the workers as spot instances, from the pools with most capacity. AWS may take one back at any time."""
     on_demand_workers: int = 0
-    """With `spot`: how many workers are on-demand instances nevertheless, the first ones."""
+    """With `spot`: number of workers, the first ones, that are on-demand instances."""
     spot_allocation: str = "capacity-optimized"
-    """How AWS chooses spot pools: the one that is least likely to be interrupted, whatever it costs, by default."""
+    """How AWS chooses spot pools; by default the one least likely to be interrupted, at any price."""
     on_demand_allocation: str = "prioritized"
-    """How AWS chooses among the types of on-demand workers: in the order given, or `lowest-price`."""
+    """How AWS chooses among the types of on-demand workers: `prioritized`, in the order given, or `lowest-price`."""
     capacity_reservation: str = ""
-    """Launch workers in this reservation alone: `cr-...`, or the ARN of a resource group of reservations."""
+    """Launch workers only in this reservation: `cr-...`, or the ARN of a resource group of reservations."""
     capacity_block: bool = False
-    """Say that `capacity_reservation` is a capacity block for machine learning, which is sold beforehand by the day."""
+    """`capacity_reservation` is a capacity block for machine learning, which is bought in advance by the day."""
     efa: bool = False
     """Give the workers all EFA devices of their type, and one cluster placement group. Not run on AWS yet."""
     worker_image_parameter: str = ""
@@ -87,19 +87,19 @@ class ComputeKeys:
     master_volume_mib_s: int = BASE_MIB_S
     """Throughput of the master's root volume, MiB/s."""
     scratch_mount: str = ""
-    """Directory at which a worker finds its instance store's NVMe disks, striped; empty: as the AMI leaves them."""
+    """Directory where a worker mounts the NVMe disks of its instance store, striped; empty: as the AMI leaves them."""
     termination_notice_s: int = 0
-    """Seconds that a worker which its group ends may still run, for a last checkpoint (30 to 7,200); 0: none."""
+    """Seconds that a worker has for a last checkpoint when its group ends it (30 to 7,200); 0: none."""
     ready_timeout_min: int = 15
     """Minutes that CloudFormation waits for the nodes to report success."""
     capacity_policy: str = "all"
-    """What a deployment, and the growth before a run, make of workers that do not come: `all` fails, `at-least N` goes
+    """What happens when AWS cannot launch all workers, at a deployment or before a run: `all` fails, `at-least N` goes
     on with N or more (deepcfn's degraded mode)."""
     update_policy: str = "keep"
-    """What a deployment that changes the nodes' description does with nodes that run: `keep` leaves them, only new ones
-    are made after it; `rolling` replaces them, `update_batch` at a time."""
+    """What a deployment that changes the launch template does with running nodes: `keep` leaves them as they are;
+    `rolling` replaces them, `update_batch` at a time."""
     update_batch: int = 4
-    """With `rolling`: workers that are replaced at the same time; each batch must report success before the next."""
+    """With `rolling`: workers to replace at a time; each batch must report success before the next."""
 
     def check_compute(self) -> None:
         """Raise ConfigError for the first value that is wrong by itself."""
@@ -142,18 +142,18 @@ class ComputeKeys:
 
     @property
     def clustered(self) -> bool:
-        """Say whether the workers are in one cluster placement group, which EFA implies.
+        """Return whether the workers are in one cluster placement group, which EFA implies.
 
-        Not with a capacity block, whose instances lie near each other anyway, and not by a group of ours.
+        A capacity block needs none: AWS places its instances near each other.
         """
         return (self.placement_group or self.efa) and not self.capacity_block
 
     @property
     def least_workers(self) -> int:
-        """Return how many workers suffice by `capacity_policy`; 0 where all must come."""
+        """Return how many workers `capacity_policy` requires; 0: all of them."""
         return 0 if self.capacity_policy == "all" else int(self.capacity_policy.split()[1])
 
     @property
     def worker_types(self) -> tuple[str, ...]:
-        """Return all types that a worker may be of, most wanted first."""
+        """Return all types that a worker may have, in order of preference."""
         return (self.worker_instance_type, *self.worker_alternatives)

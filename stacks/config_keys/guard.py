@@ -1,4 +1,4 @@
-"""Keys of what bounds a cluster's permissions, time and cost."""
+"""Keys that bound a cluster's permissions, time and cost."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 
 from stacks.config_keys.rules import ConfigError, matches, one_of, within
 
-# EC2 brings its metrics every five minutes unless one pays for more.
+# EC2 publishes its metrics every five minutes, unless detailed monitoring is paid for.
 IDLE_PERIOD_MIN: Final = 5
 # CloudWatch evaluates a day of such periods, and seven days of periods of an hour.
 LONGEST_IDLE_MIN: Final = 1430
 DAY_H: Final = 24
 WEEK_H: Final = 168
-# AWS takes 50 tags a resource; the stack, the Auto Scaling group and this project need some themselves.
+# AWS allows 50 tags for each resource; the stack, the Auto Scaling group and this project need some themselves.
 MOST_TAGS: Final = 40
 _TAG_TEXT: Final = r"[A-Za-z0-9 _.:/=+@-]"
 _RESERVED: Final = ("aws:", "deepcdk:")
@@ -22,31 +22,31 @@ _RESERVED: Final = ("aws:", "deepcdk:")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GuardKeys:
-    """Describe the cluster's bounds."""
+    """Keys of the cluster's bounds."""
 
     permissions_boundary: str = ""
-    """ARN of the IAM policy that bounds every role of the stack, for accounts that demand one; empty: none."""
+    """ARN of the permissions boundary of every role of the stack, for accounts that require one; empty: none."""
     termination_protection: bool = False
-    """Refuse to destroy the stack until this is false again and deployed."""
+    """Protect the stack from being destroyed until this is set to false and deployed."""
     protect_instances: bool = False
-    """Refuse to terminate single nodes through EC2; Auto Scaling, and so the tasks, still can."""
+    """Protect single nodes from being terminated through EC2; Auto Scaling, and so the tasks, still can."""
     tags: tuple[str, ...] = ()
-    """Tags of everything, as KEY=VALUE, such as those by which your organisation allocates cost."""
+    """Tags of every resource, as KEY=VALUE, such as those for your organisation's cost allocation."""
     idle_minutes: int = 0
-    """End all workers when none of them has done anything for so many minutes, a multiple of 5; 0: never."""
+    """Stop all workers when all of them have been idle for this many minutes, a multiple of 5; 0: never."""
     idle_cpu_percent: float = 0.0
-    """With `idle_minutes`: processor use, percent of all vCPUs, below which a worker is idle; 0: half of one vCPU."""
+    """With `idle_minutes`: CPU use, percent of all vCPUs, below which a worker is idle; 0: half of one vCPU."""
     max_hours: float = 0.0
-    """End all workers when there have been some for so many hours without a break, whatever they do; 0: never."""
+    """Stop all workers, busy or not, once the group has not been empty for this many hours; 0: never."""
     budget_usd: float = 0.0
-    """Budget for a month, US dollars; 0: none."""
+    """Monthly budget, US dollars; 0: none."""
     budget_scope: str = "account"
-    """What counts against the budget: `account`, or `cluster`, for which the tag deepcdk:cluster must have been
-    activated for cost allocation: AWS counts nothing before."""
+    """What counts against the budget: `account`, or `cluster`. The latter needs the tag deepcdk:cluster activated for
+    cost allocation; until then AWS counts nothing."""
     budget_emails: tuple[str, ...] = ()
-    """Addresses that are told of 80% spent, 100% spent, and 100% forecast."""
+    """Addresses to notify when 80% is spent, when 100% is spent, and when 100% is forecast."""
     budget_stops_workers: bool = True
-    """End all workers when the budget is spent, and any that come after, until somebody releases them."""
+    """Stop all workers when the budget is spent, and any new ones, until `fab release`."""
 
     def check_guard(self) -> None:
         """Raise ConfigError for the first value that is wrong by itself."""
@@ -79,9 +79,7 @@ class GuardKeys:
         if self.idle_minutes and (
             self.idle_minutes % IDLE_PERIOD_MIN or not 10 <= self.idle_minutes <= LONGEST_IDLE_MIN
         ):
-            rule = (
-                f"must be 0, or 10 to {LONGEST_IDLE_MIN} and a multiple of 5: EC2 brings its metrics every five minutes"
-            )
+            rule = f"must be 0, or 10 to {LONGEST_IDLE_MIN} and a multiple of 5, the minutes between two metrics of EC2"
             raise ConfigError("idle_minutes", self.idle_minutes, rule)
         within(self, "idle_cpu_percent", 0, 100)
         hours = self.max_hours

@@ -7,7 +7,7 @@ from typing import Final
 
 from stacks.config_keys.rules import ConfigError, is_mount, matches, one_of, within
 
-# MB/s per TiB that can be provisioned on SSDs (CreateFileSystem, PerUnitStorageThroughput); 0: a rate of its own.
+# MB/s per TiB that can be provisioned on SSDs (CreateFileSystem, PerUnitStorageThroughput); 0: a fixed rate.
 FSX_THROUGHPUTS: Final = {
     "SCRATCH_2": (0,),
     "PERSISTENT_1": (50, 100, 200),
@@ -18,7 +18,7 @@ _SMALLEST_GIB, _STEP_GIB = 1200, 2400
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LustreKeys:
-    """Describe a Lustre file system that lives as long as the cluster."""
+    """Keys of a Lustre file system that exists as long as the cluster."""
 
     fsx_capacity_gib: int = 0
     """Size of the Lustre file system: 1200, 2400, 4800, ... GiB, billed as long as it exists. 0: none."""
@@ -28,13 +28,13 @@ class LustreKeys:
     fsx_throughput: int = 0
     """MB/s per TiB of a persistent type: 50, 100, 200 or 125, 250, 500, 1000."""
     fsx_compression: bool = False
-    """Compress what is written (LZ4)."""
+    """Compress data on writing (LZ4)."""
     fsx_mount: str = "/mnt/fsx"
-    """Directory at which every node mounts it."""
+    """Directory where every node mounts it."""
     fsx_s3: str = ""
-    """`s3://BUCKET/PREFIX` in the cluster's region that shows up below `fsx_mount`/data. Empty: none."""
+    """`s3://BUCKET/PREFIX` in the cluster's region to show under `fsx_mount`/data. Empty: none."""
     fsx_export: bool = False
-    """Write what is new or changed below `fsx_mount`/data back to `fsx_s3`; nothing there is deleted."""
+    """Write new and changed files under `fsx_mount`/data back to `fsx_s3`; nothing is deleted there."""
 
     def check_lustre(self) -> None:
         """Raise ConfigError for the first value that is wrong by itself."""

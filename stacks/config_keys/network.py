@@ -1,4 +1,4 @@
-"""Keys of the network: its addresses, its zones, its ways out, and who may reach the master."""
+"""Keys of the network: addresses, zones, routes out of it, and who may reach the master."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from stacks.config_keys.rules import ConfigError, matches, network, one_of, within
 
-# A wider ssh_cidr is a typing error or must be said twice: no organisation has more than a /8.
+# A wider ssh_cidr is a typing error, or needs ssh_from_anywhere: no organisation has more than a /8.
 WIDEST_SSH_PREFIX: Final = 8
 # Zones that a stack without an account of its own sees, and those that any region has at most.
 ZONES_OF_A_NEW_VPC: Final = 2
@@ -27,33 +27,33 @@ FLOW_LOGS_TO_GROUP: Final = "log-group"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkKeys:
-    """Describe the VPC, the ways out of it and the way into it."""
+    """Keys of the VPC, the routes out of it, and the access to the master."""
 
     ssh_access: str = SSH_PORT_OPEN
-    """The way in: `port`, SSH to the master's public address; or `session-manager`, where nothing is open at all."""
+    """Access to the master: `port`, SSH to its public address; or `session-manager`, without any open port."""
     ssh_cidr: tuple[str, ...] = ()
-    """IPv4 networks from which SSH to the master is allowed. Empty by default, because every guess is too wide: the
-    port is then open to no network, and `fab up` asks for one."""
+    """IPv4 networks from which SSH to the master is allowed. Empty by default, because any default would be too
+    wide: the port is then open to no network, and `fab up` asks for one."""
     ssh_prefix_lists: tuple[str, ...] = ()
-    """Managed prefix lists (pl-...) from which SSH to the master is allowed, beside `ssh_cidr` or in its place."""
+    """Managed prefix lists (pl-...) that may reach the master over SSH, in addition to `ssh_cidr` or instead of it."""
     ssh_from_anywhere: bool = False
-    """Say yes a second time to an `ssh_cidr` of 0.0.0.0/0, or of any other network wider than a /8."""
+    """Confirm an `ssh_cidr` of 0.0.0.0/0, or of any other network wider than a /8."""
     vpc_cidr: str = "10.0.0.0/16"
-    """Network of the VPC, /16 to /24 (deepcfn's default); with `vpc_id` the network that this VPC has."""
+    """Network of the VPC, /16 to /24 (deepcfn's default); with `vpc_id` the network of that VPC."""
     availability_zones: int = 1
-    """Zones that the subnets span: one, because gradients that cross zones cost time and money."""
+    """Zones that the subnets span; one by default, because traffic between zones costs time and money."""
     nat_gateways: str = ONE_NAT_GATEWAY
-    """`one` for all zones, because each costs as much as a small instance; or `one-per-zone`, which outlives a zone."""
+    """`one` for all zones, because each costs as much as a small instance; or `one-per-zone`: a zone may fail."""
     vpc_endpoints: tuple[str, ...] = ()
-    """Ways to AWS that pass no NAT gateway: `s3` is free; `ssm`, `ecr` and `logs` are billed by zone and hour."""
+    """Routes to AWS services past the NAT gateway: `s3` is free; `ssm`, `ecr`, `logs` are billed by zone and hour."""
     flow_logs: str = NO_FLOW_LOGS
-    """`off`; `log-group`, kept for `log_retention_days`; or the ARN of a bucket. AWS bills each gigabyte of them."""
+    """`off`; `log-group`, kept for `log_retention_days`; or the ARN of a bucket. AWS bills each gigabyte."""
     vpc_id: str = ""
-    """An existing VPC for the cluster; empty: one of its own."""
+    """An existing VPC for the cluster; empty: create one."""
     public_subnet_ids: tuple[str, ...] = ()
     """Subnets of `vpc_id` for the master, with a route to an internet gateway; none with `session-manager`."""
     private_subnet_ids: tuple[str, ...] = ()
-    """Subnets of `vpc_id` for the workers, one for each zone, with a way out of their own."""
+    """Subnets of `vpc_id` for the workers, one for each zone, with their own route to the internet."""
 
     def check_network(self) -> None:
         """Raise ConfigError for the first value that is wrong by itself."""
@@ -83,7 +83,7 @@ class NetworkKeys:
         vpc = network("vpc_cidr", self.vpc_cidr)
         if self.vpc_id:
             if not 16 <= vpc.prefixlen <= 28:
-                raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a /16 to /28, as every network of a VPC")
+                raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a /16 to /28, as AWS requires of a VPC")
             return
         if not 16 <= vpc.prefixlen <= 24:
             raise ConfigError(
@@ -104,12 +104,12 @@ class NetworkKeys:
 
     @property
     def opens_ssh_port(self) -> bool:
-        """Tell whether the master is reached at a port; otherwise Session Manager alone leads to it."""
+        """Return whether the master is reached at a port, and not only through Session Manager."""
         return self.ssh_access == SSH_PORT_OPEN
 
     @property
     def is_reachable(self) -> bool:
-        """Return whether there is a way to the master: Session Manager, or SSH from at least one network."""
+        """Return whether the master can be reached: through Session Manager, or over SSH from at least one network."""
         return not self.opens_ssh_port or bool(self.ssh_cidr or self.ssh_prefix_lists)
 
     @property

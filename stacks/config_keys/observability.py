@@ -16,12 +16,12 @@ RETENTIONS: Final = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObservabilityKeys:
-    """Describe what is told of the cluster. All of it is off by default: AWS bills most of it."""
+    """Keys of logs, metrics, dashboard and alarms. All are off by default, because AWS bills most of it."""
 
     node_logs: bool = False
     """Ship the nodes' boot logs and the runs' logs to CloudWatch Logs, through the CloudWatch agent."""
     log_retention_days: int = 30
-    """Days that the log groups keep what they got."""
+    """Days that the log groups keep their events."""
     node_metrics: bool = False
     """Collect CPU, GPU, memory, disk, network and EFA metrics on the nodes, through the CloudWatch agent."""
     metrics_interval_s: int = 60
@@ -31,9 +31,9 @@ class ObservabilityKeys:
     alarms: bool = False
     """Make CloudWatch alarms: missing or unhealthy nodes, full disks, the shared file system's limits, NAT ports."""
     alarm_emails: tuple[str, ...] = ()
-    """With `alarms`: addresses that are told, once they have confirmed the mail that SNS sends them."""
+    """With `alarms`: addresses to notify, once they have confirmed the mail that SNS sends them."""
     alarm_topic: str = ""
-    """With `alarms`: ARN of an existing SNS topic that is told."""
+    """With `alarms`: ARN of an existing SNS topic to notify."""
 
     def check_observability(self) -> None:
         """Raise ConfigError for the first value that is wrong by itself."""
@@ -51,5 +51,5 @@ class ObservabilityKeys:
 
     @property
     def has_agent(self) -> bool:
-        """Say whether the nodes run the CloudWatch agent."""
+        """Return whether the nodes run the CloudWatch agent."""
         return self.node_logs or self.node_metrics

@@ -1,4 +1,4 @@
-"""Rules that a value breaks or keeps by itself, and the error that names the key."""
+"""Rules for single values, and the error that names the key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Any, Final
 
-# What a node needs to boot, to log in and to be a node of the cluster.
+# Directories that a node needs to boot, to log in and to take part in the cluster.
 _OF_THE_NODE: Final = tuple(
     f"/{name}"
     for name in (
@@ -38,21 +38,21 @@ def matches(keys: object, key: str, pattern: str, rule: str) -> None:
 
 
 def within(keys: object, key: str, low: float, high: float) -> None:
-    """Raise ConfigError unless a number is in a range, ends included."""
+    """Raise ConfigError unless a number is in a range, bounds included."""
     value = getattr(keys, key)
     if not low <= value <= high:
         raise ConfigError(key, value, f"must be {low} to {high}")
 
 
 def one_of(keys: object, key: str, *choices: str | int) -> None:
-    """Raise ConfigError unless a text or a number is one of some."""
+    """Raise ConfigError unless a text or a number is one of the choices."""
     value = getattr(keys, key)
     if value not in choices:
         raise ConfigError(key, value, f"must be one of {', '.join(map(str, choices))}")
 
 
 def is_mount(keys: object, key: str) -> None:
-    """Raise ConfigError unless a text is a directory at which a node may mount something without hiding its own."""
+    """Raise ConfigError unless a text is a directory where a node may mount something without hiding its own files."""
     matches(keys, key, r"(?:/[A-Za-z0-9][A-Za-z0-9_-]*)+", "an absolute path of letters, digits, - and _")
     value = getattr(keys, key)
     for own in _OF_THE_NODE:
@@ -63,7 +63,7 @@ def is_mount(keys: object, key: str) -> None:
 
 
 def network(key: str, value: str) -> ipaddress.IPv4Network:
-    """Return an IPv4 network that is written in its one proper way; raise ConfigError for any other text."""
+    """Parse an IPv4 network in its canonical form. Raises ConfigError."""
     try:
         found = ipaddress.IPv4Network(value)
     except ValueError as error:
@@ -74,7 +74,7 @@ def network(key: str, value: str) -> ipaddress.IPv4Network:
 
 
 def _meant(value: str) -> ipaddress.IPv4Network:
-    """Return the network in which an address with host bits lies, or an example."""
+    """Return the network of an address with host bits, or an example."""
     try:
         return ipaddress.IPv4Network(value, strict=False)
     except ValueError:
@@ -82,7 +82,7 @@ def _meant(value: str) -> ipaddress.IPv4Network:
 
 
 def coerce(key: str, value: Any, kind: str) -> Any:
-    """Return a value of `cdk.json`, or its text on a command line, as a field of that kind takes it.
+    """Convert a value of `cdk.json`, or its text on a command line, to the type of its field.
 
     A list may be written as texts with commas between them. Raises ConfigError.
     """

@@ -16,44 +16,44 @@ _KEY_ARN: Final = r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/(?:mrk-)?[0-9a-f
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StorageKeys(LustreKeys):
-    """Describe where data outlives the nodes."""
+    """Keys of the shared file systems and the run bucket, whose data outlive the nodes."""
 
     efs_mount: str = "/mnt/efs"
-    """Directory at which every node mounts the shared file system."""
+    """Directory where every node mounts the shared file system."""
     file_system_id: str = ""
     """An existing EFS file system to mount; empty: one is created."""
     efs_throughput: str = "bursting"
-    """`bursting`: as the stored data allows, at no extra cost; `elastic`: as needed, every byte billed, which an epoch
-    over the data multiplies; `provisioned`: `efs_throughput_mibps`, billed by the hour."""
+    """`bursting`: in proportion to the stored data, at no extra cost; `elastic`: as needed, with every byte billed at
+    every epoch; `provisioned`: `efs_throughput_mibps`, billed by the hour."""
     efs_throughput_mibps: int = 0
     """With `provisioned`: MiB/s, 1 to 3414."""
     efs_performance: str = "generalPurpose"
-    """`generalPurpose` or `maxIO`, which AWS itself advises against: more operations at once, each one slower."""
+    """`generalPurpose`, or `maxIO` for more operations at once, each one slower; AWS advises against `maxIO`."""
     efs_infrequent_after_days: int = 0
-    """Days without access after which a file moves to Infrequent Access, where it costs less to keep and something to
-    read; the first access brings it back. 0: never."""
+    """Days without access after which a file moves to Infrequent Access, which is cheaper to keep and costs money to
+    read; the first access moves it back. 0: never."""
     efs_archive_after_days: int = 0
-    """The same for Archive, which needs `elastic` and an earlier Infrequent Access. 0: never."""
+    """The same for Archive, which needs `elastic` and a lower `efs_infrequent_after_days`. 0: never."""
     efs_backup: bool = False
-    """Have AWS Backup copy the shared file system every day, as its default plan says; it bills what it keeps."""
+    """Have AWS Backup copy the shared file system every day by its default plan; AWS bills the copies."""
     bucket_versioning: bool = True
-    """Keep what is overwritten or deleted in the run bucket as older versions: the master may write there, so a master
-    in the wrong hands could overwrite the copies of all runs."""
+    """Keep overwritten and deleted objects of the run bucket as older versions: the master may write there, so a
+    compromised master could overwrite the copies of all runs."""
     bucket_expire_versions_days: int = 30
     """With `bucket_versioning`: days after which an older version is removed. 0: never; a run's log and metrics get a
     new version each minute while it trains, so storage would grow without bound."""
     bucket_expire_runs_days: int = 0
     """Days after which a run's files leave the run bucket. 0: never."""
     data_buckets: tuple[str, ...] = ()
-    """Buckets of yours that the nodes may list and read, for `fab stage-data s3://...`; none by default."""
+    """Buckets that the nodes may list and read, for `fab stage-data s3://...`; none by default."""
     checkpoint_buckets: tuple[str, ...] = ()
-    """Buckets of yours that the workers may list, and read, write and delete objects of, for training with
+    """Buckets that the workers may list, and whose objects they may read, write and delete, for training with
     `--checkpoint-dir s3://...`; none by default."""
     retain_data: bool = True
     """Keep the shared file system and the run bucket when the stack is destroyed."""
     kms_key: str = ""
     """Key that encrypts volumes, file systems, bucket and logs. Empty: AWS's own keys, which cost nothing; `create`: a
-    new one of the cluster's own; or the ARN of one that exists."""
+    new key for this cluster; or the ARN of an existing one."""
 
     def check_storage(self) -> None:
         """Raise ConfigError for the first value that is wrong by itself."""

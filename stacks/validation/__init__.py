@@ -1,7 +1,7 @@
 """Rules that bind several values, or a value to the table of instance types: checked at synth, before any spend.
 
-A value that is wrong by itself fails where ClusterConfig is built. Here every problem is listed, so that one run tells
-them all, and every caution: what may be deployed, and would surprise its owner. No AWS is asked.
+A value that is wrong by itself fails where ClusterConfig is built. Here all problems are collected and reported
+at once, and all cautions: what may be deployed, but would surprise its owner. AWS is not asked.
 """
 
 from __future__ import annotations
@@ -29,6 +29,6 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def cautions(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield what the configuration may have, and its owner should know before a deployment."""
+    """Yield the cautions: what is allowed, and what the owner should know before a deployment."""
     yield from runtime.cautions(config)
     yield from network.cautions(config)

@@ -34,7 +34,7 @@ def _instance_type(config: ClusterConfig, key: str, name: str) -> Iterator[Probl
 
 
 def _placement(config: ClusterConfig) -> Iterator[Problem]:
-    """Check what a cluster placement group, and EFA, ask of the instance types and the zones."""
+    """Check what a cluster placement group and EFA require of the instance types and the zones."""
     if not config.placement_group and not config.efa:
         return
     key = "efa" if config.efa else "placement_group"
@@ -85,7 +85,7 @@ def _capacity(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _scratch(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that there are disks to mount, on every type."""
+    """Check that every type has disks to mount."""
     key, place = "scratch_mount", config.scratch_mount
     if not place:
         return

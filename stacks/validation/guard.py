@@ -22,7 +22,7 @@ def _idle(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key="idle_cpu_percent",
                 value=config.idle_cpu_percent,
-                rule="says when a worker is idle, and idle_minutes = 0 says that it does not matter",
+                rule="says when a worker is idle, but idle_minutes = 0: idle workers are not stopped",
                 remedy="set idle_minutes, or leave idle_cpu_percent out",
             )
         return
@@ -30,7 +30,7 @@ def _idle(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="idle_cpu_percent",
             value=config.idle_cpu_percent,
-            rule=f"0 means half of one vCPU, and how many {config.worker_instance_type} has is not in the table",
+            rule=f"0 means half of one vCPU, and the table does not list how many {config.worker_instance_type} has",
             remedy="set the processor use, in percent of all vCPUs, below which a worker is idle",
         )
 
@@ -50,13 +50,13 @@ def _budget(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="budget_emails",
             value=config.budget_emails,
-            rule="are told of a budget, and budget_usd = 0 says that there is none",
+            rule="are notified of a budget, but budget_usd = 0: there is none",
             remedy="set budget_usd, or leave budget_emails out",
         )
     if config.budget_usd and not config.budget_emails and not config.budget_stops_workers:
         yield Problem(
             key="budget_usd",
             value=config.budget_usd,
-            rule="tells nobody and stops nothing",
+            rule="notifies nobody and stops nothing",
             remedy="set budget_emails, or budget_stops_workers = true",
         )

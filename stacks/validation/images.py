@@ -12,7 +12,7 @@ from stacks.config_keys.compute import BASE_IOPS
 from stacks.instance_types import InstanceType, find
 from stacks.validation.problem import Problem
 
-# What gp3 volumes are bound to (EBS user guide, "General Purpose SSD volumes"), beside the bounds in
+# Limits of gp3 volumes (EBS user guide, "General Purpose SSD volumes"), beside the bounds in
 # stacks.config_keys.compute.
 IOPS_PER_GIB: Final = 500
 MIB_S_PER_IOPS: Final = 0.25
@@ -27,7 +27,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
-    """Compare an image, as far as its parameter's name tells of it, with the instance type and the root volume."""
+    """Compare an image, judging by its parameter's name, with the instance type and the root volume."""
     key = f"{role}_image_parameter"
     given, name = getattr(config, key), getattr(config, f"{role}_instance_type")
     kind = find(name)
@@ -56,7 +56,7 @@ def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
 
 
 def _image_by_id(config: ClusterConfig, role: str) -> Iterator[Problem]:
-    """Demand beside an id what a parameter's name would have told."""
+    """Require with an id what a parameter's name would have implied."""
     key, id = f"{role}_image_id", getattr(config, f"{role}_image_id")
     parameter = f"{role}_image_parameter"
     if getattr(config, parameter):
@@ -71,7 +71,7 @@ def _image_by_id(config: ClusterConfig, role: str) -> Iterator[Problem]:
         yield Problem(
             key=device,
             value="",
-            rule=f"empty, and the id {id} does not tell it: under another name the image's own root volume would stay "
+            rule=f"empty, and the id {id} does not imply it: under another name the image's own root volume would stay "
             "unencrypted and as small as it is",
             remedy=f"set what `aws ec2 describe-images --image-ids {id} --query 'Images[0].RootDeviceName'` answers",
         )
@@ -133,7 +133,7 @@ def _login(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="login_user",
             value="",
-            rule="empty, and the id of an image does not tell which user its publisher made",
+            rule="empty, and the id of an image does not imply the user that its publisher made",
             remedy="set it, such as ec2-user (Amazon Linux) or ubuntu",
         )
     elif master != worker:

@@ -17,7 +17,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def cautions(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield a caution where nothing leads to the master."""
+    """Yield a caution where the master cannot be reached."""
     if not config.is_reachable:
         yield Problem(
             key="ssh_cidr",
@@ -29,7 +29,7 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _own(config: ClusterConfig) -> Iterator[Problem]:
-    """Check a VPC that is yet to be made."""
+    """Check a VPC that the stack creates."""
     for key in ("public_subnet_ids", "private_subnet_ids"):
         ids = getattr(config, key)
         if ids:
@@ -50,7 +50,7 @@ def _own(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _existing(config: ClusterConfig) -> Iterator[Problem]:
-    """Check what is said of a VPC that exists, as far as its ids tell; what is true of it, only AWS knows."""
+    """Check the keys of an existing VPC, as far as that is possible without AWS."""
     public, private = config.public_subnet_ids, config.private_subnet_ids
     if len(private) != config.availability_zones:
         yield Problem(
@@ -79,7 +79,7 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="private_subnet_ids",
             value=private,
-            rule=f"{', '.join(both)} stands under public_subnet_ids too: a subnet is one or the other",
+            rule=f"{', '.join(both)} is in public_subnet_ids too: a subnet is either public or private",
             remedy="list it once",
         )
     if config.vpc_endpoints:
@@ -99,7 +99,7 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _sources(config: ClusterConfig) -> Iterator[Problem]:
-    """Check from where SSH comes."""
+    """Check the networks from which SSH is allowed."""
     if not config.opens_ssh_port:
         for key in ("ssh_cidr", "ssh_prefix_lists"):
             value = getattr(config, key)

@@ -15,7 +15,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key=key,
                 value=getattr(config, key),
-                rule="says who is told of alarms, but alarms is false: nobody ever would be",
+                rule="says who is notified of alarms, but alarms is false, so there are none",
                 remedy="set alarms = true, or leave it out",
             )
     repeated = sorted({each for each in config.alarm_emails if config.alarm_emails.count(each) > 1})

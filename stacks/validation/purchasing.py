@@ -1,4 +1,4 @@
-"""Rules of how the workers are bought: alternatives, spot, reservations."""
+"""Rules of how the workers are bought: alternative types, spot, reservations."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _spot(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="on_demand_workers",
             value=config.on_demand_workers,
-            rule="says how many spot workers are on-demand instances nevertheless, but spot is false",
+            rule="says how many spot workers are on-demand instances, but spot is false",
             remedy="set spot = true, or leave it out: without spot all workers are on-demand instances",
         )
     if config.spot_allocation != _default("spot_allocation"):

@@ -1,4 +1,4 @@
-"""Rules of the nodes' runtime: one Python environment for master and workers, with a TensorFlow that exists for them.
+"""Rules of the nodes' runtime: one Python environment for master and workers, with an existing TensorFlow build.
 
 The runtime is made from `agent/environment/requirements.txt`, whose TensorFlow is the package tensorflow-cpu: it has
 wheels for x86_64 alone, and computes on no GPU.
@@ -46,11 +46,11 @@ def _processors(config: ClusterConfig) -> Iterator[Problem]:
     if not others:
         return
     first = others[0]
-    told = [f"{_type_key(role)} = {_type(config, role)} has {found[role] or 'unknown'} processors" for role in _ROLES]
+    facts = [f"{_type_key(role)} = {_type(config, role)} has {found[role] or 'unknown'} processors" for role in _ROLES]
     yield Problem(
         key=_type_key(first),
         value=_type(config, first),
-        rule=f"{', '.join(told)}; master and workers share one runtime, and its TensorFlow (tensorflow-cpu) has no "
+        rule=f"{', '.join(facts)}; master and workers share one runtime, and its TensorFlow (tensorflow-cpu) has no "
         f"build for {found[first]}: no run could be prepared",
         remedy="take types with x86_64 processors for both, such as worker_instance_type = c5.2xlarge and "
         "master_instance_type = t3.medium",
@@ -58,7 +58,7 @@ def _processors(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _processor(config: ClusterConfig, role: str) -> str:
-    """Return the architecture of a role's nodes as EC2 names it; of an unknown type what its image tells, or empty."""
+    """Return the architecture of a role's nodes as EC2 names it; for an unknown type that of its image, or empty."""
     kind = find(_type(config, role))
     if kind is None:
         return images.architecture(getattr(config, f"{role}_image_parameter"))
@@ -66,16 +66,16 @@ def _processor(config: ClusterConfig, role: str) -> str:
 
 
 def _pythons(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that the boot finds, or installs, the same Python on both images, as far as their names tell."""
+    """Check that the boot finds or installs the same Python on both images, judging by their names."""
     parameters = {role: _image_parameter(config, role) for role in _ROLES}
     found = {role: images.python(parameter) for role, parameter in parameters.items()}
     if not all(found.values()) or found[MASTER] == found[WORKER]:
         return
-    told = [f"{role}_image_parameter = {parameters[role]} brings Python {found[role]}" for role in _ROLES]
+    facts = [f"{role}_image_parameter = {parameters[role]} brings Python {found[role]}" for role in _ROLES]
     yield Problem(
         key="master_image_parameter",
         value=config.master_image_parameter,
-        rule=f"{', '.join(told)}; master and workers share one runtime: no run could be prepared",
+        rule=f"{', '.join(facts)}; master and workers share one runtime: no run could be prepared",
         remedy="name images of one distribution and release for both",
     )
 
@@ -90,7 +90,7 @@ def _type(config: ClusterConfig, role: str) -> str:
 
 
 def _image_parameter(config: ClusterConfig, role: str) -> str:
-    """Return the SSM parameter of a role's image; empty for an image by id, whose name tells nothing."""
+    """Return the SSM parameter of a role's image; empty for an image by id, which has no name to judge by."""
     if getattr(config, f"{role}_image_id"):
         return ""
     return images.choose(getattr(config, f"{role}_image_parameter"), _type(config, role))

@@ -10,7 +10,7 @@ from stacks.config import ClusterConfig
 from stacks.validation import lustre
 from stacks.validation.problem import Problem
 
-# Keys that describe a file system that is yet to be created.
+# Keys of a file system that the stack creates.
 _OF_A_NEW_FILE_SYSTEM: Final = (
     "efs_throughput",
     "efs_throughput_mibps",
@@ -33,7 +33,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _existing(config: ClusterConfig) -> Iterator[Problem]:
-    """Refuse to describe a file system that is only mounted: nothing would come of it."""
+    """Refuse keys of a new file system beside an existing one: they would have no effect."""
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     for key in _OF_A_NEW_FILE_SYSTEM:
         if getattr(config, key) != defaults[key]:
@@ -51,7 +51,7 @@ def _throughput(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="efs_throughput_mibps",
             value=config.efs_throughput_mibps,
-            rule="efs_throughput = provisioned wants to know how much",
+            rule="efs_throughput = provisioned needs a throughput",
             remedy="set the MiB/s to provision, or efs_throughput = bursting or elastic",
         )
     if config.efs_throughput_mibps and not provisioned:
@@ -71,7 +71,7 @@ def _throughput(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _classes(config: ClusterConfig) -> Iterator[Problem]:
-    """Check what EFS demands of a file system that moves files to Archive."""
+    """Check what EFS requires of a file system that moves files to Archive."""
     days = config.efs_archive_after_days
     if not days:
         return
@@ -93,7 +93,7 @@ def _classes(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _versions(config: ClusterConfig) -> Iterator[Problem]:
-    """Refuse to say how long older versions stay where there are none; the default says nothing."""
+    """Refuse a time for older versions where there are none; the default is allowed."""
     said = config.bucket_expire_versions_days not in (0, type(config).bucket_expire_versions_days)
     if said and not config.bucket_versioning:
         yield Problem(

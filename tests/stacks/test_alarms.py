@@ -133,6 +133,6 @@ def test_without_anybody_to_tell_alarms_just_show(synthesise: Synthesise) -> Non
 
 def test_each_of_two_nat_gateways_would_have_its_alarm() -> None:
     config = ClusterConfig(ssh_cidr=("198.18.0.7/32",), alarms=True)
-    watched = dataclasses.replace(PLAIN, nat_gateways=("nat-1", "nat-2"))
-    found = [alarm.metrics[0].dimensions for alarm in alarms(config, watched) if alarm.id.startswith("Nat")]
+    sources = dataclasses.replace(PLAIN, nat_gateways=("nat-1", "nat-2"))
+    found = [alarm.metrics[0].dimensions for alarm in alarms(config, sources) if alarm.id.startswith("Nat")]
     assert found == [{"NatGatewayId": "nat-1"}, {"NatGatewayId": "nat-2"}]

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stacks.dashboard import COLUMNS, body
-from stacks.metrics import Watched
+from stacks.metrics import MetricSources
 
 ALARM = "arn:aws:cloudwatch:us-east-1:123456789012:alarm:one"
-PLAIN = Watched(
+PLAIN = MetricSources(
     region="us-east-1",
     groups={"master": "one-MasterGroup-1", "worker": "one-WorkerGroup-1"},
     file_system="fs-0123456789abcdef0",
@@ -83,15 +83,15 @@ def cells(widget: dict[str, Any]) -> set[tuple[int, int]]:
     return set(itertools.product(columns, rows))
 
 
-def metrics(watched: Watched) -> str:
-    return json.dumps([widget["properties"].get("metrics") for widget in body(watched)["widgets"]])
+def metrics(sources: MetricSources) -> str:
+    return json.dumps([widget["properties"].get("metrics") for widget in body(sources)["widgets"]])
 
 
 @given(clusters, st.sampled_from([(), (ALARM,)]))
 def test_any_clusters_dashboard_is_well_formed_and_nothing_lies_over_another(
-    watched: Watched, alarms: tuple[str, ...]
+    sources: MetricSources, alarms: tuple[str, ...]
 ) -> None:
-    widgets = json.loads(json.dumps(body(watched, alarms)))["widgets"]
+    widgets = json.loads(json.dumps(body(sources, alarms)))["widgets"]
     assert 0 < len(widgets) <= 500
     taken: set[tuple[int, int]] = set()
     for widget in widgets:

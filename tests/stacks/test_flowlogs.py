@@ -49,5 +49,5 @@ def test_a_bucket_gets_them_without_a_role_or_a_group(synthesise: Callable[..., 
 
 def test_in_an_existing_vpc_only_the_clusters_subnets_are_watched(synthesise: Callable[..., Template]) -> None:
     template = synthesise(**EXISTING, flow_logs=BUCKET)
-    watched = {(log["ResourceType"], log["ResourceId"]) for log in template.of("AWS::EC2::FlowLog").values()}
-    assert watched == {("Subnet", "subnet-0aaaaaaaaaaaaaaa1"), ("Subnet", "subnet-0bbbbbbbbbbbbbbb1")}
+    logged = {(log["ResourceType"], log["ResourceId"]) for log in template.of("AWS::EC2::FlowLog").values()}
+    assert logged == {("Subnet", "subnet-0aaaaaaaaaaaaaaa1"), ("Subnet", "subnet-0bbbbbbbbbbbbbbb1")}

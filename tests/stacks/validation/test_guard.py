@@ -18,11 +18,11 @@ from tests.stacks.conftest import SSH_CIDR
         (
             {"idle_minutes": 30, "worker_instance_type": "p3.16xlarge", "allow_unknown_instance_types": True},
             "idle_cpu_percent",
-            "p3.16xlarge has is not in the table",
+            "does not list how many p3.16xlarge",
         ),
         ({"max_hours": 0.5, "ready_timeout_min": 30}, "max_hours", "ready_timeout_min = 30"),
         ({"budget_emails": ("ops@example.com",)}, "budget_emails", "budget_usd = 0"),
-        ({"budget_usd": 5.0, "budget_stops_workers": False}, "budget_usd", "tells nobody and stops nothing"),
+        ({"budget_usd": 5.0, "budget_stops_workers": False}, "budget_usd", "notifies nobody and stops nothing"),
     ],
 )
 def test_a_broken_rule_is_told_with_its_key(values: dict[str, Any], key: str, rule: str) -> None:
