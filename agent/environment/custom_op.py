@@ -1,10 +1,10 @@
-"""Build our custom TensorFlow op (`custom_ops` beside this module), and put it beside TensorFlow.
+"""Build our custom TensorFlow op (`custom_ops` beside this module), and install it beside TensorFlow.
 
     python -m agent.environment.custom_op install    # 2 seconds with a C++ compiler; the last line is its path
 
 `agent.environment.runtime` does so for each runtime, `make setup` for a clone. The library is kept in a cache outside
-the tree, by a fingerprint of what goes into it, so that a node without a compiler can have another one's. Linux only,
-as Horovod is. Standard library only.
+the tree, by a fingerprint of its inputs, so that a node without a compiler can use one that another node has built.
+Linux only, as Horovod is. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.environment.horovod_build import default_cache, telling_lines
+from agent.environment.horovod_build import default_cache, error_lines
 from agent.environment.horovod_build_settings import digest
 from agent.environment.toolchain import NotCoveredError, installed_tensorflow, this_platform
 from agent.errors import ReportedError
@@ -31,40 +31,40 @@ from agent.files.build_once import build_once, is_listed
 SOURCE: Final = Path(__file__).parent / "custom_ops" / "image_view.cc"
 FLAGS: Final = ("-std=c++17", "-O3", "-shared", "-fPIC", "-Wall", "-Wextra")
 FRAMEWORK: Final = "libtensorflow_framework.so.2"
-"""Has TensorFlow's C API. It is loaded when the library is, so that no path to it is needed."""
+"""The library with TensorFlow's C API. It is loaded before the op is, so that no path to it is needed."""
 
 
 class CustomOpError(ReportedError, RuntimeError):
-    """Report that the operation could not be built or is not there, and what to do."""
+    """Report an op that could not be built or is not installed, and what to do."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Library:
-    """Name the library that belongs to a TensorFlow here."""
+    """The library for one TensorFlow on this platform."""
 
     tensorflow: str  # its version
     tensorflow_include: Path  # the folder of its C++ headers
     fingerprint: str
 
     def cached(self, cache: Path) -> Path:
-        """Return where it is kept under the folder `cache`."""
+        """Return its path in the folder `cache`."""
         return cache / "custom_op" / f"{self.fingerprint}.so"
 
 
 def identity() -> str:
-    """Return what makes this operation another one: the SHA-256 of its source and of how it is compiled."""
+    """Return the SHA-256 of the op's source and of its compiler flags."""
     return hashlib.sha256("\0".join([SOURCE.read_text(encoding="utf-8"), *FLAGS]).encode()).hexdigest()
 
 
 def file_name() -> str:
-    """Return the library's name where it is installed."""
+    """Return the name of the installed library."""
     return f"deepcdk_custom_op_{identity()[:16]}.so"
 
 
 def installed() -> Path:
-    """Return where the library lies once it is installed: beside the package of the TensorFlow that this Python has.
+    """Return the path of the installed library: beside the TensorFlow that this Python imports.
 
-    That may be another environment's than this Python's own: a program's packages are laid over the runtime's.
+    TensorFlow may belong to another environment than this Python, as in an overlay over the runtime.
     """
     spec = importlib.util.find_spec("tensorflow")
     beside = spec.origin if spec is not None else None
@@ -73,7 +73,7 @@ def installed() -> Path:
 
 
 def check_installed() -> Path:
-    """Return the installed library. Raises CustomOpError where it is not there."""
+    """Return the path of the installed library. Raises CustomOpError where it is not installed."""
     place = installed()
     if not place.is_file():
         raise CustomOpError(
@@ -92,12 +92,12 @@ def load() -> Any:
         return tf.load_op_library(str(place))
     except tf.errors.OpError as error:
         raise CustomOpError(
-            f"{place} does not load ({error.message}); remove it and build it anew: "
+            f"{place} does not load ({error.message}); remove it and build it again: "
             f"{sys.executable} -m agent.environment.custom_op install"
         ) from None
 
 
-def here() -> Library:
+def this_library() -> Library:
     """Return the library for this Python's TensorFlow. Raises CustomOpError where it cannot be built."""
     platform = this_platform()
     if platform.system != "Linux":
@@ -111,7 +111,7 @@ def here() -> Library:
 
 
 def build(library: Library, *, cache: Path, search_path: str, report: Callable[[str], None]) -> Path:
-    """Return the library from `cache`, compiled first when it is not there, by one process while others wait.
+    """Return the path of the library in `cache`; compile it first where it is missing.
 
     `search_path` is a PATH to find the compiler. Raises CustomOpError.
     """
@@ -131,13 +131,13 @@ def build(library: Library, *, cache: Path, search_path: str, report: Callable[[
 
 
 def install(cache: Path, *, search_path: str, report: Callable[[str], None]) -> Path:
-    """Put the library where `installed` says, built first when it is not in `cache`; return that place.
+    """Copy the library from `cache`, where it is built if missing, to `installed`; return that path.
 
     Raises CustomOpError.
     """
     place = installed()
     partial = place.with_suffix(f".{os.getpid()}.part")
-    shutil.copyfile(build(here(), cache=cache, search_path=search_path, report=report), partial)
+    shutil.copyfile(build(this_library(), cache=cache, search_path=search_path, report=report), partial)
     return partial.rename(place)
 
 
@@ -154,12 +154,12 @@ def _compile(library: Library, output: Path, search_path: str) -> None:
         [*command, f"-L{home}", f"-l:{FRAMEWORK}"], capture_output=True, text=True, errors="replace", check=False
     )
     if finished.returncode != 0:
-        told = "\n".join(f"    {line}" for line in telling_lines(finished.stderr))
-        raise CustomOpError(f"{SOURCE.name} did not compile with TensorFlow {library.tensorflow}:\n{told}")
+        errors = "\n".join(f"    {line}" for line in error_lines(finished.stderr))
+        raise CustomOpError(f"{SOURCE.name} did not compile with TensorFlow {library.tensorflow}:\n{errors}")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the command line asks; return the exit status."""
+    """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m agent.environment.custom_op", description=(__doc__ or "").split("\n")[0]
     )

@@ -1,7 +1,7 @@
-"""Have Horovod take Gloo where no launcher says otherwise: a line that each start of a Python reads.
+"""Make Gloo the default controller of Horovod, by a line that every start of a Python executes.
 
-Built with both, Horovod tries MPI first, and Open MPI would start a daemon for a lone process: a notebook, a program
-under `fab run`. Standard library only.
+Built with both, Horovod tries MPI first, and Open MPI would start a daemon for a single process, such as a notebook or
+a program under `fab run`. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LINE: Final = (
 
 
 def write(environment: Path) -> None:
-    """Put the line into a virtual environment. Raises FileNotFoundError for what is none."""
+    """Write the line into a virtual environment. Raises FileNotFoundError for any other directory."""
     packages = next((environment / "lib").glob("python3*/site-packages"), None)
     if packages is None:
         raise FileNotFoundError(f"{environment} is no virtual environment")

@@ -1,9 +1,8 @@
 """Build Horovod's stock source distribution into a wheel for the TensorFlow, Python and settings at hand.
 
-No source of Horovod is changed. What today's TensorFlow needs is given through the environment: two more of the include
-folders in TensorFlow's own wheel, and one forwarding header (`include` beside this module). Wheels are kept in a cache
-outside the tree, by a fingerprint of all that goes into them. Run it with the Python that has TensorFlow and is to get
-Horovod:
+No source of Horovod is changed. What current versions of TensorFlow need is passed through the environment: two more
+include folders of TensorFlow's own wheel, and one forwarding header (`include` beside this module). Wheels are kept in
+a cache outside the tree, by a fingerprint of their inputs. Run it with the Python that has TensorFlow:
 
     python -m agent.environment.horovod_build build    # 3 to 6 minutes on two cores; the last line is the wheel's path
     python -m agent.environment.horovod_build fingerprint
@@ -49,12 +48,12 @@ SHOWN_LINES: Final = 12
 
 
 class BuildError(HorovodError):
-    """Report a failed build. Carries the `log`'s path and its telling `lines`."""
+    """Report a failed build. Carries the path of the `log` and its error `lines`."""
 
     def __init__(self, step: str, log: Path, lines: Sequence[str]) -> None:
         self.log, self.lines = log, tuple(lines)
-        told = "\n".join(f"    {line}" for line in lines)
-        super().__init__(f"{step} failed. The last errors:\n{told}\nThe whole log: {log}")
+        errors = "\n".join(f"    {line}" for line in lines)
+        super().__init__(f"{step} failed. The last errors:\n{errors}\nThe whole log: {log}")
 
 
 def linkable_nccl(home: Path, scratch: Path) -> Path:
@@ -87,7 +86,7 @@ def packaged_nccl(search_path: Sequence[str]) -> Path:
     )
 
 
-def telling_lines(log: str) -> list[str]:
+def error_lines(log: str) -> list[str]:
     """Return the last lines of a build's `log` that name an error, or its last lines when none does."""
     lines = [line.rstrip() for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if ERROR_LINE.search(line)]
@@ -108,10 +107,9 @@ def build(
     jobs: int,
     report: Callable[[str], None],
 ) -> Path:
-    """Return the wheel for `toolchain` from `cache`, having built it first when it is not there.
+    """Return the wheel for `toolchain` from `cache`; build it first where it is missing.
 
-    `base` is the environment to start from; `report` gets a line for each thing that takes time. One process builds,
-    the others wait for it. Raises BuildError.
+    `base` is the environment to start from; `report` gets a line for each step that takes time. Raises BuildError.
     """
     name = fingerprint(settings, toolchain, (INCLUDE / XLA_BUILDER).read_text())
     directory = cache / "horovod" / name
@@ -161,7 +159,7 @@ def _build_in(scratch: Path, env: Mapping[str, str], log: Path) -> Path:
                 command, cwd=cwd, env=dict(env) | dict(extra), stdout=output, stderr=subprocess.STDOUT, check=False
             )
             if finished.returncode != 0:
-                raise BuildError(step, log, telling_lines(log.read_text(errors="replace")))
+                raise BuildError(step, log, error_lines(log.read_text(errors="replace")))
 
         pip, pip_environment = _pip(scratch)
         run("Downloading Horovod", [*pip, *_download_arguments(scratch)], scratch, pip_environment)
@@ -198,7 +196,7 @@ def _pip(scratch: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def _unpack(archive: Path, scratch: Path) -> Path:
-    """Unpack the source distribution, having checked that it is the pinned one, and return its folder."""
+    """Check the hash of the source distribution, unpack it, and return its folder."""
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != SDIST_SHA256:
         raise HorovodError(f"{archive.name} has SHA-256 {found}, and {SDIST_SHA256} is pinned: it is not the release.")
@@ -210,13 +208,13 @@ def _unpack(archive: Path, scratch: Path) -> Path:
 
 
 def default_cache(environ: Mapping[str, str]) -> Path:
-    """Return the folder for what is built once and kept outside the tree."""
+    """Return the folder of the cache for builds, outside the tree."""
     base = environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "deepcdk"
 
 
 def default_jobs() -> int:
-    """Return how many compilers to run at once: one a core, but 1.5 GiB of memory for each."""
+    """Return the number of compilers to run at once: one for each core and for each 1.5 GiB of memory."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return max(1, min(len(os.sched_getaffinity(0)), int(memory_gib / 1.5)))
 
@@ -230,7 +228,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
-    """Return the Settings that the options of `add_settings` say."""
+    """Return the Settings of the options of `add_settings`."""
     return Settings(
         operations=arguments.operations,
         cuda_home=arguments.cuda_home,
@@ -240,7 +238,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the command line asks; return the exit status."""
+    """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m agent.environment.horovod_build", description=(__doc__ or "").split("\n")[0]
     )

@@ -1,4 +1,4 @@
-"""Say what Horovod is built for, and turn that into a fingerprint and an environment. Pure; standard library only."""
+"""What Horovod is built for, as settings, a fingerprint and an environment. Pure; standard library only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXTERNAL_INCLUDES: Final = ("external/highwayhash", "external/farmhash_archive/s
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Say what Horovod is built for."""
+    """What Horovod is built for."""
 
     operations: str = "cpu"  # cpu: allreduce over Gloo; gpu: over NCCL (not run on a GPU)
     cuda_home: Path = Path("/usr/local/cuda")  # the CUDA toolkit, with bin/nvcc; for gpu only
@@ -42,12 +42,12 @@ class Settings:
 
     @property
     def gpu(self) -> bool:
-        """Tell whether the wheel is to allreduce on GPUs."""
+        """Return whether the wheel is to allreduce on GPUs."""
         return self.operations == "gpu"
 
     @property
     def identity(self) -> dict[str, str]:
-        """Return what of the settings makes one wheel differ from another."""
+        """Return those settings by which wheels differ."""
         if not self.gpu:
             return {"operations": "cpu"}
         return {
@@ -59,7 +59,7 @@ class Settings:
 
 
 def known_inputs(settings: Settings, here: Platform, header: str) -> dict[str, str]:
-    """Return what goes into the wheel as far as it is known before TensorFlow is installed."""
+    """Return the inputs of the wheel that are known before TensorFlow is installed."""
     return {
         "horovod": VERSION,
         "sdist": SDIST_SHA256,

@@ -1,9 +1,7 @@
-"""Prove on this machine that Horovod works: two ranks, an allreduce, and a training step that leaves equal weights.
+"""Test on this machine that Horovod works: two ranks, an allreduce, and a training step that leaves equal weights.
 
-Over Gloo and over MPI, one after the other.
-
-Keras 3 and Horovod can be put together so that nothing fails and nothing is averaged. So the proof gives the ranks
-different data, takes a step as payload.train does, and compares the weights that each rank ended with.
+It runs over Gloo and then over MPI. Keras 3 and Horovod can be combined so that nothing fails and nothing is averaged.
+So the ranks get different data, take a step as payload.train does, and their weights are compared afterwards.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from agent.spec.horovod import CONTROLLERS
 
 RANKS: Final = 2
 TIMEOUT_S: Final = 180
-# The lines that rank 0 prints begin with it, to be told from TensorFlow's own.
+# The beginning of rank 0's lines, which sets them apart from TensorFlow's own.
 MARK: Final = "deepcdk-proof "
 
 
@@ -42,7 +40,7 @@ def command(python: str, controller: str) -> list[str]:
 
 
 def unresolved_name() -> str | None:
-    """Return this machine's own name where it has no address: Gloo's ranks then crash in hvd.init() (seen)."""
+    """Return this machine's own name where it does not resolve: Gloo's ranks then crash in hvd.init() (observed)."""
     try:
         socket.getaddrinfo(socket.gethostname(), None)
     except OSError:
@@ -50,8 +48,8 @@ def unresolved_name() -> str | None:
     return None
 
 
-def verdict(output: str) -> dict[str, float]:
-    """Return what rank 0 found, from the ranks' `output`; raise HorovodError where it is missing or wrong."""
+def parse_result(output: str) -> dict[str, float]:
+    """Parse the result of rank 0 from the ranks' `output`; raise HorovodError where it is missing or wrong."""
     # Horovod's launcher puts the rank before each line, as "[0]<stdout>:".
     lines = [line.partition(MARK)[2] for line in output.splitlines() if MARK in line]
     if len(lines) != 1:
@@ -65,21 +63,21 @@ def verdict(output: str) -> dict[str, float]:
 
 
 def prove(*, environ: Mapping[str, str]) -> str:
-    """Run the proof with this Python and return one line on it; raise HorovodError when Horovod does not work."""
+    """Run the test with this Python; return a line that describes it. Raises HorovodError where Horovod fails."""
     if (name := unresolved_name()) is not None:
         raise HorovodError(
             f"This machine's own name, {name}, has no address, and Horovod's ranks crash then. Give it one: "
             f"echo '127.0.1.1 {name}' >> /etc/hosts"
         )
     seconds = [_prove(controller, environ)["seconds"] for controller in CONTROLLERS]
-    told = ", ".join(f"{controller} {took:.1f} s" for controller, took in zip(CONTROLLERS, seconds, strict=True))
-    return f"Horovod works: {RANKS} ranks, allreduce exact, weights equal after a training step (over {told})"
+    times = ", ".join(f"{controller} {took:.1f} s" for controller, took in zip(CONTROLLERS, seconds, strict=True))
+    return f"Horovod works: {RANKS} ranks, allreduce exact, weights equal after a training step (over {times})"
 
 
 def _prove(controller: str, environ: Mapping[str, str]) -> dict[str, float]:
-    """Run the proof over one controller; return what rank 0 found."""
+    """Run the test over one controller; return the result of rank 0."""
     root = Path(__file__).parents[2]
-    # One thread a rank and no GPU start-up noise: the proof is small and the machine may be too.
+    # One thread a rank and no GPU start-up noise: the test is small and the machine may be too.
     env = dict(environ) | {"TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
     try:
         finished = subprocess.run(
@@ -93,16 +91,16 @@ def _prove(controller: str, environ: Mapping[str, str]) -> dict[str, float]:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        said = f"Horovod's proof over {controller} did not end within {TIMEOUT_S} s"
-        raise HorovodError(f"{said}: {error.stdout or ''!r:.2000}") from error
+        what = f"Horovod's proof over {controller} did not end within {TIMEOUT_S} s"
+        raise HorovodError(f"{what}: {error.stdout or ''!r:.2000}") from error
     if finished.returncode != 0:
         last = "\n".join(finished.stdout.splitlines()[-15:])
         raise HorovodError(f"Horovod's proof over {controller} failed with status {finished.returncode}:\n{last}")
-    return verdict(finished.stdout)
+    return parse_result(finished.stdout)
 
 
 def main() -> None:
-    """Be one rank of the proof."""
+    """Run one rank of the test."""
     import time
 
     import horovod.tensorflow as hvd

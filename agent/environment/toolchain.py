@@ -1,4 +1,4 @@
-"""Find out what Horovod would be built with here, and refuse early what is not covered. Standard library only."""
+"""Detect what Horovod would be built with here, and reject early what is not supported. Standard library only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NotCoveredError(HorovodError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Platform:
-    """Name what decides where a binary runs, known without TensorFlow."""
+    """What decides where a binary runs, as far as it is known without TensorFlow."""
 
     system: str  # as platform.system() has it: Linux
     machine: str  # x86_64, aarch64
@@ -53,7 +53,7 @@ class Platform:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """Name all that Horovod is built with."""
+    """Everything that Horovod is built with."""
 
     platform: Platform
     tensorflow: str  # its version
@@ -61,7 +61,7 @@ class Toolchain:
     compiler: str  # the first line of `c++ --version`
     cmake: Path
     mpicxx: Path  # Open MPI's compiler wrapper, from which CMake learns where its headers and library are
-    open_mpi: str  # its version, as `mpirun --version` tells it
+    open_mpi: str  # its version, as `mpirun --version` prints it
 
 
 def version_pair(version: str) -> tuple[int, int]:
@@ -127,7 +127,7 @@ def check_mpi(output: str) -> str:
 
 
 def detect(*, search_path: str, cuda_home: Path | None) -> Toolchain:
-    """Return what Horovod would be built with by this Python; raise NotCoveredError for what is missing or unfit.
+    """Return what this Python would build Horovod with; raise NotCoveredError for what is missing or unsuitable.
 
     `search_path` is a PATH to find the compiler and, where its package is not installed, CMake; `cuda_home` is
     the CUDA toolkit of a build for GPUs. TensorFlow is not imported.

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment.overlay import Layer, LayerError, LayerMaker
+from agent.environment.overlay import Overlay, OverlayBuilder, OverlayError
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON
 from agent.spec.remote_command import NOTEBOOK_PREFIX, NotebookRequest
 
@@ -76,13 +76,13 @@ def say(text: str) -> None:
 
 
 def make_python(request: NotebookRequest, home: Path) -> Path:
-    """Return a Python that has JupyterLab, having made its layer if need be. Raises LayerError, NotebookError."""
+    """Return a Python that has JupyterLab, having made its overlay if need be. Raises OverlayError, NotebookError."""
     wheelhouse = Path(request.efs_mount) / "payloads" / ".wheelhouse"
     ensure = [NODE_PYTHON, "-m", "agent.environment.runtime", "ensure", "--wheelhouse", str(wheelhouse)]
     done = subprocess.run(ensure, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise NotebookError("the training environment could not be made")
-    layer = Layer(
+    overlay = Overlay(
         runtime=Path(done.stdout.strip().splitlines()[-1]),
         program=Path(request.program or Path.cwd()),
         requirements=request.requirements,
@@ -90,7 +90,7 @@ def make_python(request: NotebookRequest, home: Path) -> Path:
         root=home / ".cache" / "deepcdk" / "layers",
         wheelhouse=wheelhouse,
     )
-    return LayerMaker(layer=layer, report=say).ensure()
+    return OverlayBuilder(overlay=overlay, report=say).ensure()
 
 
 def serve(command: Sequence[str], port: int, *, asker: int | None) -> int:
@@ -149,7 +149,7 @@ def main(argv: Sequence[str]) -> int:
             return _run_elsewhere(dataclasses.replace(request, port=request.port or free_port()))
         python, port = make_python(request, Path.home()), request.port or free_port()
         return serve(server_command(python, port, request.efs_mount), port, asker=0 if "--here" in flags else None)
-    except (LayerError, NotebookError, OSError) as error:
+    except (OverlayError, NotebookError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
 

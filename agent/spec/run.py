@@ -156,7 +156,7 @@ class RunSpec:
         return (TF_KERAS,) if self.keras == 2 else ()
 
     @property
-    def needs_layer(self) -> bool:
+    def needs_overlay(self) -> bool:
         """Tell whether the ranks need packages that the runtime lacks."""
         return bool(self.requirements or self.further_requirements)
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment.overlay import Layer, LayerMaker
+from agent.environment.overlay import Overlay, OverlayBuilder
 from agent.hardware.gpus import count_gpu_devices
 from agent.launch.rank import this_host
 from agent.preflight.checks import facts_command
@@ -55,11 +55,11 @@ def clear(spec: RunSpec, home: Path) -> None:
         raise EquipmentError(f"processes of another run stay: {', '.join(map(str, left))}")
 
 
-def layer_of(spec: RunSpec, runtime: Path, home: Path) -> Layer | None:
-    """Return the layer that a run's program needs over the runtime; None where the runtime is enough."""
-    if not spec.needs_layer:
+def overlay_of(spec: RunSpec, runtime: Path, home: Path) -> Overlay | None:
+    """Return the overlay that a run's program needs over the runtime; None where the runtime is enough."""
+    if not spec.needs_overlay:
         return None
-    return Layer(
+    return Overlay(
         runtime=runtime,
         program=Path(spec.program_directory),
         requirements=spec.requirements,
@@ -77,12 +77,13 @@ def check_slots(host: Node, *, gpus: int, cores: int) -> None:
 
 
 def equip(spec: RunSpec, runtime: Path) -> Path:
-    """Return the ranks' Python, having made the layer that they need. Raises EquipmentError or LayerError."""
+    """Return the ranks' Python, having made the overlay that they need. Raises EquipmentError or OverlayError."""
     if spec.ranks_per_node and (host := this_host(spec)) is not None:
         check_slots(host, gpus=count_gpu_devices(), cores=len(os.sched_getaffinity(0)))
-    layer = layer_of(spec, runtime, Path.home())
-    maker = LayerMaker(layer=layer, report=lambda line: print(line, file=sys.stderr, flush=True)) if layer else None
-    return maker.ensure() if maker else runtime
+    overlay = overlay_of(spec, runtime, Path.home())
+    if overlay is None:
+        return runtime
+    return OverlayBuilder(overlay=overlay, report=lambda line: print(line, file=sys.stderr, flush=True)).ensure()
 
 
 def tell_facts(spec: RunSpec, python: Path, began: float) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.environment import custom_op
-from agent.environment.custom_op import CustomOpError, Library, build, file_name, here, identity, install, main
+from agent.environment.custom_op import CustomOpError, Library, build, file_name, identity, install, main, this_library
 from agent.environment.toolchain import Platform
 from payload.data.records.record_split import open_record_splits
 
@@ -52,7 +52,7 @@ def test_another_system_than_linux_is_refused_by_name(monkeypatch: pytest.Monkey
     mac = Platform(system="Darwin", machine="arm64", libc="", python=(3, 12))
     monkeypatch.setattr(custom_op, "this_platform", lambda: mac)
     with pytest.raises(CustomOpError, match=r"this is Darwin.*on Linux alone"):
-        here()
+        this_library()
 
 
 def test_no_compiler_is_told_with_what_to_install(tmp_path: Path) -> None:
@@ -69,11 +69,11 @@ def test_a_failed_compilation_shows_its_errors_and_leaves_nothing(tmp_path: Path
 
 @pytest.mark.tensorflow
 def test_another_source_is_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = identity(), file_name(), here().fingerprint
+    before = identity(), file_name(), this_library().fingerprint
     changed = tmp_path / "image_view.cc"
     changed.write_text(custom_op.SOURCE.read_text() + "\n")
     monkeypatch.setattr(custom_op, "SOURCE", changed)
-    after = identity(), file_name(), here().fingerprint
+    after = identity(), file_name(), this_library().fingerprint
     assert all(one != other for one, other in zip(before, after, strict=True))
 
 
@@ -108,7 +108,7 @@ def test_the_command_names_what_is_wrong_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(custom_op, "here", lambda: A_LIBRARY)
+    monkeypatch.setattr(custom_op, "this_library", lambda: A_LIBRARY)
     assert main(["install", "--cache", str(tmp_path)]) == 1
     assert "no C++ compiler" in capsys.readouterr().err
 
@@ -128,5 +128,5 @@ def test_a_python_without_tensorflow_is_told(tmp_path: Path) -> None:
 def test_the_source_compiles_without_a_warning(tmp_path: Path) -> None:
     warnings = tmp_path / "c++.log"
     path = compiler(tmp_path / "bin", f'#!/bin/sh\nexec /usr/bin/c++ "$@" -Werror 2>{warnings}\n')
-    assert build(here(), cache=tmp_path / "cache", search_path=path, report=lambda line: None).is_file()
+    assert build(this_library(), cache=tmp_path / "cache", search_path=path, report=lambda line: None).is_file()
     assert warnings.read_text() == ""

@@ -15,10 +15,10 @@ from agent.environment.horovod_build import (
     build,
     cached_wheel,
     default_cache,
+    error_lines,
     linkable_nccl,
     main,
     packaged_nccl,
-    telling_lines,
 )
 from agent.environment.horovod_build_settings import INCLUDE, XLA_BUILDER, Settings, fingerprint
 from agent.environment.toolchain import HorovodError, NotCoveredError, Platform, Toolchain
@@ -105,11 +105,11 @@ def test_a_wheel_that_was_not_copied_to_its_end_is_not_used(tmp_path: Path) -> N
 def test_errors_are_picked_from_a_long_log() -> None:
     log = "\n".join(["[ 10%] Building"] * 500 + ["a.cc:3:1: error: bad", "c++: fatal error: Killed signal terminated"])
     log += "\n" + "\n".join(["make: *** Waiting"] * 50)
-    assert telling_lines(log) == ["a.cc:3:1: error: bad", "c++: fatal error: Killed signal terminated"]
+    assert error_lines(log) == ["a.cc:3:1: error: bad", "c++: fatal error: Killed signal terminated"]
 
 
 def test_without_a_named_error_the_last_lines_are_shown() -> None:
-    assert telling_lines("one\n\n two \n") == ["one", " two"]
+    assert error_lines("one\n\n two \n") == ["one", " two"]
 
 
 def test_nccl_of_the_python_package_gets_the_link_that_the_linker_needs(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.environment.horovod_selftest import MARK, command, prove, verdict
+from agent.environment.horovod_selftest import MARK, command, parse_result, prove
 from agent.environment.toolchain import HorovodError
 
 FOUND = {"ranks": 2, "allreduce_error": 0.0, "weights_moved": 0.1, "weights_differ": 0.0, "seconds": 1.0}
@@ -20,25 +20,25 @@ def printed(**changed: Any) -> str:
 
 
 def test_a_right_result_is_accepted() -> None:
-    assert verdict(printed()) == FOUND
+    assert parse_result(printed()) == FOUND
 
 
 @pytest.mark.parametrize("wrong", [{"ranks": 1}, {"allreduce_error": 1.0}])
 def test_a_wrong_allreduce_is_an_error(wrong: dict[str, float]) -> None:
     with pytest.raises(HorovodError, match="allreduce over 2 ranks is wrong"):
-        verdict(printed(**wrong))
+        parse_result(printed(**wrong))
 
 
 @pytest.mark.parametrize("wrong", [{"weights_differ": 1e-7}, {"weights_moved": 0.0}])
 def test_weights_that_differ_or_did_not_move_are_an_error(wrong: dict[str, float]) -> None:
     with pytest.raises(HorovodError, match="weights do not agree, or did not change"):
-        verdict(printed(**wrong))
+        parse_result(printed(**wrong))
 
 
 @pytest.mark.parametrize("output", ["", "[0]<stdout>:noise\n"])
 def test_no_result_is_an_error(output: str) -> None:
     with pytest.raises(HorovodError, match="printed 0 results"):
-        verdict(output)
+        parse_result(output)
 
 
 def test_no_script_of_the_virtual_environment_is_run() -> None:

@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.environment.overlay import Layer, LayerError, LayerMaker, meaning, missing, refers_to_files
+from agent.environment.overlay import (
+    Overlay,
+    OverlayBuilder,
+    OverlayError,
+    parse_report,
+    refers_to_files,
+    requirement_lines,
+)
 
 REPORT = {
     "install": [
@@ -27,12 +34,12 @@ REPORT = {
 }
 
 
-def make(tmp_path: Path, requirements: str, **changes: object) -> Layer:
+def make(tmp_path: Path, requirements: str, **changes: object) -> Overlay:
     """Lay out a program with these requirements."""
     program = tmp_path / "payloads" / "fedcba9876543210" / "program"
     program.mkdir(parents=True, exist_ok=True)
     (program / "requirements.txt").write_text(requirements)
-    layer = Layer(
+    overlay = Overlay(
         runtime=Path(sys.executable),
         program=program,
         requirements="requirements.txt",
@@ -40,17 +47,17 @@ def make(tmp_path: Path, requirements: str, **changes: object) -> Layer:
         root=tmp_path / "layers",
         wheelhouse=tmp_path / "wheelhouse",
     )
-    return dataclasses.replace(layer, **changes)  # type: ignore[arg-type]  # the tests give what fits
+    return dataclasses.replace(overlay, **changes)  # type: ignore[arg-type]  # the tests give what fits
 
 
 def test_a_report_becomes_sources_and_pins_with_the_commit_that_was_resolved() -> None:
-    sources, pins = missing(REPORT)
+    sources, pins = parse_report(REPORT)
     assert sources == ["toy @ https://example.org/toy.whl", "own @ git+https://example.org/own.git@c0ffee"]
     assert pins == ["toy==1.2", "own==0.1"]
 
 
 def test_comments_and_blank_lines_mean_nothing(tmp_path: Path) -> None:
-    assert meaning("# all\n\ntoy>=1  # why\nother @ https://x/y#egg=other\n") == [
+    assert requirement_lines("# all\n\ntoy>=1  # why\nother @ https://x/y#egg=other\n") == [
         "toy>=1",
         "other @ https://x/y#egg=other",
     ]
@@ -80,13 +87,13 @@ def test_requirements_that_name_files_depend_on_the_whole_tree(tmp_path: Path, l
 
 
 def test_another_runtime_or_further_packages_make_another_layer(tmp_path: Path) -> None:
-    layer = make(tmp_path, "toy\n")
-    others = [dataclasses.replace(layer, runtime=Path("/other")), dataclasses.replace(layer, further=("tf-keras",))]
-    assert len({layer.fingerprint, *(other.fingerprint for other in others)}) == 3
+    overlay = make(tmp_path, "toy\n")
+    others = [dataclasses.replace(overlay, runtime=Path("/other")), dataclasses.replace(overlay, further=("tf-keras",))]
+    assert len({overlay.fingerprint, *(other.fingerprint for other in others)}) == 3
 
 
 def test_requirements_that_are_gone_are_told(tmp_path: Path) -> None:
-    with pytest.raises(LayerError, match=r"missing\.txt cannot be read"):
+    with pytest.raises(OverlayError, match=r"missing\.txt cannot be read"):
         _ = dataclasses.replace(make(tmp_path, ""), requirements="missing.txt").fingerprint
 
 
@@ -123,33 +130,33 @@ def said(python: Path, code: str) -> str:
 
 def test_a_layer_adds_what_the_runtime_lacks_and_leaves_the_runtime_alone(tmp_path: Path, runtime: Path) -> None:
     text = "--no-index\n--find-links wheels\nnewer\ntoy>=1.2\nhorovod\ntensorflow>=2.4\n"
-    layer = make(tmp_path, text, runtime=runtime)
-    wheel(layer.program / "wheels", "newer", "3.0", "tensorflow>=2.20", "numpy", "extra")
-    wheel(layer.program / "wheels", "extra", "0.1")
-    wheel(layer.program / "wheels", "toy", "1.2")
-    python = LayerMaker(layer=layer, report=lambda line: None).ensure()
+    overlay = make(tmp_path, text, runtime=runtime)
+    wheel(overlay.program / "wheels", "newer", "3.0", "tensorflow>=2.20", "numpy", "extra")
+    wheel(overlay.program / "wheels", "extra", "0.1")
+    wheel(overlay.program / "wheels", "toy", "1.2")
+    python = OverlayBuilder(overlay=overlay, report=lambda line: None).ensure()
     code = "import toy, newer, extra, horovod; print(toy.VERSION, newer.VERSION, extra.VERSION, horovod.__file__)"
     versions, _, where = said(python, code).rpartition(" ")
     assert versions == "1.2 3.0 0.1"
     assert where.startswith(str(runtime.parent.parent))
     assert said(runtime, "import toy; print(toy.VERSION)") == "1.0"
-    # A second node has only the shared file system: no index, and not the first one's layer.
-    (layer.program / "wheels").rename(tmp_path / "gone")
-    second = dataclasses.replace(layer, root=tmp_path / "second")
-    assert said(LayerMaker(layer=second, report=lambda line: None).ensure(), code).startswith("1.2 3.0 0.1")
-    assert LayerMaker(layer=second, report=pytest.fail).ensure() == second.python
+    # A second node has only the shared file system: no index, and not the first one's overlay.
+    (overlay.program / "wheels").rename(tmp_path / "gone")
+    second = dataclasses.replace(overlay, root=tmp_path / "second")
+    assert said(OverlayBuilder(overlay=second, report=lambda line: None).ensure(), code).startswith("1.2 3.0 0.1")
+    assert OverlayBuilder(overlay=second, report=pytest.fail).ensure() == second.python
 
 
 def test_requirements_against_the_runtime_are_refused_with_what_it_has(tmp_path: Path, runtime: Path) -> None:
-    layer = make(tmp_path, "--no-index\ntensorflow==2.10\n", runtime=runtime)
-    with pytest.raises(LayerError, match=r"keep: horovod 0\.28\.1, numpy 2\.4\.6, tensorflow 2\.21\.0") as caught:
-        LayerMaker(layer=layer, report=lambda line: None).ensure()
+    overlay = make(tmp_path, "--no-index\ntensorflow==2.10\n", runtime=runtime)
+    with pytest.raises(OverlayError, match=r"keep: horovod 0\.28\.1, numpy 2\.4\.6, tensorflow 2\.21\.0") as caught:
+        OverlayBuilder(overlay=overlay, report=lambda line: None).ensure()
     assert "tensorflow==2.10" in str(caught.value)
-    assert not (layer.directory / ".complete").exists()
+    assert not (overlay.directory / ".complete").exists()
 
 
 def test_what_was_cut_short_is_made_anew(tmp_path: Path, runtime: Path) -> None:
-    layer = make(tmp_path, "", runtime=runtime)
-    (layer.directory / "bin").mkdir(parents=True)
-    python = LayerMaker(layer=layer, report=lambda line: None).ensure()
+    overlay = make(tmp_path, "", runtime=runtime)
+    (overlay.directory / "bin").mkdir(parents=True)
+    python = OverlayBuilder(overlay=overlay, report=lambda line: None).ensure()
     assert said(python, "import toy; print(toy.VERSION)") == "1.0"

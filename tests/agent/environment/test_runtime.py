@@ -14,8 +14,8 @@ from agent.environment import default_controller
 from agent.environment import runtime as module
 from agent.environment.horovod_build_settings import Settings
 from agent.environment.runtime import (
-    Maker,
     Runtime,
+    RuntimeBuilder,
     RuntimeSetupError,
     download_command,
     install_command,
@@ -34,9 +34,9 @@ def a_runtime(root: Path = Path("/opt/runtime"), *, lock: str = "keras==3.15.1",
     return runtime_for(root, lock=lock, settings=Settings(), here=here, header="header")
 
 
-def a_maker(runtime: Runtime, tmp_path: Path) -> Maker:
-    """Return a maker without uv and wheelhouse."""
-    return Maker(
+def a_builder(runtime: Runtime, tmp_path: Path) -> RuntimeBuilder:
+    """Return a builder without uv and wheelhouse."""
+    return RuntimeBuilder(
         runtime=runtime,
         requirements=tmp_path / "lock.txt",
         settings_arguments=(),
@@ -88,7 +88,7 @@ def test_a_complete_runtime_is_used_as_it_is_even_when_read_only(
     runtime.directory.mkdir()
     (runtime.directory / COMPLETE).touch()
     monkeypatch.setattr(module.os, "access", lambda path, mode: False)  # type: ignore[attr-defined]
-    assert a_maker(runtime, tmp_path).ensure() == tmp_path / runtime.fingerprint / "bin" / "python"
+    assert a_builder(runtime, tmp_path).ensure() == tmp_path / runtime.fingerprint / "bin" / "python"
 
 
 def test_a_read_only_root_without_the_runtime_says_which_ones_it_has(
@@ -101,7 +101,7 @@ def test_a_read_only_root_without_the_runtime_says_which_ones_it_has(
     with pytest.raises(
         RuntimeSetupError, match=rf"read-only and has no runtime {runtime.fingerprint}.*0123456789abcdef"
     ):
-        a_maker(runtime, tmp_path).ensure()
+        a_builder(runtime, tmp_path).ensure()
 
 
 def test_an_incomplete_runtime_is_removed_and_a_failed_one_is_not_marked(
@@ -112,15 +112,15 @@ def test_an_incomplete_runtime_is_removed_and_a_failed_one_is_not_marked(
     (runtime.directory / "left-over").touch()
     steps: list[str] = []
 
-    def fail_late(self: Maker, step: str, command: list[str], *, quiet: bool = False) -> str:
+    def fail_late(self: RuntimeBuilder, step: str, command: list[str], *, quiet: bool = False) -> str:
         steps.append(step)
         if step == "Building Horovod":
             raise RuntimeSetupError("no compiler")
         return ""
 
-    monkeypatch.setattr(Maker, "_run", fail_late)
+    monkeypatch.setattr(RuntimeBuilder, "_run", fail_late)
     with pytest.raises(RuntimeSetupError, match="no compiler"):
-        a_maker(runtime, tmp_path).ensure()
+        a_builder(runtime, tmp_path).ensure()
     assert steps == ["Making a virtual environment", "Installing", "Building Horovod"]
     assert not (runtime.directory / "left-over").exists()
     assert not runtime.complete
@@ -135,7 +135,7 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
     steps: list[str] = []
     kept: list[str] = []
 
-    def pretend(self: Maker, step: str, command: list[str], *, quiet: bool = False) -> str:
+    def pretend(self: RuntimeBuilder, step: str, command: list[str], *, quiet: bool = False) -> str:
         steps.append(step)
         if "agent.environment.custom_op" in command:
             kept.append(command[-1])
@@ -145,12 +145,12 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
             (Path(command[-1]) / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
         return f"noise\n{built}" if step == "Building Horovod" else ""
 
-    monkeypatch.setattr(Maker, "_run", pretend)
+    monkeypatch.setattr(RuntimeBuilder, "_run", pretend)
     for node in ("first", "second"):
         runtime = a_runtime(tmp_path / node)
         steps.append(node)
-        maker = dataclasses.replace(a_maker(runtime, tmp_path), wheelhouse=tmp_path / "efs")
-        assert maker.ensure() == runtime.python
+        builder = dataclasses.replace(a_builder(runtime, tmp_path), wheelhouse=tmp_path / "efs")
+        assert builder.ensure() == runtime.python
         assert runtime.complete
         assert (runtime.directory / "lib/python3.11/site-packages" / default_controller.NAME).is_file()
     made = "Making a virtual environment"
@@ -191,13 +191,13 @@ def test_path_prints_what_ensure_would_and_makes_nothing(tmp_path: Path, capsys:
 
 
 def test_the_settings_reach_the_horovod_build_unchanged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made: list[Maker] = []
+    made: list[RuntimeBuilder] = []
 
-    def record(self: Maker) -> Path:
+    def record(self: RuntimeBuilder) -> Path:
         made.append(self)
         return self.runtime.python
 
-    monkeypatch.setattr(Maker, "ensure", record)
+    monkeypatch.setattr(RuntimeBuilder, "ensure", record)
     assert main(["ensure", "--root", str(tmp_path), "--operations", "gpu", "--cc", "90", "--nccl-home", "/nccl"]) == 0
     arguments = made[0].settings_arguments
     assert arguments[:2] == ("--operations", "gpu")

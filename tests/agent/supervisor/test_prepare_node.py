@@ -1,4 +1,4 @@
-"""Facts about equipping a node: ranks are held against real processors, and a layer is made only where it is needed."""
+"""Facts about preparing a node: ranks must fit its processors, and an overlay is made only where it is needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from agent.remote.secret_files import TAKEN
 from agent.spec.nodes import parse_nodes
-from agent.supervisor.prepare_node import EquipmentError, check_slots, layer_of, main
+from agent.supervisor.prepare_node import EquipmentError, check_slots, main, overlay_of
 from tests.agent.spec.test_run import NODES, make_spec
 
 OWN = {"program": "fedcba9876543210", "command": ("train.py",)}
@@ -31,11 +31,11 @@ def test_with_gpus_the_cores_do_not_count() -> None:
 
 
 def test_only_packages_need_a_layer(tmp_path: Path) -> None:
-    assert layer_of(make_spec(**OWN), Path("/runtime/bin/python"), tmp_path) is None
-    layer = layer_of(make_spec(**OWN, keras=2), Path("/runtime/bin/python"), tmp_path)
-    assert layer is not None
-    assert layer.further == ("tf-keras==2.21.*",)
-    assert layer.program == Path("/mnt/efs/payloads/fedcba9876543210/program")
+    assert overlay_of(make_spec(**OWN), Path("/runtime/bin/python"), tmp_path) is None
+    overlay = overlay_of(make_spec(**OWN, keras=2), Path("/runtime/bin/python"), tmp_path)
+    assert overlay is not None
+    assert overlay.further == ("tf-keras==2.21.*",)
+    assert overlay.program == Path("/mnt/efs/payloads/fedcba9876543210/program")
 
 
 def test_keras_2_goes_with_the_runtimes_tensorflow() -> None:

@@ -183,7 +183,9 @@ def test_a_processor_without_avx2_makes_the_same(tmp_path: Path, monkeypatch: py
     assert "#if defined(__x86_64__)" in text
     source.write_text(text.replace("#if defined(__x86_64__)", "#if 0"))
     monkeypatch.setattr(custom_op, "SOURCE", source)
-    library = custom_op.build(custom_op.here(), cache=tmp_path, search_path=os.defpath, report=lambda line: None)
+    library = custom_op.build(
+        custom_op.this_library(), cache=tmp_path, search_path=os.defpath, report=lambda line: None
+    )
     program = (
         "import sys, numpy as np; from pathlib import Path; from agent.environment import custom_op;"
         "custom_op.installed = lambda: Path(sys.argv[1]);"
