@@ -6,21 +6,17 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import shlex
 import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from localcloud import laptop, lifecycle
-from localcloud.daemon import Options, log_tail
+from localcloud import control, laptop, lifecycle, options
 from localcloud.daemon import main as run_daemon
 from localcloud.errors import LocalCloudError, UnknownInstanceError
-from localcloud.hosts.image import Bind
-from localcloud.layout import Layout
+from localcloud.layout import Layout, log_tail
 
 _COLUMNS: Final = ("instance_id", "name", "private_ip", "public_ip", "pid", "network", "user_data")
 
@@ -53,18 +49,9 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run)
         return command
 
-    for role, run in (("start", _start), ("guard", _guard), ("daemon", _daemon)):
+    for role, run in (("start", _start), ("supervise", _supervise), ("daemon", _daemon)):
         command = add(role, "start a cloud and return when it answers" if role == "start" else argparse.SUPPRESS, run)
-        command.add_argument(
-            "--mount", action="append", default=[], metavar="SRC:DST", help="show SRC as DST in all hosts"
-        )
-        command.add_argument("--efs-size", default="", metavar="SIZE", help="bound the shared file systems (e.g. 64m)")
-        command.add_argument(
-            "--metrics-speed",
-            default="1",
-            metavar="N",
-            help="let N minutes of metrics and alarms pass in one (default: 1)",
-        )
+        options.add_arguments(command)
         command.add_argument("--lock", type=int, default=-1, help=argparse.SUPPRESS)
     add("stop", "stop a cloud and remove everything of it", _stop)
     for name in ("status", "show"):
@@ -93,22 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _options(arguments: argparse.Namespace) -> Options:
-    if arguments.efs_size and not re.fullmatch(r"[1-9][0-9]{0,6}[kmg]", arguments.efs_size):
-        raise LocalCloudError(f"--efs-size {arguments.efs_size!r}: must be 1 to 9999999 and k, m or g, such as 64m")
-    if not re.fullmatch(r"[1-9][0-9]{0,2}", arguments.metrics_speed):
-        raise LocalCloudError(f"--metrics-speed {arguments.metrics_speed!r}: must be a whole number from 1 to 999")
-    return Options(
-        name=arguments.name,
-        binds=tuple(map(Bind.parse, arguments.mount)),
-        efs_size=arguments.efs_size,
-        metrics_speed=float(arguments.metrics_speed),
-    )
-
-
 def _start(arguments: argparse.Namespace) -> int:
     started = time.monotonic()
-    state = lifecycle.start(_options(arguments))
+    state = lifecycle.start(options.from_arguments(arguments))
     layout = Layout(name=arguments.name)
     name = "" if arguments.name == "lc0" else f" --name {arguments.name}"
     print(f"embedded cloud {arguments.name} is up after {time.monotonic() - started:.1f} s")
@@ -119,13 +93,13 @@ def _start(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _guard(arguments: argparse.Namespace) -> int:
-    return lifecycle.guard(_options(arguments), arguments.lock)
+def _supervise(arguments: argparse.Namespace) -> int:
+    return lifecycle.supervise(options.from_arguments(arguments), arguments.lock)
 
 
 def _daemon(arguments: argparse.Namespace) -> int:
     lifecycle.die_with_parent()
-    run_daemon(_options(arguments))
+    run_daemon(options.from_arguments(arguments))
     return 0
 
 
@@ -140,7 +114,7 @@ def _stop(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    status = ask(Layout(name=arguments.name), {"do": "status"})
+    status = control.request(Layout(name=arguments.name), {"do": "status"})
     if arguments.json:
         print(json.dumps(status, indent=2))
         return 0
@@ -197,7 +171,7 @@ def _kill(arguments: argparse.Namespace) -> int:
 
 
 def _cut(arguments: argparse.Namespace) -> int:
-    status = ask(Layout(name=arguments.name), {"do": arguments.do, "instance": arguments.instance})
+    status = control.request(Layout(name=arguments.name), {"do": arguments.do, "instance": arguments.instance})
     if status["error"]:
         raise LocalCloudError(status["error"])
     print(f"{arguments.instance}: network {'cut' if arguments.do == 'cut' else 'mended'}")
@@ -206,7 +180,7 @@ def _cut(arguments: argparse.Namespace) -> int:
 
 def _interrupt(arguments: argparse.Namespace) -> int:
     host, notice_s = _host(arguments), max(0.0, arguments.notice)
-    ask(
+    control.request(
         Layout(name=arguments.name),
         {"do": "interrupt", "instance": host["instance_id"], "notice_s": str(notice_s)},
     )
@@ -218,7 +192,7 @@ def _limit(arguments: argparse.Namespace) -> int:
     if arguments.count is not None and arguments.count < 0:
         raise LocalCloudError(f"limit {arguments.count}: must be 0 or more")
     count = "" if arguments.count is None else str(arguments.count)
-    ask(Layout(name=arguments.name), {"do": "limit", "type": arguments.type, "count": count})
+    control.request(Layout(name=arguments.name), {"do": "limit", "type": arguments.type, "count": count})
     print(f"room for {count or 'any number of'} {arguments.type}")
     return 0
 
@@ -234,7 +208,7 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 
 def _host(arguments: argparse.Namespace) -> dict[str, Any]:
-    hosts = ask(Layout(name=arguments.name), {"do": "status"})["hosts"]
+    hosts = control.request(Layout(name=arguments.name), {"do": "status"})["hosts"]
     for host in hosts:
         if arguments.instance in (host["instance_id"], host["hostname"], host["private_ip"]):
             return dict(host)
@@ -246,28 +220,6 @@ def _command(arguments: argparse.Namespace) -> list[str]:
     if not command:
         raise LocalCloudError(f"give a command, such as: -- {shlex.join(['aws', 'sts', 'get-caller-identity'])}")
     return command
-
-
-def ask(layout: Layout, request: dict[str, str]) -> dict[str, Any]:
-    """Send one request to the daemon. Raises NotRunningError where there is none, LocalCloudError where it fails."""
-    lifecycle.read_state(layout)
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(90)
-            connection.connect(str(layout.control))
-            with connection.makefile("rw", encoding="utf-8") as stream:
-                stream.write(json.dumps(request) + "\n")
-                stream.flush()
-                answer: dict[str, Any] = json.loads(stream.readline())
-    except (OSError, ValueError) as error:  # it ends just now, or hangs
-        raise LocalCloudError(
-            f"the embedded cloud {layout.name} does not answer ({error}); see {layout.log}"
-        ) from error
-    if "unknown" in answer:
-        raise UnknownInstanceError(answer["unknown"], answer["known"])
-    if "failed" in answer:
-        raise LocalCloudError(answer["failed"])
-    return answer
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -1,29 +1,26 @@
-"""The process that holds one cloud: API, networks, hosts. Started by the guardian, never by hand."""
+"""The process that holds one cloud: API, networks, hosts. Started by the supervisor, never by hand."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import os
-import queue
 import signal
-import socket
 import sys
-import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
+from localcloud.control import ControlServer
 from localcloud.errors import LocalCloudError, UnknownInstanceError
 from localcloud.hosts import image
+from localcloud.hosts.binds import Bind, aws_cli_binds, interpreter_binds
 from localcloud.hosts.host import hostname
 from localcloud.hosts.metering import Meter
 from localcloud.layout import Layout
 from localcloud.network import namespaces
+from localcloud.network.addressing import API_ADDRESS
 from localcloud.network.internet import Internet
-from localcloud.network.nftables import API_ADDRESS
+from localcloud.options import Options
 from localcloud.reconciler import Reconciler
 from localcloud.sessions.relay import Relay
 from localcloud.sessions.service import SESSIONS_PORT, SessionService
@@ -32,27 +29,6 @@ log = logging.getLogger("localcloud.daemon")
 
 ENDPOINT: Final = f"http://{API_ADDRESS}"
 _TICK_S: Final = 0.2
-_ANSWER_S: Final = 60.0
-_REQUEST_S: Final = 5.0
-"""How long one who connects to the control socket may take to say what he wants."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """What `start` was asked for."""
-
-    name: str
-    binds: tuple[image.Bind, ...] = ()
-    efs_size: str = ""
-    """Size of a memory file system for all shared file systems, such as 64m; empty: on disk, bounded by the disk."""
-    metrics_speed: float = 1.0
-    """How many minutes of the metrics and alarms pass in one."""
-
-    def to_argv(self) -> list[str]:
-        """Return the daemon's command line."""
-        binds = [part for bind in self.binds for part in ("--mount", f"{bind.source}:{bind.target}")]
-        speed = ["--metrics-speed", f"{self.metrics_speed:g}"]
-        return ["--name", self.name, "--efs-size", self.efs_size, *speed, *binds]
 
 
 def guest_environment(region: str) -> dict[str, str]:
@@ -70,9 +46,8 @@ class Daemon:
         self.layout = Layout(name=options.name)
         self.region = REGION
         self._stopping = False
-        self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._error = ""
-        binds = (*image.interpreter_binds(), *image.aws_cli_binds(), *options.binds)
+        binds = (*interpreter_binds(), *aws_cli_binds(), *options.binds)
         environment = guest_environment(REGION)
         self._mount_layers(binds, environment)
         self.cloud = Cloud(options.metrics_speed)
@@ -92,7 +67,7 @@ class Daemon:
             SessionService(relay=relay, hosts=self.reconciler.hosts, denied=self.cloud.denied_actions)
         )
         self.cloud.serve(self.internet.listen())
-        self._control = self._open_control()
+        self._control = ControlServer(self.layout.control, self._act, self.cloud.announce)
 
     def run(self) -> None:
         """Serve until `stop`; then remove everything."""
@@ -100,9 +75,7 @@ class Daemon:
         again = True
         while not self._stopping:
             changed = self._wait_for_change()
-            while not self._requests.empty():
-                self._requests.get()()
-                again = True
+            again = self._control.answer_all() or again
             if changed or again or self.reconciler.dead:
                 again = not self._reconcile()
             self.reconciler.consoles.publish()
@@ -147,7 +120,7 @@ class Daemon:
             log.exception(what)
         self._error = text
 
-    def _mount_layers(self, binds: tuple[image.Bind, ...], environment: dict[str, str]) -> None:
+    def _mount_layers(self, binds: tuple[Bind, ...], environment: dict[str, str]) -> None:
         namespaces.leave_mount_namespace()
         layout = self.layout
         layout.layers.mkdir(parents=True)
@@ -164,7 +137,7 @@ class Daemon:
         document = {
             "name": self.options.name,
             "pid": os.getpid(),
-            "guardian_pid": os.getppid(),
+            "supervisor_pid": os.getppid(),
             "endpoint": ENDPOINT,
             "region": self.region,
             "started": time.time(),
@@ -207,45 +180,6 @@ class Daemon:
             "console": str(self.layout.console(instance_id)),
         }
 
-    def _open_control(self) -> socket.socket:
-        control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        control.bind(str(self.layout.control))
-        self.layout.control.chmod(0o600)
-        control.listen(16)
-        threading.Thread(target=self._serve_control, args=(control,), name="control", daemon=True).start()
-        return control
-
-    def _serve_control(self, control: socket.socket) -> None:
-        while not self._stopping:
-            try:
-                connection, _ = control.accept()
-            except OSError:
-                return  # closed: the daemon stops
-            with connection:
-                try:
-                    answer_one(connection, self._in_main_thread)
-                except (OSError, ValueError) as error:
-                    # Whoever asked has gone, as with Ctrl-C, or spoke nonsense: the next one is served all the same.
-                    log.warning("control socket: %r", error)
-
-    def _in_main_thread(self, request: dict[str, str]) -> dict[str, Any]:
-        answer: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-
-        def act() -> None:
-            try:
-                answer.put(self._act(request))
-            except UnknownInstanceError as error:
-                answer.put({"unknown": error.instance_id, "known": error.known})
-            except (LocalCloudError, OSError) as error:
-                answer.put({"failed": str(error)})
-
-        self._requests.put(act)
-        self.cloud.announce()
-        try:
-            return answer.get(timeout=_ANSWER_S)
-        except queue.Empty:
-            return {"failed": f"the daemon is busy and has not answered for {_ANSWER_S:.0f} s"}
-
     def _act(self, request: dict[str, str]) -> dict[str, Any]:
         if request.get("do") in ("cut", "mend"):
             self.reconciler.set_cut(request.get("instance", ""), request["do"] == "cut")
@@ -267,16 +201,6 @@ class Daemon:
         self._reconcile()  # The host's metadata tells it from now on.
 
 
-def answer_one(connection: socket.socket, answer: Callable[[dict[str, str]], dict[str, Any]]) -> None:
-    """Read one request, a line of JSON, and write its answer. Raises OSError or ValueError where that cannot be."""
-    connection.settimeout(_REQUEST_S)
-    with connection.makefile("rw", encoding="utf-8") as stream:
-        request = json.loads(stream.readline())
-        if not isinstance(request, dict):
-            raise ValueError(f"{request!r} is no request")
-        stream.write(json.dumps(answer(request)) + "\n")
-
-
 def main(options: Options) -> None:
     """Run the daemon in this process, with its log on standard error."""
     os.umask(0o022)
@@ -287,11 +211,3 @@ def main(options: Options) -> None:
     signal.signal(signal.SIGTERM, daemon.stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     daemon.run()
-
-
-def log_tail(path: Path, lines: int = 15) -> str:
-    """Return the last lines of a log, or nothing."""
-    try:
-        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
-    except FileNotFoundError:
-        return ""

@@ -44,7 +44,7 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Return the file that guardian and daemon hold locked while they live."""
+        """Return the file that supervisor and daemon hold locked while they live."""
         return self.run_root / f"{self.name}.lock"
 
     @property
@@ -59,7 +59,7 @@ class Layout:
 
     @property
     def log(self) -> Path:
-        """Return the log of daemon and guardian."""
+        """Return the log of daemon and supervisor."""
         return self.run / "daemon.log"
 
     @property
@@ -80,3 +80,11 @@ class Layout:
     def console(self, instance_id: str) -> Path:
         """Return the file that holds what a host wrote to its console."""
         return self.run / "consoles" / f"{instance_id}.log"
+
+
+def log_tail(path: Path, lines: int = 15) -> str:
+    """Return the last lines of a log, or nothing."""
+    try:
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return ""

@@ -1,4 +1,4 @@
-"""Start and stop a cloud: the lock that makes it one of its name, the guardian that cleans up after the daemon."""
+"""Start and stop a cloud: the lock that makes it one of its name, the supervisor that cleans up after the daemon."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from localcloud import cleanup, requirements
-from localcloud.daemon import Options, log_tail
 from localcloud.errors import LocalCloudError, NotRunningError
-from localcloud.layout import Layout
+from localcloud.layout import Layout, log_tail
+from localcloud.options import Options
 
-log = logging.getLogger("localcloud.guardian")
+log = logging.getLogger("localcloud.supervisor")
 
 _START_PATIENCE_S: Final = 60.0
 _STOP_PATIENCE_S: Final = 30.0
@@ -51,21 +51,21 @@ def start(options: Options) -> dict[str, Any]:
     make_directory(layout.data)
     (layout.laptop / ".ssh").mkdir(parents=True, mode=0o700)
     with layout.log.open("ab") as output:
-        guardian = _spawn("guard", options, lock, output.fileno())
+        supervisor = _spawn("supervise", options, lock, output.fileno())
     os.close(lock)
     deadline = time.monotonic() + _START_PATIENCE_S
     try:
         while not layout.state.exists():
-            if guardian.poll() is not None:
+            if supervisor.poll() is not None:
                 raise StartError(f"the embedded cloud {options.name} did not start:\n{_last_words(layout)}")
             if time.monotonic() > deadline:
                 raise StartError(f"the embedded cloud {options.name} was not ready within {_START_PATIENCE_S:.0f} s")
             time.sleep(0.01)
     except BaseException:
         # Ctrl-C included: half a cloud is none.
-        if guardian.poll() is None:
-            guardian.terminate()
-            guardian.wait()
+        if supervisor.poll() is None:
+            supervisor.terminate()
+            supervisor.wait()
         raise
     return read_state(layout)
 
@@ -115,7 +115,7 @@ def read_state(layout: Layout) -> dict[str, Any]:
     return document
 
 
-def guard(options: Options, lock: int) -> int:
+def supervise(options: Options, lock: int) -> int:
     """Run the daemon and clean up when it ends, however it ends. Return its exit code."""
     layout = Layout(name=options.name)
     os.truncate(lock, 0)
@@ -177,7 +177,7 @@ def _await_lock(layout: Layout, patience_s: float) -> int:
 
 
 def _holders(layout: Layout) -> frozenset[int]:
-    """Return the pids of guardian and daemon, as far as they are known."""
+    """Return the pids of supervisor and daemon, as far as they are known."""
     pids = set()
     with contextlib.suppress(FileNotFoundError, ValueError):
         pids.add(int(layout.lock.read_text()))
@@ -215,7 +215,7 @@ def _spawn(role: str, options: Options, lock: int, log_fd: int) -> subprocess.Po
 
 
 def _reap_orphans() -> None:
-    """Wait for the hosts' first processes, which fall to the guardian when the daemon dies."""
+    """Wait for the hosts' first processes, which fall to the supervisor when the daemon dies."""
     deadline = time.monotonic() + _STOP_PATIENCE_S
     while time.monotonic() < deadline:
         try:

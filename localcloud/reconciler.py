@@ -10,11 +10,11 @@ from typing import Any, Final, Protocol
 
 from localcloud.errors import CommandError, UnknownInstanceError
 from localcloud.fd_poller import FdPoller
+from localcloud.hosts.binds import Bind
 from localcloud.hosts.console import Consoles
 from localcloud.hosts.host import Host
-from localcloud.hosts.image import Bind
 from localcloud.layout import Layout
-from localcloud.network import nftables
+from localcloud.network import addressing
 from localcloud.network.internet import Internet
 from localcloud.network.router import Router
 from localcloud.snapshot import Instance, Snapshot
@@ -140,7 +140,7 @@ class Reconciler:
         routes: dict[str, int] = {}
         for vpc_id, router in self.routers.items():
             router.apply(snapshot, cut)
-            routes.update(dict.fromkeys(nftables.public_addresses(snapshot, vpc_id), router.index))
+            routes.update(dict.fromkeys(addressing.public_addresses(snapshot, vpc_id), router.index))
         self.internet.route(routes)
 
     def _share(self, snapshot: Snapshot) -> None:

@@ -184,8 +184,8 @@ class Cloud:
         Call it once a minute, or as many times as often as `metrics_speed` says: so much shorter are the alarms'
         periods then.
         """
+        from localcloud.api.cloudwatch.alarm_actions import Watcher
         from localcloud.api.cloudwatch.metrics import Recorder
-        from localcloud.api.cloudwatch.watching import Watcher
 
         with self.lock:
             recorder = Recorder(self._backend("cloudwatch"))

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from localcloud.hosts.image import GUEST, LOGIN_USERS, Bind
+from localcloud.hosts.binds import Bind
+from localcloud.hosts.image import GUEST, LOGIN_USERS
+from localcloud.network.addressing import RESOLVER_ADDRESS, guest_commands
 from localcloud.network.namespaces import NetworkNamespace
-from localcloud.network.nftables import RESOLVER_ADDRESS, guest_commands
 from localcloud.snapshot import Instance, Subnet
 
 # What a node's root needs to mount, to log users in and to be a node; loading kernel modules, setting the machine's

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import importlib.util
 import os
 import shutil
 import stat
@@ -12,14 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from localcloud.errors import LocalCloudError
+from localcloud.hosts.binds import AWS_CLI, Bind, interpreter_binds
 
 GUEST: Final = Path(__file__).parent.parent / "guest"
 LOGIN_USERS: Final = ("ec2-user", "ubuntu")
 """Who may log in, as on Amazon's and on Ubuntu's images; ids from 1000 on."""
-
-AWS_CLI: Final = "/opt/aws/cli"
-"""Where hosts find the Python packages of the AWS CLI."""
 
 # What a node shares with the machine. Everything else at the top of the tree is hidden.
 _SHARED: Final = frozenset({"usr", "etc", "var", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu"})
@@ -50,8 +45,6 @@ _EMPTY: Final = {
 }
 # Package data bases; other programs' state stays hidden.
 _SHARED_STATE: Final = frozenset({"dpkg", "rpm", "apt", "pam", "misc"})
-# Where hosts mount file systems of their own.
-_RESERVED: Final = ("/proc", "/sys", "/dev", "/run")
 # The machine's identity and its settings that may hold secrets.
 _HIDDEN: Final = (
     "etc/machine-id",
@@ -73,46 +66,6 @@ _DEVICE_LINKS: Final = {
     "stdout": "/proc/self/fd/1",
     "stderr": "/proc/self/fd/2",
 }
-
-
-class MountError(LocalCloudError, ValueError):
-    """Report a `SRC:DST` that cannot be bound into the hosts."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Bind:
-    """Show a directory of the machine in every host, read-only."""
-
-    source: Path
-    target: str
-    """Absolute path in the host."""
-
-    @classmethod
-    def parse(cls, text: str) -> Bind:
-        """Read `SRC:DST`; raise MountError when it is ill-formed or SRC is not a directory."""
-        source, separator, target = text.partition(":")
-        if not separator or not source or not target.startswith("/") or ".." in target.split("/"):
-            raise MountError(f"--mount {text!r}: must be SRC:DST, DST an absolute path in the hosts")
-        if any(target == place or target.startswith(f"{place}/") for place in _RESERVED) or not target.strip("/"):
-            raise MountError(f"--mount {text!r}: {', '.join(_RESERVED)} and / itself are the hosts' own")
-        path = Path(source).expanduser().resolve()
-        if not path.is_dir():
-            raise MountError(f"--mount {text!r}: {path} is not a directory of this machine")
-        return cls(source=path, target=target.rstrip("/"))
-
-
-def interpreter_binds(prefix: str = sys.base_prefix) -> tuple[Bind, ...]:
-    """Return the bind that shows this Python at its own path; none where it lies under /usr, which hosts share."""
-    root = Path(prefix).resolve()
-    return () if root.is_relative_to("/usr") else (Bind(source=root, target=str(root)),)
-
-
-def aws_cli_binds() -> tuple[Bind, ...]:
-    """Return the bind that shows this Python's AWS CLI to the hosts, as Amazon's images have one; none without it."""
-    found = importlib.util.find_spec("awscli")
-    if found is None or found.origin is None:
-        return ()
-    return (Bind(source=Path(found.origin).resolve().parent.parent, target=AWS_CLI),)
 
 
 def build(layer: Path, binds: Sequence[Bind], environment: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from localcloud.hosts.host import domain, hostname
-from localcloud.network.nftables import mac
+from localcloud.network.addressing import mac
 from localcloud.snapshot import Instance
 
 MAX_TOKEN_TTL_S: Final = 21600

@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Final
 
-from localcloud.network.namespaces import ROUTER_SYSCTLS, NetworkNamespace
-from localcloud.network.nftables import (
+from localcloud.network.addressing import (
     API_ADDRESS,
     LAPTOP_ADDRESS,
     LAPTOP_GATEWAY,
@@ -14,6 +13,7 @@ from localcloud.network.nftables import (
     UPLINK,
     uplink_addresses,
 )
+from localcloud.network.namespaces import ROUTER_SYSCTLS, NetworkNamespace
 
 API_PORT: Final = 80
 _INTERNET_SYSCTLS: Final = {"ipv4/ip_forward": "1"}

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 
 from localcloud.fd_poller import FdPoller
-from localcloud.network import nftables, resolver
+from localcloud.network import addressing, nftables, resolver
 from localcloud.network.instance_metadata import Credentials, MetadataServer
 from localcloud.network.internet import new_router
 from localcloud.snapshot import Instance, Snapshot
@@ -28,15 +28,15 @@ class Router:
         self.namespace = new_router()
         # No packet passes before there are rules.
         self._load(nftables.ruleset(Snapshot(), vpc_id))
-        self._answer_at([nftables.METADATA_ADDRESS, nftables.RESOLVER_ADDRESS])
+        self._answer_at([addressing.METADATA_ADDRESS, addressing.RESOLVER_ADDRESS])
         self._metadata = MetadataServer(
-            self.namespace.listen(nftables.METADATA_ADDRESS, 80),
+            self.namespace.listen(addressing.METADATA_ADDRESS, 80),
             find=lambda address: self._instances.get(address),
             credentials=credentials,
             region=region,
             account=account,
         )
-        self._names = self.namespace.listen(nftables.RESOLVER_ADDRESS, 53, socket.SOCK_DGRAM)
+        self._names = self.namespace.listen(addressing.RESOLVER_ADDRESS, 53, socket.SOCK_DGRAM)
         self._names.setblocking(False)
         fd_poller.watch(self._names.fileno(), self._resolve)
 
@@ -45,7 +45,7 @@ class Router:
         self._snapshot = snapshot
         self._instances = {i.private_ip: i for i in snapshot.instances if i.vpc_id == self.vpc_id}
         self._load(nftables.ruleset(snapshot, self.vpc_id, cut))
-        self._answer_at(nftables.router_addresses(snapshot, self.vpc_id))
+        self._answer_at(addressing.router_addresses(snapshot, self.vpc_id))
         wanted = {target.ip: target for target in snapshot.mount_targets if target.vpc_id == self.vpc_id}
         for ip in self._targets.keys() - wanted.keys():
             self._close_target(ip)
@@ -57,14 +57,14 @@ class Router:
 
     def connect(self, links: Sequence[tuple[Instance, str]]) -> None:
         """Hang instances, each given with the path of its namespace, on the router."""
-        self.namespace.ip([line for instance, path in links for line in nftables.link_commands(instance, path)])
+        self.namespace.ip([line for instance, path in links for line in addressing.link_commands(instance, path)])
         # By default, an ARP answer for somebody else waits up to 0.8 s. New links inherit the machine's setting.
-        names = [nftables.interface(instance.id) for instance, _ in links]
+        names = [addressing.interface(instance.id) for instance, _ in links]
         self.namespace.set_sysctls({f"ipv4/neigh/{name}/proxy_delay": "0" for name in names})
 
     def disconnect(self, instances: Iterable[Instance]) -> None:
         """Take instances' links away."""
-        self.namespace.ip([f"link delete {nftables.interface(instance.id)}" for instance in instances])
+        self.namespace.ip([f"link delete {addressing.interface(instance.id)}" for instance in instances])
 
     def close(self) -> None:
         """End the services and let go of the namespace."""

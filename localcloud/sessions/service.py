@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from localcloud.errors import LocalCloudError
+from localcloud.network.addressing import API_ADDRESS
 from localcloud.network.namespaces import NetworkNamespace
-from localcloud.network.nftables import API_ADDRESS
 from localcloud.sessions import agent, messages
 from localcloud.sessions.relay import PATH, Relay, Session
 from localcloud.sessions.websocket import WebSocket, connect

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from localcloud.network.nftables import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
+from localcloud.network.addressing import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
 from tests.e2e.conftest import EmbeddedCloud
 from tests.stacks.clusters.reachability import Packet, Place, groups_of_nodes, groups_of_targets, packets
 from tests.stacks.clusters.template import Template

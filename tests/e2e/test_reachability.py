@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from localcloud.network.nftables import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
+from localcloud.network.addressing import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
 from tests.e2e import field
 from tests.e2e.conftest import EmbeddedCloud, start_cloud
 from tests.stacks.clusters.eight import CLUSTERS

@@ -7,16 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.cli import _options, _parser
-from localcloud.daemon import Options, answer_one, guest_environment, log_tail
-from localcloud.hosts.image import Bind
+from localcloud.cli import _parser
+from localcloud.control import answer_one
+from localcloud.daemon import guest_environment
+from localcloud.hosts.binds import Bind
+from localcloud.layout import log_tail
+from localcloud.options import Options, from_arguments
 
 
 def test_options_survive_the_command_line(tmp_path: Path) -> None:
     bind = Bind(source=tmp_path.resolve(), target="/opt/runtime")
     options = Options(name="lc1", binds=(bind,), efs_size="64m")
-    assert _options(_parser().parse_args(["daemon", *options.to_argv()])) == options
-    assert _options(_parser().parse_args(["daemon", *Options(name="lc0").to_argv()])) == Options(name="lc0")
+    assert from_arguments(_parser().parse_args(["daemon", *options.to_argv()])) == options
+    assert from_arguments(_parser().parse_args(["daemon", *Options(name="lc0").to_argv()])) == Options(name="lc0")
 
 
 def test_hosts_find_the_api() -> None:

@@ -92,20 +92,20 @@ def test_second_start_is_refused(started: dict[str, Any]) -> None:
     assert call("status").returncode == 0
 
 
-def test_guardian_cleans_up_after_a_killed_daemon(started: dict[str, Any]) -> None:
+def test_supervisor_cleans_up_after_a_killed_daemon(started: dict[str, Any]) -> None:
     os.kill(state()["pid"], signal.SIGKILL)
     eventually(lambda: trace() == started)
     assert call("status").returncode == 1
 
 
-def test_stop_cleans_up_after_daemon_and_guardian_were_killed(started: dict[str, Any]) -> None:
+def test_stop_cleans_up_after_daemon_and_supervisor_were_killed(started: dict[str, Any]) -> None:
     visitor = subprocess.Popen(
         [sys.executable, "-m", "localcloud", "run", "--name", NAME, "--", "sleep", "300"], cwd=ROOT
     )
     now = state()
     laptop = now["namespaces"]["laptop"]["inode"]
     eventually(lambda: Path(f"/proc/{visitor.pid}/ns/net").stat().st_ino == laptop)
-    os.kill(now["guardian_pid"], signal.SIGKILL)
+    os.kill(now["supervisor_pid"], signal.SIGKILL)
     os.kill(now["pid"], signal.SIGKILL)
     eventually(lambda: not Path(f"/proc/{now['pid']}").exists())
     assert call("stop").returncode == 0
@@ -113,7 +113,7 @@ def test_stop_cleans_up_after_daemon_and_guardian_were_killed(started: dict[str,
     assert trace() == started
 
 
-def test_hosts_die_with_daemon_and_guardian(started: dict[str, Any]) -> None:
+def test_hosts_die_with_daemon_and_supervisor(started: dict[str, Any]) -> None:
     image = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
     launch = f"""
         image=$(aws ssm get-parameter --name {image} --query Parameter.Value --output text) &&
@@ -129,7 +129,7 @@ def test_hosts_die_with_daemon_and_guardian(started: dict[str, Any]) -> None:
 
     eventually(lambda: len(pids()) == 2)
     hosts, now = pids(), state()
-    os.kill(now["guardian_pid"], signal.SIGKILL)
+    os.kill(now["supervisor_pid"], signal.SIGKILL)
     os.kill(now["pid"], signal.SIGKILL)
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in hosts))
     assert call("stop").returncode == 0
@@ -138,7 +138,7 @@ def test_hosts_die_with_daemon_and_guardian(started: dict[str, Any]) -> None:
 
 def test_start_cleans_up_after_a_crash(started: dict[str, Any]) -> None:
     now = state()
-    os.kill(now["guardian_pid"], signal.SIGKILL)
+    os.kill(now["supervisor_pid"], signal.SIGKILL)
     os.kill(now["pid"], signal.SIGKILL)
     eventually(lambda: not Path(f"/proc/{now['pid']}").exists())
     assert call("start").returncode == 0
@@ -147,9 +147,9 @@ def test_start_cleans_up_after_a_crash(started: dict[str, Any]) -> None:
     assert trace() == started
 
 
-def test_daemon_ends_with_its_guardian(started: dict[str, Any]) -> None:
+def test_daemon_ends_with_its_supervisor(started: dict[str, Any]) -> None:
     now = state()
-    os.kill(now["guardian_pid"], signal.SIGKILL)
+    os.kill(now["supervisor_pid"], signal.SIGKILL)
     eventually(lambda: not Path(f"/proc/{now['pid']}").exists())
     assert call("stop").returncode == 0
     assert trace() == started

@@ -12,7 +12,7 @@ import pytest
 
 from localcloud.errors import UnknownInstanceError
 from localcloud.hosts.host import Host
-from localcloud.network.nftables import OUTSIDE_ADDRESS
+from localcloud.network.addressing import OUTSIDE_ADDRESS
 from localcloud.snapshot import Rule, SecurityGroup, Snapshot
 from tests.localcloud.world import (
     HIDDEN,

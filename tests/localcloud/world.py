@@ -13,11 +13,12 @@ from typing import Any
 
 from localcloud.daemon import guest_environment
 from localcloud.hosts import image
+from localcloud.hosts.binds import Bind, aws_cli_binds, interpreter_binds
 from localcloud.layout import Layout
 from localcloud.network import namespaces
+from localcloud.network.addressing import LAPTOP_ADDRESS, interface
 from localcloud.network.internet import Internet
 from localcloud.network.namespaces import NetworkNamespace
-from localcloud.network.nftables import LAPTOP_ADDRESS, interface
 from localcloud.reconciler import Reconciler
 from localcloud.snapshot import (
     Instance,
@@ -144,8 +145,8 @@ class World:
         (layers / "image").mkdir()
         (directory / "shown").mkdir()
         (directory / "shown/word").write_text("seen\n")
-        shown = image.Bind(source=directory / "shown", target="/opt/shown/here")
-        binds = (*image.interpreter_binds(), *image.aws_cli_binds(), shown)
+        shown = Bind(source=directory / "shown", target="/opt/shown/here")
+        binds = (*interpreter_binds(), *aws_cli_binds(), shown)
         image.build(layers / "image", binds, environment)
         self.internet = Internet()
         self.reconciler = Reconciler(

@@ -1,28 +1,23 @@
-"""Alarms that are evaluated, and their actions: moto keeps alarms and never looks at a metric.
+"""Definitions of alarms, read from moto's alarms, which keep any and evaluate none.
 
-An alarm of moto is read into values when it is put, and refused by name where it asks for what is not carried out here.
+An alarm is read when it is put, and refused by name where it asks for what is not supported here.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import json
-import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from moto.cloudwatch.exceptions import InvalidParameterValue
 from moto.cloudwatch.models import CloudWatchBackend
-from moto.core.utils import utcnow
 
 from localcloud.api.cloudwatch import states
-from localcloud.api.cloudwatch.expressions import Expression, ExpressionError, Series, evaluate, names, parse
-from localcloud.api.cloudwatch.metrics import STATISTICS, Key, Reader, epoch
+from localcloud.api.cloudwatch.expressions import Expression, ExpressionError, names, parse
+from localcloud.api.cloudwatch.metrics import STATISTICS, Key
 from localcloud.api.monkeypatch import replace
-
-log = logging.getLogger("localcloud.api")
 
 HOUR_S: Final = 3600
 DAY_S: Final = 86400
@@ -41,7 +36,7 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Watch:
+class AlarmDefinition:
     """What an alarm looks at, and when it is in the state ALARM."""
 
     rule: states.Rule
@@ -57,7 +52,7 @@ class Watch:
         return self.period_s * self.rule.periods > DAY_S
 
 
-def read(alarm: Any) -> Watch:
+def read(alarm: Any) -> AlarmDefinition:
     """Return what one of moto's alarms watches. Raises InvalidParameterValue for what is not carried out here."""
     if alarm.rule:
         raise _refused("composite alarms")
@@ -86,7 +81,7 @@ def read(alarm: Any) -> Watch:
             f"EvaluationPeriods {periods} of {period_s} s: Metrics cannot be checked across more than "
             f"{'a week' if longest == LONGEST_S else 'a day'} (EvaluationPeriods * Period must be <= {longest})."
         )
-    return Watch(rule=rule, period_s=period_s, sources=sources, shown=shown)
+    return AlarmDefinition(rule=rule, period_s=period_s, sources=sources, shown=shown)
 
 
 def _refused(what: str) -> InvalidParameterValue:
@@ -146,73 +141,6 @@ def _ordered(sources: dict[str, Source]) -> Iterator[Source]:
             yield source
 
 
-def points(watch: Watch, reader: Reader, now: float, speed: float) -> Series:
-    """Return what the alarm compares, for each period of its evaluation range, oldest first."""
-    period_s = watch.period_s / speed
-    end = now - now % (HOUR_S / speed) if watch.is_multi_day else now
-    found: dict[str, Series] = {}
-    for source in watch.sources:
-        if source.key is not None:
-            found[source.id] = reader.series(
-                source.key, source.statistic, period_s=period_s, periods=watch.rule.range, end=end
-            )
-        elif source.expression is not None:
-            found[source.id] = evaluate(source.expression, found, watch.rule.range)
-    return found[watch.shown]
-
-
-Act = Callable[[str, Any, float | None], None]
-"""Takes an action's ARN, the alarm, and the latest value; None without any."""
-
-
-class Evaluator:
-    """Evaluate all alarms of an account and region, as CloudWatch does once a minute."""
-
-    def __init__(self, backend: Any, act: Act, speed: float) -> None:
-        self._backend, self._act, self._speed = backend, act, speed
-
-    def evaluate(self) -> None:
-        """Evaluate once. An action towards Auto Scaling is repeated while the state lasts, any other is not."""
-        alarms = list(self._backend.alarms.values())
-        if not alarms:
-            return
-        reader = Reader(self._backend.metric_data)
-        now = epoch(utcnow())
-        for alarm in alarms:
-            try:
-                watch = read(alarm)
-            except InvalidParameterValue:
-                continue  # a composite alarm, which put_metric_alarm does not see
-            values = points(watch, reader, now, self._speed)
-            self._settle(alarm, watch, values)
-
-    def _settle(self, alarm: Any, watch: Watch, values: Series) -> None:
-        state = states.decide(watch.rule, values, alarm.state_value)
-        is_new = state != alarm.state_value
-        latest = next((value for value in reversed(values) if value is not None), None)
-        if is_new:
-            reason = _reason(watch, values, state)
-            log.info("alarm %s: %s -> %s: %s", alarm.name, alarm.state_value, state, reason)
-            alarm.update_state(reason, json.dumps({"version": "1.0", "recentDatapoints": values[-10:]}), state)
-        if not alarm.actions_enabled:
-            return
-        actions = {states.ALARM: alarm.alarm_actions, states.OK: alarm.ok_actions}.get(
-            state, alarm.insufficient_data_actions
-        )
-        for action in actions:
-            if is_new or ":scalingPolicy:" in action:
-                self._act(action, alarm, latest)
-
-
-def _reason(watch: Watch, values: Series, state: str) -> str:
-    recent = [f"{value:g}" if value is not None else "-" for value in values[-watch.rule.periods :]][-5:]
-    outcome = {states.ALARM: "beyond", states.OK: "not all beyond"}.get(state, "too few to compare with")
-    return (
-        f"Threshold Crossed: {watch.rule.to_alarm} of the last {watch.rule.periods} datapoints are needed; the latest, "
-        f"[{', '.join(recent)}], are {outcome} the threshold ({watch.rule.comparison} {watch.rule.threshold:g})."
-    )
-
-
 def apply() -> None:
     """Correct moto: an alarm that cannot be carried out is refused; a new one knows nothing; a changed one goes on."""
     original = CloudWatchBackend.put_metric_alarm
@@ -235,19 +163,3 @@ def apply() -> None:
         return alarm
 
     replace(CloudWatchBackend, "put_metric_alarm", put_metric_alarm)
-
-
-def notification(alarm: Any, account: str, region: str) -> str:
-    """Return what CloudWatch sends to a topic."""
-    return json.dumps(
-        {
-            "AlarmName": alarm.name,
-            "AlarmDescription": alarm.description,
-            "AWSAccountId": account,
-            "Region": region,
-            "NewStateValue": alarm.state_value,
-            "NewStateReason": alarm.state_reason,
-            "StateChangeTime": f"{utcnow():%Y-%m-%dT%H:%M:%S.000+0000}",
-            "AlarmArn": alarm.alarm_arn,
-        }
-    )

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from localcloud.network.addressing import API_ADDRESS, LAPTOP_ADDRESS, OUTSIDE_ADDRESS
 from localcloud.network.internet import Internet, new_router
-from localcloud.network.nftables import API_ADDRESS, LAPTOP_ADDRESS, OUTSIDE_ADDRESS
 from tests.localcloud.world import reachable, seen_from
 
 pytestmark = pytest.mark.root

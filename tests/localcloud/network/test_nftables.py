@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localcloud.network import nftables
+from localcloud.network import addressing, nftables
 from localcloud.snapshot import Rule, SecurityGroup, Snapshot
 from tests.localcloud.world import (
     ALL,
@@ -111,19 +111,19 @@ def test_public_addresses_are_translated_one_to_one_and_private_subnets_behind_t
 
 def test_without_a_public_address_a_public_subnet_has_no_way_out() -> None:
     hidden_master = dataclasses.replace(MASTER, public_ip="")
-    assert nftables.public_source(snapshot(hidden_master), hidden_master) == ""
+    assert addressing.public_source(snapshot(hidden_master), hidden_master) == ""
 
 
 def test_a_nat_gateway_in_a_private_subnet_leads_nowhere() -> None:
     whole = snapshot(WORKER)
     nat = dataclasses.replace(whole.nat_gateways[0], subnet_id="subnet-private")
-    assert nftables.public_source(dataclasses.replace(whole, nat_gateways=(nat,)), WORKER) == ""
+    assert addressing.public_source(dataclasses.replace(whole, nat_gateways=(nat,)), WORKER) == ""
 
 
 def test_a_public_address_in_a_private_subnet_is_not_let_in() -> None:
     odd = dataclasses.replace(WORKER, public_ip="198.18.1.50")
-    assert nftables.reachable_from_internet(snapshot(odd), VPC) == {}
-    assert nftables.public_addresses(snapshot(odd), VPC) == (NAT_PUBLIC,)
+    assert addressing.reachable_from_internet(snapshot(odd), VPC) == {}
+    assert addressing.public_addresses(snapshot(odd), VPC) == (NAT_PUBLIC,)
 
 
 def test_a_cut_host_is_dropped_before_its_open_connections_are_known() -> None:
@@ -133,11 +133,11 @@ def test_a_cut_host_is_dropped_before_its_open_connections_are_known() -> None:
 
 def test_sender_is_bound_to_its_own_link() -> None:
     ruleset = nftables.ruleset(snapshot(WORKER), VPC)
-    assert elements(ruleset, "set", "sources") == [f'"{nftables.interface(WORKER.id)}" . {WORKER_IP}']
+    assert elements(ruleset, "set", "sources") == [f'"{addressing.interface(WORKER.id)}" . {WORKER_IP}']
 
 
 def test_router_answers_at_gateways_mount_targets_metadata_and_resolver() -> None:
-    assert nftables.router_addresses(snapshot(), VPC) == (
+    assert addressing.router_addresses(snapshot(), VPC) == (
         "10.0.0.1",
         "10.0.1.1",
         "10.0.1.200",
@@ -149,7 +149,7 @@ def test_router_answers_at_gateways_mount_targets_metadata_and_resolver() -> Non
 
 def test_guest_has_the_subnets_prefix_and_gateway() -> None:
     subnet = snapshot().subnets[1]
-    assert nftables.guest_commands(WORKER, subnet) == (
+    assert addressing.guest_commands(WORKER, subnet) == (
         "addr add 10.0.1.10/24 broadcast + dev eth0",
         "link set eth0 up",
         "route add default via 10.0.1.1 quickack 1",
@@ -158,12 +158,12 @@ def test_guest_has_the_subnets_prefix_and_gateway() -> None:
 
 @given(st.integers(min_value=0, max_value=2**68 - 1))
 def test_interface_names_fit_the_kernel(number: int) -> None:
-    assert len(nftables.interface(f"i-{number:017x}")) <= 15
+    assert len(addressing.interface(f"i-{number:017x}")) <= 15
 
 
 @given(st.integers(min_value=0, max_value=4000))
 def test_uplinks_have_addresses_of_their_own(index: int) -> None:
-    ours, theirs = (ipaddress.IPv4Address(address) for address in nftables.uplink_addresses(index))
+    ours, theirs = (ipaddress.IPv4Address(address) for address in addressing.uplink_addresses(index))
     assert ipaddress.IPv4Network(f"{ours}/30", strict=False) == ipaddress.IPv4Network(f"{theirs}/30", strict=False)
     assert ours in ipaddress.IPv4Network("100.64.0.0/10")
     assert ours not in ipaddress.IPv4Network("100.64.0.0/30")

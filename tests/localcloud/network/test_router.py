@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from localcloud.fd_poller import FdPoller
-from localcloud.network.nftables import METADATA_ADDRESS, RESOLVER_ADDRESS
+from localcloud.network.addressing import METADATA_ADDRESS, RESOLVER_ADDRESS
 from localcloud.network.router import Router
 from tests.localcloud.network.test_resolver import EFS, question
 from tests.localcloud.world import VPC, WORKER, FakeCloud, reachable, snapshot

@@ -1,14 +1,16 @@
-"""What happens when an alarm's state changes: policies of Auto Scaling are carried out, topics are told."""
+"""What a change of an alarm's state does: scaling policies are carried out, SNS topics notified."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
 
 from moto.core.utils import utcnow
 
-from localcloud.api.cloudwatch import alarms, scaling
+from localcloud.api.cloudwatch import scaling
+from localcloud.api.cloudwatch.evaluation import Evaluator
 
 log = logging.getLogger("localcloud.api")
 
@@ -23,7 +25,7 @@ class Watcher:
     def evaluate(self) -> bool:
         """Evaluate all alarms once; return whether the size of a group changed."""
         self._changed = False
-        alarms.Evaluator(self._backend("cloudwatch"), self._act, self._speed).evaluate()
+        Evaluator(self._backend("cloudwatch"), self._act, self._speed).evaluate()
         return self._changed
 
     def _act(self, action: str, alarm: Any, value: float | None) -> None:
@@ -31,7 +33,7 @@ class Watcher:
             self._scale(action, alarm, value)
             return
         try:
-            text = alarms.notification(alarm, self._account, self._region)
+            text = notification(alarm, self._account, self._region)
             self._backend("sns").publish(text, action, subject=f'{alarm.state_value}: "{alarm.name}"'[:100])
         except Exception as error:  # CloudWatch does not tell whether an action could be carried out, either.
             log.warning("alarm %s could not tell %s: %s", alarm.name, action, error)
@@ -46,3 +48,19 @@ class Watcher:
             f"triggered policy {policy.name}"
         )
         self._changed |= scaling.execute(policy, value - float(alarm.threshold), cause)
+
+
+def notification(alarm: Any, account: str, region: str) -> str:
+    """Return what CloudWatch sends to a topic."""
+    return json.dumps(
+        {
+            "AlarmName": alarm.name,
+            "AlarmDescription": alarm.description,
+            "AWSAccountId": account,
+            "Region": region,
+            "NewStateValue": alarm.state_value,
+            "NewStateReason": alarm.state_reason,
+            "StateChangeTime": f"{utcnow():%Y-%m-%dT%H:%M:%S.000+0000}",
+            "AlarmArn": alarm.alarm_arn,
+        }
+    )

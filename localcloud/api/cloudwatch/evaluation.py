@@ -1,0 +1,86 @@
+"""The evaluation of alarms: what each compares in every period, and the state that follows."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from moto.cloudwatch.exceptions import InvalidParameterValue
+from moto.core.utils import utcnow
+
+from localcloud.api.cloudwatch import states
+from localcloud.api.cloudwatch.alarms import HOUR_S, AlarmDefinition, read
+from localcloud.api.cloudwatch.expressions import Series, evaluate
+from localcloud.api.cloudwatch.metrics import Reader, epoch
+
+log = logging.getLogger("localcloud.api")
+
+
+def points(definition: AlarmDefinition, reader: Reader, now: float, speed: float) -> Series:
+    """Return what the alarm compares, for each period of its evaluation range, oldest first."""
+    period_s = definition.period_s / speed
+    end = now - now % (HOUR_S / speed) if definition.is_multi_day else now
+    found: dict[str, Series] = {}
+    for source in definition.sources:
+        if source.key is not None:
+            found[source.id] = reader.series(
+                source.key, source.statistic, period_s=period_s, periods=definition.rule.range, end=end
+            )
+        elif source.expression is not None:
+            found[source.id] = evaluate(source.expression, found, definition.rule.range)
+    return found[definition.shown]
+
+
+Act = Callable[[str, Any, float | None], None]
+"""Takes an action's ARN, the alarm, and the latest value; None without any."""
+
+
+class Evaluator:
+    """Evaluate all alarms of an account and region, as CloudWatch does once a minute."""
+
+    def __init__(self, backend: Any, act: Act, speed: float) -> None:
+        self._backend, self._act, self._speed = backend, act, speed
+
+    def evaluate(self) -> None:
+        """Evaluate once. An action towards Auto Scaling is repeated while the state lasts, any other is not."""
+        alarms = list(self._backend.alarms.values())
+        if not alarms:
+            return
+        reader = Reader(self._backend.metric_data)
+        now = epoch(utcnow())
+        for alarm in alarms:
+            try:
+                definition = read(alarm)
+            except InvalidParameterValue:
+                continue  # a composite alarm, which put_metric_alarm does not see
+            values = points(definition, reader, now, self._speed)
+            self._settle(alarm, definition, values)
+
+    def _settle(self, alarm: Any, definition: AlarmDefinition, values: Series) -> None:
+        state = states.decide(definition.rule, values, alarm.state_value)
+        is_new = state != alarm.state_value
+        latest = next((value for value in reversed(values) if value is not None), None)
+        if is_new:
+            reason = _reason(definition, values, state)
+            log.info("alarm %s: %s -> %s: %s", alarm.name, alarm.state_value, state, reason)
+            alarm.update_state(reason, json.dumps({"version": "1.0", "recentDatapoints": values[-10:]}), state)
+        if not alarm.actions_enabled:
+            return
+        actions = {states.ALARM: alarm.alarm_actions, states.OK: alarm.ok_actions}.get(
+            state, alarm.insufficient_data_actions
+        )
+        for action in actions:
+            if is_new or ":scalingPolicy:" in action:
+                self._act(action, alarm, latest)
+
+
+def _reason(definition: AlarmDefinition, values: Series, state: str) -> str:
+    rule = definition.rule
+    recent = [f"{value:g}" if value is not None else "-" for value in values[-rule.periods :]][-5:]
+    outcome = {states.ALARM: "beyond", states.OK: "not all beyond"}.get(state, "too few to compare with")
+    return (
+        f"Threshold Crossed: {rule.to_alarm} of the last {rule.periods} datapoints are needed; the latest, "
+        f"[{', '.join(recent)}], are {outcome} the threshold ({rule.comparison} {rule.threshold:g})."
+    )

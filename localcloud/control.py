@@ -1,0 +1,110 @@
+"""The control socket: requests of the command line, answered by the daemon's main thread. One JSON line each way."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from localcloud import lifecycle
+from localcloud.errors import LocalCloudError, UnknownInstanceError
+from localcloud.layout import Layout
+
+log = logging.getLogger("localcloud.control")
+
+Message = dict[str, str]
+Answer = dict[str, Any]
+
+_READ_TIMEOUT_S: Final = 5.0
+_ANSWER_TIMEOUT_S: Final = 60.0
+_CLIENT_TIMEOUT_S: Final = 90.0
+
+
+class ControlServer:
+    """Accept requests in a thread, and answer them in the thread that calls `answer_all`."""
+
+    def __init__(self, path: Path, act: Callable[[Message], Answer], announce: Callable[[], None]) -> None:
+        self._act, self._announce = act, announce
+        self._pending: queue.SimpleQueue[tuple[Message, queue.SimpleQueue[Answer]]] = queue.SimpleQueue()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind(str(path))
+        path.chmod(0o600)
+        self._socket.listen(16)
+        threading.Thread(target=self._serve, name="control", daemon=True).start()
+
+    def answer_all(self) -> bool:
+        """Answer what was asked since the last call; return whether there was anything."""
+        answered = False
+        while not self._pending.empty():
+            message, answer = self._pending.get()
+            try:
+                answer.put(self._act(message))
+            except UnknownInstanceError as error:
+                answer.put({"unknown": error.instance_id, "known": error.known})
+            except (LocalCloudError, OSError) as error:
+                answer.put({"failed": str(error)})
+            answered = True
+        return answered
+
+    def close(self) -> None:
+        """Stop accepting requests."""
+        self._socket.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return  # closed: the daemon stops
+            with connection:
+                try:
+                    answer_one(connection, self._forward)
+                except (OSError, ValueError) as error:
+                    # The client is gone, as with Ctrl-C, or sent nonsense; the next one is served all the same.
+                    log.warning("control socket: %r", error)
+
+    def _forward(self, message: Message) -> Answer:
+        answer: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._pending.put((message, answer))
+        self._announce()
+        try:
+            return answer.get(timeout=_ANSWER_TIMEOUT_S)
+        except queue.Empty:
+            return {"failed": f"the daemon is busy and has not answered for {_ANSWER_TIMEOUT_S:.0f} s"}
+
+
+def answer_one(connection: socket.socket, answer: Callable[[dict[str, str]], dict[str, Any]]) -> None:
+    """Read one request, a line of JSON, and write its answer. Raises OSError or ValueError where that cannot be."""
+    connection.settimeout(_READ_TIMEOUT_S)
+    with connection.makefile("rw", encoding="utf-8") as stream:
+        request = json.loads(stream.readline())
+        if not isinstance(request, dict):
+            raise ValueError(f"{request!r} is no request")
+        stream.write(json.dumps(answer(request)) + "\n")
+
+
+def request(layout: Layout, message: dict[str, str]) -> dict[str, Any]:
+    """Send one request to the daemon. Raises NotRunningError where there is none, LocalCloudError where it fails."""
+    lifecycle.read_state(layout)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_CLIENT_TIMEOUT_S)
+            connection.connect(str(layout.control))
+            with connection.makefile("rw", encoding="utf-8") as stream:
+                stream.write(json.dumps(message) + "\n")
+                stream.flush()
+                answer: dict[str, Any] = json.loads(stream.readline())
+    except (OSError, ValueError) as error:  # it ends just now, or hangs
+        raise LocalCloudError(
+            f"the embedded cloud {layout.name} does not answer ({error}); see {layout.log}"
+        ) from error
+    if "unknown" in answer:
+        raise UnknownInstanceError(answer["unknown"], answer["known"])
+    if "failed" in answer:
+        raise LocalCloudError(answer["failed"])
+    return answer
