@@ -22,6 +22,7 @@ ends of one connection; a name in four rooms says nothing."""
 
 LAYERS: Final = {
     ("stacks", "stacks/config_keys", "stacks/validation"): "a subject has its resources, its keys and its rules",
+    ("agent", "agent/spec"): "what crosses the wire, and what acts on it",
     ("payload/recipes", "payload/data/datasets"): "a recipe is named after the data set that it trains on",
     ("payload/settings", "payload/training"): "a group of settings, and what acts on it",
     ("payload/models", "payload/data"): "registry.py: what can be trained, and what on",
@@ -106,6 +107,10 @@ def test_no_folder_has_too_many_modules() -> None:
 
 def test_a_name_means_one_thing_in_a_room() -> None:
     assert repeated(modules(ROOT, PRODUCT), LAYERS, REPEATED) == []
+
+
+def test_no_circle_of_imports() -> None:
+    assert circle(imports(*PRODUCT)) == ""
 
 
 def test_layers_that_may_share_names_share_some() -> None:
