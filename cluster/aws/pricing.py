@@ -1,4 +1,4 @@
-"""What the instances cost per hour, from AWS's own price list; what it does not tell is unknown, never guessed."""
+"""The price of instances per hour, from AWS's price list; a price that is not there is unknown, never guessed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ UNKNOWN_CACHE_S: Final = 600
 
 
 def cache_file(home: Path) -> Path:
-    """Return where prices are kept between commands."""
+    """Return the file in which prices are cached."""
     return home / ".cache" / "deepcdk" / "prices.json"
 
 
 def filters(instance_type: str, region: str) -> list[dict[str, str]]:
-    """Build the price list's filters for on-demand Linux on shared hardware."""
+    """Return the filters of the price list for on-demand Linux on shared hardware."""
     wanted = {
         "instanceType": instance_type,
         "regionCode": region,
@@ -38,7 +38,7 @@ def filters(instance_type: str, region: str) -> list[dict[str, str]]:
 
 
 def parse_price(products: Iterable[str]) -> float | None:
-    """Parse the price per hour, USD, out of GetProducts' PriceList; None unless it names exactly one."""
+    """Parse the price per hour, USD, in the PriceList of GetProducts; None unless there is exactly one."""
     found = set()
     for product in products:
         try:
@@ -54,7 +54,7 @@ def parse_price(products: Iterable[str]) -> float | None:
 
 
 class Prices:
-    """Look prices up in the background, so that nobody waits for them longer than they choose to."""
+    """Look prices up in the background, with a time-out for the caller."""
 
     def __init__(self, aws: Aws, cache: Path) -> None:
         self._aws, self._cache = aws, cache
@@ -62,7 +62,7 @@ class Prices:
         self._threads: dict[str, threading.Thread] = {}
 
     def begin(self, instance_types: Iterable[str]) -> None:
-        """Start looking up these types, where neither this object nor the cache knows them."""
+        """Start looking up the types that are not cached."""
         stored = self._load()
         for kind in set(instance_types) - set(self._threads) - set(self._known):
             entry = stored.get(self._key(kind))
@@ -75,7 +75,7 @@ class Prices:
             self._threads[kind].start()
 
     def per_hour(self, instance_types: Iterable[str], wait_s: float) -> dict[str, float | None]:
-        """Return USD per hour by type, None where it is unknown after at most `wait_s` seconds."""
+        """Return USD per hour by type; None if it is unknown after `wait_s` seconds."""
         kinds = set(instance_types)
         self.begin(kinds)
         deadline = time.monotonic() + wait_s
@@ -90,7 +90,7 @@ class Prices:
                 ServiceCode="AmazonEC2", Filters=filters(kind, self._aws.region), MaxResults=20
             )
             price = parse_price(answer.get("PriceList", []))
-        except Exception:  # A price is a courtesy: no permission or no network leave it unknown.
+        except Exception:  # No task fails for want of a price.
             price = None
         self._known[kind] = price
         self._store(kind, price)
@@ -113,12 +113,12 @@ class Prices:
 
 
 def total_per_hour(instance_types: Iterable[str], prices: Mapping[str, float | None]) -> float | None:
-    """Add up the price of instances of these types, with repetition, USD per hour; None if one is unknown."""
+    """Return the total price of instances of these types, USD per hour; None if one is unknown."""
     each = [prices.get(kind) for kind in instance_types]
     known = [price for price in each if price is not None]
     return sum(known) if len(known) == len(each) else None
 
 
 def shown(usd_per_hour: float | None) -> str:
-    """Write a price for people."""
+    """Format a price."""
     return "unknown" if usd_per_hour is None else f"${usd_per_hour:.3f}/h"

@@ -1,4 +1,4 @@
-"""What the nodes tell while data are staged, and what is staged in the end."""
+"""The reports of the nodes while data is staged, and the result."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from cluster import answers
 from cluster.answers import AnswerError, Counts
 from cluster.errors import DeepcdkError
 from cluster.ssh.fanout import short
-from cluster.terminal.progress import Gauge
+from cluster.terminal.progress import ProgressDisplay
 from cluster.terminal.units import amount
 
 SHARED: Final = "the shared file system"
 REMEDIES: Final = {
     "full": "make room there: `fab run -- df -h` shows all disks. Give the workers a larger worker_volume_gib, "
     "or a type with an instance store and scratch_mount; or stage less to each with --sharded. Then repeat the command",
-    "damaged": "repeat the command: what is damaged is staged again",
+    "damaged": "repeat the command: damaged files are staged again",
     "denied": "name the bucket in data_buckets of cdk.json, then `fab up`; "
     "a bucket of another account must allow the nodes' roles by its own policy as well",
     "refused": "let the login user write there. Clusters of an earlier version have no directory for data: "
     "`fab run --master -- sh -c 'sudo install -d -o \"$USER\" /mnt/efs/data'`, with your efs_mount",
-    "broken off": "repeat the command: what has arrived whole stays",
+    "broken off": "repeat the command: complete files are kept",
 }
 
 
 class StagingError(DeepcdkError, RuntimeError):
-    """Report the nodes on which staging failed; `failures` holds each one's words."""
+    """Report the nodes on which staging failed; `failures` has each one's message."""
 
     def __init__(self, failures: Mapping[str, str], kind: str) -> None:
         self.failures, self.kind = dict(failures), kind
         lines = "".join(f"\n  {host}: {text}" for host, text in failures.items())
         super().__init__(
             f"staging failed on {len(failures)} nodes{lines}" if len(failures) > 1 else f"staging failed{lines}",
-            remedy=REMEDIES.get(kind, "mend it, then repeat the command: what has arrived whole stays"),
+            remedy=REMEDIES.get(kind, "fix that, then repeat the command: complete files are kept"),
         )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Staged:
-    """Say what was staged, and where it lies."""
+class StagingResult:
+    """What was staged, and where it is."""
 
     name: str
     source: str
@@ -54,21 +54,21 @@ class Staged:
     sha256: str
     """One hash for all names and contents."""
     uploaded_bytes: int
-    """From this machine; 0 where all was there already, and from a bucket."""
+    """From this machine; 0 if all files were there already, or came from a bucket."""
     sharded: bool
     seconds: float
     """From the connection to the master to the end."""
     nodes: dict[str, dict[str, int]]
-    """By worker, with `local`: the files and bytes that it holds, and how many bytes came now."""
+    """By worker, with `local`: its files and bytes, and the bytes that came now."""
 
     def __str__(self) -> str:
-        """Say it in a few lines."""
+        """Return a few lines on the result."""
         came = f"{amount(self.uploaded_bytes)} uploaded" if self.uploaded_bytes else "nothing uploaded"
         lines = [f"{self.name}: {self.files:,} files, {amount(self.bytes)}, all checksums right; {came}"]
         for host, held in self.nodes.items():
             new = amount(held["came_bytes"]) if held["came_bytes"] else "nothing"
             lines.append(f"  {short(host)}: {held['files']:,} files, {amount(held['bytes'])}; {new} new")
-        return "\n".join([*lines, f"it lies in {self.directory}"])
+        return "\n".join([*lines, f"directory: {self.directory}"])
 
 
 _MESSAGE: Final = answers.fields(
@@ -82,12 +82,12 @@ _MESSAGE: Final = answers.fields(
 
 
 def _parse(line: bytes | str, where: str) -> dict[str, Any]:
-    """Parse what a node says. Raises AnswerError."""
+    """Parse the message of a node. Raises AnswerError."""
     text = line if isinstance(line, str) else line.decode("utf-8", errors="replace")
     try:
         parsed = answers.parse(text)
     except ValueError as error:
-        raise AnswerError("the staging", text, f"it is no JSON: {error}", where=where) from None
+        raise AnswerError("the staging", text, f"it is not JSON: {error}", where=where) from None
     answers.check(parsed, _MESSAGE, "the staging", where=where)
     message = {key: value for key, value in parsed.items() if value is not None}
     for key, other in (("files", "bytes"), ("error", "kind")):
@@ -97,24 +97,24 @@ def _parse(line: bytes | str, where: str) -> dict[str, Any]:
 
 
 class Reports:
-    """Gather what each node says in JSON lines, and show how far they are together."""
+    """Collect the JSON lines of each node, and show their progress together."""
 
-    def __init__(self, gauge: Gauge | None, where: str = "") -> None:
-        """`where` names the master, for errors."""
-        self._gauge, self._where = gauge, where
+    def __init__(self, progress: ProgressDisplay | None, where: str = "") -> None:
+        """Collect reports; `where` names the master in errors."""
+        self._display, self._where = progress, where
         self._rests: dict[str, bytes] = {}
         self._progress: dict[str, tuple[int, int]] = {}
         self.done: dict[str, dict[str, Any]] = {}
         self.paths: dict[str, list[tuple[str, str]]] = {"missing": [], "spoiled": [], "damaged": []}
-        """By kind: node and path. What the shared file system lacks, what of that was whole before, what was mended."""
+        """Node and path of files: missing on the shared file system, spoiled since an earlier staging, repaired."""
         self.errors: dict[str, tuple[str, str]] = {}
-        """By node: its words and their kind."""
+        """By node: its message and the kind of the error."""
 
     def expect(self, hosts: Sequence[str]) -> None:
-        """Learn who is asked."""
+        """Take the names of the nodes."""
 
     def feed(self, host: str, stream: str, data: bytes) -> None:
-        """Take what came of a node's output."""
+        """Take some of a node's output."""
         if stream != "stdout":
             return
         *lines, self._rests[host] = (self._rests.get(host, b"") + data).split(b"\n")
@@ -122,16 +122,16 @@ class Reports:
             self.take(host, line)
 
     def end(self, host: str) -> None:
-        """Take note that no more will come of a node."""
+        """Take the end of a node's output."""
 
     def take(self, host: str, line: bytes | str) -> None:
-        """Take one line."""
+        """Take one line of a node's output."""
         message = _parse(line, self._where)
         if "files" in message:
             self._progress[host] = (message["files"], message["bytes"])
-            if self._gauge:
+            if self._display:
                 done = self._progress.values()
-                self._gauge.at(sum(files for files, _ in done), sum(size for _, size in done))
+                self._display.at(sum(files for files, _ in done), sum(size for _, size in done))
         elif "done" in message:
             self.done[host] = Counts(message["done"], self._where)
         elif "error" in message:
@@ -140,7 +140,7 @@ class Reports:
             found.extend((host, path) for path in message.get(kind, ()))
 
     def check(self) -> None:
-        """Raise StagingError where a node said that it failed."""
+        """Raise StagingError if a node reported an error."""
         if self.errors:
             kind = next(kind for _, kind in self.errors.values())
             raise StagingError({short(host): text for host, (text, _) in self.errors.items()}, kind)

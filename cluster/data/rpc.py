@@ -1,7 +1,4 @@
-"""One conversation with the master while data are staged: each question with what it brings, and its answer.
-
-The master's Python starts once for all of it.
-"""
+"""Requests to the master while data is staged, over one connection: its Python starts once for all of them."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ from cluster.ssh.fanout import SILENCE_S
 from cluster.ssh.stream_reader import BackgroundReader
 
 
-class Dialogue:
-    """Ask the master's `agent.staging.server serve`. Close it, or use it in a `with`."""
+class StagingConnection:
+    """Send requests to `agent.staging.server serve` on the master, within a `with`."""
 
     def __init__(self, master: Master, command: Sequence[str], directory: str) -> None:
-        """`directory` is the pushed tree in which the command runs."""
+        """Start the command in `directory`, a pushed tree."""
         self._master = master
         self._sent: queue.SimpleQueue[Iterable[bytes] | None] = queue.SimpleQueue()
         self._changed: SourceChangedError | None = None
@@ -31,30 +28,30 @@ class Dialogue:
             master.lines(command, directory=directory, silence_s=SILENCE_S, feed=self._stream())
         )
 
-    def __enter__(self) -> Dialogue:
+    def __enter__(self) -> StagingConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._sent.put(None)
 
     def _stream(self) -> Iterator[bytes]:
-        """Yield what is to be sent, until the end of the conversation or a file that changed on the way."""
+        """Yield the bytes to send, until the connection is closed or a file has changed while it was read."""
         try:
             while (blocks := self._sent.get()) is not None:
                 yield from blocks
         except SourceChangedError as error:
             self._changed = error
 
-    def ask(self, question: dict[str, Any], brings: Iterable[bytes] = ()) -> dict[str, Any]:
-        """Ask, and return the answer. Raises what the master says was wrong, SilenceError where it says no more."""
-        self._sent.put((json.dumps(question).encode("ascii") + b"\n",))
-        self._sent.put(brings)
+    def request(self, request: dict[str, Any], payload: Iterable[bytes] = ()) -> dict[str, Any]:
+        """Send a request with its payload, and return the answer. Raises the error in it, or SilenceError."""
+        self._sent.put((json.dumps(request).encode("ascii") + b"\n",))
+        self._sent.put(payload)
         reports = Reports(None, self._master.where)
         try:
             while not (reports.done or reports.errors):
                 line = self._answers.next(timeout_s=2 * SILENCE_S)
                 if line is None:
-                    raise SilenceError("the master ended the conversation", where=self._master.where)
+                    raise SilenceError("the master closed the connection", where=self._master.where)
                 reports.take(MASTER_NAME, line)
         except queue.Empty:
             raise SilenceError("the connection to the master fell silent", where=self._master.where) from None
@@ -70,5 +67,5 @@ class Dialogue:
     def _raise_changed(self) -> None:
         if self._changed:
             raise DeepcdkError(
-                str(self._changed), remedy="repeat the command once nobody writes there: what has arrived whole stays"
+                str(self._changed), remedy="repeat the command once the files no longer change: complete files are kept"
             )

@@ -1,4 +1,4 @@
-"""What lies on the laptop and is to be staged: files, by rule, and their hashes."""
+"""The files on the laptop that are to be staged, and their hashes."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ import re
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from agent.staging.manifest import NAME_RULE, Entry, Manifest, ManifestError, check_name, sha256_of
+from cluster.background import in_background
 from cluster.errors import DeepcdkError, UsageError
 from cluster.terminal.paths import is_directory, is_file, resolved
 
 READERS: Final = 4
 BATCH: Final = 16
-"""Files that one reader takes at once: a small one takes less time than to be handed over."""
-NAMED: Final = 5
-"""Paths that an error names; the rest are counted."""
+"""Files that a reader takes at once: handing over a small file takes longer than reading it."""
+MAX_PATHS: Final = 5
+"""Paths in an error; the others are counted."""
 S3: Final = "s3://"
 
-Tick = Callable[[int, int], None]
-"""Takes how many files and bytes are done."""
+ProgressCallback = Callable[[int, int], None]
+"""Takes the number of files and bytes done."""
 
 
-class RefusedFilesError(DeepcdkError, ValueError):
-    """Report what can be staged by no rule: symbolic links without leave, sockets, pipes, devices."""
+class UnsupportedFilesError(DeepcdkError, ValueError):
+    """Report what cannot be staged: symbolic links unless followed, sockets, pipes, devices."""
 
 
 def parse_name(name: str, source: str) -> str:
-    """Return the name of a data set: the one given, else the last part of its source. Raises UsageError."""
+    """Return the name of a data set: the given one, else the last part of its source. Raises UsageError."""
     last = source.rstrip("/").rpartition("/")[2] if source.startswith(S3) else resolved(source).name
     try:
         return check_name(name or last)
@@ -41,7 +42,7 @@ def parse_name(name: str, source: str) -> str:
 
 
 def is_bucket(source: str) -> bool:
-    """Tell whether a source is in S3. Raises UsageError for an address that cannot be."""
+    """Return whether a source is in S3. Raises UsageError for an invalid address."""
     if not source.startswith(S3):
         return False
     if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^*?\[]*)?", source, flags=re.DOTALL):
@@ -51,7 +52,7 @@ def is_bucket(source: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """Hold a directory of the laptop, or one file of it, and what of it is to be staged."""
+    """A directory or a file of the laptop, and the files to stage."""
 
     root: Path
     files: tuple[tuple[str, int], ...]
@@ -62,8 +63,8 @@ class Source:
         """Return the bytes of all files together."""
         return sum(size for _, size in self.files)
 
-    def manifest(self, tick: Tick) -> Manifest:
-        """Read every file for its hash. Raises DeepcdkError for one that cannot be read."""
+    def manifest(self, report: ProgressCallback) -> Manifest:
+        """Read every file for its hash. Raises DeepcdkError for an unreadable one."""
         done = [0, 0]
         entries = []
         paths = [path for path, _ in self.files]
@@ -73,7 +74,7 @@ class Source:
                 for batch in pool.map(lambda batch: [self._entry(path) for path in batch], batches):
                     entries += batch
                     done = [len(entries), done[1] + sum(entry.size for entry in batch)]
-                    tick(*done)
+                    report(*done)
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
         return Manifest.of(entries, os.fsencode(self.root).decode("utf-8", errors="replace"))
@@ -86,47 +87,39 @@ class Source:
             raise DeepcdkError(
                 f"a file cannot be read: {error.strerror}",
                 where=ascii(str(self.root / path)),
-                remedy="mend it; nothing was sent",
+                remedy="fix that; nothing was sent",
             ) from None
         return Entry(path=path, size=size, sha256=digest)
 
 
-class Reading:
-    """Read a source's files in the background. Leaving its `with` ends that."""
+class BackgroundManifest:
+    """Read a source's files in the background. Leaving the `with` stops that."""
 
-    def __init__(self, source: Source, tick: Tick) -> None:
-        self._over = threading.Event()
-        self._result: Future[Manifest] = Future()
+    def __init__(self, source: Source, report: ProgressCallback) -> None:
+        self._stopped = threading.Event()
 
-        def at(files: int, size: int) -> None:
-            if self._over.is_set():
-                raise InterruptedError("nobody wants to know any more")
-            tick(files, size)
+        def check_and_report(files: int, size: int) -> None:
+            if self._stopped.is_set():
+                raise InterruptedError("the manifest is no longer wanted")
+            report(files, size)
 
-        def read() -> None:
-            try:
-                self._result.set_result(source.manifest(at))
-            except BaseException as error:
-                self._result.set_exception(error)
+        self._future = in_background(lambda: source.manifest(check_and_report))
 
-        threading.Thread(target=read, daemon=True).start()
-
-    def __enter__(self) -> Reading:
+    def __enter__(self) -> BackgroundManifest:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
 
     def result(self) -> Manifest:
-        """Return the manifest once all is read. Raises as `Source.manifest`."""
-        return self._result.result()
+        """Return the manifest once all files are read. Raises as `Source.manifest`."""
+        return self._future.result()
 
 
 def survey(source: str, *, follow_links: bool) -> Source:
-    """List the files of a directory, hidden ones as well, or take one file.
+    """Return the files of a directory, also hidden ones, or one file.
 
-    Symbolic links are refused, or followed, by choice; sockets, pipes and devices are refused. Raises UsageError and
-    RefusedFilesError before anything is sent.
+    Raises UsageError, or UnsupportedFilesError for sockets, pipes, devices, and symbolic links unless followed.
     """
     root = resolved(source)
     if is_file(root):
@@ -134,31 +127,31 @@ def survey(source: str, *, follow_links: bool) -> Source:
     if not is_directory(root):
         raise UsageError("SOURCE", source, "is neither a directory, nor a file, nor s3://BUCKET/PREFIX")
     links: list[str] = []
-    odd: list[str] = []
-    files = sorted(_walk(root, "", follow_links, links, odd, ()))
-    _refuse("symbolic links", links, "say --follow-links to stage what they lead to, or take them away")
-    _refuse("neither files nor directories", odd, "take them away: only plain files are data")
+    special: list[str] = []
+    files = sorted(_walk(root, "", follow_links, links, special, ()))
+    _check_none("symbolic links", links, "give --follow-links to stage their targets, or remove them")
+    _check_none("neither files nor directories", special, "remove them: only plain files can be staged")
     if not files:
         raise UsageError("SOURCE", source, "holds no file")
     return Source(root=root, files=tuple(files))
 
 
-def _refuse(what: str, paths: list[str], remedy: str) -> None:
+def _check_none(what: str, paths: list[str], remedy: str) -> None:
     if paths:
-        shown = ", ".join(ascii(path) for path in sorted(paths)[:NAMED])
-        more = f" and {len(paths) - NAMED:,} more" if len(paths) > NAMED else ""
-        raise RefusedFilesError(f"{what}: {shown}{more}", remedy=remedy)
+        shown = ", ".join(ascii(path) for path in sorted(paths)[:MAX_PATHS])
+        more = f" and {len(paths) - MAX_PATHS:,} more" if len(paths) > MAX_PATHS else ""
+        raise UnsupportedFilesError(f"{what}: {shown}{more}", remedy=remedy)
 
 
 def _walk(
-    root: Path, below: str, follow: bool, links: list[str], odd: list[str], above: tuple[tuple[int, int], ...]
+    root: Path, below: str, follow: bool, links: list[str], special: list[str], above: tuple[tuple[int, int], ...]
 ) -> Iterator[tuple[str, int]]:
-    """Yield files with their sizes; put aside links, and what is neither file nor directory."""
+    """Yield files with their sizes; collect links, and what is neither file nor directory."""
     here = root / below
     try:
         state = here.stat()
         if (state.st_dev, state.st_ino) in above:
-            links.append(below)  # It leads into itself.
+            links.append(below)  # A circle.
             return
         with os.scandir(here) as found:
             for entry in found:
@@ -166,12 +159,12 @@ def _walk(
                 if entry.is_symlink() and not (follow and (root / path).exists()):
                     links.append(path)
                 elif entry.is_dir():
-                    yield from _walk(root, path, follow, links, odd, (*above, (state.st_dev, state.st_ino)))
+                    yield from _walk(root, path, follow, links, special, (*above, (state.st_dev, state.st_ino)))
                 elif stat.S_ISREG(entry.stat().st_mode):
                     yield path, entry.stat().st_size
                 else:
-                    odd.append(path)
+                    special.append(path)
     except OSError as error:
         raise DeepcdkError(
-            f"a directory cannot be read: {error.strerror}", where=ascii(str(here)), remedy="mend it; nothing was sent"
+            f"a directory cannot be read: {error.strerror}", where=ascii(str(here)), remedy="fix that; nothing was sent"
         ) from None

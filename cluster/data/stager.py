@@ -1,4 +1,4 @@
-"""Data to the nodes: one upload whatever their number, none from a bucket; all else is between them and the disks."""
+"""Stage data to the nodes: one upload for any number of nodes, and none from a bucket."""
 
 from __future__ import annotations
 
@@ -13,104 +13,104 @@ from agent.staging.manifest import Entry, Manifest, ManifestError
 from agent.staging.stream import SEND_BLOCK, coalesced, framed
 from cluster.answers import AnswerError
 from cluster.data.report import SHARED, Reports, StagingError
-from cluster.data.rpc import Dialogue
-from cluster.data.source import NAMED
+from cluster.data.rpc import StagingConnection
+from cluster.data.source import MAX_PATHS
 from cluster.errors import RemoteError
 from cluster.ssh import fanout
 from cluster.ssh.connection import Master
 from cluster.ssh.fanout import short
-from cluster.terminal.progress import Gauge
+from cluster.terminal.progress import ProgressDisplay
 
 ROUNDS: Final = 2
-"""How often what is found missing or damaged after an upload is sent again."""
+"""Uploads at most: files that are missing or damaged after one are sent again."""
 READER_FILES: Final = 2000
 READER_BYTES: Final = 128 << 20
-"""What one worker reads back in a second or so: for less, the start of another one takes longer than it saves."""
+"""One worker reads so much back in about a second: for less, starting another one takes longer than it saves."""
 
 
 def readers(manifest: Manifest) -> int:
-    """Return among how many workers to share the reading of these files; two at least, for each can err."""
+    """Return the number of workers that read these files back; at least two, since each can err."""
     return max(2, -(-len(manifest.entries) // READER_FILES), -(-manifest.size // READER_BYTES))
 
 
 class Stager:
-    """Stage one data set. Everything that it does can be interrupted, and repeated."""
+    """Stage one data set. Everything can be interrupted and repeated."""
 
     def __init__(
-        self, master: Master, directory: str, root: str, name: str, workers: Sequence[Node], gauge: Gauge
+        self, master: Master, directory: str, root: str, name: str, workers: Sequence[Node], progress: ProgressDisplay
     ) -> None:
-        """`directory` is the pushed tree with the nodes' side, `root` where data sets lie on the shared file system."""
+        """Stage with the agent in `directory`; `root` holds the data sets on the shared file system."""
         self._master, self._directory, self._root, self._name = master, directory, root, name
-        self._workers, self._gauge = tuple(workers), gauge
+        self._workers, self._progress = tuple(workers), progress
 
     @contextlib.contextmanager
-    def _talking(self) -> Iterator[Dialogue]:
-        with Dialogue(self._master, self._command("serve"), self._directory) as dialogue:
-            yield dialogue
+    def _connect(self) -> Iterator[StagingConnection]:
+        with StagingConnection(self._master, self._command("serve"), self._directory) as connection:
+            yield connection
 
     def upload(self, root: Path, manifest: Manifest) -> int:
-        """Bring files below `root` to the shared file system; return how many bytes were sent."""
-        return self._bring(root, manifest, lambda turn: self.missing(manifest, turn), packing=False)
+        """Upload files below `root` to the shared file system; return the bytes sent."""
+        return self._upload(root, manifest, lambda turn: self.missing(manifest, turn), packing=False)
 
     def upload_and_copy(self, root: Path, manifest: Manifest, disks: str, *, sharded: bool) -> tuple[int, Reports]:
-        """Bring files to the shared file system and from there to `disks`, a directory of each worker's, in one go.
+        """Upload files to the shared file system, and copy them to `disks`, a directory of each worker.
 
-        Return how many bytes were sent, and what the workers hold.
+        Return the bytes sent, and the reports of the workers.
         """
         rounds: list[Reports] = []
 
-        def copied(turn: int) -> tuple[Entry, ...]:
+        def copy(turn: int) -> tuple[Entry, ...]:
             rounds.append(self._copy(manifest, disks, turn, sharded=sharded))
             return self._lacking(manifest, rounds[-1], turn)
 
-        sent = self._bring(root, manifest, copied, packing=True)
+        sent = self._upload(root, manifest, copy, packing=True)
         for earlier in rounds[:-1]:
             for host, done in earlier.done.items():
                 rounds[-1].done[host]["came_bytes"] += done["came_bytes"]
         return sent, rounds[-1]
 
-    def _bring(
+    def _upload(
         self, root: Path, manifest: Manifest, lacking: Callable[[int], tuple[Entry, ...]], *, packing: bool
     ) -> int:
-        """Send what is not there, and have it read; what is `lacking` then is sent again, once."""
+        """Send the files that are missing, and read them back; files still `lacking` are sent again, once."""
         place, text = [self._root, self._name], manifest.to_text().encode("ascii")
-        with self._talking() as dialogue:
-            begun = dialogue.ask({"begin": place, "bytes": len(text)}, (text,))
-            self._warn_of_foreign(begun["foreign"], MASTER_NAME)
+        with self._connect() as connection:
+            status = connection.request({"begin": place, "bytes": len(text)}, (text,))
+            self._warn_of_foreign(status["foreign"], MASTER_NAME)
             missing = manifest.entries
-            if begun["found"] == len(manifest.entries):
+            if status["found"] == len(manifest.entries):
                 missing = lacking(0)
-            elif begun["found"]:
-                missing = self.missing(manifest) or lacking(0)  # Nobody copies before all of it is there.
+            elif status["found"]:
+                missing = self.missing(manifest) or lacking(0)  # Workers copy only complete data.
             sent = turn = 0
             while missing and turn < ROUNDS:
                 turn += 1
                 size = sum(entry.size for entry in missing)
-                self._gauge.begin("uploading", len(missing), size)
+                self._progress.begin("uploading", len(missing), size)
                 files = self._counted(coalesced(framed(root, missing), SEND_BLOCK), len(missing))
-                dialogue.ask({"receive": place, "packing": packing}, files)
+                connection.request({"receive": place, "packing": packing}, files)
                 sent += size
                 missing = lacking(turn)
             if missing:
-                listed = ", ".join(ascii(entry.path) for entry in missing[:NAMED])
+                listed = ", ".join(ascii(entry.path) for entry in missing[:MAX_PATHS])
                 raise StagingError({SHARED: f"{len(missing)} files read back other bytes: {listed}"}, "damaged")
-            dialogue.ask({"finish": place})
+            connection.request({"finish": place})
         return sent
 
     def missing(self, manifest: Manifest, turn: int = 0, among: int | None = None) -> tuple[Entry, ...]:
-        """Have workers read all that lies there, each a part; return what is missing or damaged.
+        """Have workers read all files back, each a part; return the files that are missing or damaged.
 
-        With another `turn` each reads another part. `among`: so many workers; None: as many as it is worth.
+        With another `turn` each reads another part. `among` is the number of workers; None: by the amount of data.
         """
-        self._gauge.begin("checking the shared file system", len(manifest.entries), manifest.size)
+        self._progress.begin("checking the shared file system", len(manifest.entries), manifest.size)
         words = [self._directory, "agent.staging.server", "check", self._root, self._name, "--turn", str(turn)]
         return self._lacking(manifest, self._on_nodes(words, are_module=True, among=among or readers(manifest)), turn)
 
     def _lacking(self, manifest: Manifest, reports: Reports, turn: int) -> tuple[Entry, ...]:
-        """Return what the shared file system lacks, and tell what of it was damaged since the last staging."""
+        """Return the files that the shared file system lacks; report those that were damaged since the last time."""
         entries = manifest.by_path()
         for path in sorted({path for _, path in reports.paths["spoiled"]}) if not turn else ():
-            self._gauge.note(f"damaged on the shared file system, staged again: {path!a}")
+            self._progress.note(f"damaged on the shared file system, staged again: {path!a}")
         missing = sorted({path for _, path in reports.paths["missing"]})
         if unknown := [path for path in missing if path not in entries]:
             raise AnswerError("what is missing", unknown[0], "no such file is staged", where=self._master.where)
@@ -119,18 +119,18 @@ class Stager:
     def _copy(self, manifest: Manifest, disks: str, turn: int, *, sharded: bool) -> Reports:
         """Have each worker copy the data, or its shard, from the shared file system to its own disk."""
         times = 1 if sharded else len(self._workers)
-        self._gauge.begin("copying to the workers", times * len(manifest.entries), times * manifest.size)
+        self._progress.begin("copying to the workers", times * len(manifest.entries), times * manifest.size)
         flags = [*(["--sharded"] if sharded else []), f"--turn={turn}", f"--digest={manifest.digest}"]
         words = [self._directory, "agent.staging.copy_worker", disks, self._name, self._root, *flags]
-        return self._told(self._on_nodes(words, are_module=True))
+        return self._check_reports(self._on_nodes(words, are_module=True))
 
     def fetch(self, address: str, region: str, root: str, *, sharded: bool) -> Reports:
         """Have each worker fetch a bucket's objects, or its shard of them, to its own disk."""
         manifest = self.listing(address, region)
         times = 1 if sharded else len(self._workers)
-        self._gauge.begin("fetching to the workers", times * len(manifest.entries), times * manifest.size)
+        self._progress.begin("fetching to the workers", times * len(manifest.entries), times * manifest.size)
         flags = ["--sharded"] if sharded else []
-        reports = self._told(self._on_nodes(self._command("fetch", root, self._name, address, region, *flags)))
+        reports = self._check_reports(self._on_nodes(self._command("fetch", root, self._name, address, region, *flags)))
         if len({done["listing" if sharded else "digest"] for done in reports.done.values()}) > 1:
             hosts = ", ".join(short(host) for host in reports.done)
             raise StagingError({hosts: f"hold different bytes: {address} has changed meanwhile"}, "damaged")
@@ -140,28 +140,30 @@ class Stager:
         """Have the workers fetch a bucket's objects to the shared file system, each its part."""
         listed = self.listing(address, region)
         place, text = [self._root, self._name], listed.to_text().encode("ascii")
-        with self._talking() as dialogue:
-            begun = dialogue.ask({"begin": place, "bytes": len(text)}, (text,))
-            self._warn_of_foreign(begun["foreign"], MASTER_NAME)
-            self._gauge.begin("fetching to the shared file system", len(listed.entries), listed.size)
+        with self._connect() as connection:
+            status = connection.request({"begin": place, "bytes": len(text)}, (text,))
+            self._warn_of_foreign(status["foreign"], MASTER_NAME)
+            self._progress.begin("fetching to the shared file system", len(listed.entries), listed.size)
             single = ["--single"] if len(listed.entries) == 1 else []
             self._on_nodes(self._command("fetch-shared", self._root, self._name, address, region, *single))
-            dialogue.ask({"finish": place})
+            connection.request({"finish": place})
         manifest = self._read_manifest()
-        if missing := self.missing(manifest, turn=1, among=len(self._workers)):  # by others than those who fetched
-            listed_paths = ", ".join(ascii(entry.path) for entry in missing[:NAMED])
+        if missing := self.missing(
+            manifest, turn=1, among=len(self._workers)
+        ):  # each part by another worker than before
+            listed_paths = ", ".join(ascii(entry.path) for entry in missing[:MAX_PATHS])
             raise StagingError({SHARED: f"reads back other bytes: {listed_paths}"}, "damaged")
         return manifest
 
     def listing(self, address: str, region: str) -> Manifest:
-        """List what lies in a bucket, as the master sees it."""
+        """List the objects in a bucket, from the master."""
         done = self._master.run(self._command("list", address, region), directory=self._directory)
         if done.status:
-            self._explain(done.status, done.text, done.stderr)
+            self._raise_failure(done.status, done.text, done.stderr)
         return self._manifest(done.text)
 
     def _read_manifest(self) -> Manifest:
-        """Read the manifest of what lies on the shared file system."""
+        """Read the manifest of the data set on the shared file system."""
         done = self._master.check(["cat", f"{self._root}/{self._name}.manifest"], doing="reading the manifest")
         return self._manifest(done.text)
 
@@ -174,8 +176,8 @@ class Stager:
     def _command(self, *words: str) -> list[str]:
         return [NODE_PYTHON, "-X", "utf8", "-m", "agent.staging.server", *words]
 
-    def _explain(self, status: int, text: str, stderr: str) -> None:
-        """Raise what a failed command on the master means."""
+    def _raise_failure(self, status: int, text: str, stderr: str) -> None:
+        """Raise the error for a failed command on the master."""
         reports = Reports(None, self._master.where)
         for line in text.splitlines():
             if line.startswith('{"error"'):
@@ -186,7 +188,7 @@ class Stager:
         )
 
     def _on_nodes(self, words: Sequence[str], *, are_module: bool = False, among: int | None = None) -> Reports:
-        """Run a command on all workers at once, or the first `among` of them, or on the master where there is none."""
+        """Run a command on all workers at once, or the first `among` of them, or on the master without workers."""
         nodes = self._workers[:among]
         addresses = [f"--nodes={','.join(node.address for node in nodes)}"] if nodes else []
         request = RemoteCommand(
@@ -196,7 +198,7 @@ class Stager:
             is_module=are_module,
             environment=(("PYTHONPATH", self._directory),),
         )
-        reports = Reports(self._gauge, self._master.where)
+        reports = Reports(self._progress, self._master.where)
         results = fanout.run(self._master, self._directory, request, reports)
         for result in results:
             if result.failed and result.name not in reports.errors:
@@ -204,13 +206,13 @@ class Stager:
         reports.check()
         return reports
 
-    def _told(self, reports: Reports) -> Reports:
-        """Show what the workers found on their disks. Raises AnswerError where one ended well and reported nothing."""
-        if silent := [node.name for node in self._workers if node.name not in reports.done]:
-            what = f"{', '.join(silent)} reported nothing"
+    def _check_reports(self, reports: Reports) -> Reports:
+        """Report the damage that the workers found. Raises AnswerError if one succeeded without a report."""
+        if missing := [node.name for node in self._workers if node.name not in reports.done]:
+            what = f"{', '.join(missing)} reported nothing"
             raise AnswerError("the staging", sorted(reports.done), what, where=self._master.where)
         for host, path in reports.paths["damaged"]:
-            self._gauge.note(f"damaged on {short(host)}, staged again: {path!a}")
+            self._progress.note(f"damaged on {short(host)}, staged again: {path!a}")
         for host, done in reports.done.items():
             self._warn_of_foreign(done["foreign"], host)
         return reports
@@ -218,11 +220,11 @@ class Stager:
     def _warn_of_foreign(self, count: int, host: str) -> None:
         if count:
             where = SHARED if host == MASTER_NAME else short(host)
-            self._gauge.note(f"{count:,} further files in the directory on {where} were not staged by this: they stay")
+            self._progress.note(f"{count:,} other files in the directory on {where} stay")
 
     def _counted(self, blocks: Iterable[bytes], files: int) -> Iterator[bytes]:
         sent = 0
         for block in blocks:
             yield block
             sent += len(block)
-            self._gauge.at(files, sent)
+            self._progress.at(files, sent)

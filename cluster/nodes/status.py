@@ -17,7 +17,7 @@ from cluster.terminal.units import duration
 
 
 def status_table(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> Table:
-    """Build the table of a cluster's nodes."""
+    """Return the table of a cluster's nodes."""
     rows = tuple(
         (
             i.role,
@@ -48,14 +48,14 @@ def status_table(inventory: Inventory, prices: Mapping[str, float | None], now: 
 
 
 def _at_most(usd_per_hour: float | None, *, spot: bool) -> str:
-    """Write a price; a spot instance costs the on-demand price, which is what is known, at most."""
+    """Format a price; a spot instance costs at most the on-demand price, which is the known one."""
     return f"{'at most ' if spot and usd_per_hour is not None else ''}{shown(usd_per_hour)}"
 
 
 def usd_so_far(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> float | None:
-    """Return what the running instances have cost since their launch, USD; None where a price is unknown.
+    """Return the cost of the running instances since their launch, USD; None if a price is unknown.
 
-    On-demand prices; instances that have gone, storage and the NAT gateway are not in it.
+    At on-demand prices, without terminated instances, storage and the NAT gateway.
     """
     total = 0.0
     for instance in inventory.instances:
@@ -72,7 +72,7 @@ def _spent(inventory: Inventory, prices: Mapping[str, float | None], now: dateti
 
 
 def status_document(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> dict[str, Any]:
-    """Build the same as JSON values. Ages in seconds, prices in USD per hour, null where unknown."""
+    """Return the same as JSON values: ages in seconds, prices in USD per hour, null if unknown."""
     nodes = [
         {
             **{key: value for key, value in dataclasses.asdict(i).items() if key != "launched"},
@@ -94,7 +94,7 @@ def status_document(inventory: Inventory, prices: Mapping[str, float | None], no
 def print_status(
     found: Inventory, prices: Prices, *, wait_s: float, as_json: bool = False, bound: tuple[Bound, ...] | str = ()
 ) -> None:
-    """Print a cluster's nodes, with the prices that are known within `wait_s` seconds, and what bounds the workers."""
+    """Print a cluster's nodes, with prices that are known within `wait_s` seconds, and the bounds of its workers."""
     known = prices.per_hour([i.type for i in found.instances], wait_s)
     now = datetime.datetime.now(datetime.UTC)
     if as_json:

@@ -164,13 +164,13 @@ class LiveDisplay:
         self._live.console.print(text, markup=False, highlight=False)
 
     def __enter__(self) -> LiveDisplay:
-        LINE.give_way()
+        LINE.pause()
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
-        LINE.take_over()
+        LINE.resume()
 
 
 def make(*, terminal: bool, write: Callable[[str], None], usd_per_hour: float | None) -> LiveDisplay | PlainDisplay:

@@ -8,6 +8,7 @@ import json as json_format
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from agent.spec.resume import resume_point, resumed_spec
 from agent.spec.run import RunSpec
 from agent.spec.states import LIVE_STATES, QUEUED
 from cluster.aws import guard
+from cluster.background import in_background
 from cluster.cli.task import INTERRUPTED_STATUS, PROJECT, Json, Key, Queue, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.nodes.grow import ensure_nodes
@@ -30,7 +32,6 @@ from cluster.runs.launch import Preflight
 from cluster.runs.run_id import named
 from cluster.runs.watch import describe_end, document, watch
 from cluster.session import Session
-from cluster.terminal.background import Ahead
 from cluster.terminal.output import print_result, progress_printer
 from cluster.terminal.status_line import interruptible
 from cluster.terminal.wrap import fitted
@@ -167,11 +168,11 @@ def finish(session: Session, run_id: str, watched: Callable[[], Picture], *, jso
     progress_printer(json=json)(text)
 
 
-def ask_ahead(session: Session, source: Path) -> tuple[Ahead[tuple[guard.Bound, ...] | str], Ahead[provenance.Roots]]:
+def ask_ahead(session: Session, source: Path) -> tuple[Future[tuple[guard.Bound, ...] | str], Future[provenance.Roots]]:
     """Begin to ask for the cluster's bounds, and for what is known of a run's origin; needs the stack."""
     return (
-        Ahead(lambda: guard.read_or_explain(session.aws, session.stack.name)),
-        Ahead(lambda: provenance.roots(session, source)),
+        in_background(lambda: guard.read_or_explain(session.aws, session.stack.name)),
+        in_background(lambda: provenance.roots(session, source)),
     )
 
 

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from agent.spec.nodes import workers
 from cluster.cli.task import PROJECT, Json, Key, Set, task
-from cluster.data.report import Staged
-from cluster.data.source import Reading, is_bucket, parse_name, survey
+from cluster.data.report import StagingResult
+from cluster.data.source import BackgroundManifest, is_bucket, parse_name, survey
 from cluster.data.stager import Stager
 from cluster.errors import DeepcdkError, UsageError
 from cluster.session import Session
@@ -54,7 +54,7 @@ def stage_data(
     with progress.make(terminal=terminal, write=write) as shown, contextlib.ExitStack() as opened:
         if found:
             shown.begin("reading", len(found.files), found.size)
-            reading = opened.enter_context(Reading(found, shown.at))  # while AWS and the master are asked
+            reading = opened.enter_context(BackgroundManifest(found, shown.at))  # while AWS and the master are asked
         stack = session.stack
         shared = f"{stack.efs_mount}/data"
         local = f"{stack.scratch_mount}/data" if stack.scratch_mount else f"/home/{stack.login_user}/data"
@@ -77,9 +77,9 @@ def stage_data(
                 manifest = stager.listing(source, session.aws.region)
                 reports = stager.fetch(source, session.aws.region, local, sharded=sharded)
         except KeyboardInterrupt:
-            shown.note("\nwhat has arrived whole stays: repeat the command to go on")
+            shown.note("\ncomplete files are kept: repeat the command to go on")
             raise
-    staged = Staged(
+    staged = StagingResult(
         name=chosen,
         source=source,
         to=to,

@@ -1,4 +1,4 @@
-"""How far a piece of work is: a bar on a terminal, a plain line now and then elsewhere."""
+"""Progress of a long transfer: a bar of rich on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ EVERY_S: Final = 5.0
 """Seconds between two plain lines."""
 
 
-class Gauge(Protocol):
-    """Show one piece of work after another."""
+class ProgressDisplay(Protocol):
+    """Show the progress of one step after another."""
 
     def begin(self, what: str, files: int, size: int) -> None:
-        """Begin with a piece of so many files and bytes."""
+        """Start a step of so many files and bytes."""
 
     def at(self, files: int, size: int) -> None:
-        """Say how much of it is done."""
+        """Show how much of the step is done."""
 
     def note(self, text: str) -> None:
         """Print a remark."""
 
-    def __enter__(self) -> Gauge: ...
+    def __enter__(self) -> ProgressDisplay: ...
 
     def __exit__(self, *_: object) -> None: ...
 
 
-class PlainGauge:
-    """Print a line at the begin of each piece, and how far it is when it takes long."""
+class PlainProgress:
+    """Print a line at the start of each step, and its progress if it takes long."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
-        self._what, self._files, self._size, self._told = "", 0, 0, 0.0
+        self._what, self._files, self._size, self._printed = "", 0, 0, 0.0
 
     def begin(self, what: str, files: int, size: int) -> None:
-        self._what, self._files, self._size, self._told = what, files, size, self._clock()
+        self._what, self._files, self._size, self._printed = what, files, size, self._clock()
         self._write(f"{what}: {files:,} files, {amount(size)}")
 
     def at(self, files: int, size: int) -> None:
-        if self._clock() - self._told >= EVERY_S:
-            self._told = self._clock()
+        if self._clock() - self._printed >= EVERY_S:
+            self._printed = self._clock()
             self._write(f"{self._what}: {files:,} of {self._files:,} files, {amount(size)} of {amount(self._size)}")
 
     def note(self, text: str) -> None:
         self._write(text)
 
-    def __enter__(self) -> PlainGauge:
+    def __enter__(self) -> PlainProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
         return
 
 
-class LiveGauge:
-    """Keep a bar up to date, one for each piece."""
+class BarProgress:
+    """Show a bar for each step."""
 
     def __init__(self) -> None:
         from rich.progress import (
@@ -94,8 +94,8 @@ class LiveGauge:
         if self._task is not None:
             self._progress.update(self._task, completed=self._size)
 
-    def __enter__(self) -> LiveGauge:
-        LINE.give_way()
+    def __enter__(self) -> BarProgress:
+        LINE.pause()
         self._progress.start()
         return self
 
@@ -103,9 +103,9 @@ class LiveGauge:
         if not any(failure):
             self._end()
         self._progress.stop()
-        LINE.take_over()
+        LINE.resume()
 
 
-def make(*, terminal: bool, write: Callable[[str], None]) -> LiveGauge | PlainGauge:
-    """Make the gauge that fits."""
-    return LiveGauge() if terminal else PlainGauge(write)
+def make(*, terminal: bool, write: Callable[[str], None]) -> BarProgress | PlainProgress:
+    """Return the display for a terminal, or for anything else."""
+    return BarProgress() if terminal else PlainProgress(write)

@@ -1,6 +1,7 @@
-"""What a task is doing while it says nothing, told on stderr alone: a spinner on a terminal, else one plain line.
+"""Show on stderr what a task is doing while it prints nothing: a spinner on a terminal, else one plain line.
 
-Nothing is told of what is over within a second.
+Nothing is shown of steps that end within a second. The spinner is rich's own, in its Live: rich's Status would send to
+stderr what a task prints on a standard output that is no terminal.
 """
 
 from __future__ import annotations
@@ -17,37 +18,38 @@ from typing import Any, Final, TextIO
 from cluster.terminal.wrap import fitted
 
 QUIET_S: Final = 1.0
-"""After so long without a word a task says what it is doing."""
+"""After this time without output the step is shown."""
 AGAIN_S: Final = 10.0
-"""After so long another plain line may follow the one before: a log is no place to be kept up to date."""
-LOOK_S: Final = 0.1
+"""Time between two plain lines, so that a log does not fill with them."""
+CHECK_S: Final = 0.1
 
 
 class StatusLine:
-    """Tell what is being done, once nothing was said for a while."""
+    """Show the current step once nothing was printed for a while."""
 
     def __init__(self, stream: Callable[[], TextIO], clock: Callable[[], float] = time.monotonic) -> None:
-        """`stream` returns where it is told."""
+        """Show the step on what `stream` returns."""
         self._stream, self._clock = stream, clock
         self._lock = threading.RLock()
-        self._doing: list[str] = []
-        self._told: list[bool] = []
-        """For each of what is being done, whether a plain line has told it."""
-        self._spoke_at, self._patience_s = clock(), QUIET_S
+        self._steps: list[str] = []
+        """Nested steps, the current one last."""
+        self._printed: list[bool] = []
+        """For each step, whether a plain line has shown it."""
+        self._last_output, self._delay_s = clock(), QUIET_S
         self._live: Any = None
         self._displays = 0
         self._thread: threading.Thread | None = None
 
     @contextlib.contextmanager
     def doing(self, what: str, *, plain: bool = True) -> Iterator[None]:
-        """Be doing something, for the time of a block that says nothing but through `aside`.
+        """Show a step during a block, which prints only within `aside`.
 
-        Without `plain` it is told on terminals alone: the block says by itself what it waits for.
+        Without `plain` it is shown only on terminals, as the block itself reports what it waits for.
         """
         with self._lock:
-            self._doing.append(what)
-            self._told.append(not plain)
-            self.look()
+            self._steps.append(what)
+            self._printed.append(not plain)
+            self.update()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, daemon=True)
                 self._thread.start()
@@ -55,75 +57,75 @@ class StatusLine:
             yield
         finally:
             with self._lock:
-                self._doing.pop()
-                self._told.pop()
-                if self._doing:
-                    self._retell()
+                self._steps.pop()
+                self._printed.pop()
+                if self._steps:
+                    self._redraw()
                 else:
                     self._hide()
 
     def now(self, what: str) -> None:
-        """Say more closely what is being done within the innermost block."""
+        """Replace the text of the current step."""
         with self._lock:
-            if self._doing:
-                self._doing[-1] = what
-                self._retell()
+            if self._steps:
+                self._steps[-1] = what
+                self._redraw()
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """Step aside for the time of a block that prints."""
+        """Hide the spinner during a block that prints."""
         with self._lock:
             self._hide()
             try:
                 yield
             finally:
-                self._spoke_at, self._patience_s = self._clock(), QUIET_S
+                self._last_output, self._delay_s = self._clock(), QUIET_S
 
-    def give_way(self) -> None:
-        """Be silent while a display of the task's own holds the terminal, until `take_over`."""
+    def pause(self) -> None:
+        """Show nothing while another display uses the terminal, until `resume`."""
         with self._lock:
             self._hide()
             self._displays += 1
 
-    def take_over(self) -> None:
-        """Tell again, for a display has ended."""
+    def resume(self) -> None:
+        """Show steps again, after another display has ended."""
         with self._lock:
             self._displays -= 1
-            self._spoke_at = self._clock()
+            self._last_output = self._clock()
 
-    def look(self) -> None:
-        """Tell what is being done where nothing was said for too long."""
+    def update(self) -> None:
+        """Show the current step if nothing was printed for too long."""
         with self._lock:
             if (
                 self._displays
-                or not self._doing
+                or not self._steps
                 or self._live is not None
-                or self._clock() - self._spoke_at < self._patience_s
+                or self._clock() - self._last_output < self._delay_s
             ):
                 return
             stream = self._stream()
             if stream.isatty() and os.environ.get("TERM") != "dumb":
                 self._show(stream)
-            elif not self._told[-1]:
-                self._told[-1] = True
-                self._spoke_at, self._patience_s = self._clock(), AGAIN_S
-                with contextlib.suppress(OSError, ValueError):  # Nobody listens any more.
-                    print(self._doing[-1], file=stream, flush=True)
+            elif not self._printed[-1]:
+                self._printed[-1] = True
+                self._last_output, self._delay_s = self._clock(), AGAIN_S
+                with contextlib.suppress(OSError, ValueError):  # The stream is closed.
+                    print(self._steps[-1], file=stream, flush=True)
 
     def _watch(self) -> None:
         while True:
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_S)
             with self._lock:
-                if not self._doing:
+                if not self._steps:
                     self._thread = None
                     return
-                self.look()
+                self.update()
 
     def _show(self, stream: TextIO) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        # What is printed meanwhile goes where it is printed to, which is not here.
+        # What the task prints meanwhile must stay on its own stream.
         self._live = Live(
             self._spinner(),
             console=Console(file=stream),
@@ -138,9 +140,9 @@ class StatusLine:
         from rich.spinner import Spinner
         from rich.text import Text
 
-        return Spinner("dots", text=Text(self._doing[-1]), style="cyan")
+        return Spinner("dots", text=Text(self._steps[-1]), style="cyan")
 
-    def _retell(self) -> None:
+    def _redraw(self) -> None:
         if self._live is not None:
             self._live.update(self._spinner())
 
@@ -151,22 +153,22 @@ class StatusLine:
 
 
 @contextlib.contextmanager
-def interruptible(then: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """Tell on Ctrl-C in the block what goes on without it."""
+def interruptible(text: str, report: Callable[[str], None]) -> Iterator[None]:
+    """Report on Ctrl-C in the block what goes on in spite of it."""
     try:
         yield
     except KeyboardInterrupt:
-        tell(then)
+        report(text)
         raise
 
 
 LINE: Final = StatusLine(lambda: sys.stderr)
-"""That of this process's task."""
+"""The one of this process."""
 doing, now, aside = LINE.doing, LINE.now, LINE.aside
 
 
 @functools.lru_cache(maxsize=1000)
 def warn(text: str) -> None:
-    """Print a warning on stderr, each text once: what a task polls brings the same one in each round."""
+    """Print a warning on stderr, each text once: polling would repeat it."""
     with aside():
         print(fitted(f"warning: {text}", sys.stderr), file=sys.stderr, flush=True)

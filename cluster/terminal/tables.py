@@ -12,18 +12,18 @@ from cluster.terminal import wrap
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """Hold a table before it is printed."""
+    """A table to print."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     footer: tuple[str, ...] = ()
     expendable: tuple[str, ...] = ()
-    """Columns that a narrow terminal may do without, in the order in which they go."""
+    """Columns to leave out on a narrow terminal, in this order."""
 
 
 def fitted(table: Table, columns: int) -> Table:
-    """Leave out expendable columns until the table, as plain lines, fits into so many columns of a terminal."""
+    """Leave out expendable columns until the plain lines fit into the columns of a terminal."""
     for name in table.expendable:
         if sum(_widths(table)) + 2 * (len(table.columns) - 1) <= columns:
             break
@@ -41,7 +41,7 @@ def _widths(table: Table) -> list[int]:
 
 
 def plain_lines(table: Table) -> Iterable[str]:
-    """Write a table as aligned text, for a pipe or a narrow terminal: no box, no colour, nothing cut off."""
+    """Yield the table as aligned text, for a pipe or a narrow terminal."""
     rows = [table.columns, *table.rows] if any(table.columns) else list(table.rows)
     widths = _widths(table)
     yield table.title
@@ -51,7 +51,7 @@ def plain_lines(table: Table) -> Iterable[str]:
 
 
 def _printable(table: Table) -> Table:
-    """Return a table without control characters: much of what it holds comes from the nodes."""
+    """Return a table without control characters, since text in it may come from the nodes."""
     return dataclasses.replace(
         table,
         title=wrap.printable(table.title),
@@ -60,16 +60,16 @@ def _printable(table: Table) -> Table:
     )
 
 
-def print_table(table: Table, tell: Callable[[str], None] | None = None) -> None:
-    """Print a table: in a box on a terminal that is wide enough, as plain lines elsewhere, and to `tell` if given."""
+def print_table(table: Table, write: Callable[[str], None] | None = None) -> None:
+    """Print a table: in a box on a wide terminal, as plain lines elsewhere, or with `write`."""
     table = _printable(table)
-    if tell:
+    if write:
         for line in plain_lines(table):
-            tell(line)
+            write(line)
         return
     terminal = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     boxed = sum(_widths(table)) + 3 * len(table.columns) + 1
-    # A table without headings is a list of facts, whose long values may well be folded.
+    # A table without headings is a list of values, which may be folded.
     if not terminal or (boxed > terminal and any(table.columns)):
         for line in plain_lines(fitted(table, terminal) if terminal else table):
             print(wrap.fold(line, terminal) if terminal else line)

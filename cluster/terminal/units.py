@@ -1,4 +1,7 @@
-"""Amounts, rates and durations, written for people."""
+"""Format amounts, rates and durations for people.
+
+Not humanize, of which only naturalsize fits (`duration` is 3:05 there "3 minutes and 5 seconds"), for 14 ms of import.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def amount(count: float) -> str:
-    """Write a number of bytes for people: 512 bytes, 1.5 MB."""
+    """Format a number of bytes: 512 bytes, 1.5 MB."""
     for unit in _UNITS:
         if count < 999.5 or unit == _UNITS[-1]:
             break
@@ -17,15 +20,12 @@ def amount(count: float) -> str:
 
 
 def rate(bytes_per_s: float) -> str:
-    """Write a rate for people, in powers of ten, as networks are sold."""
-    for unit, size in (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
-        if bytes_per_s >= size:
-            return f"{bytes_per_s / size:.1f} {unit}"
-    return f"{bytes_per_s:.0f} B/s"
+    """Format a rate in powers of ten, as networks are sold."""
+    return f"{amount(bytes_per_s).replace('bytes', 'B')}/s"
 
 
 def duration(seconds: float) -> str:
-    """Write a duration for people: 42 s, 3:05, 2:03:04."""
+    """Format a duration: 42 s, 3:05, 2:03:04."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -34,7 +34,7 @@ def duration(seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """Write hours and minutes for people, rounded down: 12 h, 1 h 5 min, 40 min."""
+    """Format a long duration, rounded down: 12 h, 1 h 5 min, 40 min."""
     minutes = int(seconds) // 60
     if not minutes:
         return "less than a minute"

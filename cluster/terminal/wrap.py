@@ -1,4 +1,4 @@
-"""Sentences for a terminal: folded between words, so that no word is cut and what stands in backticks stays whole."""
+"""Fold text for a terminal between words; words and commands in backticks stay in one piece."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u
 
 
 def fold(text: str, columns: int) -> str:
-    """Fold each line to so many columns; what follows stands two further in. A word that is longer stays whole."""
+    """Fold each line to so many columns, with further lines indented by two. A longer word is not broken."""
     return "\n".join(_fold(line, columns) for line in text.split("\n"))
 
 
@@ -34,15 +34,15 @@ def _fold(line: str, columns: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text with its control characters written out, as `\\x1b`; ends of lines and tabs stay.
+    """Return a text with its control characters escaped, as `\\x1b`; ends of lines and tabs stay.
 
-    Some of what is told comes from the nodes, and could otherwise change what stands on the terminal. The characters
-    that turn the direction of text count as well.
+    Some text comes from the nodes, and could otherwise change what is on the terminal. Characters that change the
+    direction of text are escaped too.
     """
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """Return a printable text, folded where the stream is a terminal; in a pipe a line stays a line."""
+    """Return a printable text, folded if the stream is a terminal."""
     text = printable(text)
     return fold(text, shutil.get_terminal_size().columns) if stream.isatty() else text

@@ -7,14 +7,14 @@ import json
 import pytest
 
 from cluster.answers import AnswerError
-from cluster.data.report import Reports, Staged, StagingError
+from cluster.data.report import Reports, StagingError, StagingResult
 
 HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
 
 
 @pytest.mark.parametrize(
     ("kind", "remedy"),
-    [("full", "worker_volume_gib"), ("denied", "data_buckets"), ("refused", "login user"), ("", "mend")],
+    [("full", "worker_volume_gib"), ("denied", "data_buckets"), ("refused", "login user"), ("", "fix")],
 )
 def test_each_kind_of_failure_has_its_remedy(kind: str, remedy: str) -> None:
     reports = Reports(None)
@@ -26,7 +26,7 @@ def test_each_kind_of_failure_has_its_remedy(kind: str, remedy: str) -> None:
 
 def test_what_was_staged_is_said_in_words() -> None:
     held = {"files": 3, "bytes": 3000, "came_bytes": 0}
-    staged = Staged(
+    staged = StagingResult(
         name="set",
         source="/home/me/set",
         to="local",
@@ -40,7 +40,7 @@ def test_what_was_staged_is_said_in_words() -> None:
         nodes=dict.fromkeys(HOSTS, held),
     )
     assert "worker2: 3 files, 3.0 kB; nothing new" in str(staged)
-    assert str(staged).endswith("it lies in /mnt/scratch/data/set")
+    assert str(staged).endswith("directory: /mnt/scratch/data/set")
 
 
 @pytest.mark.parametrize(

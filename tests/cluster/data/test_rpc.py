@@ -9,7 +9,7 @@ import pytest
 
 from agent.staging.stream import SourceChangedError
 from cluster.data.report import StagingError
-from cluster.data.rpc import Dialogue
+from cluster.data.rpc import StagingConnection
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh.connection import SilenceError
 
@@ -34,31 +34,31 @@ class Answering:
         yield from ()
 
 
-def talk(master: Answering) -> Dialogue:
-    return Dialogue(master, ["serve"], "/tree")  # type: ignore[arg-type]  # stands in for the master
+def talk(master: Answering) -> StagingConnection:
+    return StagingConnection(master, ["serve"], "/tree")  # type: ignore[arg-type]  # stands in for the master
 
 
 def test_questions_are_answered_in_turn_with_what_they_bring() -> None:
     master = Answering()
     with talk(master) as dialogue:
-        assert dialogue.ask({"answer": {"done": {"found": 1}}}, (b"one", b"two")) == {"found": 1}
-        assert dialogue.ask({"answer": {"done": {"found": 2}}}) == {"found": 2}
+        assert dialogue.request({"answer": {"done": {"found": 1}}}, (b"one", b"two")) == {"found": 1}
+        assert dialogue.request({"answer": {"done": {"found": 2}}}) == {"found": 2}
     assert master.heard[1:3] == [b"one", b"two"]
 
 
 def test_what_the_master_says_was_wrong_is_raised() -> None:
     with talk(Answering()) as dialogue, pytest.raises(StagingError, match="no room") as caught:
-        dialogue.ask({"answer": {"error": "no room", "kind": "full"}})
+        dialogue.request({"answer": {"error": "no room", "kind": "full"}})
     assert caught.value.kind == "full"
 
 
 def test_an_end_without_a_word_is_told() -> None:
     with talk(Answering()) as dialogue, pytest.raises(RemoteError, match="staging failed on the master"):
-        dialogue.ask({"fail": True})
+        dialogue.request({"fail": True})
     dialogue = talk(Answering())
     dialogue.__exit__()
-    with pytest.raises(SilenceError, match="ended the conversation"):
-        dialogue.ask({"answer": {"done": {}}})
+    with pytest.raises(SilenceError, match="closed the connection"):
+        dialogue.request({"answer": {"done": {}}})
 
 
 def test_a_file_that_changed_on_the_way_ends_it_with_a_remedy() -> None:
@@ -74,5 +74,5 @@ def test_a_file_that_changed_on_the_way_ends_it_with_a_remedy() -> None:
             yield '{"error": "the connection ended", "kind": "broken off"}'
 
     with talk(Broken()) as dialogue, pytest.raises(DeepcdkError, match="another size") as caught:
-        dialogue.ask({"receive": []}, brings())
-    assert "once nobody writes there" in caught.value.remedy
+        dialogue.request({"receive": []}, brings())
+    assert "once the files no longer change" in caught.value.remedy

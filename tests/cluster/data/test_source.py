@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.staging.manifest import check_name
-from cluster.data.source import Reading, RefusedFilesError, is_bucket, parse_name, survey
+from cluster.data.source import BackgroundManifest, UnsupportedFilesError, is_bucket, parse_name, survey
 from cluster.errors import DeepcdkError, UsageError
 from tests.words import LONG, WORDS
 
@@ -78,7 +78,7 @@ def test_one_file_is_a_data_set_too(folder: Path) -> None:
 
 def test_links_are_refused_by_name(folder: Path) -> None:
     (folder / "sub" / "link").symlink_to("/etc/hostname")
-    with pytest.raises(RefusedFilesError, match=r"symbolic links: 'sub/link'") as caught:
+    with pytest.raises(UnsupportedFilesError, match=r"symbolic links: 'sub/link'") as caught:
         paths(folder)
     assert "--follow-links" in caught.value.remedy
 
@@ -94,7 +94,7 @@ def test_links_are_followed_by_choice_to_files_and_directories(folder: Path, tmp
 @pytest.mark.parametrize("target", ["nowhere", ".."])
 def test_a_link_to_nothing_or_into_itself_is_refused_even_so(folder: Path, target: str) -> None:
     (folder / "sub" / "link").symlink_to(target)
-    with pytest.raises(RefusedFilesError, match="sub/link"):
+    with pytest.raises(UnsupportedFilesError, match="sub/link"):
         paths(folder, follow=True)
 
 
@@ -103,14 +103,14 @@ def test_pipes_and_sockets_are_refused(folder: Path, follow: bool) -> None:
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(folder / "s"))
-        with pytest.raises(RefusedFilesError, match="neither files nor directories: 'pipe', 's'"):
+        with pytest.raises(UnsupportedFilesError, match="neither files nor directories: 'pipe', 's'"):
             paths(folder, follow=follow)
 
 
 def test_many_refused_files_are_counted(folder: Path) -> None:
     for number in range(8):
         (folder / f"l{number}").symlink_to("a")
-    with pytest.raises(RefusedFilesError, match="and 3 more"):
+    with pytest.raises(UnsupportedFilesError, match="and 3 more"):
         paths(folder)
 
 
@@ -159,10 +159,10 @@ def test_an_address_is_told_from_a_directory() -> None:
 
 def test_a_source_is_read_in_the_background_and_what_keeps_it_from_that_is_told(folder: Path) -> None:
     found = survey(str(folder), follow_links=False)
-    with Reading(found, lambda *_: None) as reading:
+    with BackgroundManifest(found, lambda *_: None) as reading:
         assert reading.result() == found.manifest(lambda *_: None)
     (folder / "a").unlink()
-    with Reading(found, lambda *_: None) as reading, pytest.raises(DeepcdkError, match="cannot be read"):
+    with BackgroundManifest(found, lambda *_: None) as reading, pytest.raises(DeepcdkError, match="cannot be read"):
         reading.result()
 
 
@@ -174,7 +174,7 @@ def test_whoever_leaves_ends_the_reading(folder: Path) -> None:
         begun.set()
         go_on.wait(60)
 
-    with Reading(dataclasses.replace(found, files=found.files * 40), tick) as reading:
+    with BackgroundManifest(dataclasses.replace(found, files=found.files * 40), tick) as reading:
         begun.wait(60)
     go_on.set()
     with pytest.raises(InterruptedError):

@@ -23,7 +23,7 @@ from cluster.data.stager import Stager, readers
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh.connection import Completed
 from cluster.ssh.fanout import HostResult
-from cluster.terminal.progress import PlainGauge
+from cluster.terminal.progress import PlainProgress
 
 PROJECT = Path(__file__).resolve().parents[3]
 HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
@@ -118,7 +118,7 @@ class Scene:
     def __init__(self, master: LocalMaster, tmp_path: Path, folder: Path) -> None:
         self.lines: list[str] = []
         self.master, self.efs, self.disks, self.folder = master, tmp_path / "efs", tmp_path / "DISK", folder
-        self.stager = Stager(master, "/tree", str(self.efs), "set", NODES, PlainGauge(self.lines.append))  # type: ignore[arg-type]
+        self.stager = Stager(master, "/tree", str(self.efs), "set", NODES, PlainProgress(self.lines.append))  # type: ignore[arg-type]
 
     def upload(self) -> int:
         found, manifest = self.read()
@@ -158,7 +158,7 @@ def test_as_many_workers_read_back_as_there_is_to_read(
     master: LocalMaster, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     third = dataclasses.replace(NODES[0], name="deeplearning-worker3", address="10.0.1.3")
-    scene.stager = Stager(master, "/tree", str(scene.efs), "set", (*NODES, third), PlainGauge(scene.lines.append))  # type: ignore[arg-type]
+    scene.stager = Stager(master, "/tree", str(scene.efs), "set", (*NODES, third), PlainProgress(scene.lines.append))  # type: ignore[arg-type]
     scene.upload()
     assert [(request.nodes, request.master) for request in master.asked] == [(2, False)]
     found, _ = scene.read()
@@ -208,7 +208,7 @@ def test_a_file_that_changes_while_it_is_sent_is_told(scene: Scene) -> None:
     (scene.folder / "f2").write_bytes(b"longer" * 1000)
     with pytest.raises(DeepcdkError, match="f2: has another size") as caught:
         scene.stager.upload(found.root, manifest)
-    assert "stays" in caught.value.remedy
+    assert "complete files are kept" in caught.value.remedy
     (scene.folder / "f2").write_bytes(bytes([2]) * 1000)
     assert scene.upload() < 6000
 
@@ -237,7 +237,7 @@ def test_as_many_bytes_go_to_the_master_whatever_the_number_of_workers(scene: Sc
         before = scene.master.sent
         found, manifest = scene.read()
         name = f"set{len(workers)}"
-        stager = Stager(scene.master, "/tree", str(scene.efs), name, workers, PlainGauge(scene.lines.append))  # type: ignore[arg-type]
+        stager = Stager(scene.master, "/tree", str(scene.efs), name, workers, PlainProgress(scene.lines.append))  # type: ignore[arg-type]
         stager.upload_and_copy(found.root, manifest, str(scene.disks), sharded=sharded)
         sent.append(scene.master.sent - before)
     assert sent[0] == sent[1] > manifest.size

@@ -6,18 +6,18 @@ import io
 
 import pytest
 
-from cluster.terminal.progress import EVERY_S, LiveGauge, PlainGauge, make
+from cluster.terminal.progress import EVERY_S, BarProgress, PlainProgress, make
 
 
 def test_plain_lines_come_at_the_begin_and_then_now_and_then() -> None:
     now, lines = [0.0], list[str]()
-    with PlainGauge(lines.append, clock=lambda: now[0]) as gauge:
-        gauge.begin("uploading", 2000, 5_000_000)
-        gauge.at(1, 2500)
+    with PlainProgress(lines.append, clock=lambda: now[0]) as display:
+        display.begin("uploading", 2000, 5_000_000)
+        display.at(1, 2500)
         now[0] = EVERY_S
-        gauge.at(1000, 2_500_000)
-        gauge.at(1001, 2_502_500)
-        gauge.note("a remark")
+        display.at(1000, 2_500_000)
+        display.at(1001, 2_502_500)
+        display.note("a remark")
     assert lines == [
         "uploading: 2,000 files, 5.0 MB",
         "uploading: 1,000 of 2,000 files, 2.5 MB of 5.0 MB",
@@ -27,17 +27,17 @@ def test_plain_lines_come_at_the_begin_and_then_now_and_then() -> None:
 
 def test_a_bar_shows_each_piece_and_remarks_above(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    gauge = make(terminal=True, write=print)
-    assert isinstance(gauge, LiveGauge)
-    gauge._progress.console.file = shown = io.StringIO()
-    with gauge:
-        gauge.begin("reading", 3, 1000)
-        gauge.at(2, 600)
-        gauge.begin("uploading", 3, 1000)
-        gauge.note("[not markup]")
+    display = make(terminal=True, write=print)
+    assert isinstance(display, BarProgress)
+    display._progress.console.file = shown = io.StringIO()
+    with display:
+        display.begin("reading", 3, 1000)
+        display.at(2, 600)
+        display.begin("uploading", 3, 1000)
+        display.note("[not markup]")
     assert "[not markup]" in shown.getvalue()
-    assert [task.completed for task in gauge._progress.tasks] == [1000, 1000]
+    assert [task.completed for task in display._progress.tasks] == [1000, 1000]
 
 
 def test_without_a_terminal_there_are_plain_lines() -> None:
-    assert isinstance(make(terminal=False, write=print), PlainGauge)
+    assert isinstance(make(terminal=False, write=print), PlainProgress)

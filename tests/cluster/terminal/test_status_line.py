@@ -35,9 +35,9 @@ def test_what_is_over_within_a_second_is_not_told(clock: Clock) -> None:
     line = StatusLine(lambda: stream, clock)
     with line.doing("connecting"):
         clock.now += 0.9
-        line.look()
+        line.update()
     with line.doing("asking"):
-        line.look()
+        line.update()
     assert stream.getvalue() == ""
 
 
@@ -48,7 +48,7 @@ def test_without_a_terminal_each_long_activity_is_one_plain_line(clock: Clock) -
         with line.doing(what):
             for _ in range(30):
                 clock.now += 0.2
-                line.look()
+                line.update()
     assert stream.getvalue() == "connecting\nasking\n"
 
 
@@ -58,7 +58,7 @@ def test_without_a_terminal_a_line_is_not_followed_by_another_at_once(clock: Clo
     for number in range(5):
         with line.doing(f"step {number}"):
             clock.now += 1.5
-            line.look()
+            line.update()
     assert stream.getvalue() == "step 0\n"
 
 
@@ -79,7 +79,7 @@ def test_a_word_of_the_task_puts_the_line_off(clock: Clock) -> None:
         with line.aside():
             print("1 of 2", file=stream)
         clock.now += 0.9
-        line.look()
+        line.update()
     assert stream.getvalue() == "1 of 2\n"
 
 
@@ -88,7 +88,7 @@ def test_on_a_terminal_a_spinner_comes_and_goes_without_a_trace(clock: Clock) ->
     line = StatusLine(lambda: stream, clock)
     with line.doing("connecting"):
         clock.now += 1.1
-        line.look()
+        line.update()
         line.now("connecting again")
         with line.aside():
             before = stream.getvalue()
@@ -103,14 +103,14 @@ def test_on_a_terminal_a_spinner_comes_and_goes_without_a_trace(clock: Clock) ->
 def test_while_a_display_holds_the_terminal_the_line_is_silent(clock: Clock) -> None:
     stream = Terminal()
     line = StatusLine(lambda: stream, clock)
-    line.give_way()
+    line.pause()
     with line.doing("connecting again"):
         clock.now += 5.0
-        line.look()
+        line.update()
         assert stream.getvalue() == ""
-        line.take_over()
+        line.resume()
         clock.now += 1.1
-        line.look()
+        line.update()
         assert "connecting again" in stream.getvalue()
 
 
@@ -119,7 +119,7 @@ def test_an_error_leaves_no_spinner_behind(clock: Clock) -> None:
     line = StatusLine(lambda: stream, clock)
     with pytest.raises(KeyboardInterrupt), line.doing("connecting"):
         clock.now += 1.1
-        line.look()
+        line.update()
         raise KeyboardInterrupt
     assert "\x1b[?25h" in stream.getvalue()
     assert stream.getvalue().endswith("\x1b[2K")
@@ -131,7 +131,7 @@ def test_a_dumb_terminal_gets_the_plain_line(clock: Clock, monkeypatch: pytest.M
     line = StatusLine(lambda: stream, clock)
     with line.doing("connecting"):
         clock.now += 1.1
-        line.look()
+        line.update()
     assert stream.getvalue() == "connecting\n"
 
 
