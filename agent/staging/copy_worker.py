@@ -1,11 +1,10 @@
 """A worker's side of `fab stage-data --to local`.
 
-`python3 -m agent.staging.copy_worker ROOT NAME SHARED` answers in JSON lines.
+`python3 -m agent.staging.copy_worker ROOT NAME SHARED` writes JSON lines to standard output.
 
-It copies the data set NAME from SHARED to ROOT, or with `--sharded` its shard, and reads its part of what lies in
-SHARED. `--digest=HASH` is that of the manifest that is meant; `--nodes=ADDRESS,...` are those that share the work, in
-order, and `--turn=N` moves the parts on from node to node. It starts on all nodes at once, so it imports no more than
-it needs.
+It copies the data set NAME from SHARED to ROOT, or with `--sharded` its shard, and verifies its part of the files in
+SHARED. `--digest=HASH` is that of the manifest to copy; `--nodes=ADDRESS,...` are the nodes that share the work, in
+order; in each `--round=N` a node has another part. It starts on all nodes at once, so it imports no more than it needs.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ POLL_S: Final = 0.2
 
 
 def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> int:
-    """Return which of these nodes this one is, by its own addresses. Raises DatasetError where it is none."""
+    """Return this node's index in a list of addresses. Raises DatasetError where it is not in the list."""
     if mine is None:
-        from agent.hardware.interfaces import own_addresses  # Only a part has to know where it is.
+        from agent.hardware.interfaces import own_addresses  # Needed only where the work is shared.
 
         mine = own_addresses()
     own = set(mine)
@@ -44,11 +43,11 @@ def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> in
     raise DatasetError("this node has joined since the work began: repeat the command")
 
 
-def part_of(entries: Sequence[Entry], addresses: Sequence[str], turn: int) -> Sequence[Entry]:
-    """Return this node's part of the files; all where no nodes are named."""
+def part_of(entries: Sequence[Entry], addresses: Sequence[str], round_number: int) -> Sequence[Entry]:
+    """Return this node's part of the files; all of them where no addresses are given."""
     if not addresses:
         return entries
-    return shard(entries, (own_index(addresses) + turn) % len(addresses), len(addresses))
+    return shard(entries, (own_index(addresses) + round_number) % len(addresses), len(addresses))
 
 
 def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MANIFEST_TIMEOUT_S) -> Manifest:
@@ -66,7 +65,7 @@ def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MAN
         except DatasetError as error:
             trouble = str(error)
             return None
-        trouble = f"{shared.directory} lists other data than are staged: somebody else stages there too"
+        trouble = f"{shared.directory} lists other data than are staged: another staging is under way there"
         return listed if listed.digest == digest else None
 
     manifest = wait_until(visible, timeout_s=timeout_s, poll_s=POLL_S)
@@ -76,7 +75,7 @@ def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MAN
 
 
 def run_and_report(carry_out: Callable[[Emit], None]) -> int:
-    """Carry out one command; return 0 where all is well, 1 after one line that says what was wrong."""
+    """Run one command; return 0 on success, 1 after one line with the error."""
     lock = threading.Lock()
 
     def emit(message: dict[str, Any]) -> None:
@@ -84,7 +83,7 @@ def run_and_report(carry_out: Callable[[Emit], None]) -> int:
             sys.stdout.write(json.dumps(message) + "\n")
             sys.stdout.flush()
 
-    # Whoever asked has gone: what is half written is removed on the way out.
+    # The caller has gone: partial files are removed on exit.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         carry_out(emit)
@@ -100,7 +99,7 @@ def run_and_report(carry_out: Callable[[Emit], None]) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command line; the status is that of `run_and_report`."""
-    gc.disable()  # Its objects are needed to its end, which is soon.
+    gc.disable()  # The process is short, and needs its objects to the end.
     words = [word for word in argv if not word.startswith("--")]
     flags = dict(word.partition("=")[::2] for word in argv if word.startswith("--"))
     root, name, shared_root = words
@@ -109,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
 
     def carry_out(emit: Emit) -> None:
         listed = wait_for_manifest(shared, flags["--digest"])
-        part = part_of(listed.entries, addresses, int(flags.get("--turn", "0")))
+        part = part_of(listed.entries, addresses, int(flags.get("--round", "0")))
         is_sharded = "--sharded" in flags
         wanted = Manifest.of(part_of(listed.entries, addresses, 0), listed.source) if is_sharded else listed
         copy(shared, local, wanted, part, emit)

@@ -1,4 +1,4 @@
-"""Data between the shared file system and a node's own disks, every byte of it read and compared."""
+"""Copy a data set from the shared file system to a node's own disks, and verify every byte of it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from agent.staging.progress import Emit, ProgressMeter, emit_paths, summary
 
 
 def check(dataset: StagedDataset, entries: Sequence[Entry], emit: Emit) -> None:
-    """Read what is there of these files, and tell which are missing or have other bytes."""
+    """Read these files, and report those that are missing or have other content."""
     progress, missing = ProgressMeter(emit, entries), []
     for entry, is_missing in dataset.verify(entries):
         progress.add(entry)
         if is_missing:
             missing.append(entry)
     progress.end()
-    _name_missing(dataset, missing, emit)
+    _report_missing(dataset, missing, emit)
     emit({"done": {"files": len(entries)}})
 
 
 def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Sequence[Entry], emit: Emit) -> None:
-    """Bring these files from the shared file system to this node, and read them all; read `part` of them there as well.
+    """Copy these files from the shared file system to this node and verify them; verify `part` of the originals too.
 
-    What is missing there, or has other bytes, is told; this node's copy is then left unfinished.
+    Originals that are missing or have other content are reported, and this node's copy then stays incomplete.
     """
     with local.locked():
         before, is_new = _hashes_before(local), not local.directory.exists()
@@ -39,8 +39,8 @@ def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Se
         def is_here(entry: Entry) -> bool:
             return not is_new and is_as_listed(local.path_text(entry), entry)
 
-        def settle(entry: Entry) -> tuple[Entry, bool, bool]:
-            """Return whether the file was copied now, and whether the shared file system lacks it."""
+        def copy_one(entry: Entry) -> tuple[Entry, bool, bool]:
+            """Return the entry, whether it was copied now, and whether the shared file system lacks it."""
             if entry.path in came or is_here(entry):
                 is_read = entry.path not in to_check or is_as_listed(shared.path_text(entry), entry)
                 return entry, False, not is_read
@@ -61,7 +61,7 @@ def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Se
                 if entry.path not in to_check:
                     progress.add(entry)
         rest = [entry for entry in wanted.entries if entry.path not in came or entry.path in to_check]
-        for entry, is_copied, is_lacking in map_unordered(settle, rest):
+        for entry, is_copied, is_lacking in map_unordered(copy_one, rest):
             progress.add(entry)
             if is_copied:
                 came.add(entry.path)
@@ -73,12 +73,12 @@ def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Se
         if not lacking:
             local.commit()
     emit_paths(emit, "damaged", [path for path in sorted(came) if before.get(path) == entries[path].sha256])
-    _name_missing(shared, lacking, emit)
+    _report_missing(shared, lacking, emit)
     emit({"done": summary(wanted, sum(entries[path].size for path in came), foreign)})
 
 
-def _name_missing(shared: StagedDataset, missing: Sequence[Entry], emit: Emit) -> None:
-    """Name the files that the shared file system lacks, and those of them that lay there whole before."""
+def _report_missing(shared: StagedDataset, missing: Sequence[Entry], emit: Emit) -> None:
+    """Report the files that the shared file system lacks, and those of them that were complete there before."""
     if missing:
         before = _hashes_before(shared)
         emit_paths(emit, "missing", sorted(entry.path for entry in missing))
@@ -86,7 +86,7 @@ def _name_missing(shared: StagedDataset, missing: Sequence[Entry], emit: Emit) -
 
 
 def _hashes_before(dataset: StagedDataset) -> dict[str, str]:
-    """Return the hashes of what lay there whole before: a file that has another one now was damaged."""
+    """Return the hashes in the last complete manifest: a file that has another one now was damaged."""
     with contextlib.suppress(OSError, ManifestError):
         text = dataset.manifest_file.read_text(encoding="ascii")
         return {entry.path: entry.sha256 for entry in Manifest.from_text(text).entries}

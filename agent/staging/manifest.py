@@ -1,7 +1,7 @@
 """The manifest of a data set: each file's path, size and SHA-256, kept beside the data as JSON lines.
 
-Standard library only: the laptop makes it, the nodes check what they hold by it. A path is data and never meets a
-shell; bytes of it that are not UTF-8 stand as lone surrogates, as Python's file functions give and take them.
+Standard library only: the laptop writes manifests, the nodes check their files by them. A path is data and never
+reaches a shell; bytes of it that are not UTF-8 are lone surrogates, as in Python's file functions.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ NAME_RULE: Final = "1 to 100 of letters, digits, . _ and -, a letter or digit fi
 
 
 class ManifestError(ValueError):
-    """Report a manifest that is none, or a name that could lead out of its directory."""
+    """Report a malformed manifest, or a name that could lead out of its directory."""
 
 
 def check_name(name: str) -> str:
-    """Return the name of a data set, which is that of its directory too. Raises ManifestError."""
+    """Check the name of a data set, which is also that of its directory; return it. Raises ManifestError."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name, flags=re.ASCII) or name.endswith(SUFFIX):
         raise ManifestError(f"name {name!r}: must be {NAME_RULE}")
     return name
 
 
 def check_path(path: str) -> str:
-    """Return the path of a file within its data set. Raises ManifestError for one that could lead out of it."""
+    """Check the path of a file in its data set; return it. Raises ManifestError for one that could lead out of it."""
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         raise ManifestError(f"path {path!r}: must lie within its directory, without empty parts, `.` and `..`")
     return path
@@ -45,16 +45,16 @@ def check_path(path: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Hold one file of a data set."""
+    """One file of a data set."""
 
     path: str
     """Relative, with `/` between its parts."""
     size: int
     """Bytes."""
     sha256: str = ""
-    """64 hexadecimal digits; empty for an object in a bucket that nobody has read yet."""
+    """64 hexadecimal digits; empty for an object in a bucket that has not been read yet."""
     etag: str = ""
-    """What S3 calls this content of the object; empty for a file that came from a laptop."""
+    """S3's tag for the content of the object; empty for a file from a laptop."""
 
     def __post_init__(self) -> None:
         check_path(self.path)
@@ -83,11 +83,11 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Hold what a data set consists of, by path."""
+    """The files of a data set, by path."""
 
     entries: tuple[Entry, ...]
     source: str = ""
-    """Where it came from, in words for people."""
+    """Where the data came from, for people to read."""
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
@@ -115,7 +115,7 @@ class Manifest:
 
     @functools.cached_property
     def digest(self) -> str:
-        """Return one hash for all paths, sizes and contents: equal where the data are."""
+        """Return one hash of all paths, sizes and contents."""
         listed = json.dumps([[entry.path, entry.size, entry.sha256] for entry in self.entries])
         return hashlib.sha256(listed.encode("ascii")).hexdigest()
 
@@ -143,14 +143,14 @@ class Manifest:
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ManifestError(f"line {number} of a manifest: {error}") from None
         if head.get("format") != FORMAT or head.get("files") != len(entries):
-            raise ManifestError(f"a manifest of {head.get('files')} files has {len(entries)}: it is not whole")
+            raise ManifestError(f"a manifest of {head.get('files')} files has {len(entries)}: it is incomplete")
         return cls.of(entries, str(head["source"]))
 
 
 def shard(entries: Iterable[Entry], index: int, count: int) -> tuple[Entry, ...]:
-    """Return the files of shard `index` of `count`: whole files, every one in one shard, the bytes as even as can be.
+    """Return the files of shard `index` of `count`: each file is in one shard, and the bytes are spread evenly.
 
-    The same for the same files, in whatever order they come: the largest first, each to where the fewest bytes are.
+    The order of the entries does not matter: the largest go first, each to the shard with the fewest bytes.
     """
     if not 0 <= index < count:
         raise ManifestError(f"shard {index} of {count}: there is none")
@@ -158,7 +158,7 @@ def shard(entries: Iterable[Entry], index: int, count: int) -> tuple[Entry, ...]
     chosen = []
     for entry in sorted(entries, key=lambda entry: (-entry.size, entry.path)):
         load, number = heapq.heappop(loads)
-        # An empty file weighs something too, or they all would lie in one shard.
+        # An empty file counts as a byte, or all of them would go to one shard.
         heapq.heappush(loads, (load + entry.size + 1, number))
         if number == index:
             chosen.append(entry)
@@ -166,7 +166,7 @@ def shard(entries: Iterable[Entry], index: int, count: int) -> tuple[Entry, ...]
 
 
 def sha256_of(file: IO[bytes]) -> tuple[str, int]:
-    """Return the SHA-256 of what is left to read of a file, and how many bytes that was."""
+    """Return the SHA-256 of the rest of a file, and its number of bytes."""
     digest, size = hashlib.sha256(), 0
     while block := file.read(BLOCK):
         digest.update(block)
@@ -175,7 +175,7 @@ def sha256_of(file: IO[bytes]) -> tuple[str, int]:
 
 
 def is_as_listed(path: Path | str, entry: Entry) -> bool:
-    """Tell whether a file is there with the right size and the right content, which is read for that."""
+    """Return whether a file exists with the listed size and content; it is read for that."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""The small files of one upload in one file beside the data set, for the nodes that copy them.
+"""Pack the small files of one upload into one file beside the data set, for the nodes that copy them.
 
-A shared file system takes its time for each file that is opened; thousands of small ones are read sooner as one. It is
-the stream as it came, lies among the files on their way, and goes with them. Without it, or where it ends early, the
-files themselves are read: it holds nothing that is not there.
+Opening a file costs a round trip on a shared file system, so that thousands of small ones are read faster as one. The
+pack has the format of the stream, lies in the partial directory and is removed with it. It is only a cache: where it is
+missing or ends early, the files themselves are read.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import Entry
 
 LIMIT: Final = 64 << 10
-"""Bytes of a file up to which opening it costs more than reading it."""
+"""Bytes of a file up to which opening it takes longer than reading it."""
 BUFFER: Final = 1 << 20
 
 
 def pack_path(dataset: StagedDataset) -> Path:
-    """Return where it lies."""
+    """Return the path of the pack."""
     return dataset.partial / "pack"
 
 
 class Packer:
-    """Write the pack of an upload; a disk that has no room for it does without."""
+    """Write the pack of an upload; where it cannot be written, there is none."""
 
     def __init__(self, dataset: StagedDataset) -> None:
         self._path = pack_path(dataset)
@@ -47,7 +47,7 @@ class Packer:
                 self._drop()
 
     def add(self, line: bytes, entry: Entry, data: bytes) -> None:
-        """Take a file, with its line of the stream, if it is small."""
+        """Add a file, with its line of the stream, if it is small."""
         if self._file and entry.size <= LIMIT:
             try:
                 self._file.write(line)
@@ -65,13 +65,13 @@ class Packer:
 
 
 def read(dataset: StagedDataset, wanted: Mapping[str, Entry]) -> Iterator[tuple[Entry, bytes]]:
-    """Yield what of these files the pack holds with the bytes that are listed."""
+    """Yield those of these files that the pack has with the listed content."""
     try:
         with pack_path(dataset).open("rb", buffering=BUFFER) as file:
             while line := file.readline():
-                told = json.loads(line)
-                data = file.read(told["size"])
-                entry = wanted.get(told["path"])
+                head = json.loads(line)
+                data = file.read(head["size"])
+                entry = wanted.get(head["path"])
                 if entry and hashlib.sha256(data).hexdigest() == entry.sha256:
                     yield entry, data
     except (OSError, ValueError, KeyError, TypeError):

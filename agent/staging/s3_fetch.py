@@ -1,7 +1,6 @@
-"""Data from a bucket to a node's own disks, or a node's part of it to the shared file system.
+"""Fetch a data set from a bucket to a node's own disks, or a node's part of it to the shared file system.
 
-What S3 calls the content of an object, its ETag, stands for it once it was read: an object whose size and ETag are
-those of a file that is there with its hash is not fetched again.
+An object is not fetched again where a file is there whose entry has its size and ETag, and whose hash matches.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from agent.staging.s3_objects import Prefix
 def fetch(
     prefix: Prefix, dataset: StagedDataset, part: Callable[[Sequence[Entry]], Sequence[Entry]], emit: Emit
 ) -> None:
-    """Fetch this node's part of a bucket's objects to its own disk, but for those that are there already."""
+    """Fetch this node's part of a bucket's objects to its own disk, except those that are there already."""
     listed = s3_objects.listing(prefix)
-    entries = [known(dataset).get((e.path, e.size, e.etag), e) for e in part(Manifest.of(listed).entries)]
+    entries = [known_hashes(dataset).get((e.path, e.size, e.etag), e) for e in part(Manifest.of(listed).entries)]
     with dataset.locked():
         wanted = Manifest.of(entries, str(prefix))
         foreign = dataset.begin(wanted)
@@ -36,7 +35,7 @@ def fetch(
 
 
 def fetch_shared(prefix: Prefix, dataset: StagedDataset, entries: Sequence[Entry], single: bool, emit: Emit) -> None:
-    """Fetch this node's part of what is coming to the shared file system. The master finishes it."""
+    """Fetch this node's part of a pending data set to the shared file system. The master finishes the data set."""
     came = _fetch_missing(prefix, dataset, entries, single, emit)
     emit({"done": {"files": len(entries), "came_bytes": came}})
 
@@ -59,7 +58,7 @@ def _fetch_missing(prefix: Prefix, dataset: StagedDataset, entries: Sequence[Ent
 
 
 def _journal(dataset: StagedDataset) -> Path:
-    """Return this node's own list of what it has fetched: what is not told yet when a fetch is interrupted."""
+    """Return this node's journal of fetched files, from which an interrupted fetch is continued."""
     return dataset.root / f".{dataset.name}.fetched-{os.uname().nodename}"
 
 
@@ -72,20 +71,20 @@ def remove_journals(dataset: StagedDataset) -> None:
         file.unlink(missing_ok=True)
 
 
-def known(dataset: StagedDataset) -> dict[tuple[str, int, str], Entry]:
+def known_hashes(dataset: StagedDataset) -> dict[tuple[str, int, str], Entry]:
     """Return the hashes of objects that were read before, by path, size and ETag."""
     found: list[Entry] = []
     with contextlib.suppress(OSError, ManifestError):
         found += Manifest.from_text(dataset.manifest_file.read_text(encoding="ascii")).entries
     for file in _journals(dataset):
         for line in file.read_text(encoding="ascii").split("\n"):
-            with contextlib.suppress(ValueError):  # The last line may have been cut off.
+            with contextlib.suppress(ValueError):  # The last line may be cut off.
                 found.append(Entry.from_document(json.loads(line)))
     return {(entry.path, entry.size, entry.etag): entry for entry in found if entry.sha256 and entry.etag}
 
 
 def with_hashes(dataset: StagedDataset, manifest: Manifest) -> Iterator[Entry]:
-    seen = known(dataset)
+    seen = known_hashes(dataset)
     for entry in manifest.entries:
         found = entry if entry.sha256 else seen.get((entry.path, entry.size, entry.etag))
         if found is None:

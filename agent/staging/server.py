@@ -1,11 +1,11 @@
 """The nodes' side of `fab stage-data`: `python3 -m agent.staging.server COMMAND ...`, JSON lines on standard output.
 
-On the master: `serve`, which takes commands over its standard input; `list ADDRESS REGION`. On the nodes, each of
-which takes its part: `check ROOT NAME`; `fetch ROOT NAME ADDRESS REGION`, and `fetch-shared` with the same words; with
-`--nodes ADDRESS,...`, `--sharded`, and `--turn N`, by which the parts move on from node to node. What copies to a
-worker's own disk is `agent.staging.copy_worker`.
+On the master: `serve`, which reads commands from its standard input; `list ADDRESS REGION`. On the nodes, each of
+which does its part: `check ROOT NAME`; `fetch ROOT NAME ADDRESS REGION`, and `fetch-shared` with the same words; with
+`--nodes ADDRESS,...` that share the work, `--sharded`, and `--round N`, in each of which a node has another part.
+`agent.staging.copy_worker` copies to a worker's own disk.
 
-Whatever ends one of them, the next call goes on from what is there.
+An interrupted command is continued by the next call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from agent.staging.disk_copy import check
 from agent.staging.manifest import Entry, Manifest
 from agent.staging.pack import Packer
 from agent.staging.progress import Emit, summary
-from agent.staging.s3_fetch import fetch, fetch_shared, known, remove_journals, with_hashes
+from agent.staging.s3_fetch import fetch, fetch_shared, known_hashes, remove_journals, with_hashes
 from agent.staging.s3_objects import Prefix
 from agent.staging.stream import TruncatedStreamError, receive
 
@@ -37,7 +37,7 @@ _COMMANDS: Final = ("serve", "list", "check", "fetch", "fetch-shared")
 def begin(dataset: StagedDataset, text: str, emit: Emit) -> None:
     """Begin a data set on the shared file system."""
     given = Manifest.from_text(text)
-    seen = known(dataset)
+    seen = known_hashes(dataset)
     wanted = Manifest.of((seen.get((e.path, e.size, e.etag), e) for e in given.entries), given.source)
     foreign = dataset.begin(wanted)
     found = sum(os.path.isfile(dataset.path_text(entry)) for entry in wanted.entries)  # noqa: PTH113  # thousands of them
@@ -45,7 +45,7 @@ def begin(dataset: StagedDataset, text: str, emit: Emit) -> None:
 
 
 def finish(dataset: StagedDataset, emit: Emit) -> None:
-    """Write the manifest of a data set that is whole."""
+    """Write the manifest of a complete data set."""
     coming = dataset.pending()
     manifest = Manifest.of(with_hashes(dataset, coming), coming.source)
     dataset.finish(manifest)
@@ -54,7 +54,7 @@ def finish(dataset: StagedDataset, emit: Emit) -> None:
 
 
 def receive_files(dataset: StagedDataset, stream: IO[bytes], emit: Emit, *, packing: bool = False) -> None:
-    """Receive the files of a stream; with `packing` the small ones once more in one file."""
+    """Receive the files of a stream; with `packing` also write the small ones into one file."""
     count = {"files": 0, "bytes": 0}
 
     def stored(entry: Entry) -> None:
@@ -71,32 +71,31 @@ def receive_files(dataset: StagedDataset, stream: IO[bytes], emit: Emit, *, pack
 
 
 def serve(stream: IO[bytes], emit: Emit, every_s: float = HEARTBEAT_S) -> None:
-    """Carry out one command after another, each a line of JSON and what it brings, until the stream ends.
+    """Run commands, each a line of JSON and its data, until the stream ends.
 
     `{"begin": [ROOT, NAME], "bytes": N}` and N bytes of a manifest; `{"receive": [ROOT, NAME], "packing": BOOL}` and
-    the files; `{"finish": [ROOT, NAME]}`. Each is answered by a line with `done`. While one takes its time, a line now
-    and then tells that somebody is there.
+    the files; `{"finish": [ROOT, NAME]}`. Each is answered by a line with `done`. Heartbeats come between the answers.
     """
     over = threading.Event()
 
-    def tell() -> None:
+    def send_heartbeats() -> None:
         while not over.wait(every_s):
             emit({"alive": True})
 
-    threading.Thread(target=tell, daemon=True).start()
+    threading.Thread(target=send_heartbeats, daemon=True).start()
     try:
         while line := stream.readline():
-            asked = json.loads(line)
-            command = next(word for word in ("begin", "receive", "finish") if word in asked)
-            root, name = asked[command]
+            request = json.loads(line)
+            command = next(word for word in ("begin", "receive", "finish") if word in request)
+            root, name = request[command]
             dataset = StagedDataset(root=Path(root), name=name)
             if command == "begin":
-                text = stream.read(asked["bytes"])
-                if len(text) < asked["bytes"]:
+                text = stream.read(request["bytes"])
+                if len(text) < request["bytes"]:
                     raise TruncatedStreamError("the connection ended before the manifest did")
                 begin(dataset, text.decode("ascii"), emit)
             elif command == "receive":
-                receive_files(dataset, stream, emit, packing=asked["packing"])
+                receive_files(dataset, stream, emit, packing=request["packing"])
             else:
                 finish(dataset, emit)
     finally:
@@ -110,7 +109,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--nodes", default="", help="addresses of the nodes that share the work, in order")
     parser.add_argument("--sharded", action="store_true")
     parser.add_argument("--single", action="store_true")
-    parser.add_argument("--turn", type=int, default=0)
+    parser.add_argument("--round", type=int, default=0)
     return parser.parse_args(argv)
 
 
@@ -128,7 +127,7 @@ def _carry_out(options: argparse.Namespace, emit: Emit) -> None:
     addresses = options.nodes.split(",") if options.nodes else []
 
     def part(entries: Sequence[Entry]) -> Sequence[Entry]:
-        return part_of(entries, addresses, options.turn)
+        return part_of(entries, addresses, options.round)
 
     if options.command == "check":
         check(dataset, part(dataset.listed().entries), emit)

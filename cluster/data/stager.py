@@ -50,7 +50,7 @@ class Stager:
 
     def upload(self, root: Path, manifest: Manifest) -> int:
         """Upload files below `root` to the shared file system; return the bytes sent."""
-        return self._upload(root, manifest, lambda turn: self.missing(manifest, turn), packing=False)
+        return self._upload(root, manifest, lambda attempt: self.missing(manifest, attempt), packing=False)
 
     def upload_and_copy(self, root: Path, manifest: Manifest, disks: str, *, sharded: bool) -> tuple[int, Reports]:
         """Upload files to the shared file system, and copy them to `disks`, a directory of each worker.
@@ -59,9 +59,9 @@ class Stager:
         """
         rounds: list[Reports] = []
 
-        def copy(turn: int) -> tuple[Entry, ...]:
-            rounds.append(self._copy(manifest, disks, turn, sharded=sharded))
-            return self._lacking(manifest, rounds[-1], turn)
+        def copy(attempt: int) -> tuple[Entry, ...]:
+            rounds.append(self._copy(manifest, disks, attempt, sharded=sharded))
+            return self._lacking(manifest, rounds[-1], attempt)
 
         sent = self._upload(root, manifest, copy, packing=True)
         for earlier in rounds[:-1]:
@@ -82,45 +82,47 @@ class Stager:
                 missing = lacking(0)
             elif status["found"]:
                 missing = self.missing(manifest) or lacking(0)  # Workers copy only complete data.
-            sent = turn = 0
-            while missing and turn < ROUNDS:
-                turn += 1
+            sent = attempt = 0
+            while missing and attempt < ROUNDS:
+                attempt += 1
                 size = sum(entry.size for entry in missing)
                 self._progress.begin("uploading", len(missing), size)
                 files = self._counted(coalesced(framed(root, missing), SEND_BLOCK), len(missing))
                 connection.request({"receive": place, "packing": packing}, files)
                 sent += size
-                missing = lacking(turn)
+                missing = lacking(attempt)
             if missing:
                 listed = ", ".join(ascii(entry.path) for entry in missing[:MAX_PATHS])
                 raise StagingError({SHARED: f"{len(missing)} files read back other bytes: {listed}"}, "damaged")
             connection.request({"finish": place})
         return sent
 
-    def missing(self, manifest: Manifest, turn: int = 0, among: int | None = None) -> tuple[Entry, ...]:
+    def missing(self, manifest: Manifest, attempt: int = 0, among: int | None = None) -> tuple[Entry, ...]:
         """Have workers read all files back, each a part; return the files that are missing or damaged.
 
-        With another `turn` each reads another part. `among` is the number of workers; None: by the amount of data.
+        In another `attempt` each reads another part. `among` is the number of workers; None: by the amount of data.
         """
         self._progress.begin("checking the shared file system", len(manifest.entries), manifest.size)
-        words = [self._directory, "agent.staging.server", "check", self._root, self._name, "--turn", str(turn)]
-        return self._lacking(manifest, self._on_nodes(words, are_module=True, among=among or readers(manifest)), turn)
+        words = [self._directory, "agent.staging.server", "check", self._root, self._name, "--round", str(attempt)]
+        return self._lacking(
+            manifest, self._on_nodes(words, are_module=True, among=among or readers(manifest)), attempt
+        )
 
-    def _lacking(self, manifest: Manifest, reports: Reports, turn: int) -> tuple[Entry, ...]:
+    def _lacking(self, manifest: Manifest, reports: Reports, attempt: int) -> tuple[Entry, ...]:
         """Return the files that the shared file system lacks; report those that were damaged since the last time."""
         entries = manifest.by_path()
-        for path in sorted({path for _, path in reports.paths["spoiled"]}) if not turn else ():
+        for path in sorted({path for _, path in reports.paths["spoiled"]}) if not attempt else ():
             self._progress.note(f"damaged on the shared file system, staged again: {path!a}")
         missing = sorted({path for _, path in reports.paths["missing"]})
         if unknown := [path for path in missing if path not in entries]:
             raise AnswerError("what is missing", unknown[0], "no such file is staged", where=self._master.where)
         return tuple(entries[path] for path in missing)
 
-    def _copy(self, manifest: Manifest, disks: str, turn: int, *, sharded: bool) -> Reports:
+    def _copy(self, manifest: Manifest, disks: str, attempt: int, *, sharded: bool) -> Reports:
         """Have each worker copy the data, or its shard, from the shared file system to its own disk."""
         times = 1 if sharded else len(self._workers)
         self._progress.begin("copying to the workers", times * len(manifest.entries), times * manifest.size)
-        flags = [*(["--sharded"] if sharded else []), f"--turn={turn}", f"--digest={manifest.digest}"]
+        flags = [*(["--sharded"] if sharded else []), f"--round={attempt}", f"--digest={manifest.digest}"]
         words = [self._directory, "agent.staging.copy_worker", disks, self._name, self._root, *flags]
         return self._check_reports(self._on_nodes(words, are_module=True))
 
@@ -149,7 +151,7 @@ class Stager:
             connection.request({"finish": place})
         manifest = self._read_manifest()
         if missing := self.missing(
-            manifest, turn=1, among=len(self._workers)
+            manifest, attempt=1, among=len(self._workers)
         ):  # each part by another worker than before
             listed_paths = ", ".join(ascii(entry.path) for entry in missing[:MAX_PATHS])
             raise StagingError({SHARED: f"reads back other bytes: {listed_paths}"}, "damaged")

@@ -129,7 +129,7 @@ def test_a_manifest_that_comes_late_is_waited_for(shared: StagedDataset) -> None
 def test_what_was_never_staged_and_what_is_other_data_is_refused(tmp_path: Path, shared: StagedDataset) -> None:
     with pytest.raises(DatasetError, match="no data set was staged there"):
         wait_for_manifest(StagedDataset(root=tmp_path, name="set"), MANIFEST.digest, timeout_s=0)
-    with pytest.raises(DatasetError, match="somebody else stages there"):
+    with pytest.raises(DatasetError, match="another staging is under way"):
         wait_for_manifest(shared, "0" * 64, timeout_s=0)
 
 
@@ -142,6 +142,6 @@ def test_a_node_knows_its_place_by_its_address() -> None:
 def test_the_parts_move_on_from_node_to_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.hardware.interfaces.own_addresses", lambda: {"10.0.1.1"})
     nodes = ["10.0.1.1", "10.0.1.2"]
-    first, second = (part_of(MANIFEST.entries, nodes, turn) for turn in (0, 1))
+    first, second = (part_of(MANIFEST.entries, nodes, round_number) for round_number in (0, 1))
     assert set(first) | set(second) == set(MANIFEST.entries) and not set(first) & set(second)
     assert part_of(MANIFEST.entries, [], 0) == MANIFEST.entries

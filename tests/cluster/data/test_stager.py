@@ -172,7 +172,7 @@ def test_what_is_sent_again_is_read_by_another_worker_than_found_it(scene: Scene
     scene.upload()
     (scene.efs / "set" / "f3").write_bytes(b"X" * 1000)
     scene.upload()
-    turns = [request.command[request.command.index("--turn") + 1] for request in scene.master.asked]
+    turns = [request.command[request.command.index("--round") + 1] for request in scene.master.asked]
     assert turns == ["1", "0", "1"]
     assert {request.nodes for request in scene.master.asked} == {0}  # the parts move on among as many
 
