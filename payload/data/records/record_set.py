@@ -1,0 +1,179 @@
+"""A whole set of record files, made from raw images: every size, its indexes, labels.txt and manifest.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from agent.files.atomic_write import replace_file, storing
+from agent.files.file_lock import file_lock
+from payload.data.labels import LABELS_FILE
+from payload.data.records.index import make_index, record_files
+from payload.data.records.shard_workers import made_shards
+from payload.data.records.shards import MAKING, ShardJob, ShardReport, folder_of, split
+from payload.data.records.source_images import Source
+from payload.data.types import DataError
+
+FORMAT: Final = 1
+MANIFEST: Final = "manifest.json"
+QUALITY: Final = 90
+"""Of the JPEG of resized images: above Pillow's 75, so as to add little to the artefacts of the source."""
+SHARDS: Final = 1024
+VALIDATION_SHARE: Final = 8
+"""Validation images come in this part of the shards: an eighth, as is usual (1024 and 128)."""
+TELL_S: Final = 5.0
+"""Time between two lines of progress."""
+LARGEST_SIZE: Final = 1 << 13
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MakerOptions:
+    """Hold what is to be made."""
+
+    source: Path
+    destination: Path
+    sizes: tuple[int, ...] = (0, 160, 352)
+    shards: int = SHARDS
+    workers: int = 1
+    quality: int = QUALITY
+    skip: bool = False
+    validation_list: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.sizes or len(set(self.sizes)) != len(self.sizes):
+            raise DataError(f"--sizes {','.join(map(str, self.sizes))}: must be different sizes, 0 for the originals")
+        if not all(0 <= size <= LARGEST_SIZE for size in self.sizes):
+            raise DataError(f"--sizes {','.join(map(str, self.sizes))}: each must be 0 to {LARGEST_SIZE}")
+        for flag, value, low, high in (
+            ("--shards", self.shards, 1, 99_999),
+            ("--workers", self.workers, 1, 1024),
+            ("--quality", self.quality, 1, 95),
+        ):
+            if not low <= value <= high:
+                raise DataError(f"{flag} {value}: must be {low} to {high}")
+
+
+def make_records(options: MakerOptions, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Make what is not there yet; return the manifest. One maker at a time works on a destination.
+
+    Raises DataError for a damaged image, a destination of other data or a full disk.
+    """
+    source = Source.scan(options.source, options.validation_list)
+    jobs = _jobs(options, source)
+    with storing(options.destination):
+        for folder in (options.destination / MAKING, *(folder_of(options.destination, size) for size in options.sizes)):
+            folder.mkdir(parents=True, exist_ok=True)
+    with file_lock(options.destination / MAKING / "lock", on_wait=lambda: tell("another maker is at work; waiting")):
+        _claim(options, source)
+        reports = {report.name: report for job in jobs if (report := ShardReport.read(job)) is not None}
+        left = [job for job in jobs if job.name not in reports]
+        total = sum(len(job.images) for job in jobs)
+        clock = _Progress(tell, total, sum(len(job.images) for job in jobs if job.name in reports))
+        if reports:
+            tell(f"{len(reports):,} of {len(jobs):,} shards are there already")
+        for job, report in made_shards(left, options.workers):
+            reports[report.name] = report
+            clock.add(len(job.images))
+        for size in options.sizes:
+            _write_indexes(folder_of(options.destination, size))
+        manifest = _manifest(options, source, [reports[job.name] for job in jobs])
+        names = "".join(f"{name}\n" for name in source.classes)
+        replace_file(options.destination / LABELS_FILE, names.encode())
+        replace_file(options.destination / MANIFEST, json.dumps(manifest, indent=1).encode())
+    return manifest
+
+
+def _jobs(options: MakerOptions, source: Source) -> list[ShardJob]:
+    jobs = []
+    held_shards = max(1, options.shards // VALIDATION_SHARE)
+    for part, images, shards in (
+        ("train", source.training, options.shards),
+        ("validation", source.validation, held_shards),
+    ):
+        parts = split(images, shards) if images else []
+        for number, chosen in enumerate(parts):
+            jobs.append(
+                ShardJob(
+                    root=options.source,
+                    destination=options.destination,
+                    name=f"{part}-{number:05d}-of-{len(parts):05d}",
+                    images=chosen,
+                    sizes=options.sizes,
+                    quality=options.quality,
+                    skip=options.skip,
+                )
+            )
+    return jobs
+
+
+def _claim(options: MakerOptions, source: Source) -> None:
+    """Note of what the shards are made, or find that they are made of the same. Raises DataError."""
+    listed = [[image.path, image.label] for image in (*source.training, *source.validation)]
+    plan = {
+        "format": FORMAT,
+        "sizes": options.sizes,
+        "shards": options.shards,
+        "quality": options.quality,
+        "images": hashlib.sha256(json.dumps(listed).encode()).hexdigest(),
+    }
+    note = options.destination / MAKING / "plan.json"
+    text = json.dumps(plan, sort_keys=True)
+    try:
+        found = note.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        replace_file(note, text.encode())
+        return
+    if found != text:
+        rule = "give another directory, or remove this one"
+        raise DataError(f"{options.destination}: holds shards of other images, sizes or settings; {rule}")
+
+
+def _write_indexes(directory: Path) -> None:
+    for part in ("train", "validation"):
+        files, missing = record_files(directory, (part,))
+        if missing:
+            raise DataError(f"{directory / missing[0]}: has gone while the others were made; run the command again")
+        if files:
+            replace_file(directory / f"{part}.index", make_index(directory, files, skip=False).to_bytes())
+
+
+def _manifest(options: MakerOptions, source: Source, reports: Sequence[ShardReport]) -> dict[str, Any]:
+    def records(part: str) -> int:
+        return sum(report.records for report in reports if report.name.startswith(f"{part}-"))
+
+    return {
+        "format": FORMAT,
+        "classes": source.classes,
+        "first_label": 1,
+        "training": records("train"),
+        "validation": records("validation"),
+        "sizes": options.sizes,
+        "quality": options.quality,
+        "skipped": [line for report in reports for line in report.skipped],
+        "files": {path: dict(facts) for report in reports for path, facts in sorted(report.files.items())},
+    }
+
+
+class _Progress:
+    """Say now and then how far it is."""
+
+    def __init__(self, tell: Callable[[str], None], total: int, there: int) -> None:
+        self._tell, self._total, self._there = tell, total, there
+        self._began = self._told = time.monotonic()
+        self._made = 0
+
+    def add(self, images: int) -> None:
+        self._made += images
+        now = time.monotonic()
+        done = self._there + self._made
+        if now - self._told < TELL_S and done < self._total:
+            return
+        self._told = now
+        rate = self._made / max(now - self._began, 1e-9)
+        left = round((self._total - done) / rate)
+        self._tell(f"{done:,} of {self._total:,} images, {rate:,.0f} a second, {left // 60}:{left % 60:02d} left")
