@@ -1,4 +1,4 @@
-"""What the commands on a trained network have in common: how it is named, and how wrong words and errors end."""
+"""What the commands on a trained network share: its arguments, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ EXIT_USAGE: Final = 2
 
 
 class Parser(argparse.ArgumentParser):
-    """Parse arguments, and state what is wrong with them in one line."""
+    """Parse arguments, and report errors in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """End with 2."""
+        """Print the error and exit with 2."""
         name = self.prog.rsplit(" ", 1)[-1]
         print(f"{name}: error: {message}; --help lists the arguments", file=sys.stderr, flush=True)
         sys.exit(EXIT_USAGE)
@@ -32,7 +32,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def quiet_tensorflow() -> None:
-    """Keep TensorFlow's remarks about the machine out of the output, unless they are asked for."""
+    """Silence TensorFlow's messages about the machine, unless the environment asks for them."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 

@@ -1,7 +1,7 @@
 """Measure a trained network on the test images: `python -m payload.evaluate --run-dir DIR`.
 
-The same images, looked at in the same way, as at the end of its run, and so the same figures. Exit status: 0 done; 1
-failed, with one line that says why; 2 wrong arguments.
+The images and their views are those of the end of its run, so the figures are the same. Exit status: 0 done; 1 failed,
+with one line that says why; 2 wrong arguments.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--data-dir", metavar="DIR", help="the data set's files, or s3://BUCKET/PREFIX; default: as in its run"
     )
-    parser.add_argument("--batch", type=int, default=0, help="images at a time; default: as memory allows for sure")
+    parser.add_argument("--batch", type=int, default=0, help="images at a time; default: as many as surely fit")
     parser.add_argument("--confusion", type=Path, metavar="DIR", help="write confusion.json and confusion.png there")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(list(argv))
@@ -59,7 +59,7 @@ def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any) -> dict[str, Any]:
-    """Return the figures over all images of a split."""
+    """Return loss and accuracies over all images of a split."""
     import numpy as np
 
     from payload.data.pipeline.batches import test_batches
@@ -100,7 +100,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     return [
         f"{found['network']} on {found['images']:,} test images of {found['dataset']}, {found['seconds']:.1f} s",
         f"accuracy        {found['test_accuracy']:.2%}",
-        f"among the five  {found['test_top5_accuracy']:.2%}",
+        f"top-5 accuracy  {found['test_top5_accuracy']:.2%}",
         f"loss            {found['test_loss']:.4f}",
     ]
 

@@ -1,7 +1,7 @@
 """Export the network of a run, finished or stopped, from a checkpoint: `python -m payload.export --run-dir DIR`.
 
-Writes model.keras, a SavedModel and model.json into DIR/export, which appears whole or not at all. Exit status: 0
-written; 1 failed, with one line that says why; 2 wrong arguments.
+Writes model.keras, a SavedModel and model.json into DIR/export, as one atomic step. Exit status: 0 written; 1 failed,
+with one line that says why; 2 wrong arguments.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit status."""
     parser = Parser(prog=f"python -m {COMMAND}", description="Export the network of a run from a checkpoint.")
     parser.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="the run's directory")
-    parser.add_argument("--checkpoint", default="", metavar="NAME", help="as step-00000460; default: the newest")
-    parser.add_argument("--into", type=Path, metavar="DIR", help="what to make, or replace; default: RUN_DIR/export")
+    parser.add_argument("--checkpoint", default="", metavar="NAME", help="such as step-00000460; default: the newest")
+    parser.add_argument("--into", type=Path, metavar="DIR", help="to make or replace; default: RUN_DIR/export")
     given = parser.parse_args(list(argv))
     quiet_tensorflow()
     try:
-        read_model_spec(given.run_dir)  # before the seconds that TensorFlow takes
+        read_model_spec(given.run_dir)  # fails before TensorFlow takes seconds to import
         print(_export(given))
     except ReportedError as error:
         return report_error(COMMAND, error, EXIT_FAILED)

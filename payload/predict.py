@@ -25,8 +25,8 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(prog="python -m payload.predict", description="Recognise images with a trained network.")
     add_model_arguments(parser)
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="JPEG or PNG file")
-    parser.add_argument("--top", type=int, default=5, help="likeliest classes to tell of each; default: 5")
-    parser.add_argument("--size", type=int, help="pixels a side, for a network that takes any and says none")
+    parser.add_argument("--top", type=int, default=5, help="likeliest classes to show for each image; default: 5")
+    parser.add_argument("--size", type=int, help="pixels a side, for a network that takes any size and names none")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(list(argv))
     if given.top < 1:
@@ -45,7 +45,7 @@ def _predict(given: argparse.Namespace) -> list[dict[str, Any]]:
     from payload.data.image_files import read_images
     from payload.training.export.classifier import likeliest, load
 
-    for path in given.images:  # before the seconds that TensorFlow takes
+    for path in given.images:  # fails before TensorFlow takes seconds to import
         read_images([path], size=(1, 1), channels=1)
     classifier = load(given.model or given.run_dir, (given.size, given.size) if given.size else None)
     margin = classifier.card.margin if classifier.card else 1.0
@@ -63,7 +63,7 @@ def _predict(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _lines(found: Sequence[dict[str, Any]]) -> list[str]:
-    """Write a table: a line for each image and class, the image's name on its first."""
+    """Return a table: a line for each image and class, the image's name on its first."""
     rows = [
         (each["image"] if place == 0 else "", f"{guess['probability']:.2%}", guess["class"])
         for each in found

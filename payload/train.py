@@ -1,7 +1,7 @@
 """Train one recipe: `python -m payload.train --recipe digits --run-dir DIR`, on every rank under horovodrun, or alone.
 
 Exit status: 0 completed; 1 failed, with one line that says why; 2 wrong arguments; 143 stopped by SIGTERM, SIGINT or a
-file named `stop` in the run directory, after the current step and with a checkpoint to go on from.
+file named `stop` in the run directory, after the current step, with a checkpoint to resume from.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ EXIT_USAGE: Final = 2
 EXIT_STOPPED: Final = 128 + signal.SIGTERM
 STOP_FILE: Final = "stop"
 STOP_FILE_INTERVAL_S: Final = 1.0
-"""Time between two looks at the shared file system."""
+"""Time between two checks of the shared file system."""
 ROOT_FIRST_S: Final = 5.0
-"""How long other ranks keep an early error to themselves: when rank 0 met it too, the launcher ends them meanwhile."""
+"""Delay before other ranks report an early error: where rank 0 has it too, the launcher ends them in the meantime."""
 
 
 class StopRequest:
-    """Notice SIGTERM, SIGINT and the stop file; a second signal ends the process at once."""
+    """Watch for SIGTERM, SIGINT and the stop file; a second signal ends the process at once."""
 
     def __init__(self, run_dir: Path, *, watch_file: bool) -> None:
-        """Watch for signals from now on. `watch_file`: also for the file; one rank is enough."""
+        """Handle signals from now on. `watch_file`: also look for the file; one rank is enough."""
         self._path = run_dir / STOP_FILE
         self._watch_file = watch_file
         self._next_look = 0.0
@@ -53,7 +53,7 @@ class StopRequest:
         signal.signal(number, signal.SIG_DFL)
 
     def __call__(self) -> bool:
-        """Tell whether a stop was asked for on this rank."""
+        """Return whether a stop was requested on this rank."""
         now = time.monotonic()
         if self._watch_file and not self._requested and now >= self._next_look:
             self._next_look = now + STOP_FILE_INTERVAL_S
@@ -92,9 +92,9 @@ def main(argv: Sequence[str]) -> int:
             rank_setup=rank_setup,
         )
     except ReportedError as error:
-        # Rank 0 tells what all know; that a rank is lost is told by each that is left, for it may be rank 0.
+        # Rank 0 reports what all ranks know. A lost rank is reported by each that is left, since it may be rank 0.
         if rank == 0 or isinstance(error, trainer.distributed.RankLostError):
-            _say(error)
+            _print_error(error)
         return EXIT_USAGE if isinstance(error, SettingError) else EXIT_FAILED
     finally:
         trainer.distributed.leave()
@@ -102,7 +102,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _prepare(config: TrainConfig) -> Dataset:
-    """Do all that can fail before TensorFlow is imported."""
+    """Do everything that can fail before TensorFlow is imported."""
     if (config.run_dir / RESULT_FILE).exists():
         raise ReportedError(f"{config.run_dir} already holds the result of a completed run; give a new --run-dir")
     if config.run_dir.exists() and not config.run_dir.is_dir():
@@ -135,11 +135,11 @@ def _import_trainer() -> Any:
 def _fail_early(error: ReportedError, rank: int, status: int) -> int:
     if rank:
         time.sleep(ROOT_FIRST_S)
-    _say(error)
+    _print_error(error)
     return status
 
 
-def _say(error: ReportedError) -> None:
+def _print_error(error: ReportedError) -> None:
     print(f"payload.train: error: {error}", file=sys.stderr, flush=True)
 
 

@@ -1,1 +1,1 @@
-"""Data sets as arrays in memory."""
+"""Data sets, in memory and in record files, and the batches made of them."""

@@ -1,4 +1,4 @@
-"""What the classes of a data set are called."""
+"""Names of the classes of a data set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from payload.data.types import DataError
 
 LABELS_FILE: Final = "labels.txt"
-"""In the directory of the data: a name a line, in the order of the labels."""
+"""In the directory of the data: one name a line, in the order of the labels."""
 _DIGITS: Final = tuple("0123456789")
 NAMES: Final = {
     "digits": _DIGITS,
@@ -19,11 +19,11 @@ NAMES: Final = {
     ),
     "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
 }
-"""As those who published the data set call them."""
+"""As published with the data sets."""
 
 
 def class_names(dataset: str, classes: int, *directories: str | Path | None) -> tuple[str, ...]:
-    """Return a name for each class: from the first directory with a labels.txt, as published, or numbers.
+    """Return a name for each class: from the first directory with a labels.txt, else as published, else numbers.
 
     Raises DataError where the file does not name each class, or cannot be read.
     """
@@ -39,7 +39,7 @@ def _read(path: Path, classes: int) -> tuple[str, ...]:
     try:
         names = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}; it must have a name a line") from error
+        raise DataError(f"{path}: cannot be read: {error}; it must have one name a line") from error
     if len(names) < classes:
-        raise DataError(f"{path}: {len(names)} names for {classes} classes; it must have one a line for each")
+        raise DataError(f"{path}: {len(names)} names for {classes} classes; it must have one a line for each class")
     return names[:classes]  # the last ones may have no images in a part of the data

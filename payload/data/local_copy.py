@@ -1,4 +1,4 @@
-"""Data in a bucket, brought to the node's own disk once for all its ranks."""
+"""Data in a bucket, copied to the node's own disk once for all its ranks."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from payload.data.types import DataError
 
 SCHEME: Final = "s3://"
 FRESH_S: Final = 600.0
-"""How long other ranks trust that a copy was checked: they begin within seconds of each other, and wait meanwhile."""
-TELL_S: Final = 10.0
+"""How long a check of the copy holds for other ranks: they start within seconds of each other, and wait meanwhile."""
+PROGRESS_INTERVAL_S: Final = 10.0
 """Time between two lines of progress."""
 
 
 def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
     """Return the directory of the data: as given, or for s3://BUCKET/PREFIX that of its copy on this node.
 
-    The first rank of a node fetches what is missing, or has other bytes than were fetched, while the others wait; what
-    was interrupted goes on. `root`: directory for copies; None: `data` in the user's home, where `fab stage-data --to
+    The first rank of a node fetches files that are missing or were changed, while the others wait; an interrupted copy
+    is continued. `root`: directory for copies; None: `data` in the user's home, where `fab stage-data --to
     local` puts them too. Raises DataError.
     """
     address = str(data_dir)
@@ -39,11 +39,11 @@ def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
     try:
         prefix = Prefix.parse(address)
         dataset = StagedDataset(root=place, name=_name(prefix, place))
-        tell = _Teller(prefix)
-        with file_lock(place / f".{dataset.name}.training", on_wait=tell.wait):
+        progress = _ProgressLines(prefix)
+        with file_lock(place / f".{dataset.name}.training", on_wait=progress.wait):
             stamp = place / f".{dataset.name}.checked"
             if not _is_fresh(dataset, stamp, str(prefix)):
-                fetch(prefix, dataset, lambda entries: entries, tell)
+                fetch(prefix, dataset, lambda entries: entries, progress)
                 stamp.write_text(json.dumps({"source": str(prefix), "at": time.time()}), encoding="utf-8")
     except (DatasetError, ManifestError) as error:
         raise DataError(f"--data-dir {address}: {error}") from error
@@ -53,7 +53,7 @@ def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
 
 
 def _name(prefix: Prefix, root: Path) -> str:
-    """Return the name of the copy: that which `fab stage-data` gave it, where it did, else one of its own."""
+    """Return the name of the copy: the one that `fab stage-data` gave it, else one derived from the prefix."""
     last = re.sub(r"[^A-Za-z0-9._-]", "-", prefix.key.rpartition("/")[2] or prefix.bucket)[:80].strip("._-")
     plain = last or "data"
     try:
@@ -65,7 +65,7 @@ def _name(prefix: Prefix, root: Path) -> str:
 
 
 def _is_fresh(dataset: StagedDataset, stamp: Path, source: str) -> bool:
-    """Tell whether another rank has just checked that all is there."""
+    """Return whether another rank has just checked that all files are there."""
     try:
         found = json.loads(stamp.read_text(encoding="utf-8"))
         if found["source"] != source or not 0 <= time.time() - found["at"] < FRESH_S:
@@ -75,8 +75,8 @@ def _is_fresh(dataset: StagedDataset, stamp: Path, source: str) -> bool:
         return False
 
 
-class _Teller:
-    """Say on standard error now and then how far a copy is."""
+class _ProgressLines:
+    """Print the progress of a copy on standard error."""
 
     def __init__(self, prefix: Prefix, say: Callable[[str], None] | None = None) -> None:
         self._prefix = prefix
@@ -88,7 +88,7 @@ class _Teller:
 
     def __call__(self, message: dict[str, Any]) -> None:
         now = time.monotonic()
-        if "of_bytes" not in message or now - self._told < TELL_S:
+        if "of_bytes" not in message or now - self._told < PROGRESS_INTERVAL_S:
             return
         self._told = now
         files = f"{message['files']:,} of {message['of_files']:,} files"

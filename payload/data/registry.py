@@ -15,8 +15,8 @@ from payload.settings.data import DATASETS_OF_FILES
 def open_dataset(settings: Settings, data_dir: Path | None) -> Dataset:
     """Open the splits of the data set that the settings name.
 
-    With `validation_fraction` that part of the training images is held back; `train_limit` counts before it is. It
-    stands for the test images too, where record files have none. Raises DataError, which names the file.
+    `validation_fraction` of the training images is held back, after `train_limit` is applied; they serve as test images
+    too, where record files have none. Raises DataError, which names the file.
     """
     if settings.dataset in DATASETS_OF_FILES and data_dir is None:
         raise DataError(f"data set {settings.dataset} needs --data-dir: the directory of its files")

@@ -1,6 +1,6 @@
-"""What training asks of data, whatever they are made of: splits, how they are looked at, and batches.
+"""The types of data: splits of a data set, views of their images, and batches.
 
-No TensorFlow: splits are opened, and refused where they are damaged, before it is imported.
+No TensorFlow: splits are opened, and rejected where they are damaged, before it is imported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class DataError(ReportedError, ValueError):
 
 
 class Split(Protocol):
-    """One split of a data set: the training images, or those for validation or test."""
+    """One split of a data set: training, validation or test images."""
 
     @property
     def labels(self) -> npt.NDArray[np.int32]:
@@ -44,25 +44,25 @@ class Split(Protocol):
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """Return what was left out when the split was opened, on request, in words that name the file."""
+        """Return what was left out on request when the split was opened, in words that name the file."""
 
     def digest(self) -> bytes:
-        """Return 32 bytes by which ranks find out that they hold the same data."""
+        """Return a digest of 32 bytes, by which ranks verify that they have the same data."""
 
     def order(self, *, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-        """Return the examples in the order of one epoch, the same on every rank and at every time."""
+        """Return the examples in the order of one epoch, which is the same on every rank and in every process."""
 
     def pick(self, positions: npt.NDArray[np.int64]) -> Split:
-        """Return the split that has these examples alone, in this order."""
+        """Return a split of these examples alone, in this order."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Hold the splits of one data set."""
+    """The splits of one data set."""
 
     train: Split
     validation: Split | None
-    """Held back from the training images, to be evaluated on after each epoch in place of the test images."""
+    """Held back from the training images, and evaluated after each epoch in place of the test images."""
     test: Split
 
     @property
@@ -71,7 +71,7 @@ class Dataset:
         return tuple(dict.fromkeys(line for split in self._all for line in split.damage))
 
     def digest(self) -> bytes:
-        """Return 32 bytes by which ranks find out that they hold the same data."""
+        """Return a digest of 32 bytes, by which ranks verify that they have the same data."""
         return hashlib.sha256(b"".join(split.digest() for split in self._all)).digest()
 
     @property
@@ -81,46 +81,46 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
-    """Say how images are looked at. All random changes are drawn by seed, epoch and example."""
+    """How images are cropped, changed and resized. All random changes follow from seed, epoch and example."""
 
     size: tuple[int, int]
     """Height and width of the images of a batch, pixels."""
     smallest_crop: float = 0.0
-    """Least part of an image's area that a random crop keeps; 0: no random crops. Training only, as all below but
+    """Least fraction of an image's area that a random crop keeps; 0: no random crops. Training only, as all below but
     the last."""
     flip: bool = False
     """Mirror every other image, left to right."""
     rotation_deg: float = 0.0
     """Largest rotation either way."""
     shift_fraction: float = 0.0
-    """Largest shift either way, part of width and height."""
+    """Largest shift either way, as a fraction of width and height."""
     zoom_fraction: float = 0.0
-    """Largest enlargement or reduction, part of the size."""
+    """Largest enlargement or reduction, as a fraction of the size."""
     rectangular: bool = False
-    """Test images keep about their shape, with an area near that of `size`. It says nothing where all share one."""
+    """Test images keep about their aspect ratio, at an area near that of `size`. No effect where all have one size."""
 
     @property
     def moves(self) -> bool:
-        """Tell whether images are rotated, shifted or zoomed."""
+        """Return whether images are rotated, shifted or zoomed."""
         return bool(self.rotation_deg or self.shift_fraction or self.zoom_fraction)
 
     @property
     def is_random(self) -> bool:
-        """Tell whether an image looks another way in each epoch."""
+        """Return whether an image differs from epoch to epoch."""
         return self.moves or self.flip or bool(self.smallest_crop)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Hold one rank's examples of one step, as TensorFlow tensors."""
+    """One rank's examples of one step, as TensorFlow tensors."""
 
     images: Any
     """uint8 or float32 [slots, height, width, channels], 0 to 255."""
     labels: Any
     """int32 [slots]."""
     weights: Any
-    """float32 [slots]: 1 for an example, 0 for a slot that is not used or whose record is damaged."""
+    """float32 [slots]: 1 for an example, 0 for an unused slot or a damaged record."""
     batch_size: int
-    """Examples of the step over all ranks, damaged ones included: by it summed losses become means."""
+    """Examples of the step over all ranks, damaged ones included: the divisor of summed losses."""
     skipped: int = 0
-    """Damaged records of this rank's that were left out, on request."""
+    """Damaged records of this rank that were left out on request."""

@@ -1,4 +1,4 @@
-"""A split whose images lie in memory. Pixels stay bytes until they are used: a quarter of the memory."""
+"""A split whose images are in memory. Pixels stay bytes until they are used: a quarter of the memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from payload.data.types import DataError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArraySplit:
-    """Hold images and labels."""
+    """Images and labels in memory."""
 
     name: str
     """What it is, for errors: "training images of digits"."""
@@ -50,7 +50,7 @@ class ArraySplit:
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """Return nothing: what is damaged here is an error."""
+        """Return nothing: damaged files are an error here."""
         return ()
 
     def digest(self) -> bytes:
@@ -66,7 +66,7 @@ class ArraySplit:
         return epoch_order(self.examples, seed=seed, epoch=epoch)
 
     def pick(self, positions: npt.NDArray[np.int64]) -> ArraySplit:
-        """Return the split that has these images alone, in this order."""
+        """Return a split of these images alone, in this order."""
         return dataclasses.replace(self, images=self.images[positions], labels=self.labels[positions])
 
     def gather(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:

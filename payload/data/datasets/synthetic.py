@@ -27,7 +27,7 @@ _LABELS: Final = 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SyntheticSplit:
-    """Describe images that a seed and a position make."""
+    """Images that follow from a seed and a position."""
 
     examples: int
     classes: int
@@ -49,11 +49,11 @@ class SyntheticSplit:
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """Return nothing: what is damaged here is an error."""
+        """Return nothing: there is nothing to damage."""
         return ()
 
     def digest(self) -> bytes:
-        """Return the SHA-256 of the description, which says all."""
+        """Return the SHA-256 of the description, from which all images follow."""
         return hashlib.sha256(repr(self).encode()).digest()
 
     def order(self, *, seed: int, epoch: int) -> npt.NDArray[np.int64]:
@@ -61,7 +61,7 @@ class SyntheticSplit:
         return epoch_order(self.examples, seed=seed, epoch=epoch)
 
     def pick(self, positions: npt.NDArray[np.int64]) -> SyntheticSplit:
-        """Return a split of so many images: of noise, any are as good."""
+        """Return a split of as many images: of noise, any will do."""
         return dataclasses.replace(self, examples=len(positions))
 
     def gather(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:

@@ -1,1 +1,1 @@
-"""From a split of a data set to the batches of one rank."""
+"""The pipeline from a split of a data set to the batches of one rank."""

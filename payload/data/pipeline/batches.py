@@ -1,7 +1,7 @@
-"""What each step is fed with on one rank, whatever the data are made of.
+"""The batches of one rank, from memory or record files.
 
-Examples of a step follow from seed, epoch and step, and random changes from seed, epoch and example. So a run goes on
-at any step, on any number of ranks, with what it would have seen.
+Examples of a step follow from seed, epoch and step, and random changes from seed, epoch and example. So a run can
+resume at any step, on any number of ranks, with the batches that it would have had.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def training_batches(
     )
     if isinstance(split, RecordSplit):
         records = split.records_for(view)
-        look = record_batches.training_crops(records, view, seed, epoch)
-        return record_batches.batches(split, records, view, shares, look, first_step=first_step, threads=threads)
+        crops = record_batches.training_crops(records, view, seed, epoch)
+        return record_batches.batches(split, records, view, shares, crops, first_step=first_step, threads=threads)
     return memory_batches.batches(split, view, shares, (seed, epoch), first_step, threads)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Which box of an image is looked at: a random one in training, the middle in tests.
+"""Boxes that images are cropped to: random ones in training, the middle in tests.
 
 Boxes are (top, left, height, width) in pixels.
 """
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from payload.data.pipeline.random_numbers import CROP, uniforms
 
 ATTEMPTS: Final = 10
-"""Boxes drawn for an image before its middle is taken."""
+"""Random boxes tried for an image before its middle is taken."""
 LEAST_RATIO: Final = 3 / 4
 """Width over height of a random box, at least; at most the inverse (Szegedy et al. 2014, arXiv:1409.4842)."""
 

@@ -1,4 +1,4 @@
-"""Test images of record files: their middles, square or in a few shapes near their own, kept once they are decoded."""
+"""Test images of record files: their middles, square or near their own aspect ratio, cached once they are decoded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ differ by a factor of 1.19, so that the middle of an image, within its margin, f
 MULTIPLE: Final = 8
 """Sides of rectangular images are multiples of it, which halve well within networks."""
 MEMORY_SHARE: Final = 4
-"""Decoded images may take this part of the memory: a quarter."""
+"""Decoded images may take one part in so many of the memory: a quarter."""
 _LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -40,8 +40,8 @@ def record_test_batches(
     keeps = split.cache == "test" or (split.cache == "auto" and _fits(groups, ranks_on_node))
     decoded: list[Batch] = []
     for size, shares in groups:
-        look = _look(records, size)
-        for batch in batches(split, records, View(size=size), shares, look, first_step=0, threads=threads):
+        crops = _test_crops(records, size)
+        for batch in batches(split, records, View(size=size), shares, crops, first_step=0, threads=threads):
             if keeps:
                 decoded.append(batch)
             yield batch
@@ -76,17 +76,17 @@ def _groups(
     return groups
 
 
-def _look(records: RecordIndex, size: tuple[int, int]) -> Callable[[Share], Crops]:
-    """Return the function from a share of test images to their middles."""
+def _test_crops(records: RecordIndex, size: tuple[int, int]) -> Callable[[Share], Crops]:
+    """Return the function from a share of test images to their crops."""
     table = records.table
 
-    def look(share: Share) -> Crops:
+    def crops(share: Share) -> Crops:
         sizes = np.stack([table["height"][share.positions], table["width"][share.positions]], axis=1)
         boxes = middle_boxes(sizes, size, fraction=MARGIN)
         still = np.zeros((len(boxes), 0), np.float32)
         return Crops(boxes=boxes, mirrored=np.zeros(len(boxes), bool), moves=still)
 
-    return look
+    return crops
 
 
 def _fits(groups: list[tuple[tuple[int, int], Shares]], ranks_on_node: int) -> bool:

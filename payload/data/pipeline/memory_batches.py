@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from payload.data.pipeline.crops import middle_boxes, random_boxes
 from payload.data.pipeline.sharding import Share, Shares
-from payload.data.pipeline.tf_data import AHEAD, cores, options, resample
+from payload.data.pipeline.tf_data import PREFETCHED_BATCHES, cores, options, resample
 from payload.data.pipeline.transforms import flips, transforms
 from payload.data.types import Batch, View
 
 
 class InMemory(Protocol):
-    """A split whose images can be had at once."""
+    """A split whose images are in memory, or made there."""
 
     @property
     def labels(self) -> npt.NDArray[np.int32]:
@@ -36,14 +36,14 @@ class InMemory(Protocol):
 
 
 def batches(
-    split: InMemory, view: View, shares: Shares, draws: tuple[int, int] | None, first_step: int, threads: int
+    split: InMemory, view: View, shares: Shares, random_key: tuple[int, int] | None, first_step: int, threads: int
 ) -> Iterator[Batch]:
-    """Yield the shares as batches. `draws`: seed and epoch of the random changes; None: none are made."""
-    resampled = split.size != view.size or (draws is not None and view.is_random)
+    """Yield the shares as batches. `random_key`: seed and epoch of the random changes; None: no changes."""
+    resampled = split.size != view.size or (random_key is not None and view.is_random)
 
     def read(step: int) -> tuple[npt.NDArray[Any], ...]:
         share = shares[int(step)]
-        moves = _moves(split, view, share, draws) if resampled else np.zeros((len(share.positions), 8), np.float32)
+        moves = _moves(split, view, share, random_key) if resampled else np.zeros((len(share.positions), 8), np.float32)
         return split.gather(share.positions), split.labels[share.positions], share.weights, moves
 
     def batch(step: Any) -> tuple[Any, ...]:
@@ -56,17 +56,17 @@ def batches(
         return resample(images, moves, view.size) if resampled else images, labels, weights
 
     steps = tf.data.Dataset.range(first_step, shares.steps)
-    dataset = steps.map(batch, num_parallel_calls=threads or cores()).prefetch(AHEAD)
+    dataset = steps.map(batch, num_parallel_calls=threads or cores()).prefetch(PREFETCHED_BATCHES)
     for step, (images, labels, weights) in enumerate(dataset.with_options(options(threads)), start=first_step):
         yield Batch(images=images, labels=labels, weights=weights, batch_size=shares[step].batch_size)
 
 
-def _moves(split: InMemory, view: View, share: Share, draws: tuple[int, int] | None) -> npt.NDArray[np.float32]:
+def _moves(split: InMemory, view: View, share: Share, random_key: tuple[int, int] | None) -> npt.NDArray[np.float32]:
     sizes = np.tile(np.array(split.size), (len(share.positions), 1))
-    if draws is None:
+    if random_key is None:
         boxes, still = middle_boxes(sizes, view.size), View(size=view.size)
         return transforms(boxes, np.zeros(len(sizes), bool), still, share.positions, seed=0, epoch=0)
-    seed, epoch = draws
+    seed, epoch = random_key
     boxes = middle_boxes(sizes, view.size)
     if view.smallest_crop:
         boxes = random_boxes(sizes, share.positions, smallest=view.smallest_crop, seed=seed, epoch=epoch)

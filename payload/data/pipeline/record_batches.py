@@ -13,7 +13,7 @@ import tensorflow as tf
 from payload.data.pipeline.crops import middle_boxes, random_boxes
 from payload.data.pipeline.image_view import image_view, load
 from payload.data.pipeline.sharding import Share, Shares
-from payload.data.pipeline.tf_data import AHEAD, cores, options, resample
+from payload.data.pipeline.tf_data import PREFETCHED_BATCHES, cores, options, resample
 from payload.data.pipeline.transforms import flips, transforms
 from payload.data.records.image_header import PNG
 from payload.data.records.index import RecordIndex
@@ -25,26 +25,26 @@ MCU_WIDTH: Final = 16
 """Columns of the units that most JPEG are coded in (8 and 32 are the others). A window that begins at one is decoded to
 its place; of any other, each row is copied once more."""
 READS: Final = 4
-"""Steps whose records are read at a time: what a shared file system makes wait, waits side by side."""
+"""Steps whose records are read at a time, so that the waits for a shared file system overlap."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Crops:
-    """Say which box of each image is looked at, and how."""
+    """Which box of each image is used, and how it is changed."""
 
     boxes: npt.NDArray[np.int32]
     """[slots, 4]: top, left, height, width."""
     mirrored: npt.NDArray[np.bool_]
-    """[slots]: whether it is mirrored."""
+    """[slots]: whether the image is mirrored."""
     moves: npt.NDArray[np.float32]
-    """[slots, 8] (`payload.data.pipeline.transforms`); [slots, 0] where the view moves none."""
+    """[slots, 8] (`payload.data.pipeline.transforms`); [slots, 0] where the view moves no image."""
 
 
 def training_crops(records: RecordIndex, view: View, seed: int, epoch: int) -> Callable[[Share], Crops]:
-    """Return the function from a share of a training step to how its images are looked at."""
+    """Return the function from a share of a training step to the crops of its images."""
     table = records.table
 
-    def look(share: Share) -> Crops:
+    def crops(share: Share) -> Crops:
         examples = share.positions
         sizes = np.stack([table["height"][examples], table["width"][examples]], axis=1)
         if view.smallest_crop:
@@ -58,7 +58,7 @@ def training_crops(records: RecordIndex, view: View, seed: int, epoch: int) -> C
             moves = transforms(whole, np.zeros(len(examples), bool), view, examples, seed=seed, epoch=epoch)
         return Crops(boxes=boxes, mirrored=mirrored, moves=moves)
 
-    return look
+    return crops
 
 
 def batches(
@@ -66,22 +66,22 @@ def batches(
     records: RecordIndex,
     view: View,
     shares: Shares,
-    look: Callable[[Share], Crops],
+    crops: Callable[[Share], Crops],
     *,
     first_step: int,
     threads: int,
 ) -> Iterator[Batch]:
     """Yield the shares as batches of `view.size`, from one resolution of a split.
 
-    Raises RecordError for a record that is damaged or cannot be decoded; where they are skipped the pipeline begins
-    anew at the step that met one, without it. Raises CustomOpError where nothing here can resize images.
+    Raises RecordError for a record that is damaged or cannot be decoded; where such records are skipped the pipeline
+    restarts at their step without them. Raises CustomOpError where the custom op is not installed.
     """
     load()
     reader = RecordReader(split=split, records=records)
     step = first_step
     while step < shares.steps:
         try:
-            for images in _images(reader, view, shares, look, step, threads):
+            for images in _images(reader, view, shares, crops, step, threads):
                 yield _batch(reader, shares[step], images)
                 step += 1
         except tf.errors.OpError as error:
@@ -102,7 +102,7 @@ def _batch(reader: RecordReader, share: Share, images: Any) -> Batch:
 
 
 def _images(
-    reader: RecordReader, view: View, shares: Shares, look: Callable[[Share], Crops], first_step: int, threads: int
+    reader: RecordReader, view: View, shares: Shares, crops: Callable[[Share], Crops], first_step: int, threads: int
 ) -> Iterator[Any]:
     """Yield the images of each step, [slots, height, width, 3]: float32 where the view moves them, else uint8."""
     with_png = bool((reader.records.table["kind"] == PNG).any())
@@ -112,14 +112,14 @@ def _images(
 
     def read(step: int) -> tuple[npt.NDArray[Any], ...]:
         share = shares[int(step)]
-        seen = look(share)
+        chosen = crops(share)
         images = np.full(len(share.positions), black, object)
         boxes = np.tile(np.array([0, 0, 1, 1], np.int32), (len(images), 1))
         used = share.positions[: share.used]
         for slot, (position, image) in enumerate(zip(used, reader.read(used), strict=True)):
             if image and int(position) not in reader.split.damaged:
-                images[slot], boxes[slot] = image, seen.boxes[slot]
-        return (images, *windows(boxes), seen.mirrored, seen.moves)[:columns]
+                images[slot], boxes[slot] = image, chosen.boxes[slot]
+        return (images, *windows(boxes), chosen.mirrored, chosen.moves)[:columns]
 
     def records(step: Any) -> Any:
         types = (tf.string, tf.int32, tf.int32, tf.bool, tf.float32)
@@ -137,7 +137,7 @@ def _images(
     dataset = dataset.map(image, num_parallel_calls=at_once).batch(shares.slots, drop_remainder=True)
     if view.moves:
         dataset = dataset.map(lambda images, moves: (resample(images, moves, view.size),), num_parallel_calls=at_once)
-    return (images for (images,) in dataset.prefetch(AHEAD).with_options(options(at_once)))
+    return (images for (images,) in dataset.prefetch(PREFETCHED_BATCHES).with_options(options(at_once)))
 
 
 def windows(boxes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:

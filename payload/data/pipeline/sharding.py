@@ -1,4 +1,4 @@
-"""Which rank sees which example at which step: without loss, without overlap, for any number of ranks.
+"""Which rank gets which example at which step: none is lost or repeated, for any number of ranks.
 
 Batches are cut from one order over all ranks, and a batch is then split among the ranks. So the batches, and with them
 the gradients, do not depend on the number of ranks, and a run may continue on another number of them.
@@ -14,14 +14,14 @@ import numpy.typing as npt
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Share:
-    """Name one rank's examples of one step."""
+    """One rank's examples of one step."""
 
     positions: npt.NDArray[np.int64]
-    """[slots]: positions in the split; 0 in a slot that is not used."""
+    """[slots]: positions in the split; 0 in an unused slot."""
     used: int
-    """Slots that are used, the first ones."""
+    """Number of used slots, which come first."""
     batch_size: int
-    """Examples of the step over all ranks, by which summed losses become means."""
+    """Examples of the step over all ranks: the divisor of summed losses."""
 
     @property
     def weights(self) -> npt.NDArray[np.float32]:
@@ -31,7 +31,7 @@ class Share:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shares:
-    """Cut an order of examples into batches, and each batch into the ranks' shares, when they are asked for."""
+    """The shares of one rank: an order of examples cut into batches, and each batch into the shares of all ranks."""
 
     order: npt.NDArray[np.int64]
     """Positions of the examples in a split, in the order in which they are used."""
@@ -40,8 +40,8 @@ class Shares:
     rank: int
     ranks: int
     by_place: bool = False
-    """Deal a batch's examples by their positions in the split instead of by their order: where these follow the files,
-    a rank reads few of them."""
+    """Share out a batch by positions in the split instead of by order: where positions follow the files, a rank reads
+    few of them."""
 
     def __post_init__(self) -> None:
         if self.global_batch < 1:
@@ -56,7 +56,7 @@ class Shares:
 
     @property
     def slots(self) -> int:
-        """Return the examples that a rank has room for, the same at every step and on every rank."""
+        """Return the slots of a share, the same at every step and on every rank."""
         return -(-self.global_batch // self.ranks)
 
     def __getitem__(self, step: int) -> Share:
@@ -73,7 +73,7 @@ class Shares:
 
 
 def epoch_order(examples: int, *, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    """Shuffle the positions 0..examples-1, the same way on every rank and at every time for one seed and epoch."""
+    """Return the positions 0..examples-1 shuffled by seed and epoch alone, so alike on every rank."""
     return np.random.default_rng([seed, epoch]).permutation(examples)
 
 

@@ -1,4 +1,4 @@
-"""How every pipeline runs, and how it takes images through a transform."""
+"""Options of every tf.data pipeline, and the transform of its images."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-AHEAD: Final = 2
-"""Batches made before they are asked for."""
+PREFETCHED_BATCHES: Final = 2
+"""Batches that are prefetched."""
 
 
 def resample(images: Any, moves: Any, size: tuple[int, int]) -> Any:
-    """Take each image through its transform (`pipeline.transforms`): bilinear, black beyond the border; float32."""
+    """Apply to each image its transform (`pipeline.transforms`): bilinear, black beyond the border; float32."""
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=tf.cast(images, tf.float32),
         transforms=moves,
@@ -24,7 +24,7 @@ def resample(images: Any, moves: Any, size: tuple[int, int]) -> Any:
 
 
 def options(threads: int) -> Any:
-    """Return how the pipeline runs: in the given order, on threads of its own, each operation on one."""
+    """Return options of a pipeline: deterministic, on threads of its own, each operation on one."""
     chosen = tf.data.Options()
     chosen.deterministic = True
     chosen.autotune.enabled = False

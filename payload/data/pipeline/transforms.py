@@ -10,7 +10,7 @@ from payload.data.types import View
 
 
 def flips(examples: npt.NDArray[np.integer], *, seed: int, epoch: int) -> npt.NDArray[np.bool_]:
-    """Draw whether each image is mirrored, one in two."""
+    """Return at random whether each image is mirrored, one in two."""
     return uniforms(examples, seed=seed, epoch=epoch, stream=FLIP, count=1)[:, 0] < 0.5
 
 

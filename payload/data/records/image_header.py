@@ -23,7 +23,7 @@ _MAX_SEGMENTS: Final = 10_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageHeader:
-    """Describe an encoded image."""
+    """Kind and size of an encoded image."""
 
     kind: int
     """JPEG or PNG."""

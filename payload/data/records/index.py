@@ -1,7 +1,7 @@
-"""The index of a split's record files: where each record lies, and the label, size and kind of its image.
+"""The index of a split's record files: where each record is, and the label, size and kind of its image.
 
-It is made once, by whoever comes first, and kept beside the files, or where these may not be written in the user's
-cache. The maker of record files writes it with them.
+The first rank makes it and keeps it beside the files, or in the user's cache where their directory is read-only. The
+maker of record files writes it with them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from payload.data.types import DataError
 
 FORMAT: Final = 1
 READERS: Final = 16
-"""Files read at once: a shared file system takes its time for each request."""
+"""Files read at once, since each request to a shared file system takes long."""
 RECORD: Final = np.dtype(
     [
         ("file", "<i4"),
@@ -51,7 +51,7 @@ _NAME: Final = re.compile(r"(?P<split>[a-z]+)-(?P<number>\d+)-of-(?P<files>\d+)(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordIndex:
-    """List the records of one split's files."""
+    """The records of one split's files."""
 
     directory: Path
     files: tuple[str, ...]
@@ -90,9 +90,9 @@ class RecordIndex:
 
 
 def record_files(directory: Path, splits: Sequence[str]) -> tuple[list[str], list[str]]:
-    """List the record files of a split, in order, and the names of those that their numbering misses.
+    """Return the record files of a split, in order, and the names of those missing from their numbering.
 
-    `splits`: names by which the split may go; the first of which there are files is taken.
+    `splits`: names that the split may have; the first with files is taken.
     """
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
     for split in splits:
@@ -119,15 +119,15 @@ def _sibling(name: str, number: int) -> str:
 
 
 def open_index(directory: Path, splits: Sequence[str], *, skip: bool) -> RecordIndex:
-    """Return the index of a split's files; make and keep it where there is none that fits them.
+    """Return the index of a split's files; make and keep it where there is none that matches them.
 
-    Raises RecordError for a missing or damaged file; with `skip` what is damaged is left out and listed.
+    Raises RecordError for a missing or damaged file; with `skip`, damaged records are left out and listed.
     """
     files, missing = record_files(directory, splits)
     if not files:
         raise DataError(f"{directory}: no record files {splits[0]}-00000-of-NNNNN; give their directory as --data-dir")
     if missing and not skip:
-        raise RecordError(directory / missing[0], None, f"no such file, and {len(missing)} of the split are missing")
+        raise RecordError(directory / missing[0], None, f"no such file, and {len(missing)} files are missing")
     place = _writable(directory) / f"{splits[0]}.index"
 
     def make() -> RecordIndex:
@@ -160,7 +160,7 @@ def make_index(directory: Path, files: Sequence[str], *, skip: bool) -> RecordIn
 
 
 def scan(path: Path, *, skip: bool = False) -> tuple[npt.NDArray[Any], int, list[str]]:
-    """Return the rows of one file's records, its size, and what of it is damaged, in words."""
+    """Return the rows of one file's records, its size, and its damage in words."""
     rows: list[tuple[int, ...]] = []
     damage: list[str] = []
     try:

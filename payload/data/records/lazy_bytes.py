@@ -1,4 +1,4 @@
-"""Bytes of which only those are fetched that are looked at: headers tell where the next one lies."""
+"""Bytes that are fetched as they are read: a header says where the next one is, and the rest is never fetched."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 WINDOW: Final = 4096
-"""Bytes fetched at once: what a small header and its neighbours take."""
+"""Bytes fetched at once: enough for a small header and its neighbours."""
 
 
 class LazyBytes:
-    """Give parts of something long, fetched as they are wanted."""
+    """A long sequence of bytes, fetched in windows."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], length: int) -> None:
         """`fetch`: takes start and number of bytes. `length`: of the whole."""

@@ -1,8 +1,8 @@
 """Make record files from raw images: `python -m payload.data.records.maker SOURCE DESTINATION --sizes 0,160,352`.
 
 SOURCE has train/CLASS/*.JPEG and validation/CLASS/*.JPEG, as ImageNet unpacks; DESTINATION gets a directory for each
-size, with train-00000-of-NNNNN, validation-00000-of-NNNNN and their indexes, manifest.json, and labels.txt. Whatever
-ends it, the same command goes on with the shards that are not done.
+size, with train-00000-of-NNNNN, validation-00000-of-NNNNN and their indexes, manifest.json, and labels.txt. After
+any interruption, the same command continues with the shards that are not done.
 
 Exit status: 0 done; 1 failed, with one line that says why; 2 wrong arguments.
 """

@@ -1,4 +1,4 @@
-"""Records of a step read from their files, checked, with what a damaged one means."""
+"""Reading and checking the records of a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from payload.data.records.record_split import RecordSplit
 from payload.data.records.tfrecord import FOOTER, HEADER, RecordError, read_record
 
 NOTHING: Final = b""
-"""Stands for an image that is not there."""
+"""Stands for a missing image."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -25,7 +25,7 @@ class RecordReader:
     split: RecordSplit
     records: RecordIndex
     error: RecordError | None = None
-    """What a read met that must end the run: TensorFlow passes no exception on."""
+    """An error that must end the run: TensorFlow does not pass exceptions on."""
 
     def read(self, positions: npt.NDArray[np.int64]) -> list[bytes]:
         """Return the encoded images at these positions; b"" for one that is damaged, where that is allowed.
@@ -51,7 +51,7 @@ class RecordReader:
         try:
             descriptor = os.open(path, os.O_RDONLY)
         except OSError as error:
-            self._meet(RecordError(path, None, f"cannot be opened: {error.strerror}"), positions[slots])
+            self._handle(RecordError(path, None, f"cannot be opened: {error.strerror}"), positions[slots])
             return
         try:
             columns = ("offset", "length", "start", "size")
@@ -62,18 +62,18 @@ class RecordReader:
                 try:
                     images[slot] = read_record(descriptor, path, offset, length)[start : start + size]
                 except RecordError as error:
-                    self._meet(error, positions[slot : slot + 1])
+                    self._handle(error, positions[slot : slot + 1])
         finally:
             os.close(descriptor)
 
-    def _meet(self, error: RecordError, positions: npt.NDArray[np.int64]) -> None:
+    def _handle(self, error: RecordError, positions: npt.NDArray[np.int64]) -> None:
         if not self.split.skip:
             self.error = error
             raise error
         self.leave_out(positions, str(error))
 
     def leave_out(self, positions: npt.NDArray[np.int64], why: str) -> None:
-        """Note damaged examples, and say so once."""
+        """Record damaged examples, and report each once."""
         fresh = {int(position) for position in positions} - self.split.damaged
         if fresh:
             self.split.damaged |= fresh

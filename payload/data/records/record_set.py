@@ -22,18 +22,18 @@ from payload.data.types import DataError
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 QUALITY: Final = 90
-"""Of the JPEG of resized images: above Pillow's 75, so as to add little to the artefacts of the source."""
+"""JPEG quality of resized images: above Pillow's 75, to add few artefacts to those of the source."""
 SHARDS: Final = 1024
 VALIDATION_SHARE: Final = 8
 """Validation images come in this part of the shards: an eighth, as is usual (1024 and 128)."""
-TELL_S: Final = 5.0
+PROGRESS_INTERVAL_S: Final = 5.0
 """Time between two lines of progress."""
 LARGEST_SIZE: Final = 1 << 13
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MakerOptions:
-    """Hold what is to be made."""
+    """What to make, and how."""
 
     source: Path
     destination: Path
@@ -59,7 +59,7 @@ class MakerOptions:
 
 
 def make_records(options: MakerOptions, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Make what is not there yet; return the manifest. One maker at a time works on a destination.
+    """Make what is missing, and return the manifest. One maker at a time works on a destination.
 
     Raises DataError for a damaged image, a destination of other data or a full disk.
     """
@@ -112,7 +112,7 @@ def _jobs(options: MakerOptions, source: Source) -> list[ShardJob]:
 
 
 def _claim(options: MakerOptions, source: Source) -> None:
-    """Note of what the shards are made, or find that they are made of the same. Raises DataError."""
+    """Record what the shards are made of, or check that they are made of the same. Raises DataError."""
     listed = [[image.path, image.label] for image in (*source.training, *source.validation)]
     plan = {
         "format": FORMAT,
@@ -160,7 +160,7 @@ def _manifest(options: MakerOptions, source: Source, reports: Sequence[ShardRepo
 
 
 class _Progress:
-    """Say now and then how far it is."""
+    """Report progress at intervals."""
 
     def __init__(self, tell: Callable[[str], None], total: int, there: int) -> None:
         self._tell, self._total, self._there = tell, total, there
@@ -171,7 +171,7 @@ class _Progress:
         self._made += images
         now = time.monotonic()
         done = self._there + self._made
-        if now - self._told < TELL_S and done < self._total:
+        if now - self._told < PROGRESS_INTERVAL_S and done < self._total:
             return
         self._told = now
         rate = self._made / max(now - self._began, 1e-9)

@@ -1,4 +1,4 @@
-"""A split whose images lie in record files, of one resolution or of several."""
+"""A split whose images are in record files, of one resolution or of several."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from payload.data.types import DataError, View
 
 TRAINING: Final = ("train", "training")
 TEST: Final = ("validation", "val", "test")
-"""Names by which the files of a split may go."""
+"""Names that the files of a split may have."""
 WINDOW_FILES: Final = 16
 """Files whose records are shuffled together: a step reads from no more than these, or at its ends twice as many."""
 ORIGINAL: Final = "original"
 """Directory of the images that were not resized."""
 MARGIN: Final = 7 / 8
-"""Fraction of a test image's shorter side that is looked at: 224 of 256, as is usual for ImageNet."""
+"""Fraction of a test image's shorter side that is used: 224 of 256, as is usual for ImageNet."""
 CHANNELS: Final = 3
 
 
 @dataclasses.dataclass(kw_only=True)
 class RecordSplit:
-    """Hold where the examples of a split lie."""
+    """A split in record files: the index of its examples in each resolution."""
 
     name: str
     """What it is, for errors: "training images of imagenet"."""
@@ -85,7 +85,7 @@ class RecordSplit:
         return np.lexsort((random.permutation(self.examples), windows))
 
     def pick(self, positions: npt.NDArray[np.int64]) -> RecordSplit:
-        """Return the split that has these examples alone; they stay in the order of the files."""
+        """Return a split of these examples alone, in the order of the files."""
         chosen = np.sort(positions)
         sets = tuple(dataclasses.replace(records, table=records.table[chosen]) for records in self.sets)
         return dataclasses.replace(self, sets=sets, labels=self.labels[chosen], damaged=set(), kept={})

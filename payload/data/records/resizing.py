@@ -1,7 +1,7 @@
 """Images as they go into record files: JPEG in colour or grey, in several sizes. Pillow decodes and resizes.
 
-Pillow's filters look at all pixels that fall into one, its errors name what is wrong with a file, and it starts at
-once, where TensorFlow would take each worker seconds.
+Pillow's filters use all pixels that fall into one, its errors name what is wrong with a file, and it imports at once,
+where TensorFlow takes each worker seconds.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class DamagedImageError(ValueError):
     """Report bytes that cannot be decoded as an image."""
 
 
-def versions(content: bytes, sizes: Sequence[int], *, quality: int) -> list[bytes]:
+def resized_versions(content: bytes, sizes: Sequence[int], *, quality: int) -> list[bytes]:
     """Return the image as JPEG with a shorter side of each size.
 
-    It is not enlarged. Where nothing changes, the bytes stay as they are. All of it is decoded in any case, so a
-    damaged image is told here. Raises DamagedImageError.
+    It is never enlarged. Where nothing changes, the bytes stay as they are. The image is decoded in any case, so that
+    damage is found here. Raises DamagedImageError.
     """
     try:
         image: Image.Image = Image.open(io.BytesIO(content), formats=("JPEG", "PNG"))

@@ -16,7 +16,7 @@ from payload.data.types import DataError
 
 
 def made_shards(jobs: Sequence[ShardJob], workers: int) -> Iterator[tuple[ShardJob, ShardReport]]:
-    """Make shards side by side, yielding each when it is done. After a failure those at work are still ended."""
+    """Make shards in parallel, and yield each when it is done. After a failure, shards in progress are completed."""
     if not jobs:
         return
     pool = concurrent.futures.ProcessPoolExecutor(
@@ -38,7 +38,7 @@ def made_shards(jobs: Sequence[ShardJob], workers: int) -> Iterator[tuple[ShardJ
 
 
 def _attempt(job: ShardJob) -> ShardReport | str:
-    """Make a shard in a worker; return what was wrong as text, for not every error can be sent."""
+    """Make a shard in a worker; return an error as text, since not every error can be pickled."""
     try:
         return make_shard(job)
     except StorageError as error:
@@ -49,7 +49,7 @@ def _attempt(job: ShardJob) -> ShardReport | str:
 
 
 def _end_with_parent() -> None:
-    """End this worker when the maker has been killed, which could not end it."""
+    """End this worker when the maker has been killed."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

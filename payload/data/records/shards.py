@@ -1,4 +1,4 @@
-"""One shard of a data set: the same images in record files of each size, all whole or not there."""
+"""One shard of a data set: the same images in record files of each size, written atomically."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 from agent.files.atomic_write import replace_file, storing, sync_directory
 from payload.data.records.example import IMAGE, LABEL, example
 from payload.data.records.record_split import ORIGINAL as ORIGINAL_FOLDER
-from payload.data.records.resizing import DamagedImageError, versions
+from payload.data.records.resizing import DamagedImageError, resized_versions
 from payload.data.records.source_images import SourceImage
 from payload.data.records.tfrecord import framed
 from payload.data.types import DataError
@@ -22,12 +22,12 @@ from payload.data.types import DataError
 FIRST_LABEL: Final = 1
 """Labels in record files begin at 1, as in the usual ones of ImageNet."""
 MAKING: Final = ".making"
-"""Directory of what a maker notes about its work."""
+"""Directory of the maker's notes about its work."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardJob:
-    """Say what goes into one shard, and how."""
+    """What goes into one shard, and how."""
 
     root: Path
     """Of the raw images."""
@@ -44,7 +44,7 @@ class ShardJob:
 
     @property
     def note(self) -> Path:
-        """Return the file that says that it is done."""
+        """Return the file that marks the shard as done."""
         return self.destination / MAKING / f"{self.name}.json"
 
     def file(self, size: int) -> Path:
@@ -54,7 +54,7 @@ class ShardJob:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardReport:
-    """Say what a finished shard holds."""
+    """What a finished shard contains."""
 
     name: str
     records: int
@@ -65,7 +65,7 @@ class ShardReport:
 
     @classmethod
     def read(cls, job: ShardJob) -> ShardReport | None:
-        """Return the report of a shard that is done; None where it, or a file of it, is not there."""
+        """Return the report of a finished shard; None where it, or one of its files, is missing."""
         try:
             document = json.loads(job.note.read_text(encoding="utf-8"))
             report = cls(**{**document, "skipped": tuple(document["skipped"])})
@@ -83,7 +83,7 @@ def folder_of(destination: Path, size: int) -> Path:
 
 
 def make_shard(job: ShardJob) -> ShardReport:
-    """Write one shard. Its files appear once all of them are whole.
+    """Write one shard. Its files appear once all of them are complete.
 
     Raises DataError for a damaged or missing image, which it names, and StorageError for a full disk.
     """
@@ -95,7 +95,7 @@ def make_shard(job: ShardJob) -> ShardReport:
             outputs = [_Output(stack.enter_context(partial.open("wb"))) for partial in partials]
             for image in job.images:
                 try:
-                    made = versions(_content(job.root / image.path), job.sizes, quality=job.quality)
+                    made = resized_versions(_content(job.root / image.path), job.sizes, quality=job.quality)
                 except DamagedImageError as error:
                     if not job.skip:
                         rule = "replace it, or leave such images out with --corrupt skip"
@@ -161,6 +161,6 @@ def _record(image: SourceImage, content: bytes) -> bytes:
 
 
 def split(images: Sequence[SourceImage], shards: int) -> list[tuple[SourceImage, ...]]:
-    """Cut images into so many shards, or one each where there are fewer; sizes differ by one at most."""
+    """Cut images into as many shards, or one shard an image where there are fewer; sizes differ by one at most."""
     count = min(shards, len(images))
     return [tuple(images[len(images) * n // count : len(images) * (n + 1) // count]) for n in range(count)]

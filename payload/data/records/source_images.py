@@ -19,12 +19,12 @@ SUFFIXES: Final = frozenset({".jpeg", ".jpg", ".png"})
 TRAINING: Final = ("train", "training")
 VALIDATION: Final = ("validation", "val")
 ORDER_SEED: Final = 0
-"""Fixes in which order training images go into the record files, so that a file holds images of many classes."""
+"""Fixes the order of training images in the record files, so that a file has images of many classes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceImage:
-    """Name one raw image."""
+    """One raw image."""
 
     path: str
     """Relative to the source."""
@@ -34,7 +34,7 @@ class SourceImage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """List the raw images of a data set."""
+    """The raw images of a data set."""
 
     root: Path
     classes: tuple[str, ...]
@@ -45,9 +45,9 @@ class Source:
 
     @classmethod
     def scan(cls, root: Path, validation_list: Path | None = None) -> Source:
-        """List what lies below a directory.
+        """List the images below a directory.
 
-        `validation_list`: names the class of each validation image, where these lie in one folder: a line
+        `validation_list`: names the class of each validation image, where these are in one folder: a line
         `FILE CLASS`, or a class alone, in the order of the sorted files. Raises DataError, which names what is wrong.
         """
         folder = _folder(root, TRAINING)

@@ -1,4 +1,4 @@
-"""TFRecord files: how records lie in them, and how one is read and checked.
+"""TFRecord files: their format, and how a record is read and checked.
 
 A record is its length (8 bytes, little-endian), that number's masked CRC-32C, the data, and theirs.
 """
@@ -18,7 +18,7 @@ HEADER: Final = 12
 FOOTER: Final = 4
 _MASK: Final = 0xA282EAD8
 _LONGEST: Final = 1 << 31
-"""Bytes of a record, at most: more is no image, whatever its checksum says."""
+"""Largest record, bytes: more is no image, whatever its checksum says."""
 
 
 class RecordError(DataError):
@@ -55,7 +55,7 @@ def read_length(header: bytes, path: Path, offset: int, file_size: int) -> int:
 
 
 def read_record(descriptor: int, path: Path, offset: int, length: int) -> bytes:
-    """Return the data of a record whose place is known, checked. Raises RecordError."""
+    """Return the checked data of a record whose offset is known. Raises RecordError."""
     whole = HEADER + length + FOOTER
     try:
         content = os.pread(descriptor, whole, offset)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from payload.data.records.resizing import DamagedImageError, versions
+from payload.data.records.resizing import DamagedImageError, resized_versions
 from tests.payload.data.drawings import drawing, encoded
 
 
@@ -21,7 +21,7 @@ def opened(content: bytes) -> Any:
 def test_the_shorter_side_becomes_the_one_asked_for_unless_that_would_enlarge(
     height: int, width: int, size: int
 ) -> None:
-    (content,) = versions(encoded(drawing(0, height=height, width=width, seed=1)), [size], quality=90)
+    (content,) = resized_versions(encoded(drawing(0, height=height, width=width, seed=1)), [size], quality=90)
     made = opened(content)
     assert min(made.size) == min(size, height, width)
     assert made.width / made.height == pytest.approx(width / height, rel=1.0 / min(made.size))
@@ -29,7 +29,7 @@ def test_the_shorter_side_becomes_the_one_asked_for_unless_that_would_enlarge(
 
 def test_what_needs_no_change_keeps_its_bytes() -> None:
     content = encoded(drawing(0, height=40, width=50, seed=1))
-    assert versions(content, [0, 40, 60], quality=90) == [content] * 3
+    assert resized_versions(content, [0, 40, 60], quality=90) == [content] * 3
 
 
 def test_other_kinds_become_jpeg_in_colour() -> None:
@@ -37,9 +37,9 @@ def test_other_kinds_become_jpeg_in_colour() -> None:
     for mode, kind in (("RGB", "PNG"), ("P", "PNG"), ("RGBA", "PNG"), ("CMYK", "JPEG")):
         content = io.BytesIO()
         image.convert(mode).save(content, kind)
-        (made,) = versions(content.getvalue(), [0], quality=90)
+        (made,) = resized_versions(content.getvalue(), [0], quality=90)
         assert (opened(made).format, opened(made).mode) == ("JPEG", "RGB")
-    (grey,) = versions(encoded(np.zeros((30, 30), np.uint8)), [10], quality=90)
+    (grey,) = resized_versions(encoded(np.zeros((30, 30), np.uint8)), [10], quality=90)
     assert opened(grey).mode == "L"
 
 
@@ -54,4 +54,4 @@ def test_other_kinds_become_jpeg_in_colour() -> None:
 )
 def test_damaged_images_are_told(content: bytes) -> None:
     with pytest.raises(DamagedImageError):
-        versions(content, [0], quality=90)
+        resized_versions(content, [0], quality=90)
