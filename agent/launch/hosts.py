@@ -1,4 +1,4 @@
-"""The hosts of one run, as its supervisor works with them: commands on all at once, launchers, signals to the ranks."""
+"""The hosts of one run for its supervisor: commands on all at once, launchers, signals to the ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POLL_S: Final = 0.2
 
 
 class Hosts:
-    """Reach a run's hosts and the master. While it waits, `beat` is called again and again."""
+    """A run's hosts and the master. While it waits for them, `on_poll` is called repeatedly."""
 
     def __init__(
         self,
@@ -31,13 +31,13 @@ class Hosts:
         runs_root: Path,
         run: Callable[[Sequence[str], float], Completed],
         *,
-        beat: Callable[[], None],
+        on_poll: Callable[[], None],
         is_cancelled: Callable[[], bool],
-        say: Callable[[str], None],
+        log_line: Callable[[str], None],
     ) -> None:
-        """`gives_up` tells that nobody wants a command's results any more."""
+        """`is_cancelled` returns whether a command's results are no longer wanted."""
         self._spec, self._runs_root, self._run = spec, runs_root, run
-        self._beat, self._is_cancelled, self._say = beat, is_cancelled, say
+        self._on_poll, self._is_cancelled, self._log = on_poll, is_cancelled, log_line
         self._ssh = f"{spec.agent_directory}/agent/bin/ssh"
 
     def remote(self, host: Node | None, argv: Sequence[str]) -> list[str]:
@@ -55,7 +55,7 @@ class Hosts:
             waiting = set(futures)
             while waiting and not self._is_cancelled():
                 _, waiting = concurrent.futures.wait(waiting, timeout=POLL_S)
-                self._beat()
+                self._on_poll()
             return {name: future.result() for future, name in futures.items() if future.done()}
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -78,7 +78,7 @@ class Hosts:
         """Wait until a launcher has ended, the time is over, or `until` holds."""
 
         def is_over() -> bool:
-            self._beat()
+            self._on_poll()
             return launcher.poll() is not None or until()
 
         wait_until(is_over, timeout_s=timeout_s, poll_s=POLL_S)
@@ -105,7 +105,7 @@ class Hosts:
         hosts: list[Node | None] = [None, *self._spec.hosts]
         for name, done in self.everywhere(hosts, argv, 30.0 + wait_s).items():
             if done.status != 0:
-                self._say(f"{name}: {tail(done.output)}")
+                self._log(f"{name}: {tail(done.output)}")
 
 
 def login() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Be the parent of one rank that mpirun started: tell the rank who it is, and pass on what it writes in whole lines.
+"""The parent of one rank that mpirun started: set the rank's variables, and forward what it writes in whole lines.
 
     python -m agent.launch.mpi_rank COMMAND...    # by mpirun
 
@@ -66,7 +66,7 @@ def pieces(lines: Sequence[bytes]) -> list[bytes]:
 
 
 def check_read(descriptor: int) -> None:
-    """Raise BrokenPipeError where nobody reads a pipe any more."""
+    """Raise BrokenPipeError where the reader of a pipe has gone."""
     poll = select.poll()
     poll.register(descriptor, 0)
     if any(event & select.POLLERR for _, event in poll.poll(0)):
@@ -74,7 +74,7 @@ def check_read(descriptor: int) -> None:
 
 
 def unread(descriptor: int) -> int:
-    """Return how many bytes of a pipe nobody has read yet; 0 for anything else. Raises as `check_read`."""
+    """Return how many bytes of a pipe are unread; 0 for anything else. Raises as `check_read`."""
     if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         return 0
     check_read(descriptor)
@@ -84,7 +84,7 @@ def unread(descriptor: int) -> int:
 
 
 def write(descriptor: int, lines: Sequence[bytes]) -> None:
-    """Write lines so that whoever reads PIECE bytes at once never gets a part of one. Raises as `check_read`."""
+    """Write lines so that a reader of PIECE bytes at once never gets a part of one. Raises as `check_read`."""
     for piece in pieces(lines):
         while unread(descriptor):
             time.sleep(DRAIN_S)
@@ -93,10 +93,10 @@ def write(descriptor: int, lines: Sequence[bytes]) -> None:
             view = view[os.write(descriptor, view) :]
 
 
-def pass_on(process: subprocess.Popen[bytes], rank: str, out: int) -> int:
-    """Pass on what a process writes until it has ended; return its status, below 0 for a signal.
+def forward_output(process: subprocess.Popen[bytes], rank: str, out: int) -> int:
+    """Forward what a process writes until it has ended; return its status, below 0 for a signal.
 
-    Raises BrokenPipeError where nobody reads that any more.
+    Raises BrokenPipeError where the reader has gone.
     """
     with selectors.DefaultSelector() as streams:
         for stream, name in ((process.stdout, "stdout"), (process.stderr, "stderr")):
@@ -129,12 +129,12 @@ def main(argv: Sequence[str]) -> int:
         return 2
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **place}) as process:
         try:
-            status = pass_on(process, place["HOROVOD_RANK"], sys.stderr.fileno())
-        except OSError:  # mpirun's daemon was killed: nobody would stop the rank, or hear of it
+            status = forward_output(process, place["HOROVOD_RANK"], sys.stderr.fileno())
+        except OSError:  # mpirun's daemon was killed: nothing else would stop the rank
             process.kill()
             return 1
     if status < 0:
-        with contextlib.suppress(OSError):  # nobody may handle SIGKILL
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     return status

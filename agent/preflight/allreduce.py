@@ -1,4 +1,4 @@
-"""Be one rank of the proof that the nodes of a run can add up a tensor: exact sums, on every rank.
+"""One rank of the proof that the nodes of a run can add up a tensor: exact sums, on every rank.
 
 Started by the pre-flight as the run itself is, on the same hosts with the same slots. Each rank says when it is there
 and when it has joined, so that a node that never does is named.

@@ -1,4 +1,4 @@
-"""The checks before a run: what each node must be able to do, one table of what was found, and who is to be replaced.
+"""The checks before a run: what each node must be able to do, a table of the findings, and the remedies.
 
 Pure: from the nodes' facts and the output of the proof to a table. The supervisor runs the commands.
 """
@@ -40,7 +40,7 @@ PROOF_TIMEOUT_S: Final = 240.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Hold what is wrong with one node."""
+    """What is wrong with one node."""
 
     node: str
     check: str
@@ -51,7 +51,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """Hold the outcome of a pre-flight: a cell for each node and check, and what is wrong."""
+    """The outcome of a pre-flight: a cell for each node and check, and the findings."""
 
     cells: tuple[tuple[str, ...], ...]
     """A row for each node, in the order of COLUMNS."""
@@ -59,7 +59,7 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """Say in one line how it ended."""
+        """Return the outcome in one line."""
         if not self.findings:
             nodes = len(self.cells)
             return f"pre-flight: {nodes} nodes are well" if nodes != 1 else "pre-flight: 1 node is well"
@@ -77,7 +77,7 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """Return the table as aligned text, without the columns that have nothing to say."""
+        """Return the table as aligned text, without empty columns. Our own: a node has no library for tables."""
         kept = [n for n in range(len(COLUMNS)) if any(row[n] != "-" for row in self.cells)]
         # Without what all names share the table fits on a terminal of 80 columns.
         short = [(row[0].removeprefix(COMMON_PREFIX), *row[1:]) for row in self.cells]
@@ -88,7 +88,7 @@ class Report:
 
 
 class PreflightError(RuntimeError):
-    """Report nodes on which a run would not do well; carries the `report`."""
+    """Report nodes that fail the checks; carries the `report`."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -96,7 +96,7 @@ class PreflightError(RuntimeError):
 
 
 def facts_command(python: str, spec: RunSpec) -> list[str]:
-    """Build the command that has a node tell its facts; it runs in the agent's tree."""
+    """Build the command that prints a node's facts; it runs in the agent's tree."""
     return [python, "-m", "agent.preflight.node_facts", spec.run_directory]
 
 
@@ -107,7 +107,7 @@ def allreduce_command(python: str, spec: RunSpec) -> list[str]:
 
 
 def judge(spec: RunSpec, answers: Mapping[str, Completed], spec_sha256: str) -> tuple[Report, dict[str, NodeFacts]]:
-    """Judge the nodes by their facts, before the allreduce; return the report and the facts of those that told any."""
+    """Judge the nodes by their facts, before the allreduce; return the report and the facts of those that sent any."""
     facts: dict[str, NodeFacts] = {}
     findings: list[Finding] = []
     for host in spec.hosts:
@@ -192,7 +192,7 @@ def _gpu_trouble(host: Node, found: NodeFacts) -> tuple[str, str] | None:
 
 
 def clock_skew_s(told: float, began: float, ended: float, first: float | None = None) -> float:
-    """Return by how much a clock is off for certain: 0 where it told times between question and answer.
+    """Return by how much a clock is off for certain: 0 where its times lie between question and answer.
 
     `first` is a time that it read before `told`, where it did.
     """
@@ -200,7 +200,7 @@ def clock_skew_s(told: float, began: float, ended: float, first: float | None = 
 
 
 def with_facts(answers: Mapping[str, Completed]) -> dict[str, Completed]:
-    """Return those of the nodes' answers in which there are facts."""
+    """Return those of the nodes' answers that contain facts."""
     return {name: answer for name, answer in answers.items() if answer.status == 0 and FACTS in answer.output}
 
 
@@ -221,7 +221,7 @@ def judge_allreduce(spec: RunSpec, report: Report, status: int, output: str) -> 
             findings.append(Finding(node=host.name, check="allreduce", what=what, remedy=replace_remedy(host.name)))
         elif done[host.name] < host.slots:
             findings.append(Finding(node=host.name, check="allreduce", what="did not end"))
-    # Where one node does not come, none gets to the end: only the one that does not come is to be blamed.
+    # Where one node does not start its ranks, none gets to the end: only that node is at fault.
     absent = [finding for finding in findings if finding.remedy]
     findings = absent or findings
     if not findings and status != 0:
@@ -235,19 +235,19 @@ def judge_allreduce(spec: RunSpec, report: Report, status: int, output: str) -> 
 
 
 def as_proved_before(report: Report) -> Report:
-    """Say in a report that these nodes have proved the allreduce before."""
+    """Return the report with a note that these nodes have proved the allreduce before."""
     return dataclasses.replace(report, cells=tuple((*row[:-1], PROVED) for row in report.cells))
 
 
 def network(output: str) -> str:
-    """Return what NCCL says that it goes over, "" where it says nothing: its plug-in for EFA, or plain sockets."""
+    """Return the network that NCCL logs: its plug-in for EFA, or plain sockets; "" where it logs none."""
     if "NET/OFI Selected provider is efa" in output or "NET/OFI Selected Provider is efa" in output:
         return "EFA, "
     return "TCP, " if "NET/Socket" in output else ""
 
 
 def key(spec: RunSpec, python: str, facts: Mapping[str, NodeFacts]) -> str:
-    """Return what stands for this set of nodes, since their boot, with this runtime: proved once, it stays proved."""
+    """Return the key of this set of nodes, since their boot, with this runtime: proved once, it stays proved."""
     nodes = sorted((host.name, host.instance_id, host.address, host.slots) for host in spec.hosts)
     boots = sorted((name, found.boot_id) for name, found in facts.items())
     text = json.dumps([nodes, boots, python, spec.interface, spec.controller])

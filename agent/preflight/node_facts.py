@@ -1,4 +1,4 @@
-"""What one node says of itself before a run: its clock, room, versions, interface, GPUs and EFA devices.
+"""The facts of one node before a run: its clock, room, versions, interface, GPUs and EFA devices.
 
     PYTHON -m agent.preflight.node_facts RUN_DIRECTORY [BEGAN]    # the ranks' Python; one line of JSON behind a mark
 
@@ -54,7 +54,7 @@ COUNT_VISIBLE_GPUS: Final = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeFacts:
-    """Hold what one node says of itself."""
+    """The facts of one node."""
 
     time: float
     """Its clock, seconds since 1970."""

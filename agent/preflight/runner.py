@@ -1,4 +1,4 @@
-"""The pre-flight of one run, carried out: ask its hosts for facts, prove an allreduce on them, keep the report."""
+"""Run the pre-flight of one run: ask its hosts for facts, prove an allreduce on them, write the report."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from agent.spec.run import RunSpec
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """Look at a run's hosts before its ranks start."""
+    """The checks of a run's hosts before its ranks start."""
 
     spec: RunSpec
     directory: RunDirectory
     runs_root: Path
     hosts: Hosts
     is_cancelled: Callable[[], bool]
-    """Tells that the run is to stop before it has begun."""
-    tell: Callable[[str], None]
-    """Takes what is being done now."""
-    say: Callable[[str], None]
-    """Takes a line of the log."""
+    """Returns whether the run is to stop before it has begun."""
+    set_reason: Callable[[str], None]
+    """Stores what the run is doing now."""
+    log_line: Callable[[str], None]
+    """Writes a line of the log."""
 
     def run(self, python: str, answers: Mapping[str, Completed]) -> None:
         """Check the hosts with the runtime's interpreter; raise PreflightError, which names the bad ones.
 
-        `heard` is what they have said already: one that told its facts is not asked again.
+        `answers` are those that the hosts gave while they were prepared: one with facts is not asked again.
         """
         spec = self.spec
         if spec.preflight == "skip" or spec.launcher or self.is_cancelled():
             return
-        self.tell("pre-flight: looking at the nodes")
+        self.set_reason("pre-flight: looking at the nodes")
         answers = checks.with_facts(answers)
         absent = [host for host in spec.hosts if host.name not in answers]
         answers |= self.hosts.everywhere(absent, checks.facts_command(python, spec), checks.FACTS_TIMEOUT_S)
@@ -50,7 +50,7 @@ class Preflight:
         report, facts = checks.judge(spec, answers, hashlib.sha256(self.directory.spec.read_bytes()).hexdigest())
         proved = self.runs_root / ".proved" / checks.key(spec, python, facts)
         if not report.findings and (spec.preflight == "full" or not proved.exists()):
-            self.tell("pre-flight: proving an allreduce")
+            self.set_reason("pre-flight: proving an allreduce")
             status, output = self._prove(python)
             if self.is_cancelled():
                 return
@@ -62,7 +62,7 @@ class Preflight:
             report = checks.as_proved_before(report)
         write_atomically(self.directory.preflight, json.dumps(report.to_document(), indent=1))
         for line in report.lines():
-            self.say(line)
+            self.log_line(line)
         if report.findings:
             raise checks.PreflightError(report)
 

@@ -1,4 +1,4 @@
-"""One command on one host, over SSH or here, and what it left."""
+"""One command on one host, over SSH or here, and its result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent.spec.nodes import Node
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Completed:
-    """Hold what a command on one host left."""
+    """The result of a command on one host."""
 
     status: int
     output: str

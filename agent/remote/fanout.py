@@ -37,11 +37,11 @@ def node_command(host: str, ssh: str, python: str = NODE_PYTHON, *, is_module: b
 
 
 class AbandonedError(RuntimeError):
-    """Report that whoever asked has gone, or wants no more."""
+    """Report that the laptop has gone, or has cancelled the command."""
 
 
 class _Host:
-    """Hold one node's process and what of its output has not been told."""
+    """One node's process, and its output that has not been forwarded."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
         self.name, self.process = name, process
@@ -57,7 +57,7 @@ class _Host:
 def fan_out(
     request: RemoteCommand, hosts: Sequence[str], emit: Callable[[Mapping[str, Any]], None], stdin: IO[bytes], ssh: str
 ) -> int:
-    """Run the request on these hosts at once, telling `emit` what comes; return how many failed.
+    """Run the request on these hosts at once, sending what comes to `emit`; return how many failed.
 
     Messages: `{"host", "stream": "stdout" or "stderr", "data": base64}`; `{"host", "exit_code", "reached", "seconds"}`
     once a host, with `"trouble"` where it was not reached; and `{"heartbeat": true}` after a silence.

@@ -1,6 +1,6 @@
 """The node's side of the fan-out, as text for its Python's -c, and what it is sent.
 
-It reads what to run, runs it in a session of its own, and ends it when nobody listens any more. Sixty-four of them may
+It reads what to run, runs it in a session of its own, and ends it when the connection ends. Sixty-four of them may
 start at once: so no site, no import that `os` has not made already, nothing from the shared file system.
 """
 

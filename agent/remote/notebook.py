@@ -1,9 +1,9 @@
-"""JupyterLab on one node, on its loopback, until whoever asked for it has gone.
+"""JupyterLab on one node, on its loopback, until the laptop that asked for it disconnects.
 
     python -m agent.remote.notebook REQUEST      # on the master; REQUEST: JSON, see `NotebookRequest`
 
 On another node it runs over SSH, with the same port of the master's loopback led to it. The token is made on the node,
-is given to the server in its environment, and is printed once, with the address, for whoever asked; it is on no command
+is given to the server in its environment, and is printed once, with the address, for the laptop; it is on no command
 line and in no log. JupyterLab itself keeps it, while it runs, in a file that only this user may read. The packages are
 laid over the runtime as those of a run's program are (`agent.environment.overlay`).
 """
@@ -37,11 +37,11 @@ _POLL_S: Final = 0.2
 
 
 class NotebookError(RuntimeError):
-    """Report a notebook that did not come to be."""
+    """Report a notebook that could not be started."""
 
 
 def server_command(python: Path, port: int, root: str) -> list[str]:
-    """Build the server's command line, which everybody on the node can read."""
+    """Build the server's command line, which every user of the node can read."""
     options = {
         "ip": "127.0.0.1",
         "port": str(port),
@@ -70,8 +70,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def say(text: str) -> None:
-    """Tell whoever asked."""
+def report(text: str) -> None:
+    """Report progress to the laptop."""
     print(f"{NOTEBOOK_PREFIX}{text}", file=sys.stderr, flush=True)
 
 
@@ -90,7 +90,7 @@ def make_python(request: NotebookRequest, home: Path) -> Path:
         root=home / ".cache" / "deepcdk" / "layers",
         wheelhouse=wheelhouse,
     )
-    return OverlayBuilder(overlay=overlay, report=say).ensure()
+    return OverlayBuilder(overlay=overlay, report=report).ensure()
 
 
 def serve(command: Sequence[str], port: int, *, asker: int | None) -> int:

@@ -20,7 +20,7 @@ from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunProcess:
-    """Name one process that belongs to a run."""
+    """One process that belongs to a run."""
 
     pid: int
     parent: int
@@ -97,7 +97,7 @@ def signal_run(
 def command(
     python: str, runs_root: str, *, run_id: str, others: bool, ranks_only: bool, number: signal.Signals, wait_s: float
 ) -> list[str]:
-    """Build the command line that does on another node what `reap` does here."""
+    """Build the command line that does on another node what `signal_run` does here."""
     return [
         *(python, "-m", "agent.remote.processes"),
         *("--runs", runs_root, "--run", run_id),

@@ -36,7 +36,7 @@ UNCLAIMED_S: Final = 3600.0
 
 
 class SecretsError(RuntimeError):
-    """Report secrets that are not where a rank looks for them."""
+    """Report secrets that are missing on a node."""
 
 
 def master_directory(home: Path) -> Path:
@@ -49,7 +49,7 @@ def node_directory(home: Path) -> Path:
     return home / TAKEN
 
 
-def keep(directory: Path, run_id: str, text: str) -> None:
+def write(directory: Path, run_id: str, text: str) -> None:
     """Write a run's secrets, readable by this user alone from the first byte on."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
@@ -69,7 +69,7 @@ def read(directory: Path, run_id: str, names: Sequence[str]) -> dict[str, str]:
     return {name: str(found[name]) for name in names}
 
 
-def drop(directory: Path, run_id: str) -> None:
+def remove(directory: Path, run_id: str) -> None:
     """Remove a run's secrets."""
     (directory / run_id).unlink(missing_ok=True)
 
@@ -83,14 +83,14 @@ def remove_stale(directory: Path, runs: Runs) -> list[str]:
             if runs.is_over(path.name) or (is_late and not runs[path.name].path.exists()):
                 gone.append(path.name)
     for run_id in gone:
-        drop(directory, run_id)
+        remove(directory, run_id)
     return gone
 
 
 def distribute(
     directory: Path, spec: RunSpec, command_for: Callable[[Node, Sequence[str]], Sequence[str]]
 ) -> dict[str, str]:
-    """Hand the run's secrets from this master to all its hosts at once, each over the standard input of its command.
+    """Send the run's secrets from this master to all its hosts at once, each over the standard input of its command.
 
     Return what went wrong, by node; no value is in it.
     """
@@ -125,12 +125,12 @@ def main(argv: Sequence[str]) -> int:
     home = Path.home()
     match verb:
         case "keep":
-            keep(master_directory(home), run_id, sys.stdin.read())
+            write(master_directory(home), run_id, sys.stdin.read())
         case "take":
-            keep(node_directory(home), run_id, sys.stdin.read())
+            write(node_directory(home), run_id, sys.stdin.read())
         case "drop":
-            drop(master_directory(home), run_id)
-            drop(node_directory(home), run_id)
+            remove(master_directory(home), run_id)
+            remove(node_directory(home), run_id)
         case _:
             print(f"{verb}: must be keep, take or drop", file=sys.stderr)
             return 2

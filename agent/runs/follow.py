@@ -17,16 +17,16 @@ from agent.spec.states import QUEUED
 
 POLL_S: Final = 0.2
 HEARTBEAT_S: Final = 5.0
-"""A reader who hears nothing for a few of these knows that the connection is dead."""
+"""A reader that receives nothing for several of these takes the connection for dead."""
 
 
 def sleep_while_read(descriptor: int) -> Callable[[float], None]:
-    """Return a sleep that raises BrokenPipeError once nobody reads what is written to a descriptor.
+    """Return a sleep that raises BrokenPipeError once the reader of a descriptor has gone.
 
-    Who only waits for something to tell writes nothing, and would never notice.
+    A process that only waits for something to report writes nothing, and would never notice.
     """
     poll = select.poll()
-    poll.register(descriptor, 0)  # The end of the reader is told in any case.
+    poll.register(descriptor, 0)  # It reports the end of the reader in any case.
 
     def sleep(seconds: float) -> None:
         if poll.poll(seconds * 1000):
@@ -71,13 +71,13 @@ def follow(
 
     `state` with the state's fields, at first and at each change; `metric` with `line` (counted from 0) and `record`,
     beginning with line `from_line`; `log` with `line` and `text`, beginning with line `log_from`, unless that is None;
-    `preflight` with the report on the nodes, once, unless the log or an earlier stream shows it; `heartbeat` where
-    nothing else was to say. The last one is the final state.
+    `preflight` with the report on the nodes, once, unless the log or an earlier stream shows it; `heartbeat` after a
+    silence. The last one is the final state.
     """
     tail, log, log_number = Tail(directory.metrics), Tail(directory.log), 0
     number = 0
     told: dict[str, Any] = {}
-    inspected = from_line > 0 or log_from is not None  # whoever comes back has seen it; the log shows it too
+    inspected = from_line > 0 or log_from is not None  # a reader that comes back has seen it; the log shows it too
     spoke_at = time.monotonic()
     while True:
         state = with_queue_position(directory.effective_state(), directory)
@@ -126,8 +126,8 @@ def _record(line: str) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def of_rank(line: str, rank: int | None) -> bool:
-    """Tell whether a line of launcher.log comes from that rank: horovodrun begins it with `[RANK]<stdout>:`."""
+def is_of_rank(line: str, rank: int | None) -> bool:
+    """Return whether a line of launcher.log comes from that rank: horovodrun begins it with `[RANK]<stdout>:`."""
     return rank is None or bool(re.match(rf"(?:[^\[]*)\[{rank}\]<std(?:out|err)>:", line))
 
 
@@ -138,9 +138,9 @@ def log_lines(
     tail = Tail(directory.log)
     while True:
         live = following and not directory.effective_state().has_ended
-        yield from (line for line in tail.lines() if of_rank(line, rank))
+        yield from (line for line in tail.lines() if is_of_rank(line, rank))
         if not live:
-            yield from (line for line in tail.rest() if of_rank(line, rank))
+            yield from (line for line in tail.rest() if is_of_rank(line, rank))
             return
         sleep(POLL_S)
 

@@ -1,4 +1,4 @@
-"""Who drives a run: one process, told from every other one that had or will have its number."""
+"""The identity of one process, such as the supervisor of a run, which no later process with its pid has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ProcessIdentity:
         return cls(pid=pid, start_ticks=_start_ticks(pid), boot_id=_boot_id(), host=socket.gethostname())
 
     def is_alive(self) -> bool:
-        """Tell whether this very process still runs on this host."""
+        """Return whether this process still runs on this host."""
         if self.boot_id != _boot_id() or self.host != socket.gethostname():
             return False
         try:

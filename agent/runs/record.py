@@ -20,8 +20,8 @@ DIFF_FILE: Final = "source.diff"
 COURSE_FILE: Final = "course.json"
 
 
-def keep_origin(directory: RunDirectory, origin: Origin) -> None:
-    """Write down where a run comes from; what an earlier attempt wrote is kept beside it."""
+def write_origin(directory: RunDirectory, origin: Origin) -> None:
+    """Write where a run comes from; what an earlier attempt wrote is kept beside it."""
     path = directory.path / ORIGIN_FILE
     if path.exists():
         number = len(list(directory.path.glob("origin-*.json"))) + 1
@@ -35,8 +35,8 @@ def keep_origin(directory: RunDirectory, origin: Origin) -> None:
     write_atomically(path, json.dumps(document, indent=1))
 
 
-def keep_course(directory: RunDirectory, course: Mapping[str, Any]) -> None:
-    """Write down how a run goes: when each step of it was reached, and where its copy is."""
+def write_course(directory: RunDirectory, course: Mapping[str, Any]) -> None:
+    """Write the course of a run: when each step of it was reached, and where its copy is."""
     write_atomically(directory.path / COURSE_FILE, json.dumps(course, indent=1))
 
 
@@ -69,8 +69,8 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
     }
 
 
-def keep_record(directory: RunDirectory, state: State) -> None:
-    """Write the record for those who have the directory alone; without the values of variables, which may be secret."""
+def write_record(directory: RunDirectory, state: State) -> None:
+    """Write the record into the directory, without the values of variables, which may be secret."""
     document = record(directory, state)
     if document["spec"]:
         document["spec"]["environment"] = [[name, None] for name, _ in document["spec"].get("environment", ())]

@@ -1,4 +1,4 @@
-"""Whose turn it is: the runs that wait, the next one first, in one file on the shared file system."""
+"""The queue of runs, the next one first, in one file on the shared file system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WITHDRAWN: Final = "taken out of the queue"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunQueue:
-    """The queue of one cluster. Whoever changes it holds the guard of the runs, so that two never do at once."""
+    """The queue of one cluster. Every change holds the guard of the runs, so that two never happen at once."""
 
     runs: Runs
 
@@ -40,7 +40,7 @@ class RunQueue:
         return waiting.index(run_id) + 1 if run_id in waiting else None
 
     def describe_position(self, run_id: str) -> str:
-        """Say where a run stands in the queue and what is before it; "" for a run that does not wait."""
+        """Return a run's place in the queue and what is before it, in words; "" for a run that does not wait."""
         waiting = [*self.ids()]
         if run_id not in waiting:
             return ""
@@ -53,8 +53,8 @@ class RunQueue:
         with self.runs.guard():
             self._write([*(each for each in self.ids() if each != run_id), run_id])
 
-    def begin(self, state: State, spec: str) -> bool:
-        """Take a run out and make it a starting one; tell whether it was still waiting."""
+    def start(self, state: State, spec: str) -> bool:
+        """Take a run out and store that it starts; return whether it was still waiting."""
         with self.runs.guard():
             if not (there := self._take(state.run_id)):
                 return there
@@ -62,8 +62,8 @@ class RunQueue:
             self.runs[state.run_id].write_state(state)
         return True
 
-    def end(self, run_id: str, state: str, reason: str) -> bool:
-        """Take a run out and give it a final state; tell whether it was still waiting."""
+    def finish(self, run_id: str, state: str, reason: str) -> bool:
+        """Take a run out and store its final state; return whether it was still waiting."""
         with self.runs.guard():
             if not (there := self._take(run_id)):
                 return there
@@ -73,7 +73,7 @@ class RunQueue:
         return True
 
     def set_reason(self, run_id: str, reason: str) -> None:
-        """Write down why a run still waits."""
+        """Store why a run still waits."""
         with self.runs.guard():
             if run_id in self.ids():
                 directory = self.runs[run_id]

@@ -21,7 +21,7 @@ from agent.spec.states import FINAL_STATES, LIVE_STATES
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 DISK_FULL_REASON: Final = "the shared file system is full"
 SUPERVISOR_DIED: Final = "supervisor died"
-# It says where horovodrun noticed that a rank had failed, and hides that rank's own words, which stand before it.
+# It shows where horovodrun noticed that a rank had failed, and would hide that rank's own lines, which precede it.
 _LAUNCHERS_TRACEBACK: Final = re.compile(
     r"^Traceback \(most recent call last\):\n(?: .*\n)+RuntimeError: Horovod detected .*\n", flags=re.MULTILINE
 )
@@ -37,7 +37,7 @@ class LiveRunError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """Say where a run stands, as state.json holds it. Times are in seconds since 1970."""
+    """The state of a run, as state.json holds it. Times are in seconds since 1970."""
 
     run_id: str
     state: str
@@ -59,12 +59,12 @@ class State:
 
     @property
     def is_live(self) -> bool:
-        """Tell whether the run has begun and not ended, as far as is written."""
+        """Return whether the run has begun and not ended, as stored."""
         return self.state in LIVE_STATES
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether the run is neither live nor queued."""
+        """Return whether the run is neither live nor queued."""
         return self.state in FINAL_STATES
 
     def to_document(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class State:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunDirectory:
-    """Name the files of one run."""
+    """The files of one run."""
 
     path: Path
 
@@ -100,7 +100,7 @@ class RunDirectory:
 
     @property
     def launched(self) -> Path:
-        """Return the file that says exactly what was started."""
+        """Return the file that records exactly what was started."""
         return self.path / "launch.json"
 
     @property
@@ -136,7 +136,7 @@ class RunDirectory:
         """
         state = self.stored_state()
         if state.is_live and not state.owner.is_alive():
-            # It may have written its last word and ended since the file was read: only what stands there now counts.
+            # It may have stored its final state and ended since the file was read: read it again.
             state = self.stored_state()
             if state.is_live:
                 reason = f"{SUPERVISOR_DIED}: {state.owner.end_cause}" if state.owner.end_cause else SUPERVISOR_DIED
@@ -217,18 +217,18 @@ class Runs:
         return holder[0] or None if holder and holder[0] != run_id else None
 
     def is_over(self, run_id: str) -> bool:
-        """Tell whether a run has ended for certain; one without a state may not have begun."""
+        """Return whether a run has ended for certain; one without a state may not have begun."""
         try:
             return self[run_id].effective_state().state in FINAL_STATES
         except (OSError, ValueError):
             return False
 
     def hand_over(self, run_id: str, owner: ProcessIdentity) -> None:
-        """Name another process as the holder of this run's lock."""
+        """Make another process the holder of this run's lock."""
         write_atomically(self.lock, json.dumps({"run_id": run_id, "owner": dataclasses.asdict(owner)}))
 
     def release(self, run_id: str) -> None:
-        """Drop the lock if it is this run's."""
+        """Release the lock if it is this run's."""
         with self.guard():
             holder = self._holder()
             if holder and holder[0] == run_id:
@@ -251,7 +251,7 @@ class Runs:
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Keep two takers of the lock apart while each looks and then acts."""
+        """Hold the guard, so that no other process changes the lock or the queue between a check and a change."""
         with (self.root / ".guard").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

@@ -1,4 +1,4 @@
-"""Horovod's own settings as validated values, and as the flags of horovodrun that say them."""
+"""Horovod's own settings as validated values and as flags of horovodrun."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from typing import Annotated, Final
 
 DEFAULT_CYCLE_TIME_MS: Final = 5.0
-"""For a user's program, whose steps nobody knows. Horovod's own 1 ms wakes its background thread so often that it takes
+"""For a user's program, whose steps are unknown. Horovod's own 1 ms wakes its background thread so often that it takes
 the cores of the compute. The payload's own ranks choose theirs by the step (`payload.training.rank_tuning`)."""
 
 
@@ -16,7 +16,7 @@ CONTROLLERS: Final = (GLOO, MPI)
 
 
 def best_controller(hosts: int, *, on_cores: bool) -> str:
-    """Return what ranks that compute on this many hosts do best to meet and add up over.
+    """Return the controller over which ranks on this many hosts communicate best.
 
     Open MPI passes messages within a host through shared memory, and was faster there on cores (docs/tuning.md). Gloo,
     whose ranks notice each other's loss by themselves, is for all else: on GPUs neither of them carries the gradients.

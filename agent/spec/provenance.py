@@ -1,4 +1,4 @@
-"""Where a run comes from: what the laptop knows at its launch and the master does not."""
+"""Where a run comes from: what only the laptop knows when it launches the run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from agent.errors import SpecError
 from agent.spec.run import RunSpec
 
 DIFF_LIMIT: Final = 1 << 20
-"""Bytes of a diff that are kept: a source tree, not a data set that somebody has under version control."""
+"""Bytes of a diff that are kept: enough for source code, too few for a data set under version control."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Hold what made a run, as far as only the laptop knows it. Empty values: nobody said."""
+    """What made a run, as far as only the laptop knows it. Empty values are unknown."""
 
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The cluster's configuration, as cdk.json and --set gave it."""
@@ -40,18 +40,18 @@ class Origin:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Submission:
-    """Hold what the laptop hands over to start a run, or to go on with one."""
+    """What the laptop sends to start a run or to resume one."""
 
     spec: RunSpec
     origin: Origin = dataclasses.field(default_factory=Origin)
 
     def to_json(self) -> str:
-        """Return the order as JSON, which `from_json` reads back unchanged."""
+        """Return the submission as JSON, which `from_json` reads back unchanged."""
         return json.dumps({"spec": json.loads(self.spec.to_json()), "origin": dataclasses.asdict(self.origin)})
 
     @classmethod
     def from_json(cls, text: str) -> Submission:
-        """Build the order; the spec of a run alone is one of unknown origin. Raises SpecError for anything else."""
+        """Build the submission; a spec alone is one of unknown origin. Raises SpecError for anything else."""
         try:
             document = json.loads(text)
             if not isinstance(document, dict) or "spec" not in document:
@@ -62,4 +62,4 @@ class Submission:
         except SpecError:
             raise
         except (TypeError, ValueError) as error:
-            raise SpecError(f"not the order of a run: {error}") from None
+            raise SpecError(f"not the submission of a run: {error}") from None

@@ -26,7 +26,7 @@ TF_KERAS: Final = "tf-keras==2.21.*"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """Specify one run: all that the supervisor needs, and all that the record keeps."""
+    """The spec of one run: all that the supervisor needs."""
 
     run_id: str
     efs_mount: str
@@ -55,9 +55,9 @@ class RunSpec:
     secrets: tuple[str, ...] = ()
     """Names of further variables, whose values the ranks find in `agent.remote.secret_files`."""
     ranks_per_node: int = 0
-    """Ranks that the user asked of each node, to be held against what it has; 0: the slots that it registered."""
+    """Ranks that the user wants on each node, which the node checks; 0: the slots that it registered."""
     controller: str = GLOO
-    """What the ranks meet and, on CPUs, add up over: gloo or mpi; the launch has chosen."""
+    """What the ranks communicate over: gloo or mpi. On GPUs, NCCL carries the gradients."""
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     recipe: str = ""
     """What the run is called: the recipe, or the name of the user's script."""
@@ -109,7 +109,7 @@ class RunSpec:
 
     @property
     def placed(self) -> str:
-        """Say how many ranks run where, in words."""
+        """Return how many ranks run on which hosts, in words."""
         return f"{self.ranks} rank{'' if self.ranks == 1 else 's'} on {', '.join(host.name for host in self.hosts)}"
 
     @property
@@ -157,7 +157,7 @@ class RunSpec:
 
     @property
     def needs_overlay(self) -> bool:
-        """Tell whether the ranks need packages that the runtime lacks."""
+        """Return whether the ranks need packages that the runtime lacks."""
         return bool(self.requirements or self.further_requirements)
 
     def to_json(self) -> str:

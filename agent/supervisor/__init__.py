@@ -1,1 +1,1 @@
-"""The supervisor on the master: takes runs, queues them, carries them out, and says why one failed."""
+"""The supervisor on the master: starts, queues and supervises runs, and finds why one failed."""

@@ -30,7 +30,7 @@ NOT_COPIED: Final = ("checkpoints/*", "spec*.json", "launch.json", "state.json",
 
 
 def destination(directory: RunDirectory) -> tuple[str, str]:
-    """Return the S3 address of a run's copy and the region of its bucket; "" where nobody named a bucket."""
+    """Return the S3 address of a run's copy and the region of its bucket; "" where the run names no bucket."""
     try:
         origin = json.loads((directory.path / ORIGIN_FILE).read_text(encoding="utf-8"))
         bucket, region = str(origin["bucket"]), str(origin["region"])
@@ -47,7 +47,7 @@ def command(directory: RunDirectory, address: str, region: str, *, excluded: Seq
 
 
 class Copier:
-    """Keep the copy of one run up to date, without ever holding it up while it trains."""
+    """Keep the copy of one run up to date without delaying the run."""
 
     def __init__(self, directory: RunDirectory, run: Callable[[Sequence[str], float], Completed] = execute) -> None:
         self.directory, self._run = directory, run
@@ -57,12 +57,12 @@ class Copier:
 
     @property
     def is_due(self) -> bool:
-        """Tell whether it is time for another copy, and the one before has ended."""
+        """Return whether the period is over and the previous copy has ended."""
         idle = self._copying is None or self._copying.poll() is not None
         return bool(self.address) and idle and time.monotonic() >= self._next
 
-    def begin(self) -> None:
-        """Begin a copy in the background; its failure is told by the last one."""
+    def start(self) -> None:
+        """Start a copy in the background; the last copy reports what fails."""
         self._next = time.monotonic() + PERIOD_S
         if shutil.which("aws"):
             self._copying = subprocess.Popen(

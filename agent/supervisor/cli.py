@@ -1,7 +1,7 @@
 """Start, watch and stop runs on the master: the one command line that the laptop calls there.
 
-`python3 -m agent.supervisor.cli --root /mnt/efs/runs start|resume|status|show|follow|logs|stop|remove|keep ...`, in the
-agent's pushed tree.
+`python3 -m agent.supervisor.cli --root /mnt/efs/runs start|resume|status|show|follow|logs|stop|remove|schedule ...`, in
+the agent's pushed tree.
 Exit status: 0 well, 1 failed, 2 bad arguments, 3 another run is live or queued, 4 no such run.
 """
 
@@ -41,11 +41,11 @@ NO_SUCH_RUN: Final = 4
 
 
 class NoSuchRunError(LookupError):
-    """Report a run that the shared file system does not hold."""
+    """Report a run that is not on the shared file system."""
 
 
-def oversee(runs: Runs, run_id: str, tell: int) -> int:
-    """Be the supervisor of a run: the process that `start` leaves behind."""
+def supervise(runs: Runs, run_id: str, tell: int) -> int:
+    """Supervise a run, in the process that `start` leaves behind."""
     spec = RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8"))
     with runs[run_id].log.open("ab", buffering=0) as log:
         supervisor = Supervisor(runs, spec, log)
@@ -54,11 +54,11 @@ def oversee(runs: Runs, run_id: str, tell: int) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         runs.hand_over(run_id, ProcessIdentity.of(os.getpid()))
         runs[run_id].write_state(supervisor.state)
-        if runs[run_id].stop_request.exists():  # Whoever wrote it signalled the process that had this run before.
+        if runs[run_id].stop_request.exists():  # The process that held this run before was signalled.
             supervisor.request_stop()
         os.write(tell, b"ready")
         os.close(tell)
-        final = supervisor.oversee()
+        final = supervisor.supervise()
     return 0 if final.state == "succeeded" else FAILED
 
 
@@ -80,7 +80,7 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
     hosts.
     """
     if directory.effective_state().state == QUEUED:
-        RunQueue(runs=runs).end(directory.run_id, "stopped", WITHDRAWN)
+        RunQueue(runs=runs).finish(directory.run_id, "stopped", WITHDRAWN)
     state = directory.effective_state()
     if state.is_live:
         write_atomically(directory.stop_request, json.dumps({"grace_s": grace_s, "time": time.time()}))
@@ -98,7 +98,7 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
 
 
 def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) -> RunDirectory:
-    """Start a run, or go on with one (`again`), at once or with `queueing` when its turn comes. Raises LiveRunError."""
+    """Start or resume (`again`) a run, at once or, with `queueing`, when it is the next. Raises LiveRunError."""
     try:
         return resume(runs, submission) if again else start(runs, submission)
     except LiveRunError as error:
@@ -113,8 +113,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs = Runs(root=Path(options.root))
     try:
         status = _dispatch(runs, options)
-        if options.command not in ("keep", "oversee"):
-            scheduler.call(runs)
+        if options.command not in ("schedule", "supervise"):
+            scheduler.ensure_running(runs)
         return status
     except LiveRunError as error:
         print(error, file=sys.stderr)
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return BAD_ARGUMENTS
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # The reader has gone: nothing to tell it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # The reader has gone.
         return FAILED
     except (OSError, RuntimeError, ValueError) as error:
         full = isinstance(error, OSError) and error.errno in DISK_FULL
@@ -142,8 +142,8 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
             scheduler.write_boot_hook(runs)
             position = RunQueue(runs=runs).position(directory.run_id)
             print(json.dumps({"run_id": directory.run_id, "directory": str(directory.path), "position": position}))
-        case "oversee":
-            return oversee(runs, options.run, options.tell)
+        case "supervise":
+            return supervise(runs, options.run, options.tell)
         case "status" if options.list:
             print(json.dumps([followed.summary(runs[run_id].effective_state(), runs[run_id]) for run_id in runs.ids()]))
         case "status":
@@ -161,9 +161,9 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
             scheduler.write_boot_hook(runs)
             found, position = record.checkpoints(directory), RunQueue(runs=runs).position(directory.run_id)
             print(json.dumps({"run_id": directory.run_id, "checkpoints": found, "position": position}))
-        case "keep":
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # It comes from who stops a run that it is handing over.
-            scheduler.keep(runs)
+        case "schedule":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `stop` sends it to a run that is being handed over.
+            scheduler.run(runs)
         case "remove":
             print(json.dumps(remove(runs, resolve(runs, options.run))))
         case "follow":
@@ -191,13 +191,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--root", required=True, help="directory of all runs, on the shared file system")
     commands = parser.add_subparsers(dest="command", required=True)
     begin = commands.add_parser("start", help="start the run whose spec comes on standard input, and leave it running")
-    again = commands.add_parser("resume", help="go on with the run whose new spec comes on standard input")
+    again = commands.add_parser("resume", help="resume the run whose new spec comes on standard input")
     for starter in (begin, again):
         starter.add_argument("--queue", action="store_true", help="wait for its turn where another run is live")
-    commands.add_parser("keep", help="start the waiting runs, each in its turn; called where runs wait, and at boot")
-    overseer = commands.add_parser("oversee", help="be the supervisor of a run; `start` calls this")
-    overseer.add_argument("run")
-    overseer.add_argument("tell", type=int)
+    commands.add_parser(
+        "schedule", help="start the waiting runs, one after the other; called where runs wait, and at boot"
+    )
+    supervision = commands.add_parser("supervise", help="supervise a run; `start` calls this")
+    supervision.add_argument("run")
+    supervision.add_argument("tell", type=int)
     status = commands.add_parser("status", help="print a run's state as JSON")
     status.add_argument("run", nargs="?", default="", help="default: the live run, else the newest")
     status.add_argument("--live", action="store_true", help="the live run, or null")

@@ -1,4 +1,4 @@
-"""Find why a launcher ended other than well: a node that was taken away, ranks that did not report, the rank that ended
+"""Find why a launcher failed: a node that was taken away, ranks that did not report, the rank that ended
 first, or a bare status.
 """
 
@@ -53,7 +53,7 @@ def reason(spec: RunSpec, status: int, log: str) -> str:
 
 
 def leaving_hosts(spec: RunSpec) -> str:
-    """Name the hosts of a run that are being taken away, with what they were told; "" where none is."""
+    """Return the hosts of a run that are being taken away, with the reason that each was given; "" where none is."""
     found = []
     for host in spec.hosts:
         try:
@@ -66,7 +66,7 @@ def leaving_hosts(spec: RunSpec) -> str:
 
 
 def unreachable_host(log: str) -> str:
-    """Name the host that mpirun can no longer reach, with the remedy; "" where it misses none."""
+    """Return the host that mpirun can no longer reach, with the remedy; "" where it reaches all."""
     if not (told := _SILENT.findall(log)):
         return ""
     node = told[-1]
@@ -112,7 +112,7 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
 
 def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
-    """Say which rank ended first, as Horovod's launcher tells at its end; "" where it does not."""
+    """Return which rank ended first, as Horovod's launcher reports it; "" where it does not."""
     found, places = _first(log), _places(hosts)
     if not found:
         return ""

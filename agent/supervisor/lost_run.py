@@ -38,7 +38,7 @@ def mark_lost(directory: RunDirectory) -> None:
 
 
 def kill(runs: Runs, spec: RunSpec) -> None:
-    """Kill what is left of a run, on all its hosts at once; one that is gone has nothing left."""
+    """Kill the remaining processes of a run on all its hosts at once; a host that is gone is left out."""
     python = sys.executable if spec.launcher else NODE_PYTHON
     argv = processes.command(
         python, str(runs.root), run_id=spec.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0

@@ -1,9 +1,9 @@
-"""Bring one node to what a run's ranks need: nothing left of other runs, the runtime, the program's own packages.
+"""Prepare one node for a run's ranks: nothing left of other runs, the runtime, the program's own packages.
 
     NODE_PYTHON -m agent.supervisor.prepare_node RUN_DIRECTORY     # the last line: the Python of the ranks
 
-One process does it all, and has the node tell its facts before the last line: what each node starts adds up, and the
-run waits for the slowest.
+One process does it all, and prints the node's facts before the last line: each further process would take time, and
+the run waits for the slowest node.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLEARING_S: Final = 10.0
 """How long what a crash left of another run may take to go."""
 
 
-class EquipmentError(RuntimeError):
+class NodeError(RuntimeError):
     """Report a node that cannot take its ranks."""
 
 
@@ -52,7 +52,7 @@ def clear(spec: RunSpec, home: Path) -> None:
         wait_s=CLEARING_S,
     )["left"]
     if left:
-        raise EquipmentError(f"processes of another run stay: {', '.join(map(str, left))}")
+        raise NodeError(f"processes of another run stay: {', '.join(map(str, left))}")
 
 
 def overlay_of(spec: RunSpec, runtime: Path, home: Path) -> Overlay | None:
@@ -73,10 +73,10 @@ def check_slots(host: Node, *, gpus: int, cores: int) -> None:
     """Raise EquipmentError where a node is to take more ranks than it has GPUs or, without GPUs, cores."""
     have, what = (gpus, "GPUs") if gpus else (cores, "cores")
     if host.slots > have:
-        raise EquipmentError(f"{host.slots} ranks are asked of {host.name}, which has {have} {what}")
+        raise NodeError(f"{host.slots} ranks are asked of {host.name}, which has {have} {what}")
 
 
-def equip(spec: RunSpec, runtime: Path) -> Path:
+def make_python(spec: RunSpec, runtime: Path) -> Path:
     """Return the ranks' Python, having made the overlay that they need. Raises EquipmentError or OverlayError."""
     if spec.ranks_per_node and (host := this_host(spec)) is not None:
         check_slots(host, gpus=count_gpu_devices(), cores=len(os.sched_getaffinity(0)))
@@ -86,7 +86,7 @@ def equip(spec: RunSpec, runtime: Path) -> Path:
     return OverlayBuilder(overlay=overlay, report=lambda line: print(line, file=sys.stderr, flush=True)).ensure()
 
 
-def tell_facts(spec: RunSpec, python: Path, began: float) -> None:
+def print_facts(spec: RunSpec, python: Path, began: float) -> None:
     """Have the ranks' Python print this node's facts; where it cannot, the pre-flight asks for them again."""
     if spec.preflight != "skip" and this_host(spec) is not None:
         subprocess.run([*facts_command(str(python), spec), repr(began)], stdin=subprocess.DEVNULL, check=False)
@@ -103,8 +103,8 @@ def main(argv: Sequence[str]) -> int:
         spec = RunSpec.from_json((directory / "spec.json").read_text(encoding="utf-8"))
         clear(spec, Path.home())
         made = runtime.ensure("--wheelhouse", f"{spec.efs_mount}/payloads/.wheelhouse")
-        python = equip(spec, made)
-        tell_facts(spec, python, began)
+        python = make_python(spec, made)
+        print_facts(spec, python, began)
         print(python, flush=True)
     except (RuntimeError, ValueError, OSError) as error:  # each error of the modules here is one of these
         print(error, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What can be done with a run that has ended: go on from its last checkpoint, remove it."""
+"""What can be done with a run that has ended: resume it, remove it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from agent.spec.run import RunSpec
 
 
 def check_resumable(directory: RunDirectory, state: State) -> None:
-    """Raise SpecError for a run that has nothing to go on with."""
+    """Raise SpecError for a run that has succeeded."""
     if state.state == "succeeded":
         raise SpecError(f"run {directory.run_id} has succeeded; there is nothing left to go on with")
 
 
 def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
-    """Make an ended run a starting one: keep the earlier spec beside the new one, drop what asked it to stop."""
+    """Reopen an ended run: keep its earlier spec beside the new one, and remove its stop request."""
     attempts = len(list(directory.path.glob("spec-*.json"))) + 1
     directory.spec.replace(directory.path / f"spec-{attempts}.json")
     directory.spec.write_text(spec.to_json(), encoding="utf-8")
@@ -39,7 +39,7 @@ def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
         raise LiveRunError(directory.run_id, state.state)
     gone = runs.root / f".removed-{directory.run_id}-{secrets.token_hex(4)}"
     with runs.guard():
-        # Whoever resumes a run holds the lock before it looks for the directory.
+        # `resume` takes the lock before it looks for the directory.
         if runs.live() == directory.run_id:
             raise LiveRunError(directory.run_id, "starting")
         files = [path.stat().st_size for path in directory.path.rglob("*") if path.is_file()]

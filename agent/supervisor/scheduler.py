@@ -1,7 +1,7 @@
-"""The keeper of the queue: one process on the master that starts each waiting run when its turn has come.
+"""The scheduler: one process on the master that starts each queued run once it is first and its nodes are there.
 
-It lives while runs wait. Every command of the supervisor sees to it that there is one, and the nodes' registry runs the
-hook that `leave_hook` writes when the master boots: so neither a killed keeper nor a reboot loses a turn.
+It lives while runs wait. Every command of the supervisor makes sure that one runs, and the nodes' registry runs the
+hook that `write_boot_hook` writes when the master boots: neither a killed scheduler nor a reboot loses a queued run.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ HOOK: Final = ".at-boot"
 
 
 def command(runs: Runs) -> list[str]:
-    """Build the keeper's command line; it runs in a pushed tree."""
-    return [sys.executable, "-m", "agent.supervisor.cli", "--root", str(runs.root), "keep"]
+    """Build the scheduler's command line; it runs in the agent's tree."""
+    return [sys.executable, "-m", "agent.supervisor.cli", "--root", str(runs.root), "schedule"]
 
 
 def write_boot_hook(runs: Runs) -> None:
-    """Write the program that a booting master runs: it tells what became of the live run, and keeps the queue."""
+    """Write the script that a booting master runs: it marks a lost run as failed, and starts the queued runs."""
     path = runs.root / HOOK
     text = f"#!/bin/sh\ncd {shlex.quote(str(Path.cwd()))} && exec {shlex.join(command(runs))}\n"
     with contextlib.suppress(FileNotFoundError):
@@ -52,22 +52,22 @@ def write_boot_hook(runs: Runs) -> None:
     path.chmod(0o755)
 
 
-def call(runs: Runs) -> None:
-    """See to it that somebody keeps the queue, while runs wait in it."""
+def ensure_running(runs: Runs) -> None:
+    """Start a scheduler if runs wait and none is running."""
     if not RunQueue(runs=runs).ids():
         return
-    with _alone(runs) as alone:
+    with _scheduler_lock(runs) as alone:
         if not alone:
             return
-    with (runs.root / ".keeper.log").open("ab") as log:
+    with (runs.root / ".scheduler.log").open("ab") as log:
         subprocess.Popen(command(runs), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
 
-def keep(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) -> None:
-    """Start the waiting runs, one after the other; return when none waits, or at once where another keeper does it."""
+def run(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) -> None:
+    """Start the waiting runs, one after the other; return when none waits, or at once if another scheduler runs."""
     queue, since = RunQueue(runs=runs), time.monotonic()
     tell = functools.lru_cache(maxsize=256)(_log)  # A line of the nodes file that is left out stays so for many rounds.
-    with _alone(runs) as lock:
+    with _scheduler_lock(runs) as lock:
         if lock is None:
             return
         fail_lost_run(runs)
@@ -76,17 +76,18 @@ def keep(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) ->
             with runs.guard():
                 waiting = queue.ids()
                 if not waiting:
-                    # Let go while nobody can add a run: whoever adds one after this calls a keeper that gets the lock.
+                    # Unlock while the guard keeps others from adding a run: the command that adds the next one then
+                    # starts a scheduler, which gets the lock.
                     fcntl.flock(lock, fcntl.LOCK_UN)
                     return
             if waiting[0] != first or runs.live():
                 first, since = waiting[0], time.monotonic()
-            _try(queue, first, nodes_path, tell, patient=time.monotonic() - since < NODES_PATIENCE_S)
+            _start_first(queue, first, nodes_path, tell, patient=time.monotonic() - since < NODES_PATIENCE_S)
             time.sleep(poll_s)
 
 
 def fail_lost_run(runs: Runs) -> None:
-    """End what a run has left whose supervisor is gone, as after a reboot, and write down that it has failed."""
+    """Kill what is left of a run whose supervisor is gone, as after a reboot, and store that it has failed."""
     if not (run_id := runs.lost()):
         return
     with contextlib.suppress(OSError, ValueError):
@@ -94,7 +95,7 @@ def fail_lost_run(runs: Runs) -> None:
     mark_lost(runs[run_id])
     runs.release(run_id)
     with contextlib.suppress(OSError, ValueError):
-        record.keep_record(runs[run_id], runs[run_id].effective_state())
+        record.write_record(runs[run_id], runs[run_id].effective_state())
         Copier(runs[run_id]).finish()
 
 
@@ -102,7 +103,7 @@ def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _try(queue: RunQueue, run_id: str, nodes_path: str, tell: Callable[[str], None], *, patient: bool) -> None:
+def _start_first(queue: RunQueue, run_id: str, nodes_path: str, tell: Callable[[str], None], *, patient: bool) -> None:
     """Start the first run, if nothing else is live and its nodes are there."""
     runs = queue.runs
     if runs.live():
@@ -111,7 +112,7 @@ def _try(queue: RunQueue, run_id: str, nodes_path: str, tell: Callable[[str], No
         queued = RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8"))
         check_trees(queued)
     except (SpecError, OSError) as error:
-        queue.end(run_id, "failed", f"its turn came, but {error}")
+        queue.finish(run_id, "failed", f"its turn came, but {error}")
         return
     try:
         spec = on_live_nodes(queued, tell, nodes_path)
@@ -119,14 +120,16 @@ def _try(queue: RunQueue, run_id: str, nodes_path: str, tell: Callable[[str], No
         if patient:
             queue.set_reason(run_id, f"waiting: {error}")
         else:
-            queue.end(run_id, "failed", f"its turn came, but {error}; `fab scale` adds nodes, `fab resume` repeats it")
+            queue.finish(
+                run_id, "failed", f"its turn came, but {error}; `fab scale` adds nodes, `fab resume` repeats it"
+            )
         return
     try:
         take_lock(runs, run_id)
     except LiveRunError:
         return  # It has ended and still clears its nodes.
     state = first_state(spec)
-    if not queue.begin(state, spec.to_json()):
+    if not queue.start(state, spec.to_json()):
         runs.release(run_id)  # It was taken out of the queue meanwhile.
         return
     try:
@@ -161,8 +164,9 @@ def _all_there(hosts: Sequence[Node], nodes: Sequence[Node]) -> bool:
 
 
 @contextlib.contextmanager
-def _alone(runs: Runs) -> Iterator[IO[str] | None]:
-    """Hold the keeper's lock for a block; None where another process holds it."""
+def _scheduler_lock(runs: Runs) -> Iterator[IO[str] | None]:
+    """Hold the scheduler's lock for a block; None where another process holds it."""
+    # The name that older versions used: never two schedulers at once during an upgrade.
     with (runs.root / ".keeper").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Start a run, or go on with one: take the lock, write its directory, leave a supervisor behind."""
+"""Start or resume a run: take the lock, write its directory, leave a supervisor behind."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def enqueue(runs: Runs, submission: Submission) -> RunDirectory:
 
 
 def resume(runs: Runs, submission: Submission) -> RunDirectory:
-    """Go on with an ended run in its own directory, and leave a supervisor behind.
+    """Resume an ended run in its own directory, and leave a supervisor behind.
 
     Raises LiveRunError while any run is live or queued, FileNotFoundError without the run, SpecError where it cannot
     go on.
@@ -70,7 +70,7 @@ def resume(runs: Runs, submission: Submission) -> RunDirectory:
     try:
         _check_resumable(directory, spec)
         _clear(runs, directory, spec)
-        record.keep_origin(directory, submission.origin)
+        record.write_origin(directory, submission.origin)
         again = first_state(spec)
         resuming.reopen(directory, spec, again)
         try:
@@ -85,7 +85,7 @@ def resume(runs: Runs, submission: Submission) -> RunDirectory:
 
 
 def enqueue_again(runs: Runs, submission: Submission) -> RunDirectory:
-    """Put an ended run into the queue, to go on in its own directory. Raises as `resume`."""
+    """Queue an ended run, to be resumed in its own directory. Raises as `resume`."""
     spec = submission.spec
     directory = runs[spec.run_id]
     state = directory.effective_state()
@@ -93,7 +93,7 @@ def enqueue_again(runs: Runs, submission: Submission) -> RunDirectory:
         raise LiveRunError(spec.run_id, state.state)
     _check_resumable(directory, spec)
     _clear(runs, directory, spec)
-    record.keep_origin(directory, submission.origin)
+    record.write_origin(directory, submission.origin)
     resuming.reopen(directory, spec, _queued(spec))
     RunQueue(runs=runs).add(spec.run_id)
     return directory
@@ -106,7 +106,7 @@ def _check_new(runs: Runs, spec: RunSpec) -> None:
 
 
 def _check_queue(runs: Runs) -> None:
-    """Nobody pushes in: while runs wait, the next one is the first of them."""
+    """Raise LiveRunError while runs wait, since the first of them is the next to start."""
     if waiting := RunQueue(runs=runs).ids():
         raise LiveRunError(runs.live() or waiting[0], "live" if runs.live() else QUEUED)
 
@@ -124,7 +124,7 @@ def check_trees(spec: RunSpec) -> None:
 
 
 def _clear(runs: Runs, directory: RunDirectory, spec: RunSpec) -> None:
-    """Kill what a crash left of an earlier attempt: it bears the same id, so the new one would not clear it away."""
+    """Kill what a crash left of an earlier attempt: it has the same id, so preparing the nodes would spare it."""
     before = RunSpec.from_json(directory.spec.read_text(encoding="utf-8"))
     kill(runs, dataclasses.replace(spec, hosts=_union(before.hosts, spec.hosts)))
 
@@ -134,17 +134,17 @@ def _queued(spec: RunSpec) -> State:
 
 
 def _make(runs: Runs, submission: Submission, state: State) -> RunDirectory:
-    """Make a run's directory, whole or not at all."""
+    """Make a run's directory atomically."""
     directory = runs[submission.spec.run_id]
     with new_directory(directory.path) as partial:
-        record.keep_origin(RunDirectory(path=partial), submission.origin)
+        record.write_origin(RunDirectory(path=partial), submission.origin)
         (partial / "spec.json").write_text(submission.spec.to_json(), encoding="utf-8")
         RunDirectory(path=partial).write_state(state)
     return directory
 
 
 def _union(before: Sequence[Node], after: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the hosts of two attempts, each name once; where an old one is gone, its name is another's or nobody's."""
+    """Return the hosts of two attempts, each name once; of one name, the later attempt's host."""
     return tuple({node.name: node for node in (*before, *after)}.values())
 
 
@@ -176,7 +176,7 @@ def detach(runs: Runs, directory: RunDirectory) -> None:
                 "agent.supervisor.cli",
                 "--root",
                 str(runs.root),
-                "oversee",
+                "supervise",
                 directory.run_id,
                 str(tell),
             ],

@@ -51,7 +51,7 @@ class PreparationError(RuntimeError):
 
 
 def preparation_failures(results: Mapping[str, Completed]) -> dict[str, str]:
-    """Return the last words of each host that could not be prepared, with the remedy for one that was not reached."""
+    """Return the last lines of each host that could not be prepared, with the remedy for one that was not reached."""
     return {
         name: tail(done.output) + (f"; do: {checks.replace_remedy(name)}" if done.status == SSH_FAILED else "")
         for name, done in results.items()
@@ -74,7 +74,7 @@ def first_state(spec: RunSpec) -> State:
 
 
 class Supervisor:
-    """Oversee one run from its preparation to its final state. Lives in a process of its own, which the lock names."""
+    """Supervise one run from its preparation to its final state, in a process of its own, which the lock names."""
 
     def __init__(
         self, runs: Runs, spec: RunSpec, log: IO[bytes], run: Callable[[Sequence[str], float], Completed] = execute
@@ -84,7 +84,7 @@ class Supervisor:
         self.state = first_state(spec)
         self._stop_requested = False
         self._hosts = Hosts(
-            spec, runs.root, run, beat=self._heartbeat, is_cancelled=self._stops_before_launch, say=self._say
+            spec, runs.root, run, on_poll=self._heartbeat, is_cancelled=self._stops_before_launch, log_line=self._log
         )
         self._preflight = Preflight(
             spec=spec,
@@ -92,8 +92,8 @@ class Supervisor:
             runs_root=runs.root,
             hosts=self._hosts,
             is_cancelled=self._stops_before_launch,
-            tell=lambda reason: self._update(reason=reason),
-            say=self._say,
+            set_reason=lambda reason: self._update(reason=reason),
+            log_line=self._log,
         )
         self._copier = Copier(self.directory, run)
         self._course: dict[str, Any] = {"archive": self._copier.address, "times": {}}
@@ -105,20 +105,20 @@ class Supervisor:
     def _stops_before_launch(self) -> bool:
         return self._stop_requested and self.state.state == "starting"
 
-    def oversee(self) -> State:
+    def supervise(self) -> State:
         """Carry the run through to its final state, and write that whatever happens."""
         self._update(reason="preparing the nodes")
-        self._reach("started")
+        self._record_step("started")
         try:
             python, answers = self._prepare()
-            self._reach("prepared")
+            self._record_step("prepared")
             self._preflight.run(python, answers)
-            self._reach("inspected")
+            self._record_step("inspected")
             if self._stop_requested:
                 self._update(state="stopped", reason="stopped before it was launched")
             else:
                 self._launch(python)
-        except Exception as error:  # The state must be told, whatever went wrong; the traceback is in the log.
+        except Exception as error:  # The state must be stored, whatever went wrong; the traceback is in the log.
             known = isinstance(error, PreparationError | checks.PreflightError)
             self._fail(str(error) if known else f"{type(error).__name__}: {error}")
             if not known and not isinstance(error, OSError):
@@ -126,12 +126,12 @@ class Supervisor:
         finally:
             if self.state.state != "succeeded":
                 self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=self.state.is_live)
-            self._drop_secrets()
+            self._remove_secrets()
             self.runs.release(self.spec.run_id)
         return self.state
 
     def _prepare(self) -> tuple[str, dict[str, Completed]]:
-        """Equip every host at once; return the path of the ranks' interpreter, and what the hosts said."""
+        """Prepare all hosts at once; return the path of the ranks' interpreter and each host's answer."""
         if self.spec.launcher:
             return NODE_PYTHON, {}
         hosts = [None, *self.spec.hosts]
@@ -147,13 +147,13 @@ class Supervisor:
             raise PreparationError(failed)
         return next(iter(paths.values())), results
 
-    def _drop_secrets(self) -> None:
+    def _remove_secrets(self) -> None:
         """Remove the run's secrets everywhere, and here those of runs that ended without a supervisor."""
         if self.spec.secrets:
             drop = secrets_command("drop", self.spec.run_id)
             for name, done in self._hosts.everywhere([None, *self.spec.hosts], drop, 30.0).items():
                 if done.status != 0:
-                    self._say(f"{name}: secrets not removed: {tail(done.output)}")
+                    self._log(f"{name}: secrets not removed: {tail(done.output)}")
         with contextlib.suppress(OSError):
             secret_files.remove_stale(secret_files.master_directory(Path.home()), self.runs)
 
@@ -162,15 +162,15 @@ class Supervisor:
         stage(self.spec)
         started = document(self.spec, python, command, launcher_environment(self.spec, login()))
         write_atomically(self.directory.launched, json.dumps(started, indent=1))
-        self._say(f"$ {shlex.join(command)}")
+        self._log(f"$ {shlex.join(command)}")
         launcher = self._hosts.start(command, self.log)
-        self._reach("launched")
+        self._record_step("launched")
         self._update(state="running", reason="")
         stopped_by_us = False
         while launcher.poll() is None:
             if self._stop_requested:
                 stopped_by_us = True
-                self._end(launcher)
+                self._stop_ranks(launcher)
                 break
             time.sleep(POLL_S)
             self._heartbeat()
@@ -183,13 +183,13 @@ class Supervisor:
             log = self.directory.last_text(failure.log_bytes(self.spec.ranks))
             self._fail(failure.reason(self.spec, status, log), exit_code=status)
 
-    def _end(self, launcher: subprocess.Popen[bytes]) -> None:
+    def _stop_ranks(self, launcher: subprocess.Popen[bytes]) -> None:
         """End the ranks gracefully, then hard.
 
         SIGTERM goes to the ranks themselves: horovodrun would kill its SSH clients after 5 s, and leave the ranks.
         """
         grace_s = self._grace_s()
-        self._say(f"stop requested: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
+        self._log(f"stop requested: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
         self._update(reason=f"stopping, {grace_s:g} s of grace")
         if grace_s > 0:
             self._hosts.signal_run(signal.SIGTERM, wait_s=0.0)
@@ -197,7 +197,7 @@ class Supervisor:
                 launcher.terminate()
             self._hosts.wait_for(launcher, grace_s)
         if launcher.poll() is None:
-            self._say("grace is over: SIGKILL to the ranks")
+            self._log("grace is over: SIGKILL to the ranks")
             self._hosts.kill(launcher)
 
     def _grace_s(self) -> float:
@@ -207,10 +207,10 @@ class Supervisor:
             return DEFAULT_GRACE_S
 
     def _fail(self, reason: str, exit_code: int | None = None) -> None:
-        self._say(f"failed: {reason}")
+        self._log(f"failed: {reason}")
         self._update(state="failed", reason=reason, exit_code=exit_code, last_lines=tuple(self.directory.last_lines()))
 
-    def _say(self, line: str) -> None:
+    def _log(self, line: str) -> None:
         with contextlib.suppress(OSError):  # a full disk must not end the supervisor while ranks are alive
             self.log.write(f"[supervisor] {line}\n".encode())
             self.log.flush()
@@ -219,27 +219,27 @@ class Supervisor:
         if time.time() - self.state.updated >= HEARTBEAT_S:
             self._update()
             if self._copier.is_due:
-                self._keep_record(self.state)
-                self._copier.begin()
+                self._write_record(self.state)
+                self._copier.start()
 
-    def _reach(self, step: str, **facts: object) -> None:
-        """Write down that the run has reached a step, and what is known since."""
+    def _record_step(self, step: str, **facts: object) -> None:
+        """Record that the run has reached a step, and the facts known since."""
         self._course = {**self._course, **facts, "times": {**self._course["times"], step: round(time.time(), 3)}}
-        with contextlib.suppress(OSError):  # a full disk is told where it ends the run
-            record.keep_course(self.directory, self._course)
+        with contextlib.suppress(OSError):  # a full disk is reported where it ends the run
+            record.write_course(self.directory, self._course)
 
-    def _keep_record(self, state: State) -> None:
+    def _write_record(self, state: State) -> None:
         with contextlib.suppress(OSError, ValueError):
-            record.keep_record(self.directory, state)
+            record.write_record(self.directory, state)
 
     def _update(self, **changes: object) -> None:
         state = dataclasses.replace(self.state, updated=time.time(), **changes)  # type: ignore[arg-type]  # checked by callers
         if state.has_ended:
-            # Before anybody is told: whoever then destroys the cluster finds nobody who still writes to its bucket.
-            self._reach("ended")
-            self._keep_record(state)
+            # Before the final state shows: a user may then destroy the cluster, whose bucket must be at rest.
+            self._record_step("ended")
+            self._write_record(state)
             if trouble := self._copier.finish():
-                self._say(f"the copy in the bucket is not whole: {trouble}")
-                self._reach("ended", trouble=trouble)
+                self._log(f"the copy in the bucket is not whole: {trouble}")
+                self._record_step("ended", trouble=trouble)
         self.state = state
         self.directory.write_state(state)

@@ -30,7 +30,9 @@ def hosts(
     said: list[str] | None = None,
 ) -> Hosts:
     lines = [] if said is None else said
-    return Hosts(SPEC, Path("/mnt/efs/runs"), run, beat=lambda: None, is_cancelled=is_cancelled, say=lines.append)
+    return Hosts(
+        SPEC, Path("/mnt/efs/runs"), run, on_poll=lambda: None, is_cancelled=is_cancelled, log_line=lines.append
+    )
 
 
 def test_a_host_gets_the_command_through_the_agents_ssh_and_the_master_without() -> None:

@@ -57,11 +57,11 @@ def main(argv):
 
 
 def start(tree: Path, *words: str) -> subprocess.Popen[bytes]:
-    (tree / "errand_of_test.py").write_text(MODULE)
+    (tree / "module_of_test.py").write_text(MODULE)
     command = [sys.executable, *FLAGS, "-c", MODULE_SCRIPT]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin
-    process.stdin.write(message([str(tree), "errand_of_test", *words], {}))
+    process.stdin.write(message([str(tree), "module_of_test", *words], {}))
     process.stdin.flush()
     return process
 

@@ -1,4 +1,4 @@
-"""Facts about the reaper: it knows a run's processes by their environment, and touches no others."""
+"""Facts about signals to a run: its processes are known by their environment, and no others are touched."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_graceful_signal_spares_the_children_of_a_rank() -> None:
     assert topmost([rank, child]) == [rank]
 
 
-def test_the_reaper_never_selects_itself() -> None:
+def test_the_signalling_process_never_selects_itself() -> None:
     own = RunProcess(pid=os.getpid(), parent=1, run_id="one", is_rank=True)
     assert select([own], run_id="one", others=False, ranks_only=False) == []
 

@@ -33,16 +33,16 @@ def spec() -> RunSpec:
 
 
 def test_only_this_user_may_read_them(directory: Path) -> None:
-    secret_files.keep(directory, "one", json.dumps({"TOKEN": SECRET}))
+    secret_files.write(directory, "one", json.dumps({"TOKEN": SECRET}))
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert [stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()] == [0o600]
 
 
 def test_what_was_kept_is_read_until_it_is_dropped(directory: Path) -> None:
-    secret_files.keep(directory, "one", json.dumps({"TOKEN": "ü $(id) '\n", "OTHER": "x"}))
+    secret_files.write(directory, "one", json.dumps({"TOKEN": "ü $(id) '\n", "OTHER": "x"}))
     assert secret_files.read(directory, "one", ("TOKEN",)) == {"TOKEN": "ü $(id) '\n"}
-    secret_files.drop(directory, "one")
-    secret_files.drop(directory, "one")
+    secret_files.remove(directory, "one")
+    secret_files.remove(directory, "one")
     with pytest.raises(secret_files.SecretsError, match="TOKEN are not on this node"):
         secret_files.read(directory, "one", ("TOKEN",))
 
@@ -53,11 +53,11 @@ def test_a_value_is_read_as_it_was_given_whatever_it_holds(
     tmp_path_factory: pytest.TempPathFactory, value: str
 ) -> None:
     directory = secret_files.master_directory(tmp_path_factory.getbasetemp())
-    secret_files.keep(directory, "one", json.dumps({"TOKEN": value}))
+    secret_files.write(directory, "one", json.dumps({"TOKEN": value}))
     assert secret_files.read(directory, "one", ("TOKEN",)) == {"TOKEN": value}
 
 
-def test_a_run_without_secrets_needs_no_vault(directory: Path) -> None:
+def test_a_run_without_secrets_needs_no_file(directory: Path) -> None:
     assert secret_files.read(directory, "one", ()) == {}
     assert not directory.exists()
 
@@ -68,7 +68,7 @@ def test_what_a_crash_left_is_swept_away_and_nothing_else(directory: Path, tmp_p
         runs[run_id].path.mkdir(parents=True)
         runs[run_id].write_state(dataclasses.replace(first_state(spec()), state=state))
     for run_id in ("ended", "queued", "sent just now", "sent long ago"):
-        secret_files.keep(directory, run_id, "{}")
+        secret_files.write(directory, run_id, "{}")
     os.utime(directory / "sent long ago", (0, 0))
     os.utime(directory / "queued", (0, 0))
     assert sorted(secret_files.remove_stale(directory, runs)) == ["ended", "sent long ago"]
@@ -77,7 +77,7 @@ def test_what_a_crash_left_is_swept_away_and_nothing_else(directory: Path, tmp_p
 
 
 def test_every_host_gets_them_over_its_commands_input_and_on_no_command_line(directory: Path, tmp_path: Path) -> None:
-    secret_files.keep(directory, spec().run_id, json.dumps({"TOKEN": SECRET}))
+    secret_files.write(directory, spec().run_id, json.dumps({"TOKEN": SECRET}))
     commands: list[list[str]] = []
 
     def command_for(host: object, argv: object) -> list[str]:
@@ -92,7 +92,7 @@ def test_every_host_gets_them_over_its_commands_input_and_on_no_command_line(dir
 
 
 def test_a_host_that_does_not_take_them_is_named_without_their_values(directory: Path) -> None:
-    secret_files.keep(directory, spec().run_id, json.dumps({"TOKEN": SECRET}))
+    secret_files.write(directory, spec().run_id, json.dumps({"TOKEN": SECRET}))
     failing = [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit('disk full')"]
     failures = secret_files.distribute(directory, spec(), lambda host, argv: failing)
     assert set(failures) == {"deeplearning-worker1", "deeplearning-worker2"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs.follow import Tail, follow, log_lines, of_rank, sleep_while_read, summary
+from agent.runs.follow import Tail, follow, is_of_rank, log_lines, sleep_while_read, summary
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import RunDirectory, Runs, State
 
@@ -93,7 +93,7 @@ def test_a_reader_goes_on_where_it_left(directory: RunDirectory) -> None:
     ],
 )
 def test_lines_are_told_apart_by_rank(line: str, rank: int | None, told: bool) -> None:
-    assert of_rank(line, rank) is told
+    assert is_of_rank(line, rank) is told
 
 
 def test_a_log_is_followed_to_its_unfinished_last_line(directory: RunDirectory) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import SpecError
 from agent.runs.process_identity import ProcessIdentity
-from agent.runs.record import cost, keep_course, keep_origin, keep_record, record
+from agent.runs.record import cost, record, write_course, write_origin, write_record
 from agent.runs.store import RunDirectory, Runs, State
 from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Origin, Submission
@@ -42,8 +42,8 @@ def ended(directory: RunDirectory) -> State:
 
 
 def test_a_record_holds_where_a_run_came_from_and_how_it_went(directory: RunDirectory) -> None:
-    keep_origin(directory, ORIGIN)
-    keep_course(directory, {"times": {"launched": 5.0}})
+    write_origin(directory, ORIGIN)
+    write_course(directory, {"times": {"launched": 5.0}})
     ended(directory)
     found = record(directory)
     assert found["origin"]["config"] == {"workers": 2}
@@ -56,7 +56,7 @@ def test_a_record_holds_where_a_run_came_from_and_how_it_went(directory: RunDire
 
 def test_the_record_that_leaves_the_cluster_names_variables_and_not_their_values(directory: RunDirectory) -> None:
     directory.launched.write_text(json.dumps({"command": ["x"], "rank_environment": dict(SPEC.environment)}))
-    keep_record(directory, ended(directory))
+    write_record(directory, ended(directory))
     text = (directory.path / "record.json").read_text()
     assert json.loads(text)["spec"]["environment"] == [["API_KEY", None]]
     assert json.loads(text)["launch"] == {"command": ["x"], "rank_environment": {"API_KEY": None}}
@@ -64,8 +64,8 @@ def test_the_record_that_leaves_the_cluster_names_variables_and_not_their_values
 
 
 def test_an_earlier_attempts_origin_stays_beside_the_new_one(directory: RunDirectory) -> None:
-    keep_origin(directory, Origin(stack="first"))
-    keep_origin(directory, Origin(stack="second"))
+    write_origin(directory, Origin(stack="first"))
+    write_origin(directory, Origin(stack="second"))
     stacks = [json.loads((directory.path / name).read_text())["stack"] for name in ("origin-1.json", "origin.json")]
     assert stacks == ["first", "second"]
 

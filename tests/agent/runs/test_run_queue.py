@@ -38,7 +38,7 @@ def test_those_who_stay_keep_their_order(
 ) -> None:
     queue = queued(tmp_path_factory.mktemp("runs"), orders)
     for name in gone:
-        assert queue.end(name, "stopped", "") == (name in orders)
+        assert queue.finish(name, "stopped", "") == (name in orders)
     stay = [name for name in orders if name not in gone]
     assert queue.ids() == stay
     assert [queue.position(name) for name in stay] == list(range(1, len(stay) + 1))
@@ -47,11 +47,11 @@ def test_those_who_stay_keep_their_order(
 def test_a_run_begins_once_and_with_the_spec_of_that_moment(tmp_path: Path) -> None:
     queue = queued(tmp_path, ["one", "two"])
     state = dataclasses.replace(queue.runs["one"].effective_state(), state="starting")
-    assert queue.begin(state, "new spec")
-    assert not queue.begin(state, "another")
+    assert queue.start(state, "new spec")
+    assert not queue.start(state, "another")
     assert queue.runs["one"].spec.read_text() == "new spec"
     assert (queue.ids(), queue.position("one")) == (["two"], None)
-    assert not queue.end("one", "stopped", "too late")
+    assert not queue.finish("one", "stopped", "too late")
     assert queue.runs["one"].effective_state().state == "starting"
 
 
@@ -73,6 +73,6 @@ def test_a_remark_is_made_on_those_who_wait_alone(tmp_path: Path) -> None:
     queue = queued(tmp_path, ["one"])
     queue.set_reason("one", "waiting: 2 nodes wanted, 1 ready")
     assert json.loads((tmp_path / "one" / "state.json").read_text())["reason"] == "waiting: 2 nodes wanted, 1 ready"
-    queue.end("one", "stopped", "out")
+    queue.finish("one", "stopped", "out")
     queue.set_reason("one", "late")
     assert queue.runs["one"].effective_state().reason == "out"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.remote.command import Completed
-from agent.runs.record import keep_origin
+from agent.runs.record import write_origin
 from agent.runs.store import RunDirectory, Runs
 from agent.spec.provenance import Origin
 from agent.supervisor import archive
@@ -21,7 +21,7 @@ def directory(tmp_path: Path) -> RunDirectory:
     """Return the directory of a run whose record goes to a bucket; the AWS CLI is there."""
     found = Runs(root=tmp_path)["one"]
     found.path.mkdir()
-    keep_origin(found, Origin(bucket="deepcdk-runbucket-1", region="eu-west-1"))
+    write_origin(found, Origin(bucket="deepcdk-runbucket-1", region="eu-west-1"))
     return found
 
 
@@ -90,7 +90,7 @@ def test_copies_follow_each_other_at_a_distance(directory: RunDirectory, monkeyp
     monkeypatch.setattr("agent.supervisor.archive.time.monotonic", lambda: now[0])
     copier = Copier(directory, Cli())
     due = [copier.is_due]
-    copier.begin()
+    copier.start()
     due.append(copier.is_due)
     assert copier.finish() == ""  # also ends the one in the background
     now[0] = archive.PERIOD_S

@@ -315,7 +315,7 @@ def test_nobody_pushes_in_before_those_who_wait(efs: Path, supervisor: Call) -> 
     refused = supervisor("start", stdin=spec(efs, "two", "true"))
     assert (refused.returncode, json.loads(refused.stdout)) == (3, {"live": "one", "state": "queued"})
     assert supervisor("remove", "one").returncode == 3
-    # Those commands were refused; one that is answered calls the keeper, without whom nothing moves.
+    # Those commands were refused; one that is answered starts the scheduler.
     supervisor("status")
     live_state(efs, "one")
     supervisor("stop", "one", "--grace", "0")

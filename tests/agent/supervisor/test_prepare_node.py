@@ -10,7 +10,7 @@ import pytest
 
 from agent.remote.secret_files import TAKEN
 from agent.spec.nodes import parse_nodes
-from agent.supervisor.prepare_node import EquipmentError, check_slots, main, overlay_of
+from agent.supervisor.prepare_node import NodeError, check_slots, main, overlay_of
 from tests.agent.spec.test_run import NODES, make_spec
 
 OWN = {"program": "fedcba9876543210", "command": ("train.py",)}
@@ -19,14 +19,14 @@ OWN = {"program": "fedcba9876543210", "command": ("train.py",)}
 def test_without_gpus_a_node_takes_as_many_ranks_as_cores() -> None:
     host = dataclasses.replace(parse_nodes(NODES, pytest.fail)[2], slots=4)
     check_slots(host, gpus=0, cores=4)
-    with pytest.raises(EquipmentError, match="4 ranks are asked of deeplearning-worker2, which has 2 cores"):
+    with pytest.raises(NodeError, match="4 ranks are asked of deeplearning-worker2, which has 2 cores"):
         check_slots(host, gpus=0, cores=2)
 
 
 def test_with_gpus_the_cores_do_not_count() -> None:
     host = dataclasses.replace(parse_nodes(NODES, pytest.fail)[2], slots=4)
     check_slots(host, gpus=8, cores=2)
-    with pytest.raises(EquipmentError, match="which has 1 GPUs"):
+    with pytest.raises(NodeError, match="which has 1 GPUs"):
         check_slots(host, gpus=1, cores=96)
 
 

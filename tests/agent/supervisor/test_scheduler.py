@@ -1,4 +1,4 @@
-"""Facts about the keeper: on which nodes a waiting run begins, and when it gives up."""
+"""Facts about the scheduler: on which nodes a waiting run begins, and when it gives up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.supervisor import scheduler
-from agent.supervisor.scheduler import keep, on_live_nodes
+from agent.supervisor.scheduler import on_live_nodes, run
 from agent.supervisor.submit import enqueue
 
 MASTER = "deeplearning-master 10.0.0.5 i-00000000 1 ens5 us-east-1a\n"
@@ -69,7 +69,7 @@ def test_a_bad_line_leaves_out_its_node_alone_and_is_told(nodes: Path) -> None:
     assert [r"line 4 of" in text and r"address = '\\xff'" in text for text in told] == [True]
 
 
-def test_the_keeper_logs_a_bad_line_once_however_often_it_reads_it(
+def test_the_scheduler_logs_a_bad_line_once_however_often_it_reads_it(
     tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     nodes.write_text(listed(1) + "deeplearning-worker2 $(id) i-0000002a 1 ens5 us-east-1a\n")
@@ -82,7 +82,7 @@ def test_the_keeper_logs_a_bad_line_once_however_often_it_reads_it(
             monkeypatch.setattr(scheduler, "NODES_PATIENCE_S", 0.0)
 
     monkeypatch.setattr("agent.supervisor.scheduler.time.sleep", pause)
-    keep(runs, nodes_path=str(nodes))
+    run(runs, nodes_path=str(nodes))
     assert capfd.readouterr().err.count("address = '$(id)': must be an IPv4 address") == 1
     assert len(seen) > 3
 
@@ -100,7 +100,7 @@ def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_g
         monkeypatch.setattr(scheduler, "NODES_PATIENCE_S", 0.0)
 
     monkeypatch.setattr("agent.supervisor.scheduler.time.sleep", pause)
-    keep(runs, nodes_path=str(nodes))
+    run(runs, nodes_path=str(nodes))
     state = runs["one"].effective_state()
     assert seen[0] == "waiting: 2 nodes wanted, 1 ready (deeplearning-worker1)"
     assert (state.state, "`fab scale` adds nodes" in state.reason) == ("failed", True)
@@ -122,14 +122,14 @@ def test_nothing_starts_while_a_run_is_live(tmp_path: Path, nodes: Path, monkeyp
             assert begun == ["one"]
 
     monkeypatch.setattr("agent.supervisor.scheduler.time.sleep", pause)
-    keep(runs, nodes_path=str(nodes))
+    run(runs, nodes_path=str(nodes))
     assert begun == ["one"]
 
 
-def test_a_second_keeper_leaves_the_queue_to_the_first(tmp_path: Path, nodes: Path) -> None:
+def test_a_second_scheduler_leaves_the_queue_to_the_first(tmp_path: Path, nodes: Path) -> None:
     runs = Runs(root=tmp_path / "runs")
     enqueue(runs, Submission(spec=spec_on(listed(1), efs=tmp_path)))
-    with scheduler._alone(runs) as alone:
+    with scheduler._scheduler_lock(runs) as alone:
         assert alone is not None
-        keep(runs, nodes_path=str(nodes))
+        run(runs, nodes_path=str(nodes))
     assert runs["one"].effective_state().state == "queued"
