@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -24,15 +25,47 @@ FIELDS = {"name": "name", "ip": "address", "zone": "zone", "slots": "slots", "in
 """The script's names of the rules that the laptop has too."""
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Booted:
+    """A lab with a master and two workers, and a copy of all its files."""
+
+    lab: Lab
+    nodes: tuple[Node, Node, Node]
+    copy: Path
+
+    def restore(self) -> None:
+        """Give every file its first contents, and heartbeats the time of now: one of a minute ago is a node gone."""
+        shutil.rmtree(self.lab.folder)
+        shutil.copytree(self.copy, self.lab.folder, symlinks=True)
+        for heartbeat in self.lab.shared.glob(".cluster/nodes/*/heartbeat"):
+            heartbeat.touch()
+
+
+@pytest.fixture(scope="module")
+def just_booted(tmp_path_factory: pytest.TempPathFactory) -> Booted:
+    """Boot a master and two workers once: three boots take longer than what a test does with them."""
+    root = tmp_path_factory.mktemp("booted")
+    (root / "lab").mkdir()
+    lab = Lab(root / "lab")
+    nodes = (booted(lab.node("master", 100)), booted(lab.node("worker", 1)), booted(lab.node("worker", 2)))
+    shutil.copytree(lab.folder, root / "copy", symlinks=True)
+    return Booted(lab=lab, nodes=nodes, copy=root / "copy")
 
 
 @pytest.fixture
-def three(lab: Lab) -> tuple[Node, Node, Node]:
-    """Boot a master and two workers."""
-    return booted(lab.node("master", 100)), booted(lab.node("worker", 1)), booted(lab.node("worker", 2))
+def three(just_booted: Booted) -> tuple[Node, Node, Node]:
+    """Return a master and two workers just after their boot."""
+    just_booted.restore()
+    return just_booted.nodes
+
+
+@pytest.fixture
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
+    """Return the lab of the nodes of `three` where a test asks for them, and a new one otherwise."""
+    if "three" not in request.fixturenames:
+        return Lab(tmp_path)
+    found: Booted = request.getfixturevalue("just_booted")
+    return found.lab
 
 
 def entry(lab: Lab, name: str) -> Path:

@@ -1,0 +1,102 @@
+"""Names of nodes in the registry: who gets which, who keeps one, when one is free again."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.stacks.boot.nodelab import Lab, booted
+from tests.waiting import eventually
+
+
+def test_nodes_that_boot_at_once_get_the_lowest_names_one_each(lab: Lab) -> None:
+    nodes = [lab.node("master", 100), *(lab.node("worker", number) for number in range(1, 9))]
+    for process in [node.start() for node in nodes]:
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+    assert set(lab.owners()) == {"deeplearning-master", *(f"deeplearning-worker{index}" for index in range(1, 9))}
+    assert sorted(lab.owners().values()) == sorted(node.instance_id for node in nodes)
+
+    assert nodes[0].refresh()[0] == 0
+    listed = [line.split() for line in nodes[0].text("opt/deeplearning/nodes").splitlines()]
+    assert [fields[0] for fields in listed] == sorted(lab.owners(), key=lambda name: (len(name), name))
+    assert {fields[0]: fields[2] for fields in listed} == lab.owners()
+
+
+def test_a_rebooted_instance_keeps_its_name(lab: Lab) -> None:
+    booted(lab.node("worker", 1))
+    second = booted(lab.node("worker", 2))
+    lab.silence("deeplearning-worker1")
+    lab.silence("deeplearning-worker2")
+    booted(second)
+    assert lab.owners()["deeplearning-worker2"] == second.instance_id
+
+
+def test_a_gone_node_leaves_the_files_and_its_name_goes_to_the_next(lab: Lab) -> None:
+    master = booted(lab.node("master", 100))
+    gone = booted(lab.node("worker", 1))
+    booted(lab.node("worker", 2))
+    lab.silence("deeplearning-worker1")
+    assert master.refresh()[0] == 0
+    assert master.text("opt/deeplearning/workers") == "deeplearning-worker2\n"
+    assert f"{gone.ip} " not in master.text("etc/hosts")
+    assert f",{gone.ip} " not in master.text("etc/ssh/ssh_known_hosts")
+
+    newcomer = booted(lab.node("worker", 3))
+    assert lab.owners()["deeplearning-worker1"] == newcomer.instance_id
+    assert master.refresh()[0] == 0
+    assert f"deeplearning-worker1 {newcomer.ip} " in master.text("opt/deeplearning/nodes")
+
+
+def test_a_node_whose_name_was_taken_while_it_was_away_takes_another(lab: Lab) -> None:
+    late = booted(lab.node("worker", 1))
+    lab.silence("deeplearning-worker1")
+    newcomer = booted(lab.node("worker", 2))
+    assert late.refresh()[0] == 0
+    assert lab.owners() == {"deeplearning-worker1": newcomer.instance_id, "deeplearning-worker2": late.instance_id}
+
+
+def test_a_second_master_waits_for_the_first_to_go_and_says_so(lab: Lab) -> None:
+    booted(lab.node("master", 1))
+    second = lab.node("master", 2)
+    status, said = second.boot()
+    assert status != 0
+    assert "belongs to another live node" in said
+    assert "--success false --reason taking a name" in second.text("signals")
+    lab.silence("deeplearning-master")
+    booted(second)
+    assert lab.owners() == {"deeplearning-master": second.instance_id}
+
+
+def test_where_systemd_runs_it_keeps_the_watcher_running(lab: Lab) -> None:
+    node = lab.node("worker", 1)
+    for folder in ("run/systemd/system", "etc/systemd/system"):
+        (node.root / folder).mkdir(parents=True)
+    booted(node)
+    assert "ExecStart=/opt/deepcdk/bin/registry watch" in node.text("etc/systemd/system/deepcdk-registry.service")
+    assert "enable --now deepcdk-registry.service" in node.text("systemctl")
+    assert node.text("watchers") == ""
+
+
+def test_a_watcher_follows_newcomers_and_leaves_when_stopped(lab: Lab) -> None:
+    master = booted(lab.node("master", 1))
+    watcher = master.registry("watch", DEEPCDK_PAUSE_S="0.05")
+    try:
+        worker = booted(lab.node("worker", 2))
+        eventually(lambda: worker.ip in master.text("opt/deeplearning/nodes"))
+        second = master.registry("watch")
+        assert second.wait(timeout=60) == 0
+        assert watcher.poll() is None
+    finally:
+        watcher.send_signal(signal.SIGTERM)
+        watcher.wait(timeout=60)
+    assert not (lab.shared / ".cluster/nodes/deeplearning-master/heartbeat").exists()
+    assert worker.refresh()[0] == 0
+    assert master.ip not in worker.text("opt/deeplearning/nodes")
+
+
+def test_a_half_written_entry_is_left_out(lab: Lab) -> None:
+    node = booted(lab.node("worker", 1))
+    booted(lab.node("worker", 2))
+    (lab.shared / ".cluster/nodes/deeplearning-worker2/ip").write_text("")
+    assert node.refresh()[0] == 0
+    assert node.text("opt/deeplearning/workers") == "deeplearning-worker1\n"

@@ -1,0 +1,70 @@
+"""A node that EC2 or its group takes back: what its ranks and the cluster are told."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from tests.stacks.boot.nodelab import Lab, Node, booted
+from tests.waiting import eventually
+
+
+def rank(node: Node, pid: int, parent: int, environment: str) -> None:
+    folder = node.root / "proc" / str(pid)
+    folder.mkdir()
+    (folder / "environ").write_bytes(environment.encode())
+    (folder / "status").write_text(f"Name:\tpython\nPPid:\t{parent}\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("spot", '{"action": "terminate", "time": "2026-01-02T03:04:05Z"}', "EC2 takes this spot instance back"),
+        ("target", "Terminated", "its group ends this instance"),
+    ],
+)
+def test_a_notice_asks_each_rank_once_to_stop_and_is_told_to_the_cluster(
+    lab: Lab, file: str, text: str, reason: str
+) -> None:
+    worker = booted(lab.node("worker", 1, heeds_notices=True))
+    assert worker.notice() == (1, "")
+    told, secret = lab.shared / ".cluster/leaving" / worker.instance_id, lab.folder / "secret"
+    told.parent.mkdir()
+    told.symlink_to(secret)  # as the root of another node can
+    sleeper = subprocess.Popen(["sleep", "60"])
+    try:
+        rank(worker, 1, 0, "PATH=/bin\0")
+        rank(worker, sleeper.pid, 1, "PATH=/bin\0HOROVOD_RANK=0\0")
+        rank(worker, 99999998, sleeper.pid, "HOROVOD_RANK=0\0")  # its child: the rank passes the signal on
+        (worker.root / file).write_text(text)
+        status, said = worker.notice()
+        assert status == 1, "a rank is still here"
+        assert reason in said
+        assert f"asking rank process {sleeper.pid} to stop" in said
+        assert "99999998" not in said
+        assert sleeper.wait(60) == -signal.SIGTERM
+        assert worker.notice() == (1, ""), "it is asked once only"
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    for pid in (sleeper.pid, 99999998):
+        shutil.rmtree(worker.root / "proc" / str(pid))
+    assert worker.notice() == (0, "")
+    assert reason in told.read_text()
+    assert not secret.exists(), "it is written beside the link, not through it"
+
+
+def test_a_node_that_ends_soon_leaves_the_registry_once_it_is_idle(lab: Lab) -> None:
+    worker = booted(lab.node("worker", 1, heeds_notices=True))
+    heartbeat = lab.shared / ".cluster/nodes/deeplearning-worker1/heartbeat"
+    assert heartbeat.exists()
+    (worker.root / "target").write_text("Terminated")
+    watcher = worker.registry("watch", DEEPCDK_PAUSE_S="0.05")
+    try:
+        eventually(lambda: not heartbeat.exists())
+    finally:
+        watcher.terminate()
+        watcher.wait(60)

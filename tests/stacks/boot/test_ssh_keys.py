@@ -1,0 +1,68 @@
+"""SSH keys of nodes: who has which, and whom each admits and knows."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.stacks.boot.nodelab import Lab, booted, key_of
+from tests.waiting import eventually
+
+
+def test_the_clusters_private_key_is_on_the_master_alone(lab: Lab) -> None:
+    master, worker = booted(lab.node("master", 1)), booted(lab.node("worker", 2))
+    private = "home/ec2-user/.ssh/id_ed25519"
+    assert (master.root / private).stat().st_mode & 0o777 == 0o600
+    assert not (worker.root / private).exists()
+    shared = [path.read_text() for path in lab.shared.rglob("*") if path.is_file()]
+    assert not any(master.text(private) in text for text in shared)
+
+
+def test_workers_admit_the_current_masters_key_only(lab: Lab) -> None:
+    worker = lab.node("worker", 2)
+    (worker.root / "home/ec2-user/.ssh").mkdir()
+    keys = worker.root / "home/ec2-user/.ssh/authorized_keys"
+    keys.write_text("ssh-ed25519 USER me@laptop\n")
+    first = booted(lab.node("master", 1))
+    booted(worker)
+    assert f"{first.environment()['LAB_KEY']} deepcdk-master\n" in keys.read_text()
+    assert keys.stat().st_mode & 0o777 == 0o600
+
+    lab.silence("deeplearning-master")
+    second = booted(lab.node("master", 3))
+    assert worker.refresh()[0] == 0
+    assert second.environment()["LAB_KEY"] in keys.read_text()
+    assert first.environment()["LAB_KEY"] not in keys.read_text()
+    assert "ssh-ed25519 USER me@laptop\n" in keys.read_text()
+
+
+def test_the_master_knows_every_nodes_host_key_by_name_and_address(lab: Lab) -> None:
+    worker = booted(lab.node("worker", 2))
+    master = booted(lab.node("master", 1))
+    known = master.text("etc/ssh/ssh_known_hosts")
+    assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in known
+    assert f"deeplearning-master,{master.ip} {key_of('HOST1')}\n" in known
+
+
+def test_host_keys_are_printed_to_the_console_between_cloud_inits_marks(lab: Lab) -> None:
+    node = lab.node("worker", 5)
+    (node.root / "dev/console").write_text("booting\n")
+    booted(node)
+    assert node.text("dev/console") == (
+        "booting\n"
+        "-----BEGIN SSH HOST KEY KEYS-----\n"
+        f"{key_of('HOST5')} root@{node.instance_id}\n"
+        "-----END SSH HOST KEY KEYS-----\n"
+    )
+
+
+def test_host_keys_are_printed_anew_at_each_boot_for_a_reboot_may_empty_the_console(lab: Lab) -> None:
+    node = lab.node("worker", 5)
+    (node.root / "dev/console").touch()
+    booted(node)
+    (node.root / "dev/console").write_text("")
+    watcher = node.registry("watch", DEEPCDK_PAUSE_S="0.05")
+    try:
+        eventually(lambda: key_of("HOST5") in node.text("dev/console"))
+    finally:
+        watcher.send_signal(signal.SIGTERM)
+        watcher.wait(timeout=60)

@@ -1,0 +1,92 @@
+"""File systems and disks beside the shared file system: Lustre, and the disks of the instance store."""
+
+from __future__ import annotations
+
+from stacks.user_data import user_data
+from tests.stacks.boot.nodelab import Lab, Node, booted
+
+LUSTRE = "fs-01234567.fsx.us-east-1.amazonaws.com@tcp:/abcdefgh"
+
+
+def with_lustre(lab: Lab, role: str) -> Node:
+    return lab.node(role, 1, lustre=LUSTRE, lustre_mount="/mnt/fsx")
+
+
+def test_the_lustre_file_system_is_mounted_beside_the_shared_one(lab: Lab) -> None:
+    node = booted(with_lustre(lab, "worker"))
+    mounts = node.text("mounts").splitlines()
+    assert mounts[1:] == [f"-t lustre -o relatime,flock {LUSTRE} {node.root}/mnt/fsx"]
+    assert f"{LUSTRE} /mnt/fsx lustre relatime,flock,_netdev 0 0\n" in node.text("etc/fstab")
+    assert node.text("etc/profile.d/deeplearning-fsx.sh") == "export FSX_MOUNT=/mnt/fsx\n"
+    assert "--success true" in node.text("signals")
+
+
+def test_a_second_run_mounts_lustre_once(lab: Lab) -> None:
+    node = booted(with_lustre(lab, "master"))
+    before = node.files()
+    booted(node)
+    assert node.files() == before
+    assert node.text("mounts").count("lustre") == 1
+
+
+def test_a_lustre_file_system_that_does_not_answer_fails_the_boot_by_name(lab: Lab) -> None:
+    node = with_lustre(lab, "worker")
+    (node.commands / "mount").write_text('#!/bin/sh\n[ "$2" != lustre ] && rmdir "$6" && ln -s "$LAB_EFS" "$6"\n')
+    status, said = node.boot()
+    assert status != 0
+    assert f"failed: mounting the Lustre file system {LUSTRE}" in said
+    assert node.text("signals").startswith("--success false --reason mounting the Lustre file system")
+
+
+def test_without_lustre_nothing_of_it_is_in_user_data(lab: Lab) -> None:
+    text = user_data(lab.node("worker", 2).settings)
+    assert "LUSTRE" not in text
+    assert "for name in registry node; do" in text
+    assert "for name in registry lustre node; do" in user_data(with_lustre(lab, "master").settings)
+
+
+def scratched(lab: Lab, disks: str) -> Node:
+    node = lab.node("worker", 1, scratch="/mnt/scratch")
+    status, said = node.boot(LAB_DISKS=disks)
+    assert status == 0, said
+    return node
+
+
+STORE = "/dev/nvme{}n1 Amazon EC2 NVMe Instance Storage\n"
+EBS = "/dev/nvme0n1 Amazon Elastic Block Store\n"
+
+
+def test_the_disks_of_the_instance_store_become_one(lab: Lab) -> None:
+    node = scratched(lab, EBS + STORE.format(1) + STORE.format(2))
+    assert node.text("disks").splitlines() == [
+        "mdadm --create /dev/md/scratch --run --force --level=0 --raid-devices=2 /dev/nvme1n1 /dev/nvme2n1",
+        "mkfs.xfs -q -f /dev/md/scratch",
+    ]
+    assert f"-o noatime /dev/md/scratch {node.root}/mnt/scratch" in node.text("mounts")
+    assert "UUID=0123-4567 /mnt/scratch xfs noatime,nofail 0 0\n" in node.text("etc/fstab")
+
+
+def test_a_single_disk_needs_no_stripes(lab: Lab) -> None:
+    node = scratched(lab, EBS + STORE.format(1))
+    assert node.text("disks").splitlines() == ["mkfs.xfs -q -f /dev/nvme1n1"]
+
+
+def test_without_disks_scratch_is_a_directory_and_the_boot_says_so(lab: Lab) -> None:
+    node = lab.node("worker", 1, scratch="/mnt/scratch")
+    status, said = node.boot(LAB_DISKS=EBS)
+    assert status == 0
+    assert "no instance store: /mnt/scratch lies on the root volume" in said
+    assert (node.root / "mnt/scratch").is_dir()
+    assert node.text("disks") == ""
+    assert "scratch" not in node.text("etc/fstab")
+
+
+def test_the_disks_that_a_deep_learning_image_has_striped_are_taken_as_they_are(lab: Lab) -> None:
+    node = lab.node("worker", 1, scratch="/mnt/scratch")
+    (node.root / "opt/dlami").mkdir(parents=True)
+    (node.root / "opt/dlami/nvme").symlink_to(node.root / "var")  # the lab's way to be a mount point
+    status, said = node.boot(LAB_DISKS=STORE.format(1) + STORE.format(2))
+    assert status == 0, said
+    assert node.text("disks") == ""
+    assert f"--bind {node.root}/opt/dlami/nvme {node.root}/mnt/scratch" in node.text("mounts")
+    assert "/opt/dlami/nvme /mnt/scratch none bind,nofail 0 0\n" in node.text("etc/fstab")

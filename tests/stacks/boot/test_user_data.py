@@ -1,0 +1,60 @@
+"""What user data is as a text: small, the same each time, quoted, its scripts unchanged."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stacks.user_data import SCRIPTS, USER_DATA_LIMIT, compact, may_have_gpus, user_data
+from tests.stacks.boot.nodelab import Lab
+
+
+def test_user_data_stays_well_under_the_limit(lab: Lab) -> None:
+    assert len(user_data(lab.node("master", 1).settings).encode()) < USER_DATA_LIMIT // 2
+
+
+def test_user_data_is_the_same_each_time_and_shows_its_settings(lab: Lab) -> None:
+    settings = lab.node("master", 1).settings
+    assert user_data(settings) == user_data(settings)
+    assert "\nexport DEEPCDK_LOGIN_USER=ec2-user\n" in user_data(settings)
+
+
+@pytest.mark.parametrize("settings", [{}, {"lustre": "x", "scratch": "/s", "agent": "/a", "heeds_notices": True}])
+def test_packed_scripts_come_out_as_they_went_in(lab: Lab, settings: dict[str, str | bool]) -> None:
+    node = lab.node("worker", 1, mounts=False, **settings)
+    assert node.boot()[0] != 0
+    unpacked = {path.name: path for path in (node.root / "opt/deepcdk/bin").iterdir()}
+    assert set(unpacked) == {"registry", "node", *({"lustre", "scratch", "agent", "notice"} if settings else ())}
+    for name, path in unpacked.items():
+        assert path.read_text() == compact((SCRIPTS / f"{name}.sh").read_text())
+        assert path.stat().st_mode & 0o777 == 0o755
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8")))
+def test_no_line_of_a_compact_script_looks_like_the_name_before_one(script: str) -> None:
+    assert not any(line.startswith("#: ") for line in compact(script).split("\n"))
+
+
+def test_user_data_quotes_what_a_shell_would_read(lab: Lab) -> None:
+    settings = lab.node("worker", 1, stack="a b; $(touch /tmp/x)").settings
+    assert "export DEEPCDK_STACK='a b; $(touch /tmp/x)'\n" in user_data(settings)
+
+
+def test_compact_keeps_the_interpreter_and_drops_comments() -> None:
+    assert compact("#!/bin/bash\n# why\n\n  # why\necho '# kept' # kept\n") == "#!/bin/bash\necho '# kept' # kept\n"
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "gpus"),
+    [
+        ("p5.48xlarge", True),
+        ("g6e.xlarge", True),
+        ("gr6.4xlarge", True),
+        ("c5.2xlarge", False),
+        ("p99.large", True),
+        ("c99.large", False),
+    ],
+)
+def test_only_gpu_families_are_searched_for_gpus(instance_type: str, gpus: bool) -> None:
+    assert may_have_gpus(instance_type) is gpus
