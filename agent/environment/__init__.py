@@ -1,1 +1,1 @@
-"""The Python of the nodes: TensorFlow, Horovod built from source, our custom op, a program's own packages."""
+"""Build the nodes' Python: TensorFlow, Horovod from source, our custom op, a program's own packages."""

@@ -1,1 +1,1 @@
-"""Files that survive crashes and are shared between processes."""
+"""Files that survive crashes and are shared between processes: locks, atomic writes, builds."""

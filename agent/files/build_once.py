@@ -1,7 +1,6 @@
 """Build something once and let every later process use it, on one machine or on all that share a file system.
 
-One process builds under a lock while the others wait; what a crash leaves unfinished is not taken for a result. The
-lock is `agent.files.file_lock`, since the nodes' own Python has the standard library alone.
+One process builds under a lock while the others wait; what a crash leaves unfinished is not taken for a result.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ def build_once(
 ) -> Built:
     """Return what `find` finds, or else build it under `lock`; call `on_wait` once if another process is building.
 
-    `find` returns None for what is missing or incomplete. It runs again under the lock, which is not taken at all for
-    what is found at once: that may lie on a read-only file system.
+    `find` returns None for what is missing or incomplete. It is called again under the lock. What it finds at once
+    needs no lock, and may be on a read-only file system.
     """
     if (found := find()) is not None:
         return found
@@ -62,12 +61,12 @@ def build_directory_once(
 
 
 def is_complete(directory: Path) -> bool:
-    """Tell whether `build_directory_once` has filled a directory."""
+    """Return whether `build_directory_once` has filled a directory."""
     return is_listed(directory / COMPLETE)
 
 
 def is_listed(path: Path) -> bool:
-    """Tell whether the listing of its directory has a file.
+    """Return whether the listing of a directory has the file `path`.
 
     NFS may go on reporting a file as missing, from its cache, after another node has written it; a listing is fresh.
     """

@@ -1,4 +1,7 @@
-"""Let one process at a time, on one machine or on all that share a file system, do a piece of work."""
+"""A lock between processes, on one machine or on all that share a file system.
+
+Our own, since the nodes' own Python has the standard library alone.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def file_lock(path: Path, *, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock `path` for the time of the block; call `on_wait` once when another process has it.
+    """Lock the file `path` during the block; call `on_wait` once if another process has the lock.
 
-    The kernel gives the lock back when its holder ends, however it ends: nothing is left to clean up after a crash.
-    Over NFS (EFS) it holds between machines too. The file itself stays, since removing it would let two processes hold
-    locks on two files of one name.
+    The kernel releases the lock when the process ends, however it ends: there is nothing to clean up after a crash. On
+    NFS (EFS) it also works between machines. The file stays: if it were removed, two processes could lock two files of
+    one name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:

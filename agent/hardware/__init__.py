@@ -1,1 +1,1 @@
-"""What a machine is made of and what it is doing, and where its ranks run."""
+"""Hardware of a machine: topology, limits, GPUs, load, and the placement of its ranks."""

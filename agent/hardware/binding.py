@@ -13,17 +13,17 @@ from agent.hardware.placement import Placement
 
 THREADS: Final = Path("/proc/self/task")
 MPOL_PREFERRED: Final = 1
-"""Take memory from this node first, and from others when it is full: a run is never ended by it."""
+"""Take memory from this node first, and from others when it is full, so that it never ends a run."""
 SET_MEMPOLICY: Final = {"x86_64": 238, "aarch64": 237}
-"""Numbers of the system call; the C library has no function for it, and libnuma is seldom installed."""
+"""Numbers of the system call: the C library has no function for it, and libnuma is seldom installed."""
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 ORDER: Final = "CUDA_DEVICE_ORDER"
 
 
 def bind(placement: Placement) -> tuple[str, ...]:
-    """Bind all threads of this process to the CPUs, and its memory to the node; return what was refused.
+    """Bind all threads of this process to the CPUs, and its memory to the node; return the refusals.
 
-    A sandbox may forbid either; the run goes on, only slower.
+    A sandbox may forbid either; the run then continues, only slower.
     """
     refused = []
     try:
@@ -37,7 +37,7 @@ def bind(placement: Placement) -> tuple[str, ...]:
 
 
 def prefer_node(node: int) -> str | None:
-    """Take memory from a node first, in this thread and in those it starts; return why not, or None."""
+    """Take memory from a node first, in this thread and those it starts; return the reason of a failure, or None."""
     number = SET_MEMPOLICY.get(platform.machine())
     if number is None:
         return f"the number of set_mempolicy on {platform.machine()} is not known"
@@ -45,14 +45,14 @@ def prefer_node(node: int) -> str | None:
     mask = (ctypes.c_ulong * (bits // 64))()
     mask[node // 64] = 1 << node % 64
     libc = ctypes.CDLL(None, use_errno=True)
-    # The kernel reads one bit less than it is told.
+    # The kernel reads one bit less than the given number.
     if libc.syscall(ctypes.c_long(number), ctypes.c_int(MPOL_PREFERRED), mask, ctypes.c_ulong(bits + 1)):
         return os.strerror(ctypes.get_errno())
     return None
 
 
 def gpu_variables(placement: Placement, environ: MutableMapping[str, str]) -> dict[str, str]:
-    """Return the variables that leave CUDA only this rank's GPU; none where the user chose already.
+    """Return the variables that show CUDA this rank's GPU alone; none where the user has set them.
 
     Not run on a GPU.
     """

@@ -1,4 +1,4 @@
-"""What a process's control group grants of the CPUs: version 2 and version 1. Standard library only."""
+"""Read the CPU limits of this process's control group, version 2 or 1. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from agent.hardware.cpulist import parse_list
 GROUPS: Final = Path("sys/fs/cgroup")
 OWN: Final = Path("proc/self/cgroup")
 UNIFIED: Final = ""
-"""What version 2 has in place of a controller's name."""
+"""What version 2 has in place of the names of controllers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Hold what a control group and those above it grant."""
+    """The limits of a control group and of those above it."""
 
     quota_cpus: float = math.inf
     """CPUs' worth of time in a period."""
     cpus: frozenset[int] | None = None
-    """CPUs that may be used; None: all."""
+    """CPUs that may be used; None: all of them."""
 
 
 def read_limits(root: Path) -> Limits:
     """Return the tightest limits from this process's group up to the root.
 
-    A container sees its own group as the root, so a path that is not there is sought from its end. What cannot be read
-    limits nothing: a limit that was missed costs speed, one that was made up would too.
+    A container sees its own group as the root, so that groups of the path that are missing are skipped. A limit that
+    cannot be read does not count.
     """
     quotas, sets = [math.inf], []
     for controllers, path in _memberships(root):
@@ -50,7 +50,7 @@ def read_limits(root: Path) -> Limits:
 
 
 def parse_cpu_max(text: str) -> float:
-    """Parse `QUOTA PERIOD` in microseconds into CPUs; `max`, -1 and what is malformed mean no limit."""
+    """Parse `QUOTA PERIOD` in microseconds into CPUs; `max`, -1 and malformed texts mean no limit."""
     words = text.split()
     if len(words) != 2 or not all(word.isdecimal() for word in words):
         return math.inf
@@ -68,13 +68,13 @@ def _memberships(root: Path) -> Iterator[tuple[frozenset[str], PurePosixPath]]:
 
 
 def _mounted(root: Path, controllers: frozenset[str], controller: str, path: PurePosixPath) -> Iterator[Path]:
-    """Yield the groups of a hierarchy of version 1, mounted under its controllers' names or under one of them."""
+    """Yield the groups of a hierarchy of version 1, mounted under the names of its controllers or under one of them."""
     for name in dict.fromkeys([",".join(sorted(controllers)), controller]):
         yield from _lineage(root / GROUPS / name, path)
 
 
 def _lineage(mount: Path, path: PurePosixPath) -> Iterator[Path]:
-    """Yield a group and those above it, up to the mount itself, as far as they are there."""
+    """Yield a group and those above it, up to the mount itself, as far as they exist."""
     for parent in (path, *path.parents):
         group = mount / str(parent).lstrip("/")
         if group.is_dir():

@@ -7,22 +7,22 @@ from collections.abc import Iterable
 from typing import Final
 
 LARGEST: Final = 1 << 16
-"""More CPUs than any kernel is built for: a damaged list shall not fill the memory."""
+"""More CPUs than any kernel is built for, so that a damaged list does not fill the memory."""
 
 
 def parse_list(text: str) -> frozenset[int]:
-    """Parse a list; an empty one is empty. Raises ValueError, which quotes the part that is none."""
+    """Parse a list, which may be empty. Raises ValueError, which quotes a malformed part."""
     found: set[int] = set()
     for part in text.strip().split(",") if text.strip() else ():
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part, re.ASCII)
         if not match or not int(match[1]) <= int(match[2] or match[1]) < LARGEST:
-            raise ValueError(f"{part!r} is no number and no range of them")
+            raise ValueError(f"{part!r} is neither a number nor a range")
         found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return frozenset(found)
 
 
 def show_list(numbers: Iterable[int]) -> str:
-    """Write numbers as a list, neighbours as ranges."""
+    """Format numbers as a list with ranges."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and runs[-1][-1] == number - 1:

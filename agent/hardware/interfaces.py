@@ -1,4 +1,4 @@
-"""This node's own addresses, as the kernel knows them."""
+"""Read this node's own addresses from the kernel. Standard library only, which has no call for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SIOCGIFADDR: Final = 0x8915
 
 
 def read_address(interface: str) -> str:
-    """Ask the kernel for an interface's IPv4 address; "" where it has none."""
+    """Return an interface's IPv4 address; "" where it has none."""
     request = array.array("B", struct.pack("256s", interface.encode()[:15]))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

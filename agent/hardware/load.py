@@ -1,6 +1,6 @@
-"""What a node is doing now: `python3 -m agent.hardware.load` prints one line of JSON. Standard library only.
+"""Measure a node's load: `python3 -m agent.hardware.load` prints one line of JSON. Standard library only.
 
-Processor and network are measured over a second, from the kernel's own counters; GPUs are asked through nvidia-smi.
+Processor and network are measured over a second, from the kernel's own counters; GPUs by nvidia-smi.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ MEASURED_S: Final = 1.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Counters:
-    """Hold the kernel's counters at one moment."""
+    """The kernel's counters at one moment."""
 
     busy: int
-    """Processor time that was used, in ticks, of all cores."""
+    """Used processor time of all cores, in ticks."""
     total: int
-    """Processor time that there was, in ticks, of all cores."""
+    """Used and idle processor time of all cores, in ticks."""
     received: int
-    """Bytes that all interfaces but the loopback have received."""
+    """Bytes received by all interfaces except the loopback."""
     sent: int
-    """Bytes that they have sent."""
+    """Bytes sent by them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Load:
-    """Hold one node's load."""
+    """A node's load."""
 
     processor: float
     """Part of all cores' time that was used, 0 to 1."""
     cores: int
     memory_used: int
-    """Bytes that programs hold and the kernel could not give to others."""
+    """Bytes that are not available to other programs."""
     memory_total: int
     received_per_s: float
     """Bytes per second."""
@@ -64,7 +64,7 @@ class Load:
 
     @classmethod
     def from_json(cls, text: str) -> Load:
-        """Build the load from the line that a node printed. Raises ValueError for anything else."""
+        """Parse the line that a node printed. Raises ValueError for anything else."""
         try:
             document = json.loads(text)
             return cls(**document | {"gpus": tuple(GpuLoad(**gpu) for gpu in document["gpus"])})
@@ -80,7 +80,7 @@ def _is_number(value: object) -> bool:
 
 
 def parse_counters(stat: str, net_dev: str) -> Counters:
-    """Parse /proc/stat and /proc/net/dev. Raises ValueError for what they never hold."""
+    """Parse /proc/stat and /proc/net/dev. Raises ValueError for other texts."""
     first = stat.split("\n", 1)[0].split()
     if not first or first[0] != "cpu" or len(first) < 6:
         raise ValueError(f"/proc/stat begins with {first}")
@@ -96,7 +96,7 @@ def parse_counters(stat: str, net_dev: str) -> Counters:
 
 
 def parse_memory(meminfo: str) -> tuple[int, int]:
-    """Parse /proc/meminfo into bytes in use and bytes in all. Raises ValueError where one of them is not there."""
+    """Parse /proc/meminfo into used and total bytes. Raises ValueError where one of them is missing."""
     values = {line.partition(":")[0]: line.partition(":")[2].split() for line in meminfo.splitlines()}
     try:
         total, available = (int(values[key][0]) * 1024 for key in ("MemTotal", "MemAvailable"))

@@ -1,4 +1,4 @@
-"""What machine figures were measured on: processor, cores, memory and load. Standard library only."""
+"""Describe the machine that figures are measured on: processor, cores, memory, load. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PROCESSORS: Final = Path("/proc/cpuinfo")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Describe a machine at one moment."""
+    """A machine at one moment."""
 
     processor: str
     cores: int
     """Logical cores that this process may use."""
     memory_gib: float
     load: float
-    """Processes that ran or waited, mean of the last minute: what else was going on."""
+    """Processes that ran or waited, mean of the last minute: what else the machine was doing."""
 
     def __str__(self) -> str:
         return f"{self.processor}, {self.cores} cores, {self.memory_gib:.0f} GiB, load {self.load:.2f} at the start"

@@ -1,4 +1,4 @@
-"""Which cores, memory and GPU each rank of a host gets. Pure; `agent.hardware.binding` carries it out."""
+"""Choose the cores, memory and GPU of each rank of a host. Pure; `agent.hardware.binding` applies the choice."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Say what one rank gets of its host."""
+    """The part of its host that a rank gets."""
 
     cpus: tuple[int, ...]
-    """Logical CPUs, in order; whole cores unless ranks are more than cores."""
+    """Logical CPUs, in order; whole cores unless there are more ranks than cores."""
     cores: int
-    """Physical cores' worth of compute: what threads are counted by."""
+    """Number of physical cores, less where a quota grants less: the basis for the number of threads."""
     node: int | None
     """Memory node to take memory from first; None: the kernel's own choice."""
     gpu: PciGpu | None = None
@@ -34,15 +34,15 @@ class Placement:
 
 
 def place(topology: Topology, local_rank: int, local_size: int) -> Placement:
-    """Give a rank its part of the host.
+    """Return the placement of a rank.
 
-    Cores are dealt in the order of memory nodes, each rank a run of whole cores with all their hardware threads, runs
-    that differ by one core at most: no core has two ranks, none is left out, and no rank spans two nodes where nodes
-    and ranks divide evenly. More ranks than cores: each has a hardware thread of its own as long as there are enough,
-    all threads of a core going to neighbours; beyond that none is bound, and the kernel shares out.
+    Cores are assigned in the order of memory nodes. Each rank gets consecutive whole cores with all their hardware
+    threads, and the numbers differ by one core at most: no core has two ranks, none is left out, and no rank spans two
+    nodes where nodes and ranks divide evenly. With more ranks than cores each rank gets a hardware thread of its own,
+    as long as there are enough, and neighbours share a core; beyond that no rank is bound.
 
-    A quota of CPU time does not narrow the cores, since other containers under quotas would choose the same ones; it
-    bounds the threads.
+    A quota of CPU time does not reduce the cores, since other containers with a quota would choose the same ones; it
+    limits the number of threads.
     """
     cores = topology.cores
     if local_size <= len(cores):
@@ -66,14 +66,14 @@ def place(topology: Topology, local_rank: int, local_size: int) -> Placement:
 
 
 def bounded(topology: Topology) -> bool:
-    """Tell whether a quota grants less than the cores."""
+    """Return whether a quota grants less time than the cores have."""
     return topology.quota_cpus < len(topology.cores)
 
 
 def gpus(topology: Topology, local_size: int) -> tuple[PciGpu | None, ...]:
-    """Give each rank a GPU: of those on its own memory node the first, else one that no nearer rank took.
+    """Return the GPU of each rank: the first free one on its own memory node, else one that no nearer rank has taken.
 
-    Ranks beyond the number of GPUs share them in turn.
+    Further ranks share the GPUs in the same order.
     """
     given: dict[int, PciGpu] = {}
     ranks = range(local_size)
@@ -98,5 +98,5 @@ def _nodes(topology: Topology, local_rank: int, local_size: int) -> frozenset[in
 
 
 def _share(items: Sequence[T], rank: int, ranks: int) -> tuple[T, ...]:
-    """Return a rank's run of the items; the runs are disjoint, cover all, and differ by one item at most."""
+    """Return a rank's consecutive items; the shares are disjoint, cover all, and differ by one item at most."""
     return tuple(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks])

@@ -1,7 +1,6 @@
-"""What a machine is made of: cores, memory nodes, NVIDIA GPUs, and the limits of its control group.
+"""Read a machine's topology: cores, memory nodes, NVIDIA GPUs, and the limits of its control group.
 
-Read from the kernel's files beneath a root, so that any machine can be read from a copy of its files. Standard library
-only.
+It is read from the kernel's files beneath a root, so that a copy of a machine's files will do. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ DISPLAY: Final = 0x03
 
 
 class TopologyError(ReportedError, ValueError):
-    """Report a file of the kernel's that says what it cannot. Carries `path` and `text`."""
+    """Report a malformed file of the kernel. Carries `path` and `text`."""
 
     def __init__(self, path: Path, text: str, rule: str) -> None:
         self.path, self.text = path, text
@@ -36,28 +35,28 @@ class TopologyError(ReportedError, ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
 class Core:
-    """Describe a physical core."""
+    """A physical core."""
 
     node: int
     """Its memory node."""
     socket: int
     cpus: tuple[int, ...]
-    """Its logical CPUs that may be used: hardware threads share the core."""
+    """Its logical CPUs that may be used: the hardware threads that share the core."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Topology:
-    """Describe what of a machine this process may use."""
+    """The part of a machine that this process may use."""
 
     cores: tuple[Core, ...]
     """Physical cores, by memory node, socket and number."""
     nodes: tuple[int, ...]
-    """Memory nodes of the machine, those without cores too."""
+    """Memory nodes of the machine, including those without cores."""
     gpus: tuple[PciGpu, ...] = ()
     gpus_on_bus: int = 0
-    """GPUs that the bus has; `gpus` is empty where a container was given others than these."""
+    """GPUs on the bus; `gpus` is empty where a container has device files of fewer or more."""
     offline: tuple[int, ...] = ()
-    """Logical CPUs that are there and switched off."""
+    """Logical CPUs that are switched off."""
     quota_cpus: float = math.inf
     """CPUs' worth of time that the control group grants."""
 
@@ -85,10 +84,10 @@ class Topology:
 
 
 def read_topology(root: Path, allowed: Collection[int] | None = None) -> Topology:
-    """Read the machine beneath `root`. `allowed`: what `os.sched_getaffinity` says; None: all that is on.
+    """Read the machine beneath `root`. `allowed`: the CPUs of `os.sched_getaffinity`; None: all that are online.
 
-    What a kernel leaves out (memory nodes, sockets, hardware threads) counts as one. Raises TopologyError for a file
-    that holds something else than it should, and where no CPU is left.
+    What the kernel does not report (memory nodes, sockets, hardware threads) counts as one. Raises TopologyError for a
+    malformed file, and where no CPU may be used.
     """
     limits = read_limits(root)
     online = _list(root / CPUS / "online")
@@ -133,7 +132,7 @@ def _memory_nodes(root: Path) -> tuple[dict[int, int], tuple[int, ...]]:
 
 
 def _gpus(root: Path, node_of: dict[int, int], nodes: tuple[int, ...]) -> tuple[PciGpu, ...]:
-    """Return NVIDIA's display controllers by their address; the node by number, else by the CPUs beside them."""
+    """Return NVIDIA's display controllers by address; the memory node by its number, else by the nearest CPUs."""
     found = []
     for device in sorted((root / PCI).glob("*")):
         if (_number(device / "vendor"), (_number(device / "class") or 0) >> 16) != (NVIDIA, DISPLAY):
@@ -147,7 +146,7 @@ def _gpus(root: Path, node_of: dict[int, int], nodes: tuple[int, ...]) -> tuple[
 
 
 def _text(path: Path) -> str | None:
-    """Return what a file holds, None where it is missing; some may be listed and yet not read."""
+    """Return the content of a file, None where it cannot be read: some are listed and yet not readable."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):
@@ -161,7 +160,7 @@ def _list(path: Path) -> frozenset[int] | None:
     try:
         return parse_list(text)
     except ValueError:
-        raise TopologyError(path, text, "no list of CPUs such as 0-3,8") from None
+        raise TopologyError(path, text, "which is not a list of CPUs such as 0-3,8") from None
 
 
 def _number(path: Path) -> int | None:
@@ -171,7 +170,7 @@ def _number(path: Path) -> int | None:
     try:
         return int(text, 0)
     except ValueError:
-        raise TopologyError(path, text, "no number") from None
+        raise TopologyError(path, text, "which is not a number") from None
 
 
 def _counted(number: int, noun: str) -> str:

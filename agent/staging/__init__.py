@@ -1,1 +1,1 @@
-"""Data sets on the nodes: received, checked, copied to local disks, fetched from S3."""
+"""Stage data sets on the nodes: receive, verify, copy to local disks, fetch from S3."""

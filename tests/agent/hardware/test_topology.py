@@ -83,9 +83,9 @@ def test_a_cpuset_and_a_quota_narrow_the_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("sys/devices/system/cpu/online", "0-x", "no list of CPUs"),
-        ("sys/devices/system/cpu/cpu1/topology/physical_package_id", "first", "no number"),
-        ("sys/devices/system/node/node0/cpulist", "?", "no list of CPUs"),
+        ("sys/devices/system/cpu/online", "0-x", "not a list of CPUs"),
+        ("sys/devices/system/cpu/cpu1/topology/physical_package_id", "first", "not a number"),
+        ("sys/devices/system/node/node0/cpulist", "?", "not a list of CPUs"),
     ],
 )
 def test_a_malformed_file_is_named_with_the_way_out(tmp_path: Path, name: str, text: str, said: str) -> None:

@@ -54,7 +54,7 @@ def test_a_machine_that_cannot_be_read_is_said_and_the_run_goes_on(tmp_path: Pat
     found = arranged(write(tmp_path, RECORDED | {"sys/devices/system/cpu/online": "?"}), dict(RANK))
     assert bound == []
     assert found.notes[0].startswith("not placed: ")
-    assert "no list of CPUs" in str(found)
+    assert "not a list of CPUs" in str(found)
 
 
 def test_sharing_and_foreign_gpus_are_said(tmp_path: Path) -> None:
