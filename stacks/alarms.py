@@ -28,7 +28,7 @@ class Alarm:
     """One alarm: `metrics` beyond the first are subtracted from it."""
 
     id: str
-    says: str
+    text: str
     """What is wrong and what to do, for the reader of the mail."""
     metrics: tuple[Metric, ...]
     above: float | None = None
@@ -52,7 +52,7 @@ def alarms(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
     for number, nat in enumerate(sources.nat_gateways, start=1):
         yield Alarm(
             id=f"NatPorts{number}",
-            says="The NAT gateway has no port left for another connection to the same destination: connections of "
+            text="The NAT gateway has no port left for another connection to the same destination: connections of "
             "the workers fail. Fetch once and share through the file system, or fetch through an S3 endpoint.",
             metrics=(sources.gateway(nat, "ErrorPortAllocation"),),
             above=0,
@@ -65,7 +65,7 @@ def _files(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
     if foreign or config.efs_performance == "generalPurpose":  # the other mode has no such limit
         yield Alarm(
             id="EfsIoLimit",
-            says=f"The shared file system is at {IO_LIMIT_PERCENT}% of the operations that it can do: data is read in "
+            text=f"The shared file system is at {IO_LIMIT_PERCENT}% of the operations that it can do: data is read in "
             "small pieces by many nodes. Stage the data on the nodes' own disks, or pack it into fewer, larger files.",
             metrics=(sources.files("PercentIOLimit", "Maximum"),),
             above=IO_LIMIT_PERCENT,
@@ -74,7 +74,7 @@ def _files(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
     if foreign or config.efs_throughput == "bursting":  # the other modes have no credits
         yield Alarm(
             id="EfsBurstCredits",
-            says="The shared file system's burst credits last for an hour more at 100 MiB/s; then it falls back to the "
+            text="The shared file system's burst credits last for an hour more at 100 MiB/s; then it falls back to the "
             "throughput that its size earns. Stage the data on the nodes' own disks, or set another throughput mode.",
             metrics=(sources.files("BurstCreditBalance", "Minimum"),),
             below=HOUR_OF_BURSTING,
@@ -86,7 +86,7 @@ def _nodes(role: str, config: ClusterConfig, sources: MetricSources) -> Iterator
     name = role.capitalize()
     yield Alarm(
         id=f"{name}Missing",
-        says=f"Fewer {role} instances are in service than wanted, for longer than a boot may take "
+        text=f"Fewer {role} instances are in service than wanted, for longer than a boot may take "
         f"({config.ready_timeout_min} min): the group's activities say why, such as a lack of capacity or a quota.",
         metrics=(
             sources.group(role, "GroupDesiredCapacity", "Minimum"),
@@ -97,7 +97,7 @@ def _nodes(role: str, config: ClusterConfig, sources: MetricSources) -> Iterator
     )
     yield Alarm(
         id=f"{name}StatusCheck",
-        says=f"An instance ({role}) fails EC2's status checks. The group replaces it, and a run on it ends."
+        text=f"An instance ({role}) fails EC2's status checks. The group replaces it, and a run on it ends."
         + (" The supervisor goes with the master." if role == MASTER else ""),
         metrics=(sources.instances(role, "StatusCheckFailed", "Maximum"),),
         above=0,
@@ -106,7 +106,7 @@ def _nodes(role: str, config: ClusterConfig, sources: MetricSources) -> Iterator
     if sources.node_metrics:
         yield Alarm(
             id=f"{name}DiskFull",
-            says=f"A disk of an instance ({role}) is {DISK_FULL_PERCENT}% full: `fab run -- df -h` tells which. "
+            text=f"A disk of an instance ({role}) is {DISK_FULL_PERCENT}% full: `fab run -- df -h` tells which. "
             f"Make room, or set a larger {role}_volume_gib.",
             metrics=(sources.agents(role, "disk_used_percent", "Maximum"),),
             above=DISK_FULL_PERCENT,
@@ -158,7 +158,7 @@ class Alarms(Construct):
 
     def _create_alarm(self, alarm: Alarm) -> cloudwatch.CfnAlarm:
         values: dict[str, Any] = {
-            "alarm_description": alarm.says,
+            "alarm_description": alarm.text,
             "comparison_operator": "LessThanThreshold" if alarm.above is None else "GreaterThanThreshold",
             "threshold": alarm.below if alarm.above is None else alarm.above,
             "evaluation_periods": alarm.periods,

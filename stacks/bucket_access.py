@@ -10,7 +10,7 @@ from aws_cdk import aws_iam as iam
 
 def grant_read(role: iam.Role, buckets: Sequence[str]) -> None:
     """Allow a role to list and read these buckets; not to write, nor to read older versions."""
-    # `fab stage-data` reads the objects, whose names nobody knows beforehand.
+    # `fab stage-data` reads the objects, whose names are not known in advance.
     _admit(role, buckets, ["s3:GetObject"], "data_buckets")
 
 

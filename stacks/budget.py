@@ -1,9 +1,9 @@
 """The budget of a cluster, and how its message that it is spent becomes a metric.
 
-AWS Budgets has actions of its own: it attaches policies, or stops instances whose ids it was given. The first ends no
-instance that runs; the second knows no instance that came later, and Auto Scaling replaces those that it stops. So
-the budget tells a topic, the topic fills a queue, and the queue's length is a metric on which an alarm acts. A message
-stays until somebody takes it away, two weeks at most, and so do the consequences.
+AWS Budgets has actions of its own, which attach policies or stop instances with given ids. The first end no running
+instance; the second miss newer instances, and Auto Scaling replaces those that they stop. So the budget notifies a
+topic, the topic fills a queue, and an alarm acts on the queue's length. A message, and so the alarm, stays until it is
+removed, or for two weeks.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Budget(Construct):
         topic_arn = ""
         if config.budget_stops_workers:
             topic_arn = self._create_way()
-        told = [_Subscriber(subscription_type="EMAIL", address=address) for address in config.budget_emails]
+        emails = [_Subscriber(subscription_type="EMAIL", address=address) for address in config.budget_emails]
         stops = [_Subscriber(subscription_type="SNS", address=topic_arn)] if topic_arn else []
-        notifications = [_notification("ACTUAL", SPENT_PERCENT, [*told, *stops])]
-        if told:
+        notifications = [_notification("ACTUAL", SPENT_PERCENT, [*emails, *stops])]
+        if emails:
             notifications += [
-                _notification("ACTUAL", WARNING_PERCENT, told),
-                _notification("FORECASTED", SPENT_PERCENT, told),
+                _notification("ACTUAL", WARNING_PERCENT, emails),
+                _notification("FORECASTED", SPENT_PERCENT, emails),
             ]
         of_cluster = {"TagKeyValue": [f"user:{CLUSTER_TAG}${config.name}"]}
         budgets.CfnBudget(

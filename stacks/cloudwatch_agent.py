@@ -93,7 +93,7 @@ def _metrics(settings: AgentSettings) -> dict[str, Any]:
     }
     if settings.gpus:
         collected["nvidia_gpu"] = _measured(_GPU, settings)
-    if settings.efa:  # this section takes no dimensions of one's own: by node alone
+    if settings.efa:  # this section takes no further dimensions: by node alone
         collected["efa"] = {"measurement": list(_EFA), "drop_original_metrics": list(_EFA)}
     return {
         "namespace": settings.namespace,

@@ -84,7 +84,7 @@ class NodeGroup(Construct):
         reserve(template, props.market)
         self.group = self._create_group(template, props)
         if props.notice is not None:
-            # CONTINUE: whatever became of it, the instance ends when the time is over. Nobody need be told of it.
+            # CONTINUE: the instance ends when the time is over, in any case. No notification is needed.
             self.group.add_lifecycle_hook(
                 "Notice",
                 lifecycle_transition=autoscaling.LifecycleTransition.INSTANCE_TERMINATING,
@@ -258,7 +258,7 @@ def efa_interfaces(instance_type: str) -> list[dict[str, object]]:
     The layout is the one that the EC2 user guide recommends ("Maximize network bandwidth on Amazon EC2 instances with
     multiple network cards"): an ordinary interface carries IP; each device of its own kind, `efa-only`, has no address,
     so that an instance takes one address of its subnet and has one route. The first card's device is the second on
-    that card, every other card's the first. No interface says a word on public addresses: EC2 refuses any as soon as
+    that card, every other card's the first. No interface sets public addresses: EC2 refuses any as soon as
     there are two interfaces, and the private subnets hand out none.
     """
     kind = find(instance_type)

@@ -85,7 +85,7 @@ class Guard(Construct):
         busy = f"FILL(cpu, REPEAT) >= {cpu:g} OR {moved}"
         self._alarm(
             GuardId.IDLE,
-            says=f"No worker has used {cpu:g}% of its processor or moved {BUSY_BYTES / 1e6:g} MB between two samples "
+            text=f"No worker has used {cpu:g}% of its processor or moved {BUSY_BYTES / 1e6:g} MB between two samples "
             f"for {config.idle_minutes} minutes: all workers are ended.",
             expression=f"IF(FILL(size, REPEAT) > 0, IF({busy}, 0, 1), 0)",
             metrics=(
@@ -102,7 +102,7 @@ class Guard(Construct):
         period_s = HOURS_PERIOD_S if config.max_hours <= DAY_H else LONG_PERIOD_S
         self._alarm(
             GuardId.HOURS,
-            says=f"There have been workers for {config.max_hours:g} hours without a break: all workers are ended.",
+            text=f"There have been workers for {config.max_hours:g} hours without a break: all workers are ended.",
             expression="IF(FILL(size, REPEAT) > 0, 1, 0)",
             metrics=(self._metric("size", "AWS/AutoScaling", "GroupInServiceInstances", "Minimum", period_s),),
             periods=math.ceil(config.max_hours * 3600 / period_s),
@@ -131,7 +131,7 @@ class Guard(Construct):
         self,
         id: str,
         *,
-        says: str,
+        text: str,
         expression: str,
         metrics: tuple[cloudwatch.CfnAlarm.MetricDataQueryProperty, ...],
         periods: int,
@@ -140,7 +140,7 @@ class Guard(Construct):
         alarm = cloudwatch.CfnAlarm(
             self,
             id,
-            alarm_description=says,
+            alarm_description=text,
             metrics=[value, *metrics],
             comparison_operator="GreaterThanThreshold",
             threshold=0.5,

@@ -23,7 +23,7 @@ OLDER_THAN_OPEN_DRIVER: Final = frozenset({"K80", "M60", "V100"})
 # EC2's names of architectures, by the words that image publishers use.
 _ARCHITECTURES: Final = {"x86_64": "x86_64", "amd64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
 # The Python from 3.11 to 3.13 that the boot finds on an image or else installs (stacks/scripts/node.sh), by what the
-# parameter's name tells. AL2023's own python3 stays 3.9, so the boot installs 3.12, which AWS's Deep Learning
+# parameter's name. AL2023's own python3 stays 3.9, so the boot installs 3.12, which AWS's Deep Learning
 # Base image has (DLAMI release notes, python_location); the others are the distributions' own python3.
 _PYTHONS: Final = (
     (re.compile(r"/al2023-|amazon-linux-2023"), "3.12"),
@@ -74,8 +74,8 @@ def default(kind: InstanceType | None) -> str:
 
 def architecture(parameter: str) -> str:
     """Return the architecture in an image parameter's name (`x86_64`, `arm64`); empty if there is none."""
-    told = {_ARCHITECTURES[word] for word in re.findall(r"x86_64|amd64|arm64|aarch64", parameter)}
-    return told.pop() if len(told) == 1 else ""
+    named = {_ARCHITECTURES[word] for word in re.findall(r"x86_64|amd64|arm64|aarch64", parameter)}
+    return named.pop() if len(named) == 1 else ""
 
 
 def python(parameter: str) -> str:

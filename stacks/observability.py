@@ -86,7 +86,7 @@ class Telemetry(Construct):
             kms_key_id=self._key.key_arn if self._key else None,
         )
         group.override_logical_id(logical_id)
-        # Retained also when the first deployment fails: that is when the boot logs are wanted. They expire anyway.
+        # Retained also when the first deployment fails, which is when the boot logs are needed. They expire.
         keep = self._config.retain_data
         group.apply_removal_policy(RemovalPolicy.RETAIN if keep else RemovalPolicy.DESTROY)
         return group
@@ -192,7 +192,7 @@ class Observability(Construct):
             cloudwatch.CfnDashboard(
                 self,
                 "Dashboard",
-                # Dashboards are the account's, not the region's: a name tells both.
+                # Dashboards belong to the account, not to the region, so the name has both.
                 dashboard_name=f"{config.stack_name}-{Aws.REGION}",
                 dashboard_body=Stack.of(self).to_json_string(body),
             )

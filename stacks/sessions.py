@@ -8,7 +8,7 @@ from aws_cdk import Acknowledgment, Validations
 from aws_cdk import aws_iam as iam
 
 # The least that AWS names for Session Manager ("Create a custom IAM role for Session Manager", without logging and
-# without a key): the agent tells that it is there, and opens the channels by which it is reached.
+# without a key): the agent registers, and opens the channels by which it is reached.
 AGENT_ACTIONS: Final = (
     "ssm:UpdateInstanceInformation",
     "ssmmessages:CreateControlChannel",

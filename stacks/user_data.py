@@ -17,7 +17,7 @@ SCRIPTS: Final = Path(__file__).parent / "scripts"
 # EC2's limit on user data, bytes before base64.
 USER_DATA_LIMIT: Final = 16384
 _MARK: Final = "#: "
-# Families with NVIDIA GPUs. Elsewhere nobody looks for any, whatever device files the image shows.
+# Families with NVIDIA GPUs. Other nodes do not look for any, even if the image has such device files.
 _GPU_FAMILY: Final = re.compile(r"(?:p|g|gr)[0-9]")
 
 

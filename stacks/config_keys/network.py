@@ -99,7 +99,7 @@ class NetworkKeys:
                 "ssh_cidr",
                 str(source),
                 f"opens the master to {share}; give your own address as a /32, "
-                "or say it twice with ssh_from_anywhere = true",
+                "or confirm it with ssh_from_anywhere = true",
             )
 
     @property

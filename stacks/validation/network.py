@@ -86,14 +86,14 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="vpc_endpoints",
             value=config.vpc_endpoints,
-            rule=f"the endpoints of {config.vpc_id} are its own: a second one of a service would clash with the first",
+            rule=f"{config.vpc_id} has its own endpoints: a second one of a service would clash with the first",
             remedy="leave vpc_endpoints out, and add to the VPC what it lacks",
         )
     if config.nat_gateways != ONE_NAT_GATEWAY:
         yield Problem(
             key="nat_gateways",
             value=config.nat_gateways,
-            rule=f"the ways out of {config.vpc_id} are its own: no NAT gateway is made in an existing VPC",
+            rule=f"{config.vpc_id} has its own routes: no NAT gateway is made in an existing VPC",
             remedy="leave nat_gateways out",
         )
 

@@ -75,7 +75,7 @@ def test_a_file_system_without_a_limit_has_no_alarm_on_it(values: dict[str, Any]
 def test_every_alarm_says_what_to_do_and_rings_on_one_side(told: Template) -> None:
     for alarm in by_id(agents=True).values():
         assert (alarm.above is None) != (alarm.below is None)
-        assert len(alarm.says) > 60
+        assert len(alarm.text) > 60
     for item in told.of("AWS::CloudWatch::Alarm").values():
         assert item["AlarmDescription"]
         assert item["TreatMissingData"] == "notBreaching"
