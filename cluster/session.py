@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.spec.nodes import Node
-from cluster.aws import inventory as stock
+from cluster.aws import inventory
 from cluster.aws.client import Aws
 from cluster.aws.pricing import Prices, cache_file, total_per_hour
 from cluster.aws.stack import Stack, find_stack
@@ -84,32 +84,40 @@ class Session:
         self.config = read_config(project, self.overrides, deploying=deploying)
         self.aws = Aws()
         self.prices = Prices(self.aws, cache_file(Path.home()))
+        self.loaded_inventory: inventory.Inventory | None = None
+        self._deployed: inventory.DeployedMaster | None = None
         self._there: frozenset[str] = frozenset()
 
-    @functools.cached_property
-    def leader(self) -> stock.DeployedMaster:
-        """Return the deployed stack and its master: less than the inventory, and quicker to be had."""
-        with doing(f"asking AWS for the cluster {self.config.stack_name}"):
-            return stock.find_master(self.aws, self.config.stack_name)
+    def load_inventory(self) -> inventory.Inventory:
+        """Return the deployed cluster, which AWS is asked for once."""
+        if self.loaded_inventory is None:
+            with doing(f"asking AWS for the cluster {self.config.stack_name}"):
+                self.loaded_inventory = (
+                    inventory.refresh(self.aws, self._deployed.stack)
+                    if self._deployed
+                    else inventory.find(self.aws, self.config.stack_name)
+                )
+        return self.loaded_inventory
 
-    @functools.cached_property
-    def inventory(self) -> stock.Inventory:
-        """Return the deployed cluster."""
-        with doing(f"asking AWS for the cluster {self.config.stack_name}"):
-            if "leader" in self.__dict__:
-                return stock.refresh(self.aws, self.leader.stack)
-            return stock.find(self.aws, self.config.stack_name)
+    def load_master(self) -> inventory.DeployedMaster:
+        """Return the deployed stack and its master, which AWS is asked for once: quicker than the inventory."""
+        if self.loaded_inventory is not None:
+            return inventory.DeployedMaster(stack=self.loaded_inventory.stack, master=self.loaded_inventory.master)
+        if self._deployed is None:
+            with doing(f"asking AWS for the cluster {self.config.stack_name}"):
+                self._deployed = inventory.find_master(self.aws, self.config.stack_name)
+        return self._deployed
 
     @property
     def stack(self) -> Stack:
         """Return the deployed stack."""
-        return self.inventory.stack if "inventory" in self.__dict__ else self.leader.stack
+        return self.loaded_inventory.stack if self.loaded_inventory else self.load_master().stack
 
     def connect(self) -> Master:
         """Open a connection to the master."""
-        master = self.inventory.master if "inventory" in self.__dict__ else self.leader.master
+        deployed = self.load_master()
         with doing("connecting to the master"):
-            return connect(self.aws, master, self.stack.login_user, self.key, self.stack.ssh_access)
+            return connect(self.aws, deployed.master, deployed.stack.login_user, self.key, deployed.stack.ssh_access)
 
     @functools.cached_property
     def agent_tree(self) -> Tree:
@@ -123,7 +131,7 @@ class Session:
     def push(
         self, master: Master, tree: Tree, tell: Callable[[str], None] | None = None, *, terminal: bool = False
     ) -> Pushed:
-        """Push a tree, telling of an upload that may take long, on a terminal with a bar."""
+        """Push a tree, reporting an upload that may take long, on a terminal with a bar."""
         return push(master, self.stack.payloads_root, tree, tell, terminal=terminal, there=self._there)
 
     def push_agent(self, master: Master) -> str:
@@ -149,7 +157,7 @@ class Session:
     @property
     def instance_types(self) -> list[str]:
         """Return the type of each running instance."""
-        return [i.type for i in self.inventory.instances]
+        return [i.type for i in self.load_inventory().instances]
 
     def usd_per_hour(self, wait_s: float) -> float | None:
         """Return what the running instances cost together, None where a price is unknown after `wait_s`."""

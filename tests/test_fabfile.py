@@ -105,7 +105,8 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         bucket="b", login_user="ec2-user", max_workers=16,
     )  # fmt: skip
     deployed = Inventory(stack=stack, desired_workers=2, instances=(), group_maximum=64)
-    monkeypatch.setattr(Session, "inventory", deployed)
+    monkeypatch.setattr(Session, "load_inventory", lambda _: deployed)
+    monkeypatch.setattr(Session, "stack", stack)
 
     def connect(_: Session) -> None:
         raise DeepcdkError("the master is asked")

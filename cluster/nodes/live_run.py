@@ -50,7 +50,7 @@ def find_live_run(session: Session) -> LiveRun:
         stack = session.deployed_stack
         if not (stack.master_group and stack.efs_mount):
             return LiveRun(run_id="")  # Its creation failed.
-        masters = [i for i in session.inventory.instances if i.role == MASTER and i.state == "running"]
+        masters = [i for i in session.load_inventory().instances if i.role == MASTER and i.state == "running"]
         if not masters:
             return LiveRun(run_id="")
         with session.connect() as master:

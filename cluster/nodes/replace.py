@@ -80,7 +80,7 @@ def replace(
 
     Raises UsageError, LiveRunError, NotReadyError, or DeepcdkError if the answer is no.
     """
-    before = remaining(session.inventory)
+    before = remaining(session.load_inventory())
     instance, name = find(node, session.nodes(master), before)
     if (busy := _run_on(supervisor, name)) and not force:
         raise DeepcdkError(

@@ -1,4 +1,4 @@
-"""Tell where a run comes from: the configuration, the deployed template, the prices, what differs from the commit."""
+"""Where a run comes from: the commit and what differs from it, the configuration, the deployed template, the prices."""
 
 from __future__ import annotations
 
@@ -12,47 +12,50 @@ from typing import Any
 
 from agent.spec.provenance import DIFF_LIMIT, Origin
 from agent.spec.run import RunSpec
-from cluster.aws import inventory
-from cluster.aws.stack import read_template
+from cluster.aws.client import Aws
+from cluster.aws.inventory import Inventory, refresh
+from cluster.aws.pricing import Prices
+from cluster.aws.stack import Stack, read_template
 from cluster.errors import AwsError
-from cluster.session import Session
+from stacks.config import ClusterConfig
 
 PRICE_WAIT_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Roots:
-    """Hold what of an origin is known before the run is."""
+    """What of an origin is known before the run is."""
 
     diff: str
     template_sha256: str
-    """"" where the template may not be read: whoever may not may train all the same."""
+    """"" where the user may not read the template, which is not needed to train."""
 
 
-def roots(session: Session, source: Path) -> Roots:
-    """Ask for the deployed template, and for what differs from the commit in `source`."""
+def read_roots(aws: Aws, stack: Stack, source: Path) -> Roots:
+    """Return the hash of the deployed template, and what differs from the commit in `source`."""
     try:
-        template = template_sha256(read_template(session.aws, session.stack.name))
+        template = template_sha256(read_template(aws, stack.name))
     except AwsError:
         template = ""
     return Roots(diff=read_diff(source), template_sha256=template)
 
 
-def of(session: Session, launch: RunSpec, known: Roots) -> Origin:
-    """Return the origin of a run that this session starts."""
-    found = session.inventory
-    if {host.instance_id for host in launch.hosts} - {instance.id for instance in found.instances}:
-        found = inventory.refresh(session.aws, session.stack)  # The group has grown for it.
-    kinds = {instance.id: instance.type for instance in found.instances}
+def describe_origin(
+    spec: RunSpec, known: Roots, *, aws: Aws, inventory: Inventory, prices: Prices, config: ClusterConfig
+) -> Origin:
+    """Return the origin of a run that begins now; the group may have grown for it since the inventory was read."""
+    if {host.instance_id for host in spec.hosts} - {instance.id for instance in inventory.instances}:
+        inventory = refresh(aws, inventory.stack)
+    kinds = {instance.id: instance.type for instance in inventory.instances}
     return Origin(
-        config=dataclasses.asdict(session.config),
+        config=dataclasses.asdict(config),
         template_sha256=known.template_sha256,
-        stack=session.stack.name,
-        region=session.aws.region,
-        bucket=session.stack.bucket,
+        stack=inventory.stack.name,
+        region=aws.region,
+        bucket=inventory.stack.bucket,
         instance_types=kinds,
-        master=found.master.id,
-        usd_per_hour=session.prices.per_hour(sorted(set(kinds.values())), wait_s=PRICE_WAIT_S),
+        master=inventory.master.id,
+        usd_per_hour=prices.per_hour(sorted(set(kinds.values())), wait_s=PRICE_WAIT_S),
         diff=known.diff[:DIFF_LIMIT],
         diff_is_cut=len(known.diff) > DIFF_LIMIT,
     )
@@ -76,3 +79,22 @@ def read_diff(source: Path) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.decode("utf-8", errors="replace")
+
+
+def git_commit(project: Path) -> str:
+    """Return the project's commit, with a `+` where files differ from it; empty without git."""
+    try:
+        head = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=project, capture_output=True, text=True, timeout=10, check=True
+        )
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"],
+            cwd=project,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")

@@ -2,44 +2,104 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import secrets
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from agent.errors import SpecError
-from agent.spec.nodes import Node
+from agent.spec.horovod import best_controller
+from agent.spec.nodes import Node, choose_hosts, common_network, meeting_interface
 from agent.spec.run import RunSpec
+from agent.spec.states import make_run_id
+from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError
-from cluster.runs import launch
 from cluster.runs.program import Program
-from cluster.session import Session
+from cluster.runs.provenance import git_commit
+from cluster.runs.run_options import AUTO, CORES, RunOptions
+from cluster.runs.work import Training
 
 
 def specify(
-    session: Session,
-    work: launch.Training | Program,
+    stack: Stack,
+    work: Training | Program,
     nodes: Sequence[Node],
     count: int,
     *,
+    agent: str,
     tree: str,
-    options: launch.RunOptions,
+    options: RunOptions,
+    source: Path,
     cores: Mapping[str, int] | None = None,
 ) -> RunSpec:
-    """Build the spec of a new run. Raises DeepcdkError for one that cannot be."""
-    source = work.directory if isinstance(work, Program) else session.project
+    """Build the spec of a run that begins now; `source` is where its code is. Raises DeepcdkError."""
     try:
-        return launch.build(
-            session.stack,
+        return build(
+            stack,
             work,
             nodes,
             count,
-            agent=session.agent_tree.name,
+            agent=agent,
             tree=tree,
             options=options,
             cores=cores,
             now=datetime.datetime.now(datetime.UTC),
             token=secrets.token_hex(2),
-            git_commit=launch.git_commit(source),
+            git_commit=git_commit(source),
         )
     except SpecError as error:
         raise DeepcdkError(str(error), remedy="`fab status` shows the nodes") from None
+
+
+def build(
+    stack: Stack,
+    work: Training | Program,
+    nodes: Sequence[Node],
+    count: int,
+    *,
+    agent: str,
+    tree: str,
+    options: RunOptions,
+    cores: Mapping[str, int] | None = None,
+    now: datetime.datetime,
+    token: str,
+    git_commit: str,
+) -> RunSpec:
+    """Build the spec of a run on the first `count` workers; `agent` and `tree`, the work's own, name the pushed trees.
+
+    `cores` are those of each node by its name, where the options ask for a rank on each.
+    """
+    hosts = registered = choose_hosts(nodes, count)
+    ranks_per_node, controller = options.ranks.ranks_per_node, options.ranks.controller
+    if ranks_per_node:
+        wanted = None if ranks_per_node == CORES else int(ranks_per_node)
+        hosts = tuple(dataclasses.replace(host, slots=wanted or (cores or {}).get(host.name, 1)) for host in hosts)
+    # A node registers a slot for each GPU, or one: where it takes more, they are the cores'.
+    on_cores = any(host.slots > before.slots for host, before in zip(hosts, registered, strict=True))
+    run_id = make_run_id(now, work.label, token)
+    return RunSpec(
+        run_id=run_id,
+        efs_mount=stack.efs_mount,
+        agent=agent,
+        payload="" if isinstance(work, Program) else tree,
+        program=tree if isinstance(work, Program) else "",
+        command=work.command(f"{stack.runs_root}/{run_id}"),
+        hosts=hosts,
+        interface=meeting_interface(nodes),
+        network=common_network(nodes),
+        recipe=work.label,
+        git_commit=git_commit,
+        environment=(
+            ("DEEPCDK_GIT_COMMIT", git_commit),
+            ("DEEPCDK_PAYLOAD_HASH", tree),
+            *options.environment,
+        ),
+        controller=best_controller(count, on_cores=on_cores) if controller == AUTO else controller,
+        knobs=options.knobs,
+        preflight=options.preflight.mode,
+        requirements=work.requirements if isinstance(work, Program) else "",
+        keras=work.keras if isinstance(work, Program) else 3,
+        secrets=options.secrets,
+        ranks_per_node=max(host.slots for host in hosts) if ranks_per_node else 0,
+    )

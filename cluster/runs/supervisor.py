@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from agent.spec.nodes import NODE_PYTHON
 from agent.spec.provenance import Submission
 from agent.spec.remote_command import secrets_command
 from agent.spec.states import FINAL_STATES, QUEUED
@@ -14,7 +15,6 @@ from cluster import answers
 from cluster.answers import AnswerError
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError
-from cluster.runs import launch
 from cluster.runs.run_id import named
 from cluster.ssh.connection import Master
 from cluster.ssh.stream_reader import BackgroundReader
@@ -31,6 +31,11 @@ _LIVE_RUN_STATUS = 3
 _NO_SUCH_RUN_STATUS = 4
 
 
+def supervisor_command(stack: Stack, *arguments: str) -> list[str]:
+    """Build a command line of the master's supervisor; it runs in a pushed tree."""
+    return [NODE_PYTHON, "-m", "agent.supervisor.cli", "--root", stack.runs_root, *arguments]
+
+
 class Supervisor:
     """Call the master's supervisor, in the pushed tree `directory`."""
 
@@ -40,7 +45,7 @@ class Supervisor:
     def _call(self, shape: answers.Shape, *arguments: str, run_id: str = "", stdin: bytes = b"") -> Any:
         """Return the answer to a command, of this shape and about `run_id` where that is given. Raises AnswerError."""
         with doing(_DOING.get(arguments[0], "asking the master about its runs")):
-            done = self.master.run(launch.supervisor(self.stack, *arguments), directory=self.directory, stdin=stdin)
+            done = self.master.run(supervisor_command(self.stack, *arguments), directory=self.directory, stdin=stdin)
         if done.status == _LIVE_RUN_STATUS:
             answer = self._read(arguments[0], done.text, answers.REFUSED)
             raise LiveRunError(answer["live"], queued=answer["state"] == QUEUED)
@@ -151,7 +156,7 @@ class Supervisor:
     def log_lines(self, run_id: str, *, following: bool, rank: int | None) -> Iterator[str]:
         """Yield the lines of a run's log."""
         flags = [*(["--follow"] if following else []), *(["--rank", str(rank)] if rank is not None else [])]
-        command = launch.supervisor(self.stack, "logs", *named(run_id), *flags)
+        command = supervisor_command(self.stack, "logs", *named(run_id), *flags)
         # A quiet run is no dead connection: SSH's own keep-alive finds that one.
         stream = BackgroundReader(self.master.lines(command, directory=self.directory, silence_s=7 * 24 * 3600.0))
         while (line := stream.next(timeout_s=7 * 24 * 3600.0)) is not None:

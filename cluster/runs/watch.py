@@ -4,38 +4,44 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from agent.spec.states import QUEUED
-from cluster.runs import display, launch
+from cluster.runs import display
 from cluster.runs.follow import Picture, follow
-from cluster.runs.supervisor import Supervisor
-from cluster.session import Session
+from cluster.runs.supervisor import Supervisor, supervisor_command
 from cluster.ssh.connection import Master
 from cluster.terminal.units import duration
 
-PRICE_WAIT_S = 0.5
 
-
-def watch(session: Session, supervisor: Supervisor, run_id: str, *, log: bool = False, aside: bool = False) -> Picture:
+def watch(
+    supervisor: Supervisor,
+    run_id: str,
+    *,
+    connect: Callable[[], Master],
+    usd_per_hour: float | None,
+    log: bool = False,
+    aside: bool = False,
+) -> Picture:
     """Show a run from its start to its end, with `log` by what it prints itself; return the last picture.
 
-    `aside` shows it in plain lines on stderr, for the output is a document.
+    `connect` opens another connection to the master where the first one breaks. `aside` shows the run in plain lines on
+    stderr, for the output is a document.
     """
     opened: list[Master] = []
 
     def open_stream(seen: Picture) -> Iterator[str]:
-        master = session.connect() if opened else supervisor.master
+        master = connect() if opened else supervisor.master
         opened.append(master)
         lines = ["--from-line", str(seen.next_line), *(["--log-from", str(seen.next_log_line)] if log else [])]
-        command = launch.supervisor(session.stack, "follow", run_id, *lines)
+        command = supervisor_command(supervisor.stack, "follow", run_id, *lines)
         return master.lines(command, directory=supervisor.directory)
 
     shown_on = display.make(
         terminal=sys.stdout.isatty() and not log and not aside,
         write=lambda text: print(text, file=sys.stderr if aside else sys.stdout, flush=True),
-        usd_per_hour=session.usd_per_hour(PRICE_WAIT_S),
+        usd_per_hour=usd_per_hour,
     )
     try:
         with shown_on:

@@ -41,7 +41,7 @@ def scale(
     """
     session, progress = Session(PROJECT, set_, key=key), progress_printer(json=json)
     wanted = scaling.parse_size(nodes)
-    check_maximum(wanted, session.inventory, session.config.max_workers)
+    check_maximum(wanted, session.load_inventory(), session.config.max_workers)
     session.prices.begin(session.instance_types)
     with session.connect() as master:
         supervisor = session.supervisor(master)
@@ -138,14 +138,14 @@ def _write_ssh_config(
         known = config_file.parse_known_hosts(files.known_hosts.read_text(encoding="utf-8"))
     except FileNotFoundError:
         known = {}
-    leader, tunnelled = session.inventory.master, session.stack.ssh_access == SESSION_MANAGER
+    instance, tunnelled = session.load_inventory().master, session.stack.ssh_access == SESSION_MANAGER
     with doing("reading the nodes' host keys"):
         found = config_file.entries(
             session.stack.name,
             nodes,
-            leader.id if tunnelled else leader.public_ip,
+            instance.id if tunnelled else instance.public_ip,
             known,
-            lambda instance: read_host_keys(session.aws, instance),
+            lambda node: read_host_keys(session.aws, node),
         )
     keys = config_file.identities(folder, session.key)
     text = config_file.config_text(
@@ -155,7 +155,7 @@ def _write_ssh_config(
         files,
         keys,
         only_these=bool(session.key),
-        proxy_command=session_manager.proxy_command(leader.id, session.aws.region) if tunnelled else "",
+        proxy_command=session_manager.proxy_command(instance.id, session.aws.region) if tunnelled else "",
     )
     config_file.put(files.known_hosts, config_file.known_hosts_text(found))
     config_file.put(files.config, text)

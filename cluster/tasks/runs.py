@@ -26,7 +26,7 @@ def archived(session: Session, *, archive_only: bool) -> archives.Archive | None
     """
     if not archive_only:
         try:
-            session.inventory  # noqa: B018  # asked for once, and kept
+            session.load_inventory()
             return None
         except NoStackError:
             if found := archives.find(session.aws, session.config.stack_name):

@@ -41,7 +41,7 @@ def status(
     if not (load or watch):
         with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
             asked = pool.submit(guard.read_or_explain, session.aws, session.config.stack_name)
-            found = session.inventory
+            found = session.load_inventory()
             print_status(found, session.prices, wait_s=0.3, as_json=json, bound=asked.result())
         return
     with session.connect() as master:

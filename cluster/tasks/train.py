@@ -11,37 +11,26 @@ from typing import Annotated
 
 from agent.spec.horovod import Knobs
 from agent.spec.nodes import Node, workers
-from agent.spec.provenance import Submission
 from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
 from cluster.cli.task import PROJECT, Json, Key, Queue, Set, Yes, task
 from cluster.errors import LiveRunError
 from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
-from cluster.runs import provenance
+from cluster.runs.dry_run import dry_run_lines
 from cluster.runs.environment import parse_environment, read_secrets
-from cluster.runs.launch import (
-    CORES,
-    Preflight,
-    ProgramFlags,
-    RankOptions,
-    RecipeFlags,
-    RunOptions,
-    Training,
-    dry_run_lines,
-    read_work,
-)
 from cluster.runs.program import Program
+from cluster.runs.run_options import CORES, Preflight, RankOptions, RunOptions
 from cluster.runs.run_spec import specify
 from cluster.runs.supervisor import Supervisor
-from cluster.runs.watch import watch
+from cluster.runs.work import ProgramFlags, RecipeFlags, Training, read_work
 from cluster.session import Session
 from cluster.ssh import fanout
 from cluster.ssh.fanout import words_after_dashes
 from cluster.ssh.push import Tree, package_tree, sound_file
-from cluster.tasks.attach import Following, ask_ahead, caution, finish, leave, may_have_begun, say_turn
+from cluster.tasks.launch import Following, Launch
 from cluster.terminal.output import print_result, print_sentence, progress_printer
-from cluster.terminal.status_line import doing, interruptible
+from cluster.terminal.status_line import doing
 
 
 @task()
@@ -100,34 +89,34 @@ def train(
 
     Example: fab train --nodes 16 --payload ~/project --entry "train.py --batch-size 64"
     """
-    session, progress = Session(PROJECT, set_, key=key), progress_printer(json=following.json)
+    session = Session(PROJECT, set_, key=key)
     count = parse_nodes_argument(nodes)
     work = read_work(recipe, program, words_after_dashes(sys.argv))
     secrets = read_secrets(secret, os.environ)
     options = RunOptions(
         environment=parse_environment(env), secrets=tuple(secrets), ranks=ranks, knobs=knobs, preflight=preflight
     )
-    tree = pack_work(PROJECT / "payload", work, progress)
-    check_maximum(count, session.inventory, session.config.max_workers)
+    tree = pack_work(PROJECT / "payload", work, progress_printer(json=following.json))
+    check_maximum(count, session.load_inventory(), session.config.max_workers)
     session.prices.begin(session.instance_types)
-    bounded, roots = ask_ahead(session, work.directory if isinstance(work, Program) else PROJECT)
-
-    cores: dict[str, int] = {}
+    source = work.directory if isinstance(work, Program) else PROJECT
+    launch = Launch(session, source, following)
 
     def specified(found: Sequence[Node], on: int = count) -> RunSpec:
         return specify(
-            session,
+            session.stack,
             work,
             found,
             on,
+            agent=session.agent_tree.name,
             tree=tree.name,
             options=options,
-            cores=cores,
+            source=source,
+            cores=count_cores(session.supervisor(master)) if ranks.ranks_per_node == CORES else {},
         )
 
     with session.connect() as master:
         if dry_run:
-            cores |= count_cores(session.supervisor(master)) if ranks.ranks_per_node == CORES else {}
             lines = list(dry_run_lines(session.nodes(master), count, specified))
             print_result({"dry_run": lines}, "\n".join(lines), json=following.json)
             return
@@ -135,23 +124,16 @@ def train(
         supervisor = session.supervisor(master)
         if not queue and (live := supervisor.live()):
             raise LiveRunError(live)
-        progress(str(session.push(master, tree, progress, terminal=sys.stdout.isatty() and not following.json)))
-        found = ensure_nodes(session, master, count, yes=yes, report=progress, least=session.config.least_workers)
-        cores |= count_cores(supervisor) if ranks.ranks_per_node == CORES else {}
-        caution(bounded.result(), progress)
+        terminal = sys.stdout.isatty() and not following.json
+        launch.progress(str(session.push(master, tree, launch.progress, terminal=terminal)))
+        least = session.config.least_workers
+        found = ensure_nodes(session, master, count, yes=yes, report=launch.progress, least=least)
         spec = specified(found, min(count, len(workers(found))))
-        submission = Submission(spec=spec, origin=provenance.of(session, spec, roots.result()))
-        with interruptible(may_have_begun(spec.run_id), progress):
+        submission = launch.submission(spec)
+        with launch.submitting(spec.run_id):
             position = supervisor.start(submission, secrets, queue=queue)
-        say_turn(spec.run_id, position, progress)
-        progress(f"run {spec.run_id}: {spec.placed}")
-        if following.watched:
-            log, json = bool(spec.program), following.json
-            finish(
-                session, spec.run_id, lambda: watch(session, supervisor, spec.run_id, log=log, aside=json), json=json
-            )
-        else:
-            leave(spec.run_id, position, json=following.json)
+        text = f"run {spec.run_id}: {spec.placed}"
+        launch.follow(supervisor, spec.run_id, position, text, log=bool(spec.program))
 
 
 def count_cores(supervisor: Supervisor) -> dict[str, int]:

@@ -56,7 +56,7 @@ def task(project: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     """Return a session whose cluster has two workers, of unknown price."""
     monkeypatch.setattr("pathlib.Path.home", lambda: project)
     made = Session(project, ["ready_timeout_min=1"])
-    made.inventory = stock_of(2)
+    made.loaded_inventory = stock_of(2)
     monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(2))
     monkeypatch.setattr(guard_release, "wait_until_allowed", lambda *_: None)
     monkeypatch.setattr(made.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))

@@ -18,9 +18,12 @@ class FakeSession:
     def __init__(self, live: str = "", error: Exception | None = None, states: tuple[str, ...] = ("running",)) -> None:
         self.live, self.error = live, error
         self.deployed_stack = SimpleNamespace(master_group="m", efs_mount="/mnt/efs")
-        self.inventory = SimpleNamespace(instances=[SimpleNamespace(role="master", state=s) for s in states])
+        self.instances = [SimpleNamespace(role="master", state=s) for s in states]
         self.stopped: list[tuple[str, float]] = []
         self.queued: tuple[str, ...] = ()
+
+    def load_inventory(self) -> Any:
+        return SimpleNamespace(instances=self.instances)
 
     def connect(self) -> Any:
         if self.error:

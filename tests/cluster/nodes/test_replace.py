@@ -83,7 +83,7 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     (tmp_path / "cdk.json").write_text('{"context": {"cluster": {"workers": 2}}}')
     made = Session(tmp_path, [])
-    made.inventory = Inventory(stack=STACK, desired_workers=2, instances=(instance(A), instance(B)))
+    made.loaded_inventory = Inventory(stack=STACK, desired_workers=2, instances=(instance(A), instance(B)))
     made.aws = mock.Mock()
     monkeypatch.setattr(made, "nodes", lambda _: nodes(worker1=A, worker2=B))
     return made

@@ -72,7 +72,7 @@ class Cluster:
         (project / "cdk.json").write_text(json.dumps({"context": {"cluster": {"workers": 3}}}))
         monkeypatch.setattr("pathlib.Path.home", lambda: project)
         self.session = Session(project, [])
-        self.session.inventory = stock_of(3)
+        self.session.loaded_inventory = stock_of(3)
         self.ended: list[str] = []
         self.size = 3
         self.asked: list[str] = []
@@ -156,7 +156,8 @@ def test_a_group_is_lowered_to_what_is_wanted_by_its_size_of_now(
 ) -> None:
     lowered: list[int] = []
     monkeypatch.setattr(worker_group, "resize", lambda aws, stack, nodes: lowered.append(nodes))
-    cluster.session.inventory = dataclasses.replace(stock_of(3), desired_workers=6)  # so it was when the task began
+    as_it_began = dataclasses.replace(stock_of(3), desired_workers=6)
+    cluster.session.loaded_inventory = as_it_began
     cluster.scale(3, Live())
     assert lowered == [], "the three that it has been set to since are there"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from cluster.runs.provenance import read_diff, template_sha256
+from cluster.runs.provenance import git_commit, read_diff, template_sha256
 
 
 def git(directory: Path, *words: str) -> None:
@@ -35,3 +35,15 @@ def test_without_git_there_is_no_diff(tmp_path: Path) -> None:
 def test_a_template_keeps_its_hash_whatever_the_order_of_its_keys() -> None:
     one, two = {"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1}
     assert template_sha256(one) == template_sha256(two) != template_sha256({**one, "a": 2})
+
+
+def test_a_commit_with_changes_is_marked(tmp_path: Path) -> None:
+    assert git_commit(tmp_path) == ""
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e@example.com"]
+    (tmp_path / "f").write_text("1")
+    for arguments in (["init", "-q"], ["add", "f"], ["commit", "-q", "-m", "One"]):
+        subprocess.run([*git, *arguments], cwd=tmp_path, check=True, capture_output=True)
+    commit = git_commit(tmp_path)
+    assert len(commit) == 40
+    (tmp_path / "f").write_text("2")
+    assert git_commit(tmp_path) == commit + "+"

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from agent.supervisor.cli import _parser
 from cluster.errors import UsageError
-from cluster.runs.launch import supervisor
 from cluster.runs.run_id import named
+from cluster.runs.supervisor import supervisor_command
 from tests.cluster.runs.test_supervisor import STACK
 from tests.words import WORDS
 
@@ -25,7 +25,7 @@ def test_the_masters_own_reader_takes_it_for_a_run_and_for_nothing_else(text: st
         assert error.name == "--run"
         return
     if words or verb != "remove":
-        options = _parser().parse_args(supervisor(STACK, verb, *words)[3:])
+        options = _parser().parse_args(supervisor_command(STACK, verb, *words)[3:])
         assert (options.run, options.root) == (text, STACK.runs_root)
 
 

@@ -2,39 +2,106 @@
 
 from __future__ import annotations
 
-import json
+import datetime
 from pathlib import Path
 
 import pytest
 
+from agent.spec.horovod import Knobs
 from agent.spec.nodes import Node, parse_nodes
-from cluster.aws.inventory import Inventory
+from agent.spec.run import RunSpec
 from cluster.aws.stack import Stack
-from cluster.errors import DeepcdkError
-from cluster.runs.launch import RunOptions, Training
-from cluster.runs.run_spec import specify
-from cluster.session import Session
+from cluster.errors import DeepcdkError, UsageError
+from cluster.runs.program import Program
+from cluster.runs.run_options import RankOptions, RunOptions
+from cluster.runs.run_spec import build, specify
+from cluster.runs.work import Training
 
 STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
     login_user="ec2-user", max_workers=16,
 )  # fmt: skip
+NODES = parse_nodes(
+    "deeplearning-master 10.0.0.12 i-000000aa 1 ens5 us-east-1a\n"
+    "deeplearning-worker1 10.0.1.11 i-000000bb 4 ens5 us-east-1a\n"
+    "deeplearning-worker2 10.0.1.12 i-000000cc 4 ens5 us-east-1a\n",
+    pytest.fail,
+)
 
 
-def nodes_of(count: int) -> tuple[Node, ...]:
-    return parse_nodes(
-        "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 eth0 us-east-1a\n" for n in range(1, count + 1)),
-        pytest.fail,
+def make_launch(
+    nodes: tuple[Node, ...] = NODES,
+    count: int = 2,
+    training: Training | Program | None = None,
+    options: RunOptions | None = None,
+    cores: dict[str, int] | None = None,
+) -> RunSpec:
+    return build(
+        STACK,
+        training or Training(),
+        nodes,
+        count,
+        agent="a" * 16,
+        tree="fedcba9876543210" if isinstance(training, Program) else "0123456789abcdef",
+        options=options or RunOptions(),
+        cores=cores,
+        now=datetime.datetime(2026, 11, 20, 12, 13, 14),
+        token="ab12",
+        git_commit="c0ffee+",
     )
 
 
-def test_too_few_nodes_are_told_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cdk.json").write_text(json.dumps({"context": {"cluster": {"workers": 2}}}))
-    monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
-    (tmp_path / "agent").mkdir()
-    (tmp_path / "agent" / "__init__.py").write_text("")
-    session = Session(tmp_path, [])
-    session.inventory = Inventory(stack=STACK, desired_workers=2, instances=())
+def test_a_launch_knows_where_it_writes_and_what_it_came_from() -> None:
+    launch = make_launch()
+    assert launch.run_directory == "/mnt/efs/runs/20261120-121314-digits-ab12"
+    assert launch.run_directory in launch.command
+    assert launch.interface == "ens5"
+    assert dict(launch.environment) == {"DEEPCDK_GIT_COMMIT": "c0ffee+", "DEEPCDK_PAYLOAD_HASH": "0123456789abcdef"}
+    assert (launch.agent, launch.payload, launch.program) == ("a" * 16, "0123456789abcdef", "")
+
+
+def test_ranks_are_as_many_as_asked_and_else_as_registered() -> None:
+    assert [host.slots for host in make_launch().hosts] == [4, 4]
+    asked = make_launch(options=RunOptions(ranks=RankOptions(ranks_per_node="2")))
+    assert ([host.slots for host in asked.hosts], asked.ranks_per_node) == ([2, 2], 2)
+    cores = RunOptions(ranks=RankOptions(ranks_per_node="cores"))
+    by_cores = make_launch(options=cores, cores={"deeplearning-worker1": 8, "deeplearning-worker2": 6})
+    assert [host.slots for host in by_cores.hosts] == [8, 6]
+    for text in ("0", "many", "-1", "1025"):
+        with pytest.raises(UsageError, match="--ranks-per-node"):
+            RankOptions(ranks_per_node=text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "count", "chosen"),
+    [
+        ("auto", "8", 1, "mpi"),  # more than the GPUs' slots: on the cores of one host
+        ("auto", "cores", 1, "mpi"),
+        ("auto", "8", 2, "gloo"),
+        ("auto", "4", 1, "gloo"),
+        ("auto", "", 1, "gloo"),
+        ("gloo", "8", 1, "gloo"),
+        ("mpi", "", 2, "mpi"),
+    ],
+)
+def test_ranks_on_the_cores_of_one_host_meet_over_open_mpi(asked: str, given: str, count: int, chosen: str) -> None:
+    options = RunOptions(ranks=RankOptions(ranks_per_node=given, controller=asked))
+    assert make_launch(count=count, options=options, cores={"deeplearning-worker1": 8}).controller == chosen
+
+
+def test_a_secret_is_in_the_spec_by_name_alone_and_not_a_variable_as_well() -> None:
+    assert make_launch(options=RunOptions(secrets=("TOKEN",))).secrets == ("TOKEN",)
+    with pytest.raises(UsageError, match=r"TOKEN.*--env too"):
+        RunOptions(environment=(("TOKEN", "x"),), secrets=("TOKEN",))
+
+
+def test_options_reach_the_spec() -> None:
+    launch = make_launch(options=RunOptions(environment=(("NAME", "value"),), knobs=Knobs(autotune=True)))
+    assert ("NAME", "value") in launch.environment
+    assert launch.knobs.autotune
+
+
+def test_too_few_nodes_are_an_error_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(DeepcdkError, match="3 nodes wanted, 2 ready") as caught:
-        specify(session, Training(), nodes_of(2), 3, tree="0123456789abcdef", options=RunOptions())
+        specify(STACK, Training(), NODES, 3, agent="a" * 16, tree="b" * 16, options=RunOptions(), source=tmp_path)
     assert "fab status" in caught.value.remedy

@@ -13,7 +13,7 @@ from agent.spec.run import RunSpec
 from cluster.answers import AnswerError
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError
-from cluster.runs.supervisor import Supervisor
+from cluster.runs.supervisor import Supervisor, supervisor_command
 from cluster.ssh.connection import Completed, Master
 
 STACK = Stack(
@@ -118,3 +118,9 @@ def test_stopping_names_the_run_and_the_grace() -> None:
     master = AnsweringMaster(answer({"run_id": "one", "state": "stopped", "was_live": True}))
     Supervisor(master, STACK, "/x").stop("one", 60)
     assert master.commands[0][-4:] == ["stop", "one", "--grace", "60"]
+
+
+def test_the_supervisor_is_called_without_a_shell_word_of_its_own() -> None:
+    assert supervisor_command(STACK, "status", "--live") == [
+        "/opt/deepcdk/bin/python3", "-m", "agent.supervisor.cli", "--root", "/mnt/efs/runs", "status", "--live",
+    ]  # fmt: skip

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from pathlib import Path
 
 import paramiko
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cluster.errors import RemoteError
 from cluster.ssh.connection import Master, SilenceError, remote_line
 from tests.cluster.ssh.ssh_server import connect_to, serving
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
 def test_a_command_gets_its_input_and_gives_output_errors_and_status(master: Master) -> None:
@@ -62,3 +68,15 @@ def test_a_broken_connection_is_told_and_not_taken_for_the_end(user_key: Path) -
     ):
         for _ in connected.lines(["sh", "-c", "echo up; exec sleep 20"]):
             own.cut()
+
+
+@given(st.lists(TEXT, min_size=1))
+def test_words_come_through_the_remote_shell_unchanged(words: list[str]) -> None:
+    assert shlex.split(remote_line(words)) == words
+
+
+@settings(deadline=None)
+@given(TEXT)
+def test_a_real_shell_hands_a_word_over_unchanged(word: str) -> None:
+    line = remote_line(["printf", "%s", word], "/")
+    assert subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=True).stdout == word.encode()

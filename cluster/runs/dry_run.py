@@ -1,0 +1,40 @@
+"""What `fab train --dry-run` shows: the nodes that would be added, and the commands."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from agent.launch.horovodrun_command import horovodrun
+from agent.spec.nodes import MASTER_NAME, WORKER_PREFIX, Node, workers
+from agent.spec.rank_command import rank_command
+from agent.spec.run import RunSpec
+
+RUNTIME_PYTHON: Final = "RUNTIME/bin/python"
+_UNKNOWN: Final = Node(
+    name=MASTER_NAME, address="0.0.0.0", instance_id="i-00000000", slots=1, interface="eth0", zone="us-east-1a"
+)
+"""What a dry run takes a node for before any has joined; only its one slot is shown."""
+
+
+def dry_run_lines(nodes: Sequence[Node], count: int, specify: Callable[[Sequence[Node]], RunSpec]) -> Iterator[str]:
+    """Yield what a launch on `count` workers would do: the growth, and horovodrun's command.
+
+    Nodes that are not there yet are taken for copies of the ones that are, under the names that they will have.
+    """
+    there = workers(nodes)
+    names = {node.name for node in there}
+    like = there[0] if there else _UNKNOWN
+    absent = [f"{WORKER_PREFIX}{index}" for index in range(1, count + 1) if f"{WORKER_PREFIX}{index}" not in names]
+    added = [dataclasses.replace(like, name=name) for name in absent[: max(0, count - len(there))]]
+    if added:
+        yield f"# {len(there)} nodes are ready; these would be added first: {', '.join(node.name for node in added)}"
+    spec = specify([*nodes, *added])
+    if not there:
+        spec = dataclasses.replace(spec, network="")  # No address of theirs is known yet.
+    yield f"# in {spec.agent_directory} on the master, once RUNTIME is the same on all nodes:"
+    yield shlex.join(horovodrun(spec, RUNTIME_PYTHON))
+    yield f"# and each rank then turns, in {spec.working_directory}, into:"
+    yield shlex.join(rank_command(spec, RUNTIME_PYTHON))

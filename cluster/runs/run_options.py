@@ -1,0 +1,69 @@
+"""How a run is launched, whatever it runs: its ranks, their variables, Horovod's settings, the checks before it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Final
+
+from agent.spec.horovod import CONTROLLERS, MPI, Knobs
+from agent.spec.nodes import MOST_SLOTS
+from cluster.cli.numbers import parse_whole
+from cluster.errors import UsageError
+
+CORES: Final = "cores"
+AUTO: Final = "auto"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preflight:
+    """Which checks of the nodes go before a run."""
+
+    skip_preflight: Annotated[bool, "do not look at the nodes before the run"] = False
+    full_preflight: Annotated[bool, "prove an allreduce even where these nodes have done so since their boot"] = False
+
+    def __post_init__(self) -> None:
+        if self.skip_preflight and self.full_preflight:
+            raise UsageError("--skip-preflight", None, "leaves out what --full-preflight asks for; give one of them")
+
+    @property
+    def mode(self) -> str:
+        """Return auto, full or skip, as a run's spec has it."""
+        return "skip" if self.skip_preflight else "full" if self.full_preflight else "auto"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RankOptions:
+    """How many ranks a node has, and over what they meet."""
+
+    ranks_per_node: Annotated[str, "a number, or cores; default: one a GPU, or one where a node has none"] = ""
+    controller: Annotated[
+        str, "what the ranks meet and add up over: gloo, mpi (Open MPI), or auto: mpi for cores of one node"
+    ] = AUTO
+
+    def __post_init__(self) -> None:
+        if self.ranks_per_node not in ("", CORES):
+            parse_whole("--ranks-per-node", self.ranks_per_node, lowest=1, highest=MOST_SLOTS)
+        if self.controller not in (*CONTROLLERS, AUTO):
+            raise UsageError("--controller", self.controller, f"must be {', '.join(CONTROLLERS)} or {AUTO}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a run is launched, whatever it runs."""
+
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables for the ranks."""
+    secrets: tuple[str, ...] = ()
+    """Names of the variables whose values are in no record."""
+    ranks: RankOptions = dataclasses.field(default_factory=RankOptions)
+    knobs: Knobs = dataclasses.field(default_factory=Knobs)
+    preflight: Preflight = dataclasses.field(default_factory=Preflight)
+
+    def __post_init__(self) -> None:
+        if both := {name for name, _ in self.environment} & set(self.secrets):
+            raise UsageError("--secret", min(both), "is given with --env too; give it once")
+        if self.knobs.hierarchical_allreduce:
+            rule = "needs Horovod built for GPUs, which the nodes' is not; it would ignore this"
+            raise UsageError("--hierarchical-allreduce", None, rule)
+        if self.knobs.hierarchical_allgather and self.ranks.controller != MPI:
+            raise UsageError("--hierarchical-allgather", None, "needs --controller mpi; over Gloo Horovod ignores it")

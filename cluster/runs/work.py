@@ -1,0 +1,107 @@
+"""What `fab train` runs: a recipe with its settings, or the user's program; from the flags of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from agent.errors import ReportedError
+from cluster.errors import UsageError
+from cluster.runs.program import Program
+from payload.recipes.config import TrainConfig
+from payload.settings import SettingError
+
+_ANY_RUN: Final = "/run"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """A recipe to train, and the arguments of `payload.train` that change it."""
+
+    recipe: str = "digits"
+    arguments: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # The ranks' own reader says here, before anything is asked or spent, what it would say there.
+        try:
+            config = TrainConfig.from_argv(self.command(_ANY_RUN)[2:])
+        except SettingError as error:
+            raise UsageError(error.flag, error.value, error.rule) from None
+        except ReportedError as error:
+            raise UsageError("--recipe", self.recipe, str(error)) from None
+        if str(config.run_dir) != _ANY_RUN:
+            raise UsageError(
+                "--run-dir", str(config.run_dir), "each run has a directory of its own; leave the flag out"
+            )
+
+    @property
+    def label(self) -> str:
+        """Return what runs of it are called."""
+        return self.recipe
+
+    def command(self, run_directory: str) -> tuple[str, ...]:
+        """Build what each rank runs after its interpreter."""
+        return ("-m", "payload.train", "--recipe", self.recipe, "--run-dir", run_directory, *self.arguments)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecipeFlags:
+    """The flags of `fab train` for a recipe, as they are typed; what is left empty is the recipe's own."""
+
+    recipe: Annotated[str, "what to train, of `fab recipes`; default: digits"] = ""
+    epochs: Annotated[str, "epochs; default: the recipe's"] = ""
+    batch_per_rank: Annotated[str, "images per step and rank; default: the recipe's"] = ""
+    learning_rate: Annotated[
+        str, "learning rate at the recipe's batch, scaled with the global batch; default: the recipe's"
+    ] = ""
+    seed: Annotated[str, "seed of weights and shuffling; default: the recipe's"] = ""
+    data_dir: Annotated[str, "directory of the data on the nodes, for recipes that need one"] = ""
+    args: Annotated[str, "settings of the recipe, as one shell-quoted string; words after -- do the same unquoted"] = ""
+
+    def training(self, further: Sequence[str] = ()) -> Training:
+        """Return the recipe with these flags, then --args, then the words after `--`."""
+        flags = [word for name, text in given(self) if name not in ("--recipe", "--args") for word in (name, text)]
+        return Training(recipe=self.recipe or Training.recipe, arguments=(*flags, *split_args(self.args), *further))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProgramFlags:
+    """The flags of `fab train` for a program of the user's own, as they are typed."""
+
+    payload: Annotated[str, "directory of a program of your own, to run in place of a recipe"] = ""
+    entry: Annotated[
+        str, "what each rank runs in it, such as 'train.py --epochs 3'; words after -- follow unchanged"
+    ] = ""
+    requirements: Annotated[
+        str, "the program's requirements file; default: requirements.txt where its directory has one"
+    ] = ""
+    keras: Annotated[str, "what tf.keras and keras mean to the program: 3, or 2"] = ""
+
+
+def given(flags: RecipeFlags | ProgramFlags) -> list[tuple[str, str]]:
+    """Return the flags that are not left empty, each with its text."""
+    return [(f"--{name.replace('_', '-')}", text) for name, text in dataclasses.asdict(flags).items() if text]
+
+
+def read_work(recipe: RecipeFlags, program: ProgramFlags, further: Sequence[str]) -> Training | Program:
+    """Return what is to run: the user's program, or else a recipe. Raises UsageError for flags of both."""
+    if not program.payload:
+        for flag, text in given(program):
+            raise UsageError(flag, text, "needs --payload DIRECTORY, the one with your program")
+        return recipe.training(further)
+    for flag, text in given(recipe):
+        rule = "is a recipe's; a program of your own takes its arguments in --entry or after --"
+        raise UsageError(flag, text, rule)
+    return Program.from_arguments(
+        program.payload, program.entry, further, requirements=program.requirements, keras=program.keras
+    )
+
+
+def split_args(text: str) -> tuple[str, ...]:
+    """Split --args as a shell would, without ever giving it to one. Raises UsageError for an open quote."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError("--args", text, f"cannot be split into words: {error}") from None

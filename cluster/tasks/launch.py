@@ -1,0 +1,107 @@
+"""A run that a task starts or resumes: what AWS is asked meanwhile, its submission, and watching it to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+from invoke.exceptions import Exit
+
+from agent.spec.provenance import Submission
+from agent.spec.run import RunSpec
+from cluster.aws import guard
+from cluster.background import in_background
+from cluster.cli.task import INTERRUPTED_STATUS, Json
+from cluster.runs.provenance import describe_origin, read_roots
+from cluster.runs.supervisor import Supervisor
+from cluster.runs.watch import describe_end, document, watch
+from cluster.session import Session
+from cluster.terminal.output import print_result, progress_printer
+from cluster.terminal.status_line import interruptible
+from cluster.terminal.wrap import fitted
+
+PRICE_WAIT_S: Final = 0.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Following:
+    """Whether a run that was launched is watched, and what is printed of it."""
+
+    follow: Annotated[bool, "watch the run to its end"] = True
+    detach: Annotated[bool, "launch and return: the same as --no-follow"] = False
+    json: Json = False
+
+    @property
+    def watched(self) -> bool:
+        """Return whether to watch the run to its end."""
+        return self.follow and not self.detach
+
+
+class Launch:
+    """The launch of a run; making it begins to ask for the cluster's bounds, and for the origin of `source`."""
+
+    def __init__(self, session: Session, source: Path, following: Following) -> None:
+        self.session, self.following = session, following
+        self.progress = progress_printer(json=following.json)
+        stack = session.stack
+        self._bounds = in_background(lambda: guard.read_or_explain(session.aws, stack.name))
+        self._roots = in_background(lambda: read_roots(session.aws, stack, source))
+
+    def submission(self, spec: RunSpec) -> Submission:
+        """Return what is submitted. Print how long the cluster's bounds let the run be."""
+        for line in guard.cautions(self._bounds.result(), datetime.datetime.now(datetime.UTC)):
+            self.progress(line)
+        session = self.session
+        origin = describe_origin(
+            spec,
+            self._roots.result(),
+            aws=session.aws,
+            inventory=session.load_inventory(),
+            prices=session.prices,
+            config=session.config,
+        )
+        return Submission(spec=spec, origin=origin)
+
+    @contextlib.contextmanager
+    def submitting(self, run_id: str) -> Iterator[None]:
+        """Say on Ctrl-C in the block that the run may have begun."""
+        remedy = f"`fab attach --run {run_id}` shows it, `fab stop --run {run_id}` ends it"
+        with interruptible(f"\nrun {run_id} may have begun; {remedy}", self.progress):
+            yield
+
+    def follow(self, supervisor: Supervisor, run_id: str, position: int | None, text: str, *, log: bool) -> None:
+        """Print the place in the queue and `text`; watch the run to its end, or say how it can be watched."""
+        if position:
+            self.progress(
+                f"run {run_id} waits at place {position} in the queue; `fab stop --run {run_id}` takes it out"
+            )
+        self.progress(text)
+        if self.following.watched:
+            watch_to_end(self.session, supervisor, run_id, log=log, json=self.following.json)
+            return
+        self.progress(f"it goes on by itself; watch it with `fab attach --run {run_id}`")
+        if self.following.json:
+            print_result(document(run_id, position=position), json=True)
+
+
+def watch_to_end(session: Session, supervisor: Supervisor, run_id: str, *, log: bool, json: bool) -> None:
+    """Watch a run, and end as it ended: Exit with 1 for a failed one. Ctrl-C leaves it going."""
+    try:
+        usd_per_hour = session.usd_per_hour(PRICE_WAIT_S)
+        picture = watch(supervisor, run_id, connect=session.connect, usd_per_hour=usd_per_hour, log=log, aside=json)
+    except KeyboardInterrupt:
+        remedy = f"  `fab attach --run {run_id}` watches it again, `fab stop --run {run_id}` ends it"
+        text = f"\nno longer watching; run {run_id} goes on\n{remedy}"
+        raise Exit(fitted(text, sys.stderr), code=INTERRUPTED_STATUS) from None
+    usd_per_hour = session.usd_per_hour(wait_s=0.0)
+    text, failed = describe_end(picture, usd_per_hour)
+    if json:
+        print_result(document(run_id, picture, usd_per_hour), json=True)
+    if failed:
+        raise Exit(fitted(text, sys.stderr), code=1)
+    progress_printer(json=json)(text)

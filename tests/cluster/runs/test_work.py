@@ -1,0 +1,109 @@
+"""Facts about what is to run: a recipe's flags reach the ranks unchanged, and bad ones are refused here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.spec.run import RunSpec
+from cluster.errors import UsageError
+from cluster.runs.work import ProgramFlags, RecipeFlags, Training, read_work, split_args
+from payload.recipes.config import TrainConfig
+from tests.cluster.runs.test_run_spec import make_launch
+from tests.words import LONG, WORDS
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("epochs", "0", "--epochs"),
+        ("epochs", "many", "epochs"),
+        ("batch_per_rank", "-4", "--batch-per-rank"),
+        ("learning_rate", "nan", "learning-rate"),
+        ("seed", "x", "seed"),
+        ("recipe", "digit", "did you mean digits"),
+    ],
+)
+def test_the_ranks_refusals_come_before_anything_is_asked(field: str, value: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        RecipeFlags(**{field: value}).training()
+
+
+@pytest.mark.parametrize("further", [("--run-dir", "/mnt/efs/runs/other"), ("--run-dir=/mnt/efs/runs/other",)])
+def test_a_run_cannot_be_sent_to_the_directory_of_another(further: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match=r"--run-dir = '/mnt/efs/runs/other': each run has a directory of its own"):
+        Training(arguments=further)
+
+
+def test_only_what_was_given_reaches_the_ranks() -> None:
+    assert Training().command("/mnt/efs/runs/x") == (
+        "-m", "payload.train", "--recipe", "digits", "--run-dir", "/mnt/efs/runs/x",
+    )  # fmt: skip
+    assert RecipeFlags(epochs="3", seed="7").training(("--momentum", "0.8")).command("/r")[6:] == (
+        "--epochs", "3", "--seed", "7", "--momentum", "0.8",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("payload", "entry", "further", "recipe", "says"),
+    [
+        ("", "train.py", (), {}, "--entry = 'train.py': needs --payload"),
+        (".", "train.py", (), {"batch_per_rank": "8"}, "--batch-per-rank = '8': is a recipe's"),
+        (".", "train.py", (), {"recipe": "digits"}, "--recipe = 'digits': is a recipe's"),
+    ],
+)
+def test_a_mixture_of_recipe_and_program_is_refused(
+    payload: str, entry: str, further: tuple[str, ...], recipe: dict[str, str], says: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        read_work(RecipeFlags(**recipe), ProgramFlags(payload=payload, entry=entry), further)
+
+
+def test_without_a_payload_the_work_is_a_recipe() -> None:
+    assert read_work(RecipeFlags(epochs="3"), ProgramFlags(), ()) == Training(arguments=("--epochs", "3"))
+
+
+def test_words_after_the_dashes_are_settings_of_the_recipe_after_those_of_args() -> None:
+    work = read_work(RecipeFlags(args="--momentum 0.8"), ProgramFlags(), ("--xla", "--seed", "7"))
+    assert work == Training(arguments=("--momentum", "0.8", "--xla", "--seed", "7"))
+    assert work.command("/r")[-5:] == ("--momentum", "0.8", "--xla", "--seed", "7")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--xlaa",), "argument = '--xlaa': unknown; did you mean --xla?"),
+        (("--precision", "float8"), "--precision = 'float8': must be one of"),
+        (("8",), "argument = '8': unknown"),
+    ],
+)
+def test_words_after_the_dashes_that_are_no_settings_are_refused_before_anything_is_spent(
+    words: tuple[str, ...], says: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        read_work(RecipeFlags(), ProgramFlags(), words)
+
+
+def test_further_arguments_are_split_and_never_evaluated() -> None:
+    assert split_args("--a 'b c' $(reboot)") == ("--a", "b c", "$(reboot)")
+    with pytest.raises(UsageError, match="--args"):
+        split_args("'open")
+
+
+@given(data_dir=WORDS | st.just(LONG), further=st.lists(WORDS, max_size=2))
+def test_what_a_recipe_is_given_reaches_the_ranks_reader_unchanged_or_is_refused(
+    data_dir: str, further: list[str]
+) -> None:
+    try:
+        flags = RecipeFlags(recipe="imagenet-fast", data_dir=data_dir, args=shlex.join(further))
+        work = flags.training()
+    except UsageError:
+        return
+    command = RunSpec.from_json(make_launch(training=work).to_json()).command
+    assert command[6:] == (*(("--data-dir", data_dir) if data_dir else ()), *further)
+    assert not data_dir or str(TrainConfig.from_argv(command[2:]).data_dir) == str(Path(data_dir))
