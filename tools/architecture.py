@@ -26,13 +26,13 @@ PAGE: Final = ROOT / "ARCHITECTURE.md"
 PICTURE: Final = ROOT / "docs" / "architecture.svg"
 
 WAY: Final[tuple[tuple[str, str], ...]] = (
-    ("cluster.cli.loader", "finds the module of the task that the command line names"),
-    ("cluster.tasks.train", "reads the flags: what to train, on how many nodes, on which terms"),
+    ("cluster.cli.program", "reads the command line, and imports the module of the task that it names"),
+    ("cluster.tasks.train", "reads the flags: what to train, on how many nodes, how it is launched"),
     ("cluster.aws.inventory", "asks EC2 and CloudFormation which nodes there are"),
     ("cluster.ssh.connection", "opens the one SSH connection, to the master, and verifies its host key"),
     ("cluster.ssh.push", "uploads the code to the shared file system, once per content"),
     ("cluster.nodes.grow", "grows the worker group after asking, and waits until its nodes have joined"),
-    ("cluster.runs.launch", "builds the spec of the run, an `agent.spec.run.RunSpec`"),
+    ("cluster.runs.run_spec", "builds the spec of the run, an `agent.spec.run.RunSpec`"),
     ("cluster.runs.supervisor", "sends the spec to the master, and starts the supervisor there"),
     (
         "agent.supervisor.submit",
