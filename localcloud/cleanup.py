@@ -1,7 +1,7 @@
 """Remove what a cloud leaves behind when it ends, in order or not.
 
-The kernel does most of it: namespaces, links, rules, mounts and hosts end with the daemon. What stays is whoever was
-put into the laptop's namespace, and files.
+The kernel does most of it: namespaces, links, rules, mounts and hosts end with the daemon. What stays are
+processes that were started in the laptop's namespace, and files.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from localcloud.layout import Layout
 
 MARKER: Final = "LOCALCLOUD_NAME"
 """Environment variable of every process that was started on the laptop: the cloud's name."""
-_PATIENCE_S: Final = 5.0
+_TIMEOUT_S: Final = 5.0
 
 
 def remove(layout: Layout) -> None:
     """End the laptop's processes and remove the cloud's directories. Safe to repeat."""
-    end(visitors(layout.name, namespace_inodes(layout)))
+    end(processes_in(layout.name, namespace_inodes(layout)))
     for directory in (layout.run, layout.data):
         if directory.exists():
             shutil.rmtree(directory)
@@ -35,7 +35,7 @@ def remove(layout: Layout) -> None:
 
 
 def namespace_inodes(layout: Layout) -> frozenset[int]:
-    """Return the numbers of the namespaces into which people are let."""
+    """Return the inode numbers of the namespaces of the laptop and of the internet."""
     try:
         document = json.loads(layout.state.read_text(encoding="utf-8"))
         return frozenset(int(space["inode"]) for space in document["namespaces"].values())
@@ -43,10 +43,10 @@ def namespace_inodes(layout: Layout) -> frozenset[int]:
         return frozenset()
 
 
-def visitors(name: str, inodes: frozenset[int], proc: Path = Path("/proc")) -> list[int]:
+def processes_in(name: str, inodes: frozenset[int], proc: Path = Path("/proc")) -> list[int]:
     """Return the pids of the processes in these namespaces that were started for the cloud `name`.
 
-    Both must fit: a number alone may belong to somebody else's namespace once the cloud's own is gone.
+    Both must match: an inode number alone may belong to another namespace once the cloud's own is gone.
     """
     marker = f"{MARKER}={name}".encode()
     spared = {os.getpid(), *_ancestors(os.getpid(), proc)}
@@ -64,11 +64,11 @@ def visitors(name: str, inodes: frozenset[int], proc: Path = Path("/proc")) -> l
 def end(pids: Iterable[int]) -> None:
     """Ask processes to end, and kill those that have not after some seconds."""
     left = list(pids)
-    for number, patience_s in ((signal.SIGTERM, _PATIENCE_S), (signal.SIGKILL, _PATIENCE_S)):
+    for number, timeout_s in ((signal.SIGTERM, _TIMEOUT_S), (signal.SIGKILL, _TIMEOUT_S)):
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         while left and time.monotonic() < deadline:
             left = [pid for pid in left if _is_alive(pid)]
             if left:

@@ -67,13 +67,13 @@ def _parser() -> argparse.ArgumentParser:
     for name, help in (("kill", "kill every process of a host, as a crash"), ("logs", "print a host's console")):
         command = add(name, help, _kill if name == "kill" else _logs)
         command.add_argument("instance", nargs="?" if name == "logs" else None)
-    command = add("interrupt", "take a spot instance back, with a notice in its metadata first", _interrupt)
+    command = add("interrupt", "interrupt a spot instance, after a notice in its metadata", _interrupt)
     command.add_argument("instance")
     command.add_argument("--notice", type=float, default=120.0, metavar="SECONDS", help="default: 120, as on AWS")
-    command = add("limit", "leave room for so many instances of a type, or for any number again", _limit)
+    command = add("limit", "limit the capacity for an instance type, or lift the limit", _limit)
     command.add_argument("type")
-    command.add_argument("count", type=int, nargs="?", help="without it the limit ends")
-    for name, help in (("cut", "let a host's packets vanish"), ("mend", "end a cut")):
+    command.add_argument("count", type=int, nargs="?", help="without it the limit is lifted")
+    for name, help in (("cut", "drop all packets of a host"), ("mend", "end a cut")):
         command = add(name, help, _cut)
         command.set_defaults(do=name)
         command.add_argument("instance")
@@ -127,14 +127,14 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _enter(arguments: argparse.Namespace) -> int:
-    return _become(arguments.name, arguments.place, _command(arguments))
+    return _enter_namespace(arguments.name, arguments.place, _command(arguments))
 
 
 def _shell(arguments: argparse.Namespace) -> int:
-    return _become(arguments.name, "laptop", [os.environ.get("SHELL", "/bin/bash")])
+    return _enter_namespace(arguments.name, "laptop", [os.environ.get("SHELL", "/bin/bash")])
 
 
-def _become(name: str, place: str, command: Sequence[str]) -> int:
+def _enter_namespace(name: str, place: str, command: Sequence[str]) -> int:
     layout = Layout(name=name)
     state = lifecycle.read_state(layout)
     if os.geteuid() != 0:
@@ -184,7 +184,7 @@ def _interrupt(arguments: argparse.Namespace) -> int:
         Layout(name=arguments.name),
         {"do": "interrupt", "instance": host["instance_id"], "notice_s": str(notice_s)},
     )
-    print(f"{host['instance_id']} ({host['private_ip']}) is taken back in {notice_s:g} s; its metadata says so")
+    print(f"{host['instance_id']} ({host['private_ip']}) is interrupted in {notice_s:g} s; its metadata has the notice")
     return 0
 
 
@@ -193,7 +193,7 @@ def _limit(arguments: argparse.Namespace) -> int:
         raise LocalCloudError(f"limit {arguments.count}: must be 0 or more")
     count = "" if arguments.count is None else str(arguments.count)
     control.request(Layout(name=arguments.name), {"do": "limit", "type": arguments.type, "count": count})
-    print(f"room for {count or 'any number of'} {arguments.type}")
+    print(f"capacity for {count or 'any number of'} {arguments.type}")
     return 0
 
 
@@ -223,7 +223,7 @@ def _command(arguments: argparse.Namespace) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Lay rows out in columns."""
+    """Return rows as text in aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines)

@@ -37,7 +37,7 @@ def guest_environment(region: str) -> dict[str, str]:
 
 
 class Daemon:
-    """Put the parts together, and serve until told to stop."""
+    """Run the parts of one cloud until it is stopped."""
 
     def __init__(self, options: Options) -> None:
         from localcloud.api.cloud import ACCOUNT, REGION, Cloud
@@ -93,16 +93,16 @@ class Daemon:
     def _wait_for_change(self) -> bool:
         try:
             return self.cloud.wait_for_change(_TICK_S)
-        except Exception as error:  # An Auto Scaling group that cannot be kept must not end the cloud for all others.
-            self._report("the groups could not be kept as they say", error)
+        except Exception as error:  # A failing Auto Scaling group must not end the cloud.
+            self._report("the Auto Scaling groups could not be kept at their sizes", error)
             time.sleep(_TICK_S)
             return True
 
     def _reconcile(self) -> bool:
         try:
             self.reconciler.reconcile()
-        except Exception as error:  # Whatever it is: shown by `status`, tried again, and the API goes on serving.
-            self._report("hosts and networks could not be made as the API says", error)
+        except Exception as error:  # Shown by `status` and tried again; the API goes on serving.
+            self._report("hosts and networks could not be made equal to the state of the API", error)
             return False
         self._error = ""
         return True
@@ -111,7 +111,7 @@ class Daemon:
         try:
             hosts = [(host.instance, host.init_pid) for host in self.reconciler.hosts.values()]
             self.cloud.record(self.meter.measure(hosts))
-        except Exception as error:  # An alarm that cannot be evaluated must not end the cloud for all else.
+        except Exception as error:  # A failing alarm must not end the cloud.
             self._report("metrics could not be recorded, or alarms not be evaluated", error)
 
     def _report(self, what: str, error: Exception) -> None:
@@ -198,7 +198,7 @@ class Daemon:
             self.cloud.interrupt(instance_id, notice_s)
         except ValueError as error:
             raise LocalCloudError(str(error)) from None
-        self._reconcile()  # The host's metadata tells it from now on.
+        self._reconcile()  # Its metadata shows it from now on.
 
 
 def main(options: Options) -> None:

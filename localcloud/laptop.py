@@ -1,4 +1,4 @@
-"""The engineer's machine on the cloud's internet: what a command finds there."""
+"""The laptop: a machine on the cloud's internet, and the environment of commands on it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from localcloud.layout import Layout
 from localcloud.network.namespaces import set_namespace
 
 ACCESS_KEY_ID: Final = "LOCALCLOUD0000000000"
-"""Of the cloud alone: the CDK remembers accounts by access key."""
+"""Unlike any real key: the CDK caches accounts by access key."""
 PROGRAMS: Final = Path(__file__).resolve().parent / "programs"
-"""What the laptop has installed, beside the caller's own programs."""
+"""Programs of the laptop, before the caller's own in PATH."""
 SECRET_ACCESS_KEY: Final = "embedded-cloud-without-secrets"
 _DROPPED_PREFIXES: Final = ("AWS_", "CDK_")
 _DROPPED_SUFFIXES: Final = ("_proxy", "_PROXY")
@@ -49,7 +49,7 @@ def environment(caller: Mapping[str, str], *, layout: Layout, endpoint: str, reg
 
 
 def replace_process(state: Mapping[str, Any], place: str, command: Sequence[str], variables: Mapping[str, str]) -> None:
-    """Become `command` on the `laptop` or `outside`: exit code, signals and terminal are the command's own.
+    """Replace this process by `command` on the `laptop` or `outside`; exit code, signals and terminal are its own.
 
     Raises FileNotFoundError or PermissionError when the command cannot be executed; otherwise it does not return.
     """

@@ -44,12 +44,12 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Return the file that supervisor and daemon hold locked while they live."""
+        """Return the file that supervisor and daemon keep locked while they run."""
         return self.run_root / f"{self.name}.lock"
 
     @property
     def state(self) -> Path:
-        """Return the file with which the daemon says that it is ready, and how it is reached."""
+        """Return the file that the daemon writes when it is ready, with how to reach it."""
         return self.run / "state.json"
 
     @property

@@ -22,8 +22,8 @@ from localcloud.options import Options
 
 log = logging.getLogger("localcloud.supervisor")
 
-_START_PATIENCE_S: Final = 60.0
-_STOP_PATIENCE_S: Final = 30.0
+_START_TIMEOUT_S: Final = 60.0
+_STOP_TIMEOUT_S: Final = 30.0
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -53,16 +53,16 @@ def start(options: Options) -> dict[str, Any]:
     with layout.log.open("ab") as output:
         supervisor = _spawn("supervise", options, lock, output.fileno())
     os.close(lock)
-    deadline = time.monotonic() + _START_PATIENCE_S
+    deadline = time.monotonic() + _START_TIMEOUT_S
     try:
         while not layout.state.exists():
             if supervisor.poll() is not None:
-                raise StartError(f"the embedded cloud {options.name} did not start:\n{_last_words(layout)}")
+                raise StartError(f"the embedded cloud {options.name} did not start:\n{_failure_log(layout)}")
             if time.monotonic() > deadline:
-                raise StartError(f"the embedded cloud {options.name} was not ready within {_START_PATIENCE_S:.0f} s")
+                raise StartError(f"the embedded cloud {options.name} was not ready within {_START_TIMEOUT_S:.0f} s")
             time.sleep(0.01)
     except BaseException:
-        # Ctrl-C included: half a cloud is none.
+        # Ctrl-C included: leave no half-started cloud.
         if supervisor.poll() is None:
             supervisor.terminate()
             supervisor.wait()
@@ -81,7 +81,7 @@ def make_directory(directory: Path) -> None:
 
 
 def stop(name: str) -> bool:
-    """Stop a cloud and remove everything of it; tell whether one was running. Safe to repeat, also after a crash."""
+    """Stop a cloud and remove everything of it; return whether one was running. Safe to repeat, also after a crash."""
     layout = Layout(name=name)
     if os.geteuid() != 0:
         raise LocalCloudError("only root can stop an embedded cloud; run it with sudo")
@@ -93,7 +93,7 @@ def stop(name: str) -> bool:
             for pid in filter(_is_ours, holders):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
-            lock = _await_lock(layout, _STOP_PATIENCE_S)
+            lock = _await_lock(layout, _STOP_TIMEOUT_S)
             if lock >= 0:
                 break
         if lock < 0:
@@ -130,7 +130,7 @@ def supervise(options: Options, lock: int) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     code = daemon.wait()
     _reap_orphans()
-    if not layout.state.exists():  # it never was ready: leave its last words to `start`
+    if not layout.state.exists():  # it never was ready: leave the end of its log to `start`
         (layout.run_root / f"{layout.name}.failed").write_text(log_tail(layout.log), encoding="utf-8")
     cleanup.remove(layout)
     _release(layout, lock)
@@ -138,12 +138,12 @@ def supervise(options: Options, lock: int) -> int:
 
 
 def die_with_parent() -> None:
-    """Have the kernel end this process in order when its parent dies."""
+    """Have the kernel send SIGTERM to this process when its parent dies."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def acquire(layout: Layout) -> int:
-    """Return a descriptor that holds the cloud's lock, or -1 while somebody else does."""
+    """Return a descriptor that holds the cloud's lock, or -1 while another process holds it."""
     while True:
         layout.run_root.mkdir(parents=True, exist_ok=True)
         try:
@@ -169,8 +169,8 @@ def _release(layout: Layout, lock: int) -> None:
         layout.run_root.rmdir()
 
 
-def _await_lock(layout: Layout, patience_s: float) -> int:
-    deadline = time.monotonic() + patience_s
+def _await_lock(layout: Layout, timeout_s: float) -> int:
+    deadline = time.monotonic() + timeout_s
     while (lock := acquire(layout)) < 0 and time.monotonic() < deadline:
         time.sleep(0.02)
     return lock
@@ -187,8 +187,8 @@ def _holders(layout: Layout) -> frozenset[int]:
 
 
 def _await_end(pids: frozenset[int]) -> None:
-    """Wait for the last steps of processes that have let go of the lock."""
-    deadline = time.monotonic() + _STOP_PATIENCE_S
+    """Wait for the end of processes that have released the lock."""
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
     while any(map(_is_ours, pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
 
@@ -216,7 +216,7 @@ def _spawn(role: str, options: Options, lock: int, log_fd: int) -> subprocess.Po
 
 def _reap_orphans() -> None:
     """Wait for the hosts' first processes, which fall to the supervisor when the daemon dies."""
-    deadline = time.monotonic() + _STOP_PATIENCE_S
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
     while time.monotonic() < deadline:
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
@@ -226,7 +226,7 @@ def _reap_orphans() -> None:
     log.warning("some processes of the hosts did not end")
 
 
-def _last_words(layout: Layout) -> str:
+def _failure_log(layout: Layout) -> str:
     path = layout.run_root / f"{layout.name}.failed"
     text = log_tail(path)
     path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a cloud is started with, read from a command line and written to one."""
+"""The options of `start`, read from a command line and written to one."""
 
 from __future__ import annotations
 

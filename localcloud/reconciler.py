@@ -1,4 +1,4 @@
-"""Keep networks and hosts equal to what the API says should exist."""
+"""Keep networks and hosts equal to the state of the API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from localcloud.snapshot import Instance, Snapshot
 log = logging.getLogger("localcloud.reconciler")
 
 _SHUTDOWN_S: Final = 1.0
-"""What hosts get to end by themselves: their services notice, as on AWS, that the node leaves."""
+"""How long hosts may take to shut down: as on AWS, services see that the node leaves."""
 
 
 class CloudState(Protocol):
@@ -32,10 +32,10 @@ class CloudState(Protocol):
         """Return all that should exist."""
 
     def set_console_output(self, instance_id: str, text: str) -> None:
-        """Tell the API what a host wrote to its console."""
+        """Set the console output of an instance."""
 
     def instance_failed(self, instance_id: str, reason: str) -> None:
-        """Tell the API that a host died."""
+        """Report that a host died."""
 
     def role_credentials(self, role_name: str) -> dict[str, Any]:
         """Return fresh credentials of a role."""
@@ -83,7 +83,7 @@ class Reconciler:
 
     @property
     def dead(self) -> bool:
-        """Tell whether a host ended without being asked to."""
+        """Return whether a host ended unexpectedly."""
         return any(host.exit_code is not None for host in self.hosts.values())
 
     def set_cut(self, instance_id: str, is_cut: bool) -> None:
@@ -174,7 +174,7 @@ class Reconciler:
         image, shared = self.layout.layers / "image", self.layout.efs
         try:
             host.boot(image=image, shared=shared, binds=self.binds, environment=self.environment)
-        except OSError as error:  # such as no memory for another process; without one it would count as up for ever
+        except OSError as error:  # such as no memory for another process; without one it would count as up forever
             self._remove([host])
             self._give_up(host.instance.id, f"its host could not be started: {error}")
 
@@ -192,7 +192,7 @@ class Reconciler:
                 del self.hosts[host.instance.id]
 
     def _shut_down(self, hosts: Sequence[Host]) -> None:
-        """End hosts, each with a moment to end by itself, and take them off their routers."""
+        """Shut hosts down, kill those that take too long, and unlink them from their routers."""
         for host in hosts:
             host.shut_down()
         deadline = time.monotonic() + _SHUTDOWN_S
@@ -228,7 +228,7 @@ class Reconciler:
 
 
 def _is_used(snapshot: Snapshot, vpc_id: str) -> bool:
-    """Tell whether a VPC needs a router: an account's default VPC has subnets, and nothing in them."""
+    """Return whether a VPC needs a router: an account's default VPC has subnets, and nothing in them."""
     used = {instance.vpc_id for instance in snapshot.instances}
     used |= {target.vpc_id for target in snapshot.mount_targets}
     used |= {nat.vpc_id for nat in snapshot.nat_gateways}

@@ -1,4 +1,4 @@
-"""What a machine must have to carry the cloud: looked up all at once, each with what to do about it."""
+"""What the machine must have: checked all at once, each with what to do about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain values between the API and the hosts: what should exist, and what the hosts did."""
+"""Plain values between the API and the hosts: what should exist, and what was measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SecurityGroup:
-    """Hold one group's rules; traffic that answers an allowed connection is always allowed."""
+    """The rules of one group; traffic that answers an allowed connection is always allowed."""
 
     id: str
     vpc_id: str
@@ -103,9 +103,9 @@ class Instance:
     """How often it was rebooted by the API since its launch."""
     spot: bool = False
     ends_at: str = ""
-    """When a spot instance that is taken back ends, ISO 8601, UTC; empty without a notice."""
+    """When an interrupted spot instance ends, ISO 8601, UTC; empty without a notice."""
     target_state: str = ""
-    """What its Auto Scaling group wants it to become: `InService`, `Terminated`; empty outside of groups."""
+    """Target lifecycle state in its Auto Scaling group: `InService`, `Terminated`; empty outside of groups."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ class Snapshot:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostLoad:
-    """What one host did since it was measured before: the one thing that passes from the hosts to the API's metrics."""
+    """What one host did since it was last measured, for CloudWatch's metrics."""
 
     instance_id: str
     group: str

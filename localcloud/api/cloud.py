@@ -1,4 +1,4 @@
-"""The AWS API of one account and region, in this process: what the hosts and networks are made after."""
+"""The AWS API of one account and region, in this process."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Cloud:
             self._server = None
 
     def announce(self) -> None:
-        """Tell whoever waits that something changed."""
+        """Wake `wait_for_change`."""
         with self._changes:
             self._version += 1
             self._changes.notify_all()
@@ -118,13 +118,13 @@ class Cloud:
             return groups.keep(self._backend("autoscaling")) or bool(ended) or changed
 
     def interrupt(self, instance_id: str, notice_s: float) -> None:
-        """Take a spot instance back after a notice. Raises NotInterruptibleError for any other instance."""
+        """Interrupt a spot instance after a notice. Raises NotInterruptibleError for any other instance."""
         with self.lock:
             spot_interruption.announce(self._backend("ec2"), instance_id, notice_s)
         self.announce()
 
     def limit(self, instance_type: str, count: int | None) -> None:
-        """Leave room for so many instances of a type, those that run included; None: for any number."""
+        """Limit the capacity for a type to so many instances, running ones included; None removes the limit."""
         with self.lock:
             limits = instance_choice.limits(self._backend("ec2"))
             if count is None:
@@ -181,8 +181,7 @@ class Cloud:
     def record(self, loads: Iterable[HostLoad]) -> None:
         """Record what the hosts did in the last minute of the metrics, and evaluate all alarms.
 
-        Call it once a minute, or as many times as often as `metrics_speed` says: so much shorter are the alarms'
-        periods then.
+        Call it once a minute, or `metrics_speed` times as often: the periods of alarms are shorter by the same factor.
         """
         from localcloud.api.cloudwatch.alarm_actions import Watcher
         from localcloud.api.cloudwatch.metrics import Recorder

@@ -1,7 +1,7 @@
 """FSx for Lustre: file systems with an address in a subnet, behind security groups.
 
-moto keeps what it is told of a file system, gives it no address, and takes any value. All others of FSx's kinds are
-refused: nothing here could serve them.
+moto stores any value of a file system and gives it no address. The other types of FSx are refused: nothing here could
+serve them.
 """
 
 from __future__ import annotations

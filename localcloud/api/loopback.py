@@ -18,7 +18,7 @@ _ENDPOINT = "http://loopback.invalid"
 
 
 class _Raw(io.BytesIO):
-    """Give botocore the body in the way of urllib3."""
+    """A response body as urllib3 gives it to botocore."""
 
     def stream(self, **_: Any) -> Iterator[bytes]:
         yield self.read()

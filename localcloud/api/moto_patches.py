@@ -8,7 +8,7 @@ from typing import Final
 from localcloud.api import error_replies
 
 MOTO_VERSION: Final = "5.2.5"
-"""The only version whose insides these corrections know."""
+"""The version whose internals the corrections change."""
 
 _applied: list[object] = []
 

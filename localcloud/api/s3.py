@@ -1,7 +1,7 @@
 """Buckets: policies with conditions, and the encryption that every bucket has.
 
 AWS applies a statement of a bucket policy only where its conditions hold; moto takes a condition that it does not know
-for one that always holds, so the usual rule against plain HTTP locks everybody out. And since 2023 every bucket of AWS
+for one that always holds, so the usual rule against plain HTTP denies every request. And since 2023 every bucket of AWS
 is encrypted with SSE-S3 unless it says otherwise; moto reports none.
 """
 
@@ -22,7 +22,7 @@ _SSE_S3 = {"Rule": {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES2
 
 
 def holds(condition: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Tell whether a statement's condition holds; one about anything but the transport is taken not to."""
+    """Return whether a statement's condition holds; one about anything but the transport does not."""
     for operator, tests in condition.items():
         for key, wanted in tests.items():
             fact = _FACTS.get(key.lower())

@@ -1,4 +1,4 @@
-"""The WSGI application: one request at a time, never a 5xx, and a word to whoever waits for changes."""
+"""The WSGI application of the API: one request at a time, never a 5xx, and a callback for changes."""
 
 from __future__ import annotations
 

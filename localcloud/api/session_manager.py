@@ -13,7 +13,7 @@ from localcloud.sessions.service import NotConnectedError, SessionService
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 DOCUMENT: Final = "AWS-StartSSHSession"
-"""The only session document that is carried out: a stream to the SSH port, or to another one."""
+"""The only session document that is supported: a stream to the SSH port, or to another one."""
 
 
 class RequestError(Exception):

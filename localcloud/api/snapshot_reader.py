@@ -127,7 +127,7 @@ def _default_group(ec2: Any, vpc_id: str) -> list[str]:
 
 
 def _is_carried_out(rule: Any) -> bool:
-    """Leave out IPv6, which the embedded networks do not have, and rules that can match nothing.
+    """Return False for IPv6, which the embedded networks do not have, and rules that can match nothing.
 
     255.255.255.255/32 is how the CDK writes "no traffic at all", because AWS takes an empty list for "all traffic".
     """

@@ -1,1 +1,1 @@
-"""What is put into the hosts."""
+"""Programs that run inside the hosts, with the standard library alone."""

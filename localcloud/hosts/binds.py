@@ -11,7 +11,7 @@ from typing import Final
 from localcloud.errors import LocalCloudError
 
 AWS_CLI: Final = "/opt/aws/cli"
-"""Where hosts find the Python packages of the AWS CLI."""
+"""Directory of the AWS CLI's Python packages in the hosts."""
 
 # Where hosts mount file systems of their own.
 _RESERVED: Final = ("/proc", "/sys", "/dev", "/run")

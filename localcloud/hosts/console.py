@@ -1,4 +1,4 @@
-"""The hosts' consoles: kept in files, and told to the API."""
+"""The consoles of hosts: written to files, and published to the API."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from localcloud.hosts.host import Host, read_result
 from localcloud.layout import Layout
 
 CONSOLE_BYTES: Final = 65536
-"""How much of the end of a console GetConsoleOutput returns."""
+"""How many bytes, from its end, of a console GetConsoleOutput returns."""
 
 
 class Consoles:
-    """Keep what hosts write to their consoles, and pass it on to the API."""
+    """Store what hosts write to their consoles, and publish it to the API."""
 
-    def __init__(self, layout: Layout, tell: Callable[[str, str], None]) -> None:
-        self._layout, self._tell = layout, tell
+    def __init__(self, layout: Layout, send: Callable[[str, str], None]) -> None:
+        self._layout, self._send = layout, send
         self._texts: dict[str, bytes] = {}
-        self._news: set[str] = set()
+        self._changed: set[str] = set()
         self._lock = threading.Lock()
 
     def open(self, host: Host) -> None:
-        """Begin an empty console."""
+        """Create an empty console."""
         path = self._layout.console(host.instance.id)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
 
     def reader(self, host: Host) -> Callable[[], None]:
-        """Return what reads all that a host has written by now."""
+        """Return a function that reads all that a host has written so far."""
         instance_id, path = host.instance.id, self._layout.console(host.instance.id)
 
         def read() -> None:
@@ -38,7 +38,7 @@ class Consoles:
                 while data := os.read(host.console, 65536):
                     with self._lock:
                         self._texts[instance_id] = (self._texts.get(instance_id, b"") + data)[-CONSOLE_BYTES:]
-                        self._news.add(instance_id)
+                        self._changed.add(instance_id)
                     with path.open("ab") as file:
                         file.write(data)
             except BlockingIOError:
@@ -56,15 +56,15 @@ class Consoles:
         return read_result(self.text(instance_id))
 
     def publish(self) -> None:
-        """Tell the API what is new."""
+        """Send the consoles that changed to the API."""
         with self._lock:
-            news, self._news = self._news, set()
-        for instance_id in news:
-            self._tell(instance_id, self.text(instance_id))
+            changed, self._changed = self._changed, set()
+        for instance_id in changed:
+            self._send(instance_id, self.text(instance_id))
 
     def close(self, instance_id: str) -> None:
-        """Pass the last words on; the file stays."""
+        """Publish the rest; the file stays."""
         self.publish()
         with self._lock:
             self._texts.pop(instance_id, None)
-            self._news.discard(instance_id)
+            self._changed.discard(instance_id)

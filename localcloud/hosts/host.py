@@ -26,8 +26,8 @@ _DROPPED: Final = "-sys_module,-sys_time,-sys_rawio,-sys_boot,-syslog,-mac_admin
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Files:
-    """One file of a host, written before it boots."""
+class GuestFile:
+    """A file of a host, written before it boots."""
 
     path: str
     """Relative to the host's root."""
@@ -46,22 +46,22 @@ def domain(region: str) -> str:
     return "ec2.internal" if region == "us-east-1" else f"{region}.compute.internal"
 
 
-def files(instance: Instance, subnet: Subnet, region: str) -> tuple[Files, ...]:
-    """Return what tells one host from another."""
+def files(instance: Instance, subnet: Subnet, region: str) -> tuple[GuestFile, ...]:
+    """Return the files that differ between hosts."""
     name = hostname(instance.private_ip)
     hosts = f"127.0.0.1 localhost\n{instance.private_ip} {name}.{domain(region)} {name}\n"
     resolver = f"nameserver {RESOLVER_ADDRESS}\nsearch {domain(region)}\noptions timeout:2 attempts:2\n"
     found = [
-        Files(path="etc/hostname", content=f"{name}\n".encode()),
-        Files(path="etc/hosts", content=hosts.encode()),
-        Files(path="etc/resolv.conf", content=resolver.encode()),
-        Files(path="run/localcloud/network", content="\n".join([*guest_commands(instance, subnet), ""]).encode()),
-        Files(path="var/lib/cloud/instance/user-data.txt", content=instance.user_data, mode=0o700),
+        GuestFile(path="etc/hostname", content=f"{name}\n".encode()),
+        GuestFile(path="etc/hosts", content=hosts.encode()),
+        GuestFile(path="etc/resolv.conf", content=resolver.encode()),
+        GuestFile(path="run/localcloud/network", content="\n".join([*guest_commands(instance, subnet), ""]).encode()),
+        GuestFile(path="var/lib/cloud/instance/user-data.txt", content=instance.user_data, mode=0o700),
     ]
     if instance.public_key:
         key = f"{instance.public_key.strip()}\n".encode()
         found += [
-            Files(path=f"home/{user}/.ssh/authorized_keys", content=key, mode=0o600, owner=uid)
+            GuestFile(path=f"home/{user}/.ssh/authorized_keys", content=key, mode=0o600, owner=uid)
             for uid, user in enumerate(LOGIN_USERS, start=1000)
         ]
     return tuple(found)
@@ -79,7 +79,7 @@ class Host:
         self.reboots = instance.reboots
         self._prepare()
         self.network = NetworkNamespace()
-        # Opened for both directions, the pipe never ends while the host is up, whoever opens and closes it inside.
+        # Opened for both directions, the pipe does not end when processes in the host close it.
         self.console = os.open(directory / "console", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def _prepare(self) -> None:
@@ -97,7 +97,7 @@ class Host:
     def boot(self, *, image: Path, shared: Path, binds: Sequence[Bind], environment: dict[str, str]) -> None:
         """Start the host's first process. Call it in a thread that lives as long as the host may.
 
-        The kernel kills the host when that thread ends, and so when the daemon dies for whatever reason.
+        The kernel kills the host when that thread ends, and so when the daemon dies.
         """
         pairs = [text for bind in binds for text in (str(bind.source), bind.target)]
         namespaces = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"]
@@ -130,11 +130,11 @@ class Host:
 
     @property
     def exit_code(self) -> int | None:
-        """Return how the host ended, or None while it is up."""
+        """Return the exit code of the host, or None while it is up."""
         return None if self.process is None else self.process.poll()
 
     def shut_down(self) -> None:
-        """Ask the host to end, as EC2 does with an instance that is terminated; `kill` afterwards ends it surely."""
+        """Ask the host to shut down, as EC2 does with a terminated instance; call `kill` afterwards."""
         if pid := self.init_pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
@@ -146,7 +146,7 @@ class Host:
                 self.process.wait(timeout=max(0.0, deadline - time.monotonic()))
 
     def kill(self) -> None:
-        """End every process of the host at once; they are gone when this returns."""
+        """Kill every process of the host, and wait for their end."""
         if self.process is None:
             return
         for pid in (self.init_pid, self.process.pid):

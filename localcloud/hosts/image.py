@@ -1,4 +1,4 @@
-"""The layer that turns this machine's root into a node's: what is hidden, who may log in, which stand-ins are there."""
+"""The layer that turns this machine's root into a node's: hidden files, login users, stand-in programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from localcloud.hosts.binds import AWS_CLI, Bind, interpreter_binds
 
 GUEST: Final = Path(__file__).parent.parent / "guest"
 LOGIN_USERS: Final = ("ec2-user", "ubuntu")
-"""Who may log in, as on Amazon's and on Ubuntu's images; ids from 1000 on."""
+"""The login users of Amazon's and of Ubuntu's images; ids from 1000 on."""
 
 # What a node shares with the machine. Everything else at the top of the tree is hidden.
 _SHARED: Final = frozenset({"usr", "etc", "var", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu"})
@@ -129,7 +129,7 @@ def _devices(directory: Path) -> None:
 
 
 def _accounts(layer: Path) -> None:
-    """Write the machine's system accounts, no password of theirs, and the login users."""
+    """Write the machine's system accounts, without passwords, and the login users."""
     etc = Path("/etc")
     users = [line for line in (etc / "passwd").read_text(encoding="utf-8").splitlines() if _is_system(line)]
     groups = [line for line in (etc / "group").read_text(encoding="utf-8").splitlines() if _is_system(line)]
@@ -169,7 +169,7 @@ def _interpreter(layer: Path) -> None:
 
 
 def _cloudwatch_agent(layer: Path) -> None:
-    """Put the stand-in for the CloudWatch agent where Amazon's packages put theirs."""
+    """Install the stand-in for the CloudWatch agent where Amazon's packages install theirs."""
     home = "opt/aws/amazon-cloudwatch-agent"
     for source in sorted((GUEST / "cloudwatch_agent").glob("*.py")):
         _install(source, layer / home / "lib/cloudwatch_agent" / source.name)
@@ -183,7 +183,7 @@ def _python() -> str:
 
 
 def _mount_point(layer: Path, target: str) -> None:
-    """Make the directory onto which a bind is mounted, and let everybody pass on the way to it."""
+    """Make the directory onto which a bind is mounted, with parents that every user may traverse."""
     path = layer
     for part in target.strip("/").split("/"):
         path /= part

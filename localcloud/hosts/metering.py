@@ -18,7 +18,7 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What a host's counters say: totals since its start."""
+    """The counters of a host: totals since its start."""
 
     cpu_s: float
     received_bytes: int
@@ -93,7 +93,7 @@ class Meter:
 
     @property
     def due(self) -> bool:
-        """Tell whether a minute of the metrics is over."""
+        """Return whether a minute of the metrics has passed."""
         return self._clock() - self._last >= MINUTE_S / self._speed
 
     def measure(self, hosts: Iterable[tuple[Instance, int]]) -> list[HostLoad]:

@@ -77,7 +77,7 @@ def router_addresses(snapshot: Snapshot, vpc_id: str) -> tuple[str, ...]:
 
 
 def link_commands(instance: Instance, namespace_path: str) -> tuple[str, ...]:
-    """Return the `ip` commands that hang an instance on its router; run them in the router."""
+    """Return the `ip` commands that link an instance to its router; run them in the router."""
     name = interface(instance.id)
     return (
         f"link add name {name} type veth peer name eth0 address {mac(instance.private_ip)} netns {namespace_path}",

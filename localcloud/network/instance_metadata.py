@@ -1,4 +1,4 @@
-"""The instance metadata service, version 2: a pure tree of answers, and the server in front of it."""
+"""The instance metadata service, version 2: a pure tree of answers, and its HTTP server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Credentials = Callable[[str], dict[str, Any]]
 
 
 def answer(instance: Instance, path: str, *, region: str, account: str, credentials: Credentials) -> bytes | None:
-    """Return what the service says under `path`, such as `meta-data/instance-id`; None where there is nothing."""
+    """Return the answer for `path`, such as `meta-data/instance-id`; None where there is nothing."""
     path = path.strip("/")
     if path == "user-data":
         return instance.user_data or None
@@ -112,7 +112,7 @@ def _now() -> str:
 
 
 class Tokens:
-    """Give out session tokens, each for one host and a limited time."""
+    """Issue session tokens, each for one host and a limited time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -129,13 +129,13 @@ class Tokens:
         return token
 
     def valid(self, address: str, token: str) -> bool:
-        """Tell whether the token was issued to this host and has not run out."""
+        """Return whether the token was issued to this host and has not expired."""
         with self._lock:
             return self._ends.get((address, token), 0.0) > self._clock()
 
 
 class MetadataServer(ThreadingHTTPServer):
-    """Answer the hosts of one VPC, which it tells apart by address (the router lets no host use another's)."""
+    """Answer the hosts of one VPC, identified by address (the router drops packets with another host's address)."""
 
     daemon_threads = True
 
@@ -168,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: MetadataServer
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: hosts poll."""
+        """Log nothing: hosts poll."""
 
     def do_PUT(self) -> None:
         if self.path.rstrip("/") != "/latest/api/token":

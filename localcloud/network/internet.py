@@ -1,4 +1,4 @@
-"""The cloud's internet and the laptop on it: two namespaces, linked with each other and with no part of the machine."""
+"""The internet of the cloud and the laptop: two namespaces, linked to each other and not to the machine's own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INTERNET_SYSCTLS: Final = {"ipv4/ip_forward": "1"}
 
 
 class Internet:
-    """Hold the namespaces, and the routes of public addresses to the VPCs that own them."""
+    """Own both namespaces, and route public addresses to the VPCs that have them."""
 
     def __init__(self) -> None:
         self.namespace = NetworkNamespace(_INTERNET_SYSCTLS)
@@ -33,7 +33,7 @@ class Internet:
                 f"link add name laptop type veth peer name eth0 netns {self.laptop.path}",
                 f"addr add {LAPTOP_GATEWAY}/30 dev laptop",
                 "link set laptop up",
-                # Whoever sends without a choice of his own, sends as the outside host.
+                # The default source address is that of the outside host.
                 f"route replace 100.64.0.0/30 dev laptop src {OUTSIDE_ADDRESS}",
             ]
         )
@@ -65,12 +65,12 @@ class Internet:
         self.namespace.await_link(f"vpc{index}")
 
     def detach(self, index: int) -> None:
-        """Cut a VPC off, and forget its addresses."""
+        """Unlink a VPC, and remove the routes to it."""
         self._routes = {address: owner for address, owner in self._routes.items() if owner != index}
         self.namespace.ip([f"link delete vpc{index}"])
 
     def route(self, routes: dict[str, int]) -> None:
-        """Make public addresses lead to the VPCs with these numbers, and no others."""
+        """Route public addresses to the VPCs with these numbers; remove all other routes."""
         commands = [f"route delete {address}/32" for address in self._routes if address not in routes]
         for address, index in routes.items():
             if self._routes.get(address) != index:
@@ -79,11 +79,11 @@ class Internet:
         self._routes = dict(routes)
 
     def close(self) -> None:
-        """Let go of both namespaces."""
+        """Close both namespaces."""
         self.laptop.close()
         self.namespace.close()
 
 
 def new_router() -> NetworkNamespace:
-    """Make the namespace of a VPC's router."""
+    """Create the namespace of a VPC's router."""
     return NetworkNamespace(ROUTER_SYSCTLS)

@@ -1,7 +1,10 @@
 """Network namespaces held by file descriptors, and the few system calls that Python 3.11 does not wrap.
 
 A namespace that only a descriptor holds needs no mount and no name under /run: when the daemon dies, however it dies,
-the kernel takes the namespace, its links and its rules away.
+the kernel removes the namespace, its links and its rules.
+
+Links and routes are set by `ip -batch` and not by pyroute2: 32 links with their routes took 0.02 to 0.14 s against
+0.4 to 0.9 s, and its import a second. Hosts are started by `unshare` and `nsenter`: Python 3.11 has neither call.
 """
 
 from __future__ import annotations
@@ -31,7 +34,6 @@ _SIOCSIFFLAGS: Final = 0x8914
 _IFF_UP: Final = 0x1
 _IFF_RUNNING: Final = 0x40
 
-# Families differ from the machine's own settings in any of these, so all are set.
 _SYSCTLS: Final = {
     "ipv4/conf/all/rp_filter": "0",
     "ipv4/conf/default/rp_filter": "0",
@@ -57,7 +59,7 @@ def set_namespace(fd: int) -> None:
 
 
 def leave_mount_namespace() -> None:
-    """Give this process its own mount namespace: it sees the machine's mounts, the machine never sees its own."""
+    """Move this process into a mount namespace of its own, whose mounts the machine does not see."""
     _call("unshare", CLONE_NEWNS)
     _call("mount", b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_SLAVE), None)
 
@@ -68,7 +70,7 @@ def mount_tmpfs(path: Path, options: str) -> None:
 
 
 def _in_thread(action: Callable[[], T]) -> T:
-    """Run `action` in a thread that is thrown away, so that its namespaces change nobody else's."""
+    """Run `action` in a new thread, so that a change of namespace affects no other thread."""
     result: list[T] = []
     failure: list[BaseException] = []
 
@@ -95,7 +97,7 @@ def run(command: Sequence[str], text: str = "") -> str:
 
 
 class NetworkNamespace:
-    """Hold one network namespace; it lives until `close` and until the last process in it is gone."""
+    """Own a network namespace, which exists until `close` and until the last process in it has ended."""
 
     def __init__(self, sysctls: Mapping[str, str] | None = None) -> None:
         self.fd = _in_thread(lambda: _create({**_SYSCTLS, **(sysctls or {})}))
@@ -132,39 +134,39 @@ class NetworkNamespace:
         """Set network settings inside, given as paths under /proc/sys/net and values."""
         self.enter(lambda: _set_sysctls(settings))
 
-    def await_link(self, name: str, patience_s: float = 5.0) -> None:
+    def await_link(self, name: str, timeout_s: float = 5.0) -> None:
         """Wait until a link that is up, with a peer that is up, passes packets: the kernel drops the first ones.
 
-        Does nothing more once `patience_s` is over; senders repeat what is lost.
+        Returns after `timeout_s` in any case; senders repeat what is lost.
         """
 
         def wait() -> None:
-            deadline = time.monotonic() + patience_s
+            deadline = time.monotonic() + timeout_s
             while not _flags(name) & _IFF_RUNNING and time.monotonic() < deadline:
                 time.sleep(0.002)
 
         self.enter(wait)
 
     def listen(self, address: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
-        """Open a socket inside: bound, and listening where it is of the stream kind."""
+        """Open a socket inside: bound, and listening where it is a stream socket."""
         return self.enter(lambda: _listen(address, port, kind))
 
     def close(self) -> None:
-        """Let go of the namespace."""
+        """Close the descriptor of the namespace."""
         os.close(self.fd)
 
 
 def _create(sysctls: Mapping[str, str]) -> int:
     _call("unshare", CLONE_NEWNET)
     _set_sysctls(sysctls)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _flags("lo") | _IFF_UP))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control_socket:
+        fcntl.ioctl(control_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _flags("lo") | _IFF_UP))
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _flags(name: str) -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        answer = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, struct.pack("16sH14x", name.encode(), 0))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control_socket:
+        answer = fcntl.ioctl(control_socket, _SIOCGIFFLAGS, struct.pack("16sH14x", name.encode(), 0))
     return int(struct.unpack("16sH14x", answer)[1])
 
 

@@ -1,4 +1,4 @@
-"""A VPC's router at work: its namespace, its rules, and the services that it answers itself."""
+"""The router of a VPC: its namespace, its rules, and the services at its addresses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localcloud.snapshot import Instance, Snapshot
 
 
 class Router:
-    """Enforce one VPC's routes and security groups, and serve metadata, names and mount targets to its instances."""
+    """Enforce a VPC's routes and security groups, and serve instance metadata, DNS and mount targets."""
 
     def __init__(
         self, *, vpc_id: str, index: int, fd_poller: FdPoller, credentials: Credentials, region: str, account: str
@@ -28,7 +28,7 @@ class Router:
         self.namespace = new_router()
         # No packet passes before there are rules.
         self._load(nftables.ruleset(Snapshot(), vpc_id))
-        self._answer_at([addressing.METADATA_ADDRESS, addressing.RESOLVER_ADDRESS])
+        self._set_addresses([addressing.METADATA_ADDRESS, addressing.RESOLVER_ADDRESS])
         self._metadata = MetadataServer(
             self.namespace.listen(addressing.METADATA_ADDRESS, 80),
             find=lambda address: self._instances.get(address),
@@ -45,7 +45,7 @@ class Router:
         self._snapshot = snapshot
         self._instances = {i.private_ip: i for i in snapshot.instances if i.vpc_id == self.vpc_id}
         self._load(nftables.ruleset(snapshot, self.vpc_id, cut))
-        self._answer_at(addressing.router_addresses(snapshot, self.vpc_id))
+        self._set_addresses(addressing.router_addresses(snapshot, self.vpc_id))
         wanted = {target.ip: target for target in snapshot.mount_targets if target.vpc_id == self.vpc_id}
         for ip in self._targets.keys() - wanted.keys():
             self._close_target(ip)
@@ -53,21 +53,21 @@ class Router:
             listener = self.namespace.listen(ip, wanted[ip].port)
             listener.setblocking(False)
             self._targets[ip] = listener
-            self._fd_poller.watch(listener.fileno(), self._greeter(listener, wanted[ip].file_system_id))
+            self._fd_poller.watch(listener.fileno(), self._answer_with_id(listener, wanted[ip].file_system_id))
 
     def connect(self, links: Sequence[tuple[Instance, str]]) -> None:
-        """Hang instances, each given with the path of its namespace, on the router."""
+        """Link instances, each given with the path of its namespace, to the router."""
         self.namespace.ip([line for instance, path in links for line in addressing.link_commands(instance, path)])
-        # By default, an ARP answer for somebody else waits up to 0.8 s. New links inherit the machine's setting.
+        # By default, a proxied ARP answer waits up to 0.8 s. New links inherit the machine's setting.
         names = [addressing.interface(instance.id) for instance, _ in links]
         self.namespace.set_sysctls({f"ipv4/neigh/{name}/proxy_delay": "0" for name in names})
 
     def disconnect(self, instances: Iterable[Instance]) -> None:
-        """Take instances' links away."""
+        """Remove the links of instances."""
         self.namespace.ip([f"link delete {addressing.interface(instance.id)}" for instance in instances])
 
     def close(self) -> None:
-        """End the services and let go of the namespace."""
+        """Stop the services and close the namespace."""
         for ip in list(self._targets):
             self._close_target(ip)
         self._fd_poller.forget(self._names.fileno())
@@ -80,7 +80,7 @@ class Router:
             self.namespace.nft(ruleset)
             self._ruleset = ruleset
 
-    def _answer_at(self, addresses: Iterable[str]) -> None:
+    def _set_addresses(self, addresses: Iterable[str]) -> None:
         wanted = set(addresses)
         commands = [f"addr delete {address}/32 dev lo" for address in sorted(self._addresses - wanted)]
         commands += [f"addr add {address}/32 dev lo" for address in sorted(wanted - self._addresses)]
@@ -92,13 +92,13 @@ class Router:
         self._fd_poller.forget(listener.fileno())
         listener.close()
 
-    def _greeter(self, listener: socket.socket, file_system_id: str) -> Callable[[], None]:
-        def greet() -> None:
+    def _answer_with_id(self, listener: socket.socket, file_system_id: str) -> Callable[[], None]:
+        def answer() -> None:
             connection, _ = listener.accept()
             with connection:
                 connection.send(f"{file_system_id}\n".encode())
 
-        return greet
+        return answer
 
     def _resolve(self) -> None:
         query, asker = self._names.recvfrom(4096)

@@ -22,8 +22,8 @@ class Channel:
     senders of data wait for room in its queue.
     """
 
-    def __init__(self, socket: WebSocket, kind: str) -> None:
-        self._socket, self._kind = socket, kind
+    def __init__(self, socket: WebSocket, message_type: str) -> None:
+        self._socket, self._type = socket, message_type
         self._sequence = 0
         self._expected = 0
         self._early: dict[int, Message] = {}
@@ -39,7 +39,7 @@ class Channel:
             pass
         if self._broken.is_set():
             raise BrokenPipeError("the data channel has ended")
-        message = Message(type=self._kind, sequence=self._sequence, payload=payload, payload_type=payload_type)
+        message = Message(type=self._type, sequence=self._sequence, payload=payload, payload_type=payload_type)
         self._sequence += 1
         self._queue.put((message.encode(), True))
 

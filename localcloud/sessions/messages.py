@@ -83,7 +83,7 @@ class Message:
         if size != _HEADER.size or length != len(payload):
             raise MessageError(f"a header of {size} bytes and a payload of {length} do not make {len(data)}")
         if payload and hashlib.sha256(payload).digest() != digest:
-            raise MessageError("the payload is not what its digest says")
+            raise MessageError("the payload does not match its digest")
         return cls(
             type=kind.decode("utf-8", "replace").strip("\0 "),
             sequence=sequence,

@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from localcloud.cleanup import MARKER, end, namespace_inodes, remove, visitors
+from localcloud.cleanup import MARKER, end, namespace_inodes, processes_in, remove
 from localcloud.layout import Layout
 from localcloud.lifecycle import acquire, make_directory
 
@@ -66,8 +66,8 @@ def test_visitors_are_in_the_namespace_and_of_the_cloud(tmp_path: Path) -> None:
     marker = f"{MARKER}=lc0".encode()
     numbers = {pid: process(tmp_path, pid, environ) for pid, environ in [(11, marker), (12, b"A=1"), (13, marker)]}
     (tmp_path / "self").mkdir()
-    assert visitors("lc0", frozenset({numbers[11], numbers[12]}), tmp_path) == [11]
-    assert visitors("lc1", frozenset(numbers.values()), tmp_path) == []
+    assert processes_in("lc0", frozenset({numbers[11], numbers[12]}), tmp_path) == [11]
+    assert processes_in("lc1", frozenset(numbers.values()), tmp_path) == []
 
 
 def test_numbers_come_from_the_state_file_or_are_none(tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ from moto.core.utils import utcnow
 
 from localcloud.api.monkeypatch import replace
 
-# AWS keeps six weeks; this many are more than anybody reads.
+# AWS keeps six weeks of them.
 _KEPT = 200
 
 
 @contextlib.contextmanager
 def caused_by(group: Any, cause: str) -> Iterator[None]:
-    """Give the activities of a group, for the time of a block, their cause."""
+    """Set the cause of the activities of a group within a block."""
     group._cause = cause
     try:
         yield
@@ -32,7 +32,7 @@ def caused_by(group: Any, cause: str) -> Iterator[None]:
 
 
 def record(group: Any, description: str, *, failure: str = "") -> None:
-    """Add an activity to a group, successful unless `failure` says why it was not."""
+    """Add an activity to a group, successful unless there is a `failure`."""
     now = utcnow()
     found: list[dict[str, Any]] = group.__dict__.setdefault("_activities", [])
     found.append(

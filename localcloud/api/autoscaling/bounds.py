@@ -45,14 +45,14 @@ def _correct_limits() -> None:
             if wanted is not None:
                 check_bounds(int(wanted), low, high)
         if group is not None and not kwargs.get("launch_template") and not kwargs.get("mixed_instances_policy"):
-            kwargs["mixed_instances_policy"] = _said_again(group.mixed_instances_policy)
+            kwargs["mixed_instances_policy"] = _policy_of_request(group.mixed_instances_policy)
         return original_update(self, name, *args, **kwargs)
 
     replace(models.AutoScalingBackend, "update_auto_scaling_group", update_auto_scaling_group)
 
 
-def _said_again(policy: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a group's mixed instances policy as a request says it: moto forgets it in every update that does not."""
+def _policy_of_request(policy: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a group's mixed instances policy in the form of a request: moto drops it in an update without one."""
     if not policy:
         return policy
     template = policy["LaunchTemplate"]

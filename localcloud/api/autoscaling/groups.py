@@ -37,7 +37,7 @@ def apply() -> None:
     original_state_template: Any = models.InstanceState.launch_template
 
     def launch_template(self: Any) -> Any:
-        """Name the version that the instance was launched from, not the template's default."""
+        """Return the version that the instance was launched from, not the template's default."""
         shown = original_state_template.fget(self)
         version = getattr(self.instance, "_launched_version", None)
         return {**shown, "Version": version} if shown and version else shown
@@ -46,7 +46,7 @@ def apply() -> None:
     original_template: Any = group.launch_template
 
     def template_of_group(self: Any) -> Any:
-        """Name no template beside a mixed instances policy, which names its own."""
+        """Return no template for a group with a mixed instances policy, which has its own."""
         return None if self.mixed_instances_policy else original_template.fget(self)
 
     replace(group, "launch_template", property(template_of_group))
@@ -184,7 +184,7 @@ def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> 
 
 
 def keep(backend: Any) -> bool:
-    """Replace what is missing in the groups of an account and region; return whether anything changed.
+    """Replace missing instances in the groups of an account and region; return whether anything changed.
 
     On AWS a health check finds an instance that was terminated or set unhealthy; this is that check.
     """
@@ -203,7 +203,7 @@ def keep(backend: Any) -> bool:
 
 
 def count_failure(instance: Any) -> None:
-    """Note that the host of a group's instance could not be started."""
+    """Count a host of a group's instance that could not be started."""
     group = getattr(instance, "autoscaling_group", None)
     if group is not None:
         group._hosts_failed = getattr(group, "_hosts_failed", 0) + 1

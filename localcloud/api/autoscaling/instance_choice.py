@@ -1,7 +1,7 @@
-"""What an Auto Scaling group buys next: which instance type, on demand or on spot, and whether there is room for it.
+"""What an Auto Scaling group launches next: which instance type, on demand or spot, and whether there is capacity.
 
-AWS decides by prices and by the room in its pools. Here nothing has a price, and there is room for all until
-`python -m localcloud limit TYPE COUNT` says otherwise: so every allocation strategy takes the types in their order.
+AWS decides by price and by the capacity of its pools. Here nothing has a price, and capacity is unlimited until
+`python -m localcloud limit TYPE COUNT`: every allocation strategy takes the types in their order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ AS_THE_TEMPLATE_SAYS: Final = Purchase(instance_type="", spot=False)
 def choices(policy: Mapping[str, Any] | None, on_spot: Sequence[bool]) -> Iterator[Purchase]:
     """Yield what the next instance of a group may be, most wanted first.
 
-    `policy` is the group's mixed instances policy; `on_spot` tells of each instance that it has whether it is one.
+    `policy` is the group's mixed instances policy; `on_spot` says which of its instances are spot instances.
     """
     if not policy:
         yield AS_THE_TEMPLATE_SAYS
@@ -52,7 +52,7 @@ def on_demand_of(distribution: Mapping[str, Any], size: int) -> int:
 
 
 def check_room(ec2: Any, instance_type: str) -> None:
-    """Raise EC2's error where a limit leaves no room for another instance of a type."""
+    """Raise EC2's error where a limit leaves no capacity for another instance of a type."""
     limit = limits(ec2).get(instance_type)
     if limit is None:
         return
@@ -66,11 +66,11 @@ def check_room(ec2: Any, instance_type: str) -> None:
         raise EC2ClientError(
             NO_CAPACITY,
             f"We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested: "
-            f"the embedded cloud was told to have room for {limit}.",
+            f"it is limited to {limit} in the embedded cloud.",
         )
 
 
 def limits(ec2: Any) -> dict[str, int]:
-    """Return how many instances of a type there is room for, where a limit was set; a reset of moto forgets it."""
+    """Return the limits on instances by type; a reset of moto clears them."""
     found: dict[str, int] = ec2.__dict__.setdefault("_room", {})
     return found

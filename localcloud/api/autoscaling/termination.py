@@ -55,7 +55,7 @@ def complete_lifecycle_action(self: Any) -> ActionResult:
 
 
 def end(group: Any, states: Iterable[Any]) -> None:
-    """Take instances out of their group, as soon as its hooks allow."""
+    """Remove instances from their group, as soon as its lifecycle hooks allow."""
     leaving = [state for state in states if state.lifecycle_state != WAITING]
     hooks = group.autoscaling_backend.describe_lifecycle_hooks(group.name)
     if not hooks:
@@ -78,7 +78,7 @@ def end_due(group: Any) -> bool:
 
 
 def target_state(instance: Any) -> str:
-    """Return what an instance's metadata says its group wants it to become; empty outside of groups."""
+    """Return the target lifecycle state in an instance's metadata; empty outside of groups."""
     group = getattr(instance, "autoscaling_group", None)
     for state in group.instance_states if group is not None else ():
         if state.instance.id == instance.id:

@@ -19,7 +19,7 @@ from localcloud.api.cloudformation.types.resource_type import Clients, Context
 
 
 class Account:
-    """Hold the stacks; every read or change of one happens under `condition`."""
+    """Own the stacks; every read or change of one happens under `condition`."""
 
     def __init__(self, aws: Clients, account: str, region: str) -> None:
         self.aws = aws
@@ -73,7 +73,7 @@ class Account:
         }
 
     def context(self, stack: Stack, logical_id: str, tags: Mapping[str, str]) -> Context:
-        """Return what a resource's handler must know of where it stands."""
+        """Return the context of a resource for its handlers."""
         return Context(
             aws=self.aws,
             stack_name=stack.name,

@@ -13,7 +13,7 @@ from localcloud.api.cloudformation.template import walk
 from localcloud.api.cloudformation.types.allowlist import RESOURCE_TYPES
 from localcloud.api.cloudformation.types.resource_type import ResourceType
 
-# What a template says of a resource beside its properties, as the API names it; no change of these makes it anew.
+# The attributes of a resource beside its properties, as the API names them; no change of these replaces it.
 _ATTRIBUTES = ("Metadata", "CreationPolicy", "UpdatePolicy", "DeletionPolicy", "UpdateReplacePolicy")
 _TAGS = "Tags"
 
@@ -137,14 +137,14 @@ def _modification(resource: Resource, type_name: str, details: list[_Detail]) ->
         Details=[_shown(resource_type, each) for each in details],
     )
     if replacement != "False":
-        # Carried out so: what the declaration of the resource that goes says, not that of the one that comes.
+        # As it is carried out: by the declaration of the old resource, not of the new one.
         kept = resource.declaration.get("UpdateReplacePolicy") == "Retain"
         change["ResourceChange"]["PolicyAction"] = "ReplaceAndRetain" if kept else "ReplaceAndDelete"
     return change
 
 
 def _recreates(resource_type: ResourceType, detail: _Detail) -> bool:
-    """Tell whether this change makes the resource anew, as ResourceMaker does it."""
+    """Return whether this change replaces the resource, as ResourceChanger does it."""
     if detail.attribute not in ("Properties", "Tags"):
         return False
     return resource_type.update is None or (detail.name or _TAGS) in resource_type.replaced_by

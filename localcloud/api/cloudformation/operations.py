@@ -1,4 +1,4 @@
-"""What happens to a stack: created, updated, undone, deleted, each in a thread of its own."""
+"""Operations on a stack: create, update, roll back, delete, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moto.core.exceptions import ServiceException
 from localcloud.api.cloudformation.account import Account
 from localcloud.api.cloudformation.dependency_graph import dependencies, order
 from localcloud.api.cloudformation.errors import ResourceError
-from localcloud.api.cloudformation.resources import ResourceMaker
+from localcloud.api.cloudformation.resources import ResourceChanger
 from localcloud.api.cloudformation.signals import Wait
 from localcloud.api.cloudformation.stacks import Resource, Stack, Target, now
 
@@ -25,7 +25,7 @@ class Operation:
     def __init__(self, account: Account, stack: Stack) -> None:
         self.account = account
         self.stack = stack
-        self._maker = ResourceMaker(account, stack)
+        self._changer = ResourceChanger(account, stack)
         self._failed: list[str] = []
 
     def start(self, run: Callable[[], None]) -> threading.Thread:
@@ -72,7 +72,7 @@ class Operation:
         wanted = self.account.active_resources(self.stack, target)
         removed = [resource for name, resource in self.stack.resources.items() if name not in wanted]
         self._status("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS")
-        self._remove(removed, replaced=self._maker.replaced)
+        self._remove(removed, replaced=self._changer.replaced)
         self._status("UPDATE_COMPLETE")
 
     def delete(self, retained: list[str]) -> None:
@@ -94,7 +94,7 @@ class Operation:
         with self.account.condition:
             self.stack.target = former
         stuck = []
-        for undo in reversed(self._maker.undo):
+        for undo in reversed(self._changer.undo):
             try:
                 undo()
             except ResourceError as error:
@@ -127,7 +127,7 @@ class Operation:
             for name in [name for name in pending if needs[name] <= done]:
                 pending.remove(name)
                 try:
-                    wait = self._maker.bring(name, wanted[name], target)
+                    wait = self._changer.bring(name, wanted[name], target)
                 except ResourceError as error:
                     self._fail(name, str(error))
                     break
@@ -139,14 +139,14 @@ class Operation:
                 self._await(waiting, done)
         for name in waiting:
             if name not in self._failed:
-                self._maker.note(self.stack.resources[name], f"{verb}_FAILED", f"Resource {_noun(verb)} cancelled")
+                self._changer.note(self.stack.resources[name], f"{verb}_FAILED", f"Resource {_noun(verb)} cancelled")
 
     def _fail(self, name: str, reason: str) -> None:
         self._failed.append(name)
         resource = self.stack.resources.get(name)
         if resource is not None:
             verb = "CREATE" if resource.status.startswith("CREATE") else "UPDATE"
-            self._maker.note(resource, f"{verb}_FAILED", reason)
+            self._changer.note(resource, f"{verb}_FAILED", reason)
 
     def _await(self, waiting: dict[str, Wait], done: set[str]) -> None:
         """Wait until a resource has its signals or cannot get them any more."""
@@ -160,7 +160,7 @@ class Operation:
                     if verdict:
                         self._fail(name, verdict)
                         return
-                    self._maker.note(self.stack.resources[name], "CREATE_COMPLETE")
+                    self._changer.note(self.stack.resources[name], "CREATE_COMPLETE")
                     done.add(name)
                     return
                 if waiting:
@@ -201,10 +201,10 @@ class Operation:
                 kept |= needs[name]
                 continue
             if name in (retained or ()):
-                self._maker.note(resource, "DELETE_SKIPPED")
+                self._changer.note(resource, "DELETE_SKIPPED")
                 continue
             try:
-                self._maker.drop(resource, on_create=on_create)
+                self._changer.drop(resource, on_create=on_create)
             except ResourceError:
                 left.append(name)
                 kept |= needs[name]
@@ -219,9 +219,9 @@ class Operation:
             policy = resource.declaration.get("UpdateReplacePolicy" if resource in replaced else "DeletionPolicy")
             try:
                 if policy == "Retain" and resource in replaced:
-                    self._maker.note(resource, "DELETE_SKIPPED")
+                    self._changer.note(resource, "DELETE_SKIPPED")
                 else:
-                    self._maker.drop(resource, ignore_policy=resource in replaced)
+                    self._changer.drop(resource, ignore_policy=resource in replaced)
             except ResourceError as error:
                 log.warning("stack %s: %s was left behind: %s", self.stack.name, resource.logical_id, error)
             if resource not in replaced:

@@ -33,7 +33,7 @@ class Parameter:
 def choose(
     declared: Mapping[str, Any], given: Iterable[Mapping[str, Any]], previous: Mapping[str, Parameter]
 ) -> dict[str, str]:
-    """Return the values that a request gives, those of the stack where it says UsePreviousValue, and no defaults.
+    """Return the values that a request gives, the stack's for UsePreviousValue, and no defaults.
 
     A previous value of a parameter that the stack does not have yet is its default, as on AWS.
     """

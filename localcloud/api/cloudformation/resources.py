@@ -1,4 +1,4 @@
-"""One resource at a time: made, changed, replaced or deleted through its kind, with a record of how to undo it."""
+"""The changes of one resource at a time, through its type, with a record of how to undo them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ log = logging.getLogger("localcloud.api")
 _SIZES = ("MinSize", "MaxSize", "DesiredCapacity")
 
 
-class ResourceMaker:
+class ResourceChanger:
     """Bring the resources of one stack to what a target says."""
 
     def __init__(self, account: Account, stack: Stack) -> None:
         self.account = account
         self.stack = stack
         self.undo: list[Callable[[], None]] = []
-        """How to take back what was done, oldest first; each may raise ResourceError."""
+        """How to undo what was done, oldest first; each may raise ResourceError."""
         self.replaced: list[Resource] = []
-        """Resources that others took the place of, to be deleted once all is well."""
+        """Resources that were replaced, to be deleted when the update has succeeded."""
 
     def note(self, resource: Resource, status: str, reason: str = "") -> None:
         with self.account.condition:
@@ -183,7 +183,7 @@ class ResourceMaker:
 def _without_unmodified_sizes(
     declaration: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Leave a group's sizes alone where its UpdatePolicy says so and the template did not change them."""
+    """Return the properties without unchanged sizes of a group, where its UpdatePolicy ignores them."""
     policy = (declaration.get("UpdatePolicy") or {}).get("AutoScalingScheduledAction") or {}
     if str(policy.get("IgnoreUnmodifiedGroupSizeProperties", "")).lower() != "true":
         return new

@@ -1,4 +1,4 @@
-"""Rolling updates: an Auto Scaling group's instances replaced in batches, as its UpdatePolicy says."""
+"""Rolling updates: an Auto Scaling group's instances replaced in batches, by its UpdatePolicy."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _REPLACING = ("LaunchTemplate", "MixedInstancesPolicy", "VPCZoneIdentifier")
 
 
 def replaces_instances(declaration: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Tell whether an update makes the group's instances obsolete and its policy replaces them."""
+    """Return whether an update makes the group's instances obsolete and its policy replaces them."""
     if declaration["Type"] != _GROUP or "AutoScalingRollingUpdate" not in (declaration.get("UpdatePolicy") or {}):
         return False
     return any(old.get(key) != new.get(key) for key in _REPLACING)
 
 
 def roll(account: Account, stack: Stack, resource: Resource, *, wait: bool) -> None:
-    """Replace the obsolete instances batch by batch, waiting for the signals of each where the policy says so.
+    """Replace the obsolete instances batch by batch, waiting for the signals of each where the policy does.
 
-    Raises ResourceError for a batch whose signals do not come or say FAILURE.
+    Raises ResourceError for a batch without all signals, or with a FAILURE.
     """
     policy = resource.declaration["UpdatePolicy"]["AutoScalingRollingUpdate"]
     signalled = wait and str(policy.get("WaitOnResourceSignals", False)).lower() == "true"

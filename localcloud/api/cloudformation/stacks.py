@@ -1,4 +1,4 @@
-"""What the account knows of its stacks: resources, events, change sets."""
+"""Stacks, their resources and events, and change sets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def now() -> datetime.datetime:
 
 @dataclasses.dataclass(kw_only=True)
 class Resource:
-    """One resource of a stack, from the moment that its making begins."""
+    """One resource of a stack, from the start of its creation."""
 
     logical_id: str
     type: str
@@ -93,7 +93,7 @@ class Stack:
 
     @property
     def busy(self) -> bool:
-        """Tell whether an operation is in progress."""
+        """Return whether an operation is in progress."""
         return self.status.endswith("_IN_PROGRESS") and self.status != "REVIEW_IN_PROGRESS"
 
     def set_status(self, status: str, reason: str = "") -> None:
@@ -150,7 +150,7 @@ class ChangeSet:
 
 
 def same(old: Target, new: Target) -> bool:
-    """Tell whether two targets are equal, parameters of the store by their present values."""
+    """Return whether two targets are equal; parameters of the store are compared by their present values."""
     return (
         old.template == new.template
         and {key: each.value for key, each in old.parameters.items()}

@@ -18,7 +18,10 @@ _INERT_SECTIONS = frozenset({"AWSTemplateFormatVersion", "Description", "Metadat
 
 
 class _Loader(yaml.SafeLoader):
-    """Know the short forms of the intrinsic functions."""
+    """Load YAML with the short forms of intrinsic functions.
+
+    The AWS CLI's own loader would make dates of `2012-10-17` in policies.
+    """
 
 
 def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]:

@@ -16,7 +16,7 @@ log = logging.getLogger("localcloud.api")
 
 
 class Watcher:
-    """Evaluate the alarms of an account and region, and act."""
+    """Evaluate the alarms of an account and region, and carry their actions out."""
 
     def __init__(self, backend: Callable[[str], Any], *, account: str, region: str, speed: float) -> None:
         self._backend, self._account, self._region, self._speed = backend, account, region, speed
@@ -35,8 +35,8 @@ class Watcher:
         try:
             text = notification(alarm, self._account, self._region)
             self._backend("sns").publish(text, action, subject=f'{alarm.state_value}: "{alarm.name}"'[:100])
-        except Exception as error:  # CloudWatch does not tell whether an action could be carried out, either.
-            log.warning("alarm %s could not tell %s: %s", alarm.name, action, error)
+        except Exception as error:  # CloudWatch does not report failed actions either.
+            log.warning("alarm %s could not notify %s: %s", alarm.name, action, error)
 
     def _scale(self, action: str, alarm: Any, value: float | None) -> None:
         policy = scaling.find(self._backend("autoscaling"), action)

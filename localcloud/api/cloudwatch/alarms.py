@@ -27,7 +27,7 @@ _ACTION: Final = re.compile(r"arn:[\w-]+:(autoscaling:[\w-]+:\d+:scalingPolicy:.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """A metric with a statistic, or an expression over others; by the id that expressions call it."""
+    """A metric with a statistic, or an expression over others; with the id that expressions use."""
 
     id: str
     key: Key | None = None
@@ -37,7 +37,7 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlarmDefinition:
-    """What an alarm looks at, and when it is in the state ALARM."""
+    """What an alarm compares, and when it is in the state ALARM."""
 
     rule: states.Rule
     period_s: int
@@ -48,7 +48,7 @@ class AlarmDefinition:
 
     @property
     def is_multi_day(self) -> bool:
-        """Tell whether it looks at more than a day: CloudWatch evaluates it hourly, with data up to the full hour."""
+        """Return whether it covers more than a day: CloudWatch evaluates it hourly, with data up to the full hour."""
         return self.period_s * self.rule.periods > DAY_S
 
 

@@ -1,6 +1,6 @@
-"""What is measured: the metrics that EC2, Auto Scaling and SQS bring by themselves, in moto's store of metric data.
+"""The metrics of EC2, Auto Scaling and SQS, in moto's store of metric data, and series read from it.
 
-Values that come through PutMetricData lie in the same store. moto keeps what it is given and measures nothing itself.
+PutMetricData writes to the same store. moto measures nothing itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Recorder:
                     self._add("AWS/EC2", check, owner, 0.0, "Count")
 
     def groups(self, autoscaling: Any) -> None:
-        """Record the metrics that Auto Scaling groups are told to collect."""
+        """Record the metrics that Auto Scaling groups collect."""
         for group in autoscaling.autoscaling_groups.values():
             values = _sizes(group)
             for name in group.metrics:

@@ -60,7 +60,7 @@ def find(backend: Any, arn: str) -> Any:
 
 
 def apply() -> None:
-    """Correct moto: a policy of another kind than these is refused by name."""
+    """Correct moto: policies that are not step scaling are refused by name."""
     original = AutoScalingBackend.put_scaling_policy
 
     @functools.wraps(original)

@@ -44,7 +44,7 @@ class Rule:
         return self.periods + SPARE_PERIODS
 
     def breaches(self, value: float) -> bool:
-        """Tell whether a value is beyond the threshold."""
+        """Return whether a value is beyond the threshold."""
         return COMPARISONS[self.comparison](value, self.threshold)
 
 

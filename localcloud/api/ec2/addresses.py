@@ -35,7 +35,7 @@ class NoFreeAddressError(EC2ClientError):
 
 
 class PublicAddresses:
-    """Give out public addresses in order; one that was given back comes again only after all the others."""
+    """Allocate public addresses in order; a released one is used again only after all others."""
 
     def __init__(self) -> None:
         self._next = _FIRST_PUBLIC
@@ -134,7 +134,7 @@ def _correct_nat_gateways() -> None:
 
 
 def _correct_termination() -> None:
-    """Give an instance's addresses back when it is terminated: AWS deletes its primary network interface with it."""
+    """Release an instance's addresses when it is terminated: AWS deletes its primary network interface with it."""
     original = instances.Instance.terminate
 
     def terminate(self: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Instances as their launch template says, and what their console printed.
+"""Instances launched from launch templates, and their console output.
 
-AWS takes from a launch template whatever a launch does not say itself. moto takes the image, the type, the user
+AWS takes from a launch template all that a launch does not set itself. moto takes the image, the type, the user
 data, the key pair and the security groups, and leaves out the network interface, the instance profile, the metadata
 options and the market options; its console output is always that of one machine of 2006.
 """
@@ -26,7 +26,7 @@ from localcloud.api.monkeypatch import replace
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Launch:
-    """Say what all instances of one launch share."""
+    """What all instances of one launch share."""
 
     template_id: str
     version: str
@@ -98,11 +98,11 @@ def _with_text(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}
 
 
-def _tags_of(data: Mapping[str, Any], kind: str) -> dict[str, str]:
+def _tags_of(data: Mapping[str, Any], resource_type: str) -> dict[str, str]:
     return {
         tag["Key"]: tag["Value"]
         for specification in data.get("TagSpecifications") or ()
-        if specification.get("ResourceType") == kind
+        if specification.get("ResourceType") == resource_type
         for tag in specification.get("Tags") or specification.get("Tag") or ()
     }
 
@@ -149,7 +149,7 @@ def reboots(instance: Any) -> int:
 
 
 def _count_reboots() -> None:
-    """Note each reboot: moto only sets the state, which is `running` before and after."""
+    """Count reboots: moto only sets the state, which is `running` before and after."""
     original = Instance.reboot
 
     def reboot(self: Any) -> None:

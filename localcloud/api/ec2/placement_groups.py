@@ -180,4 +180,4 @@ def _strategies() -> dict[str, tuple[str, ...]]:
     """Return the strategies that each instance type supports, as moto recorded them on AWS."""
     path = Path(str(moto.ec2.__file__)).parent / "resources" / "instance_types.json.gz"
     types = json.loads(gzip.decompress(path.read_bytes()))
-    return {name: tuple(said["PlacementGroupInfo"]["SupportedStrategies"]) for name, said in types.items()}
+    return {name: tuple(each["PlacementGroupInfo"]["SupportedStrategies"]) for name, each in types.items()}

@@ -62,7 +62,7 @@ def _check_rules(parameters: dict[str, Any]) -> None:
 
 
 def _descriptions(value: Any) -> Iterator[str]:
-    """Yield each `Description` at any depth of a request's parameters: they stand beside each kind of source."""
+    """Yield each `Description` at any depth of a request's parameters: each type of source has one."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from [str(each)] if key == "Description" else _descriptions(each)

@@ -6,7 +6,7 @@ import datetime
 from typing import Any, Final
 
 NOTICE_S: Final = 120.0
-"""What AWS gives a spot instance."""
+"""The notice of AWS."""
 _MARK: Final = "_interrupted_at"
 _UP: Final = ("pending", "running")
 
@@ -16,7 +16,7 @@ class NotInterruptibleError(ValueError):
 
 
 def announce(ec2: Any, instance_id: str, notice_s: float) -> None:
-    """Tell a spot instance that it ends in so many seconds. Raises NotInterruptibleError for any other instance."""
+    """Give a spot instance its interruption notice. Raises NotInterruptibleError for any other instance."""
     instance = ec2.get_instance(instance_id)
     if getattr(instance, "lifecycle", None) != "spot":
         raise NotInterruptibleError(
@@ -30,7 +30,7 @@ def announce(ec2: Any, instance_id: str, notice_s: float) -> None:
 
 
 def deadline(instance: Any) -> str:
-    """Return when an instance ends, as its metadata tells it; empty without a notice."""
+    """Return when an instance ends, as in its metadata; empty without a notice."""
     mark: datetime.datetime | None = getattr(instance, _MARK, None)
     return mark.strftime("%Y-%m-%dT%H:%M:%SZ") if mark else ""
 

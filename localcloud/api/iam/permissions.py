@@ -1,4 +1,4 @@
-"""What a role's policies allow, where that is asked: nothing is enforced, but an agent without rights must not work."""
+"""What the policies of a role allow. Only Session Manager asks: an agent without rights must not connect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def denied(iam: Any, role_name: str, actions: Iterable[str]) -> list[str]:
-    """Return those actions that no statement of a role allows, or that one denies; resources are not looked at."""
+    """Return the actions that no statement of a role allows, or that one denies; resources are not looked at."""
     statements = list(_statements(iam, role_name))
     return [
         action

@@ -122,7 +122,7 @@ def _run(document: Mapping[str, Any]) -> int:
 
 
 def _attempt(work: Callable[[], None]) -> None:
-    """Do one piece of work; a failure is told in the log, and the next pass tries again."""
+    """Do one piece of work; log a failure, which the next pass tries again."""
     try:
         work()
     except (ApiError, OSError) as error:

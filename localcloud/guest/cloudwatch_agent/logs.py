@@ -88,7 +88,7 @@ def _new_lines(path: Path, offset: int) -> Iterator[tuple[list[str], int]]:
     try:
         with path.open("rb") as file:
             if file.seek(0, 2) < offset:
-                offset = 0  # written anew
+                offset = 0  # it was truncated
             file.seek(offset)
             while True:
                 lines, end = _batch(file, offset)

@@ -1,4 +1,4 @@
-"""What the actions of CloudFormation's API share: the account, parameters, templates, patience."""
+"""What the actions of CloudFormation's API share: the account, parameters, templates, waiting."""
 
 from __future__ import annotations
 

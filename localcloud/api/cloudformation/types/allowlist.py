@@ -1,6 +1,6 @@
 """The allowlist: which types, properties, attributes and functions of a template are honoured; all else is refused.
 
-A template is checked whole before anything is made of it, so that nothing is ever silently left out.
+A template is checked before anything is created, so that nothing is silently left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from localcloud.api.cloudformation.types.resource_type import Physical, Resource
 _ANALYTICS = ResourceType(
     name="AWS::CDK::Metadata",
     honoured=frozenset(),
-    inert={"Analytics": "it tells AWS which constructs were used, and nobody listens here"},
+    inert={"Analytics": "statistics on constructs for AWS"},
     create=lambda context, properties: Physical(id=context.name()),
     delete=leave,
 )
@@ -68,7 +68,7 @@ RESOURCE_TYPES: Final[Mapping[str, ResourceType]] = {
 }
 """All resource types, by name."""
 
-# Beside Type and Properties. Metadata is for tools and people.
+# Beside Type and Properties. Metadata is for tools.
 _ATTRIBUTES = frozenset(
     {"CreationPolicy", "UpdatePolicy", "DeletionPolicy", "UpdateReplacePolicy", "DependsOn", "Condition", "Metadata"}
 )
@@ -91,8 +91,8 @@ _UPDATE = {
 def check(template: Template, *, holds: Callable[[str], bool]) -> None:
     """Refuse a template that holds anything that would not be honoured.
 
-    `holds` tells whether a named condition is true: a resource whose condition is not is never made, so it may hold
-    anything. Raises ValidationError that names logical id, type and property of every finding.
+    `holds` returns whether a named condition is true: a resource whose condition is false is not created, and not
+    checked. Raises ValidationError that names logical id, type and property of every finding.
     """
     made = {
         name: resource

@@ -51,7 +51,7 @@ def _create_group(context: Context, properties: Properties) -> Physical:
 
 
 def _collect_metrics(autoscaling: Any, name: str, properties: Properties) -> None:
-    """Have the group measured as the template says; without a word on it, not at all (moto takes an empty list so)."""
+    """Collect the metrics that the template lists; an empty list disables the collection in moto."""
     metrics: set[str] = set()
     for each in properties.get("MetricsCollection") or ():
         metrics.update(each.get("Metrics") or GROUP_METRICS)
@@ -68,7 +68,7 @@ def _group_attributes(autoscaling: Any, name: str) -> dict[str, Any]:
 
 
 def _update_group(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Change the group in place: its instances stay, unless its size or an UpdatePolicy says otherwise."""
+    """Change the group in place: its instances stay, unless its size changes or an UpdatePolicy replaces them."""
     autoscaling = context.aws.client("autoscaling")
     name = resource.id
     values = _group_values(autoscaling, new)
@@ -137,7 +137,7 @@ RESOURCE_TYPES = (
         inert={
             "HealthCheckType": "an instance is found unhealthy as soon as its host is gone",
             "HealthCheckGracePeriod": "an instance is found unhealthy as soon as its host is gone",
-            "Cooldown": "step scaling, the only kind of policies here, has no cooldown",
+            "Cooldown": "step scaling, the only policies here, has no cooldown",
             "NotificationConfigurations": "failed launches are in the activities; no mail leaves the machine",
             f"{_MIX}.InstancesDistribution.OnDemandAllocationStrategy": _ORDER,
             f"{_MIX}.InstancesDistribution.SpotAllocationStrategy": _ORDER,
@@ -181,7 +181,7 @@ RESOURCE_TYPES = (
         honoured=frozenset(
             {"LifecycleHookName", "AutoScalingGroupName", "LifecycleTransition", "HeartbeatTimeout", "DefaultResult"}
         ),
-        refused={"NotificationTargetARN": "its hooks are told by instance metadata alone"},
+        refused={"NotificationTargetARN": "instances learn of hooks from their metadata alone"},
         replaced_by=frozenset({"LifecycleHookName", "AutoScalingGroupName"}),
         **create_and_update(_write_hook, "LifecycleHookName"),
         delete=delete_with("autoscaling", "delete_lifecycle_hook", "LifecycleHookName", "AutoScalingGroupName"),

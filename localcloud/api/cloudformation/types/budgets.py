@@ -33,7 +33,7 @@ def _create(context: Context, properties: Properties) -> Physical:
 
 
 def _update(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Make it anew under its name, which on AWS is a change in place: nothing was counted that could be lost."""
+    """Recreate it under its name, which on AWS is a change in place: no counts can be lost."""
     _delete(context, resource, old)
     return _create(context, {**new, "Budget": {**new["Budget"], "BudgetName": resource.id}})
 

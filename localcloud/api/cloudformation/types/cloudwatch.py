@@ -67,7 +67,7 @@ RESOURCE_TYPES = (
     ResourceType(
         name="AWS::CloudWatch::Alarm",
         honoured=_ALARM,
-        inert={"Metrics.Label": "a text for people"},
+        inert={"Metrics.Label": "a description only"},
         refused={
             "ExtendedStatistic": "percentiles are not computed here",
             "ThresholdMetricId": "there is no anomaly detection here",

@@ -29,7 +29,7 @@ def delete_with(service: str, method: str, id: str | None, *others: str, gone: t
     """Return a handler that deletes a resource with one call of a client.
 
     The parameter `id` takes the physical id; `others` are named like attributes or properties of the resource. An error
-    whose code is in `gone` says that it is deleted already.
+    whose code is in `gone` means that it is deleted already.
     """
 
     def delete(context: Context, resource: Physical, properties: Properties) -> None:
@@ -47,7 +47,7 @@ def leave(context: Context, resource: Physical, properties: Properties) -> None:
 
 
 def unless_gone(codes: tuple[str, ...], call: Callable[..., Any], **arguments: Any) -> None:
-    """Delete something; that it is gone already is no failure, as in CloudFormation."""
+    """Call a method that deletes something; that it is gone already is not a failure, as in CloudFormation."""
     try:
         call(**arguments)
     except ClientError as error:
@@ -71,9 +71,9 @@ def retag_only(context: Context, resource: Physical, old: Properties, new: Prope
     return resource
 
 
-def tagged(kind: str, context: Context, properties: Properties) -> list[dict[str, Any]]:
-    """Return the tags as EC2's API takes them while it makes a resource of a kind (`subnet`, `natgateway`)."""
-    return [{"ResourceType": kind, "Tags": context.tags(properties.get("Tags"))}]
+def tagged(resource_type: str, context: Context, properties: Properties) -> list[dict[str, Any]]:
+    """Return the tags as EC2's API takes them for a new resource of a type (`subnet`, `natgateway`)."""
+    return [{"ResourceType": resource_type, "Tags": context.tags(properties.get("Tags"))}]
 
 
 def keep(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:

@@ -1,4 +1,4 @@
-"""What a resource type is: the properties that are honoured, and how it is made, changed and removed."""
+"""What a resource type is: the properties that are honoured, and how it is created, changed and deleted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Attributes = dict[str, Any]
 
 TAGS_SET_AT_CREATION = "tags are set when the resource is created"
 NOTHING_TO_ENCRYPT = "there is no disk behind it here that could be encrypted"
-DESCRIPTION = "a text for people"
+DESCRIPTION = "a description only"
 LIFECYCLE = "nothing here lives long enough to be moved or removed by age"
 
 
@@ -24,7 +24,7 @@ class Clients(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Context:
-    """Where a resource stands: its stack, its name in the template, and the clients to make it with."""
+    """What handlers know of a resource: its stack, its name in the template, and clients of the API."""
 
     aws: Clients
     stack_name: str
@@ -64,7 +64,7 @@ class Context:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Physical:
-    """A resource that exists: what `Ref` and `Fn::GetAtt` return for it."""
+    """A physical resource: what `Ref` and `Fn::GetAtt` return for it."""
 
     id: str
     attributes: Attributes = dataclasses.field(default_factory=dict)
@@ -89,13 +89,13 @@ class ResourceType:
     update: Update | None = None
     """None: every change of a property replaces the resource."""
     inert: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Paths of properties that are accepted without effect, and why that is no lie."""
+    """Paths of properties that are accepted without effect, and why."""
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Paths of properties whose refusal deserves a reason; all others that are not accepted are refused without."""
+    """Paths of properties that are refused with a reason; unknown ones are refused without."""
     replaced_by: frozenset[str] = frozenset()
     """Properties (of the first level) whose change replaces the resource even though it can be updated."""
     perhaps_replaced_by: frozenset[str] = frozenset()
-    """Properties of which AWS says in change sets that they may replace the resource, which here they never do."""
+    """Properties that may replace the resource in AWS's change sets; here they never do."""
     attributes: frozenset[str] = frozenset()
     """Names that `Fn::GetAtt` takes."""
     policies: frozenset[str] = frozenset()
