@@ -5,7 +5,6 @@ Pure: from the nodes' facts and the output of the proof to a table. The supervis
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections import Counter
@@ -15,18 +14,16 @@ from typing import Any, Final
 from agent.preflight.allreduce import HERE, MARK, marked
 from agent.preflight.node_facts import MARK as FACTS
 from agent.preflight.node_facts import NodeFacts
+from agent.preflight.report import COLUMNS, Finding, Report, replace_remedy
 from agent.remote.command import Completed
-from agent.spec.nodes import WORKER_PREFIX, Node
+from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 
 CLOCK_LIMIT_S: Final = 1.0
 """Beyond it, the times in logs and records of a run can no longer be put in order."""
 FREE_LEAST: Final = 256 << 20
 SHARED_FREE_LEAST: Final = 8 << 20
-COLUMNS: Final = ("node", "ssh", "clock", "disk", "shared files", "interface", "versions", "gpus", "efa", "allreduce")
-COMMON_PREFIX: Final = WORKER_PREFIX.removesuffix("worker")
 OK: Final = "ok"
-PROVED: Final = "proved before"
 CPU_BUILD: Final = "tensorflow-cpu"
 WITHOUT_GPUS: Final = (
     "train on workers without GPUs, such as c5.2xlarge: the nodes' TensorFlow is the build for CPUs, and the ranks "
@@ -36,63 +33,6 @@ FACTS_TIMEOUT_S: Final = 180.0
 """On a node with GPUs TensorFlow is imported for its facts."""
 PROOF_TIMEOUT_S: Final = 240.0
 """A slow node's import of TensorFlow, and Horovod's own time-outs, fit in it."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What is wrong with one node."""
-
-    node: str
-    check: str
-    """A column of the table."""
-    what: str
-    remedy: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Report:
-    """The outcome of a pre-flight: a cell for each node and check, and the findings."""
-
-    cells: tuple[tuple[str, ...], ...]
-    """A row for each node, in the order of COLUMNS."""
-    findings: tuple[Finding, ...]
-
-    @property
-    def summary(self) -> str:
-        """Return the outcome in one line."""
-        if not self.findings:
-            nodes = len(self.cells)
-            return f"pre-flight: {nodes} nodes are well" if nodes != 1 else "pre-flight: 1 node is well"
-        said = [f"{f.node}: {f.what}" if f.node else f.what for f in self.findings]
-        remedies = dict.fromkeys(f.remedy for f in self.findings if f.remedy)
-        return f"pre-flight: {'; '.join(said)}" + (f"; do: {'; '.join(remedies)}" if remedies else "")
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
-        return {
-            "columns": list(COLUMNS),
-            "rows": [list(row) for row in self.cells],
-            "findings": [dataclasses.asdict(finding) for finding in self.findings],
-            "lines": self.lines(),
-        }
-
-    def lines(self) -> list[str]:
-        """Return the table as aligned text, without empty columns. Our own: a node has no library for tables."""
-        kept = [n for n in range(len(COLUMNS)) if any(row[n] != "-" for row in self.cells)]
-        # Without what all names share the table fits on a terminal of 80 columns.
-        short = [(row[0].removeprefix(COMMON_PREFIX), *row[1:]) for row in self.cells]
-        rows = [[row[n] for n in kept] for row in (COLUMNS, *short)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        table = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return [*table, self.summary]
-
-
-class PreflightError(RuntimeError):
-    """Report nodes that fail the checks; carries the `report`."""
-
-    def __init__(self, report: Report) -> None:
-        self.report = report
-        super().__init__(report.summary)
 
 
 def facts_command(python: str, spec: RunSpec) -> list[str]:
@@ -234,11 +174,6 @@ def judge_allreduce(spec: RunSpec, report: Report, status: int, output: str) -> 
     return Report(cells=cells, findings=(*report.findings, *findings))
 
 
-def as_proved_before(report: Report) -> Report:
-    """Return the report with a note that these nodes have proved the allreduce before."""
-    return dataclasses.replace(report, cells=tuple((*row[:-1], PROVED) for row in report.cells))
-
-
 def network(output: str) -> str:
     """Return the network that NCCL logs: its plug-in for EFA, or plain sockets; "" where it logs none."""
     if "NET/OFI Selected provider is efa" in output or "NET/OFI Selected Provider is efa" in output:
@@ -276,11 +211,6 @@ def _most(versions: Any) -> dict[str, str]:
         for name, version in pairs:
             counts.setdefault(name, Counter())[version] += 1
     return {name: counter.most_common(1)[0][0] for name, counter in counts.items()}
-
-
-def replace_remedy(node: str) -> str:
-    """Return the remedy for a node that is to go."""
-    return f"`fab replace {node.removeprefix('deeplearning-')}`"
 
 
 def _mib(size: int) -> str:

@@ -12,8 +12,9 @@ from agent.files.atomic_write import write_atomically
 from agent.launch.horovodrun_command import horovodrun
 from agent.launch.hosts import Hosts
 from agent.preflight import checks
+from agent.preflight.report import PreflightError, as_proved_before
 from agent.remote.command import Completed
-from agent.runs.store import RunDirectory
+from agent.runs.directory import RunDirectory
 from agent.spec.horovod import Knobs
 from agent.spec.run import RunSpec
 
@@ -59,12 +60,12 @@ class Preflight:
                 proved.parent.mkdir(exist_ok=True)
                 proved.touch()
         elif not report.findings:
-            report = checks.as_proved_before(report)
+            report = as_proved_before(report)
         write_atomically(self.directory.preflight, json.dumps(report.to_document(), indent=1))
         for line in report.lines():
             self.log_line(line)
         if report.findings:
-            raise checks.PreflightError(report)
+            raise PreflightError(report)
 
     def _prove(self, python: str) -> tuple[int, str]:
         """Run the allreduce on the run's hosts; return its status, 124 after a time-out, and its output."""

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from agent.runs.directory import RunDirectory, State
 from agent.runs.run_queue import RunQueue
-from agent.runs.store import RunDirectory, Runs, State
+from agent.runs.store import Runs
 from agent.spec.states import QUEUED
 
 POLL_S: Final = 0.2

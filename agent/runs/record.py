@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from agent.files.atomic_write import write_atomically
 from agent.runs import follow
-from agent.runs.store import RunDirectory, State
+from agent.runs.directory import RunDirectory, State
 from agent.spec.provenance import Origin
 from agent.spec.states import RECORD_FILE
 

@@ -8,7 +8,8 @@ import time
 from typing import Final
 
 from agent.files.atomic_write import write_atomically
-from agent.runs.store import Runs, State
+from agent.runs.directory import State
+from agent.runs.store import Runs
 from agent.spec.states import QUEUED
 
 WITHDRAWN: Final = "taken out of the queue"

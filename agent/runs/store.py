@@ -1,30 +1,19 @@
-"""Run directories on the shared file system: the state of a run, and the lock that keeps runs one at a time."""
+"""All runs on the shared file system, and the lock that keeps runs one at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import fcntl
 import json
 import os
-import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
 
 from agent.files.atomic_write import write_atomically
+from agent.runs.directory import RunDirectory
 from agent.runs.process_identity import ProcessIdentity
-from agent.spec.states import FINAL_STATES, LIVE_STATES
-
-DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-DISK_FULL_REASON: Final = "the shared file system is full"
-SUPERVISOR_DIED: Final = "supervisor died"
-# It shows where horovodrun noticed that a rank had failed, and would hide that rank's own lines, which precede it.
-_LAUNCHERS_TRACEBACK: Final = re.compile(
-    r"^Traceback \(most recent call last\):\n(?: .*\n)+RuntimeError: Horovod detected .*\n", flags=re.MULTILINE
-)
+from agent.spec.states import FINAL_STATES
 
 
 class LiveRunError(RuntimeError):
@@ -33,146 +22,6 @@ class LiveRunError(RuntimeError):
     def __init__(self, run_id: str, state: str) -> None:
         self.run_id, self.state = run_id, state
         super().__init__(f"run {run_id} is {state}; one run at a time: wait for it, or stop it")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class State:
-    """The state of a run, as state.json holds it. Times are in seconds since 1970."""
-
-    run_id: str
-    state: str
-    """queued, starting, running, succeeded, failed or stopped."""
-    owner: ProcessIdentity
-    """The supervisor; of a queued run, the process that put it there."""
-    started: float
-    """When it was launched; while it is queued, since when."""
-    updated: float
-    """Heartbeat of the supervisor."""
-    reason: str = ""
-    """Why it failed or stopped; what it is doing while it starts."""
-    exit_code: int | None = None
-    """Of the launcher, once it ended."""
-    hosts: tuple[str, ...] = ()
-    recipe: str = ""
-    last_lines: tuple[str, ...] = ()
-    """Last lines of launcher.log, once the run failed."""
-
-    @property
-    def is_live(self) -> bool:
-        """Return whether the run has begun and not ended, as stored."""
-        return self.state in LIVE_STATES
-
-    @property
-    def has_ended(self) -> bool:
-        """Return whether the run is neither live nor queued."""
-        return self.state in FINAL_STATES
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the state as JSON values, the supervisor's pid also at the top."""
-        return {**dataclasses.asdict(self), "pid": self.owner.pid}
-
-    @classmethod
-    def from_document(cls, document: dict[str, Any]) -> State:
-        """Build the state from JSON values."""
-        values = {key: value for key, value in document.items() if key != "pid"}
-        for key in ("hosts", "last_lines"):
-            values[key] = tuple(values.get(key, ()))
-        return cls(**{**values, "owner": ProcessIdentity(**values["owner"])})
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RunDirectory:
-    """The files of one run."""
-
-    path: Path
-
-    @property
-    def run_id(self) -> str:
-        return self.path.name
-
-    @property
-    def spec(self) -> Path:
-        return self.path / "spec.json"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "launcher.log"
-
-    @property
-    def launched(self) -> Path:
-        """Return the file that records exactly what was started."""
-        return self.path / "launch.json"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def preflight(self) -> Path:
-        return self.path / "preflight.json"
-
-    @property
-    def stop_request(self) -> Path:
-        return self.path / "stop.json"
-
-    def write_state(self, state: State) -> None:
-        """Write state.json atomically; on a full disk in the room that it has already, shortened."""
-        path = self.path / "state.json"
-        try:
-            write_atomically(path, json.dumps(state.to_document(), indent=1))
-        except OSError as error:
-            if error.errno not in DISK_FULL or not path.exists():
-                raise
-            reason = f"{state.reason[:200]}; {DISK_FULL_REASON}" if state.reason else DISK_FULL_REASON
-            short = dataclasses.replace(state, reason=reason, last_lines=())
-            with path.open("r+b", buffering=0) as file:
-                # One write, as long as what stands there: a reader never sees the end of the old text.
-                file.write(json.dumps(short.to_document()).encode().ljust(path.stat().st_size))
-
-    def effective_state(self) -> State:
-        """Return the state that holds now: `failed` for a run that is live as stored, but whose supervisor is gone.
-
-        It writes nothing: `mark_failed` does, which only the supervisor's own commands call. Raises as `stored_state`.
-        """
-        state = self.stored_state()
-        if state.is_live and not state.owner.is_alive():
-            # It may have stored its final state and ended since the file was read: read it again.
-            state = self.stored_state()
-            if state.is_live:
-                reason = f"{SUPERVISOR_DIED}: {state.owner.end_cause}" if state.owner.end_cause else SUPERVISOR_DIED
-                return dataclasses.replace(state, state="failed", reason=reason, last_lines=tuple(self.last_lines()))
-        return state
-
-    @property
-    def has_lost_supervisor(self) -> bool:
-        """Return whether the run is live as stored although its supervisor is gone."""
-        return self.effective_state().state == "failed" and self.stored_state().is_live
-
-    def mark_failed(self, reason: str) -> None:
-        """Store that the run has failed, with the last lines of its log. Raises as `stored_state`, and OSError."""
-        state = dataclasses.replace(self.stored_state(), state="failed", reason=reason, updated=time.time())
-        self.write_state(dataclasses.replace(state, last_lines=tuple(self.last_lines())))
-
-    def stored_state(self) -> State:
-        """Read state.json. Raises FileNotFoundError where there is none, ValueError where it is malformed."""
-        try:
-            return State.from_document(json.loads((self.path / "state.json").read_text(encoding="utf-8")))
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"{self.path / 'state.json'} is not the state of a run: {error}") from None
-
-    def last_lines(self, count: int = 20) -> list[str]:
-        """Return the last lines of launcher.log, of its last 16 KiB, without the launcher's own traceback."""
-        return _LAUNCHERS_TRACEBACK.sub("", self.last_text()).splitlines()[-count:]
-
-    def last_text(self, size: int = 16384) -> str:
-        """Return the last `size` bytes of launcher.log, "" without one."""
-        try:
-            with self.log.open("rb") as file:
-                file.seek(0, os.SEEK_END)
-                file.seek(max(0, file.tell() - size))
-                return file.read().decode("utf-8", errors="replace")
-        except FileNotFoundError:
-            return ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agent.remote.command import Completed, execute
+from agent.runs.directory import RunDirectory
 from agent.runs.record import ORIGIN_FILE
-from agent.runs.store import RunDirectory
 from agent.spec.run import WORK_FOLDER
 from agent.staging.aws_cli import QUIET, aws_command
 

@@ -22,9 +22,10 @@ from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
 from agent.runs import follow as followed
 from agent.runs import record
+from agent.runs.directory import DISK_FULL, DISK_FULL_REASON, RunDirectory, State
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.run_queue import WITHDRAWN, RunQueue
-from agent.runs.store import DISK_FULL, DISK_FULL_REASON, LiveRunError, RunDirectory, Runs, State
+from agent.runs.store import LiveRunError, Runs
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED

@@ -12,8 +12,9 @@ from typing import Final
 
 from agent.remote import processes
 from agent.remote.command import execute, remote_command
+from agent.runs.directory import RunDirectory
 from agent.runs.process_identity import ProcessIdentity
-from agent.runs.store import RunDirectory, Runs
+from agent.runs.store import Runs
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.run import RunSpec
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from agent.errors import SpecError
 from agent.runs import record
-from agent.runs.store import LiveRunError, RunDirectory, Runs, State
+from agent.runs.directory import RunDirectory, State
+from agent.runs.store import LiveRunError, Runs
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
 

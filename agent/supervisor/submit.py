@@ -15,8 +15,9 @@ from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import new_directory
 from agent.runs import follow, record
+from agent.runs.directory import RunDirectory, State
 from agent.runs.run_queue import RunQueue
-from agent.runs.store import LiveRunError, RunDirectory, Runs, State
+from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import Node
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec

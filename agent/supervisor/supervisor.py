@@ -17,13 +17,14 @@ from typing import IO, Any, Final
 from agent.files.atomic_write import write_atomically
 from agent.launch.horovodrun_command import document, horovodrun, launcher_environment
 from agent.launch.hosts import POLL_S, Hosts, login, tail
-from agent.preflight import checks
+from agent.preflight.report import PreflightError, replace_remedy
 from agent.preflight.runner import Preflight
 from agent.remote import secret_files
 from agent.remote.command import Completed, execute
 from agent.runs import record
+from agent.runs.directory import RunDirectory, State
 from agent.runs.process_identity import ProcessIdentity
-from agent.runs.store import RunDirectory, Runs, State
+from agent.runs.store import Runs
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.remote_command import secrets_command
 from agent.spec.run import RunSpec
@@ -53,7 +54,7 @@ class PreparationError(RuntimeError):
 def preparation_failures(results: Mapping[str, Completed]) -> dict[str, str]:
     """Return the last lines of each host that could not be prepared, with the remedy for one that was not reached."""
     return {
-        name: tail(done.output) + (f"; do: {checks.replace_remedy(name)}" if done.status == SSH_FAILED else "")
+        name: tail(done.output) + (f"; do: {replace_remedy(name)}" if done.status == SSH_FAILED else "")
         for name, done in results.items()
         if done.status != 0
     }
@@ -119,7 +120,7 @@ class Supervisor:
             else:
                 self._launch(python)
         except Exception as error:  # The state must be stored, whatever went wrong; the traceback is in the log.
-            known = isinstance(error, PreparationError | checks.PreflightError)
+            known = isinstance(error, PreparationError | PreflightError)
             self._fail(str(error) if known else f"{type(error).__name__}: {error}")
             if not known and not isinstance(error, OSError):
                 raise

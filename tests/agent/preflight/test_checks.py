@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agent.hardware.gpus import GpuInfo
 from agent.preflight import checks
 from agent.preflight.node_facts import MARK, NodeFacts
+from agent.preflight.report import COLUMNS, Report
 from agent.remote.command import Completed
 from agent.spec.nodes import parse_nodes
 from agent.spec.run import RunSpec
@@ -32,14 +33,14 @@ def answer(facts: NodeFacts) -> Completed:
     return Completed(status=0, output=f"a banner\n{line}\n", began=100.0, ended=101.0)
 
 
-def judged(**changes: object) -> checks.Report:
+def judged(**changes: object) -> Report:
     """Judge three nodes, of which the second differs from the others by these facts."""
     answers = {name: answer(WELL) for name in NAMES}
     answers[NAMES[1]] = answer(dataclasses.replace(WELL, **changes))  # type: ignore[arg-type]  # the tests' own
     return checks.judge(SPEC, answers, "5pec")[0]
 
 
-def blamed(report: checks.Report) -> tuple[str, ...]:
+def blamed(report: Report) -> tuple[str, ...]:
     """Return the nodes of which something is wrong, each once."""
     return tuple(dict.fromkeys(finding.node for finding in report.findings if finding.node))
 
@@ -61,7 +62,7 @@ def test_nodes_that_are_well_make_a_table_and_no_finding() -> None:
         "ok",
     ]
     assert summary == "pre-flight: 3 nodes are well"
-    assert checks.Report(cells=(("worker1",),), findings=()).summary == "pre-flight: 1 node is well"
+    assert Report(cells=(("worker1",),), findings=()).summary == "pre-flight: 1 node is well"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_what_is_wrong_with_one_node_is_told_of_that_node_alone(
 ) -> None:
     report = judged(**changes)
     assert [(f.node, f.check, f.what) for f in report.findings] == [(NAMES[1], check, what)]
-    assert report.cells[1][checks.COLUMNS.index(check)] == what
+    assert report.cells[1][COLUMNS.index(check)] == what
     assert f"{NAMES[1]}: {what}; do: " in report.summary
     assert blamed(report) == (NAMES[1],)
 

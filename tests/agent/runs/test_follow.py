@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from agent.runs.directory import RunDirectory, State
 from agent.runs.follow import Tail, follow, is_of_rank, log_lines, sleep_while_read, summary
 from agent.runs.process_identity import ProcessIdentity
-from agent.runs.store import RunDirectory, Runs, State
+from agent.runs.store import Runs
 
 
 @pytest.fixture

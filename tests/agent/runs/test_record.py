@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SpecError
+from agent.runs.directory import RunDirectory, State
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.record import cost, record, write_course, write_origin, write_record
-from agent.runs.store import RunDirectory, Runs, State
+from agent.runs.store import Runs
 from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Origin, Submission
 from agent.spec.run import RunSpec

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.runs.directory import State
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.run_queue import RunQueue
-from agent.runs.store import Runs, State
+from agent.runs.store import Runs
 
 
 def queued(root: Path, names: Sequence[str]) -> RunQueue:

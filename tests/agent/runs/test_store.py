@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
+from agent.runs.directory import State
 from agent.runs.process_identity import ProcessIdentity
-from agent.runs.store import LiveRunError, Runs, State
+from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import is_run_id
 from agent.supervisor.lost_run import take_lock
 from tests.agent.spec.test_run import make_spec
@@ -101,7 +102,7 @@ def test_on_a_full_disk_the_last_word_still_finds_room(tmp_path: Path, monkeypat
     def refuse(path: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("agent.runs.store.write_atomically", refuse)
+    monkeypatch.setattr("agent.runs.directory.write_atomically", refuse)
     directory.write_state(dataclasses.replace(running, state="failed", reason="status 1", last_lines=("x",) * 1000))
     told = directory.effective_state()
     assert (told.state, told.reason) == ("failed", "status 1; the shared file system is full")

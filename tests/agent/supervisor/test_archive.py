@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent.remote.command import Completed
+from agent.runs.directory import RunDirectory
 from agent.runs.record import write_origin
-from agent.runs.store import RunDirectory, Runs
+from agent.runs.store import Runs
 from agent.spec.provenance import Origin
 from agent.supervisor import archive
 from agent.supervisor.archive import Copier, command, destination

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from agent.runs.directory import State
 from agent.runs.process_identity import ProcessIdentity
-from agent.runs.store import Runs, State
+from agent.runs.store import Runs
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import FINAL_STATES

@@ -1,0 +1,79 @@
+"""The report of a pre-flight: a table of what was checked on each node, the findings, and the remedies. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from agent.spec.nodes import WORKER_PREFIX
+
+COLUMNS: Final = ("node", "ssh", "clock", "disk", "shared files", "interface", "versions", "gpus", "efa", "allreduce")
+COMMON_PREFIX: Final = WORKER_PREFIX.removesuffix("worker")
+PROVED: Final = "proved before"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What is wrong with one node."""
+
+    node: str
+    check: str
+    """A column of the table."""
+    what: str
+    remedy: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """The outcome of a pre-flight: a cell for each node and check, and the findings."""
+
+    cells: tuple[tuple[str, ...], ...]
+    """A row for each node, in the order of COLUMNS."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def summary(self) -> str:
+        """Return the outcome in one line."""
+        if not self.findings:
+            nodes = len(self.cells)
+            return f"pre-flight: {nodes} nodes are well" if nodes != 1 else "pre-flight: 1 node is well"
+        said = [f"{f.node}: {f.what}" if f.node else f.what for f in self.findings]
+        remedies = dict.fromkeys(f.remedy for f in self.findings if f.remedy)
+        return f"pre-flight: {'; '.join(said)}" + (f"; do: {'; '.join(remedies)}" if remedies else "")
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {
+            "columns": list(COLUMNS),
+            "rows": [list(row) for row in self.cells],
+            "findings": [dataclasses.asdict(finding) for finding in self.findings],
+            "lines": self.lines(),
+        }
+
+    def lines(self) -> list[str]:
+        """Return the table as aligned text, without empty columns. Our own: a node has no library for tables."""
+        kept = [n for n in range(len(COLUMNS)) if any(row[n] != "-" for row in self.cells)]
+        # Without what all names share the table fits on a terminal of 80 columns.
+        short = [(row[0].removeprefix(COMMON_PREFIX), *row[1:]) for row in self.cells]
+        rows = [[row[n] for n in kept] for row in (COLUMNS, *short)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        table = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return [*table, self.summary]
+
+
+class PreflightError(RuntimeError):
+    """Report nodes that fail the checks; carries the `report`."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        super().__init__(report.summary)
+
+
+def as_proved_before(report: Report) -> Report:
+    """Return the report with a note that these nodes have proved the allreduce before."""
+    return dataclasses.replace(report, cells=tuple((*row[:-1], PROVED) for row in report.cells))
+
+
+def replace_remedy(node: str) -> str:
+    """Return the remedy for a node that is to go."""
+    return f"`fab replace {node.removeprefix('deeplearning-')}`"
