@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.deadline import wait_until
-from agent.staging.dataset import DatasetError, StagedDataset
+from agent.staging.dataset import StagedDataset
 from agent.staging.disk_copy import copy
+from agent.staging.errors import DatasetError
 from agent.staging.manifest import Entry, Manifest, ManifestError, shard
 from agent.staging.progress import Emit
 

@@ -18,18 +18,9 @@ from typing import IO, Final
 from agent.files.atomic_write import write_atomically
 from agent.files.file_lock import file_lock
 from agent.parallel import map_unordered
-from agent.staging.dataset_files import (
-    DamagedFileError,
-    DatasetError,
-    DiskFullError,
-    explain,
-    thread_token,
-    unique_token,
-    write_verified,
-)
+from agent.staging.dataset_files import thread_token, write_verified
+from agent.staging.errors import DamagedFileError, DatasetError, DiskFullError, dataset_error
 from agent.staging.manifest import BLOCK, SUFFIX, Entry, Manifest, ManifestError, check_name, is_as_listed, sha256_of
-
-__all__ = ["DamagedFileError", "DatasetError", "DiskFullError", "StagedDataset", "explain", "unique_token"]
 
 SPARE: Final = 64 << 20
 """Bytes that must stay free beside the data: a full root volume would take the node down."""
@@ -229,7 +220,7 @@ class StagedDataset:
         except FileNotFoundError:
             raise DatasetError(f"{entry.path!r} did not arrive") from None
         except OSError as error:
-            raise explain(error, target) from error
+            raise dataset_error(error, target) from error
         return found
 
     def commit(self) -> None:
@@ -237,7 +228,7 @@ class StagedDataset:
         try:
             self.pending_manifest_file.replace(self.manifest_file)
         except OSError as error:
-            raise explain(error, self.pending_manifest_file) from error
+            raise dataset_error(error, self.pending_manifest_file) from error
         self._remove_partial()
 
     def finish(self, manifest: Manifest) -> None:
@@ -271,4 +262,4 @@ def _write(file: Path, manifest: Manifest) -> None:
     try:
         write_atomically(file, manifest.to_text())
     except OSError as error:
-        raise explain(error, file) from error
+        raise dataset_error(error, file) from error

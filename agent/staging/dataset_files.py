@@ -1,4 +1,4 @@
-"""Write a data set's file atomically and verify it, and the errors of staging.
+"""Write a data set's file atomically and verify it.
 
 `agent.files.atomic_write` is for one file of a run: it holds the content in memory and waits for the disk. Here files
 are streamed, each is read back, and thousands follow each other, so that none is synced alone.
@@ -7,43 +7,12 @@ are streamed, each is read back, and thousands follow each other, so that none i
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import os
 import threading
 from collections.abc import Iterable
-from pathlib import Path
 
-
-class DatasetError(RuntimeError):
-    """Report a data set that cannot be written or found."""
-
-    kind = ""
-    """A word by which the laptop chooses the remedy."""
-
-
-class DamagedFileError(DatasetError):
-    """Report a file whose content differs from its manifest."""
-
-    kind = "damaged"
-
-
-class CorruptingDiskError(DamagedFileError):
-    """Report a disk that reads back other bytes than were written."""
-
-
-class DiskFullError(DatasetError):
-    """Report a full disk."""
-
-    kind = "full"
-
-
-def explain(error: OSError, path: Path | str) -> DatasetError:
-    """Return the DatasetError for an error of the system at `path`."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(f"{path}: {error.strerror}")
-    return DatasetError(f"{path}: {error.strerror or error}")
-
+from agent.staging.errors import CorruptingDiskError, dataset_error
 
 _TOKENS = itertools.count()
 _HERE = f"{os.uname().nodename}-"
@@ -74,7 +43,7 @@ def write_verified(temporary: str, target: str, blocks: Iterable[bytes]) -> None
                 os.close(file)
             _move(temporary, target)
         except OSError as error:
-            raise explain(error, target) from error
+            raise dataset_error(error, target) from error
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108  # here and below: thousands of them, and paths as text are quicker

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from agent.parallel import map_unordered
 from agent.staging import pack
-from agent.staging.dataset import DamagedFileError, StagedDataset
-from agent.staging.dataset_files import CorruptingDiskError
+from agent.staging.dataset import StagedDataset
+from agent.staging.errors import CorruptingDiskError, DamagedFileError
 from agent.staging.manifest import Entry, Manifest, ManifestError, is_as_listed
 from agent.staging.progress import Emit, ProgressMeter, emit_paths, summary
 

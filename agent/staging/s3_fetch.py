@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from agent.staging import s3_objects
-from agent.staging.dataset import DatasetError, StagedDataset
+from agent.staging.dataset import StagedDataset
+from agent.staging.errors import DatasetError
 from agent.staging.manifest import Entry, Manifest, ManifestError
 from agent.staging.progress import Emit, ProgressMeter, summary
 from agent.staging.s3_objects import Prefix

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from agent.staging.aws_cli import QUIET, AwsCliError, aws_command, running
-from agent.staging.dataset import DatasetError, DiskFullError, StagedDataset, unique_token
+from agent.staging.dataset import StagedDataset
+from agent.staging.dataset_files import unique_token
+from agent.staging.errors import DatasetError, DiskFullError
 from agent.staging.manifest import Entry
 
 FEWEST_AT_ONCE: Final = 200

@@ -13,7 +13,7 @@ from typing import IO
 
 from agent.errors import ReportedError
 from agent.staging.aws_cli import QUIET, AwsCliError, aws_command, running
-from agent.staging.dataset import DatasetError
+from agent.staging.errors import DatasetError
 from agent.staging.manifest import ManifestError
 from agent.staging.s3_objects import Prefix, parse_listing
 

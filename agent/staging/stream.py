@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import IO, Final
 
 from agent.parallel import WORKERS
-from agent.staging.dataset import DamagedFileError, DatasetError, StagedDataset
+from agent.staging.dataset import StagedDataset
+from agent.staging.errors import DamagedFileError, DatasetError
 from agent.staging.manifest import BLOCK, Entry
 from agent.staging.pack import Packer
 

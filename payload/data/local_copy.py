@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.file_lock import file_lock
-from agent.staging.dataset import DatasetError, StagedDataset
+from agent.staging.dataset import StagedDataset
+from agent.staging.errors import DatasetError
 from agent.staging.manifest import ManifestError
 from agent.staging.s3_fetch import fetch
 from agent.staging.s3_objects import Prefix

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from agent.staging.dataset import DatasetError
+from agent.staging.errors import DatasetError
 from agent.staging.s3_objects import Prefix
 from payload.settings.rules import SettingError
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from agent.staging.copy_worker import own_index, part_of, wait_for_manifest
-from agent.staging.dataset import DatasetError, StagedDataset
+from agent.staging.dataset import StagedDataset
+from agent.staging.errors import DatasetError
 from agent.staging.manifest import Entry, Manifest
 from agent.staging.pack import Packer, pack_path
 from agent.staging.stream import framed, receive

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.staging.dataset import SPARE, DamagedFileError, DatasetError, DiskFullError, StagedDataset, explain
+from agent.staging.dataset import SPARE, StagedDataset
+from agent.staging.errors import DamagedFileError, DatasetError, DiskFullError, dataset_error
 from agent.staging.manifest import Entry, Manifest
 
 
@@ -124,9 +125,9 @@ def test_what_is_there_already_needs_no_room(dataset: StagedDataset, monkeypatch
 
 
 def test_a_full_disk_is_told_from_other_errors() -> None:
-    assert isinstance(explain(OSError(errno.ENOSPC, "No space"), Path("x")), DiskFullError)
-    assert isinstance(explain(OSError(errno.EDQUOT, "Quota"), Path("x")), DiskFullError)
-    assert not isinstance(explain(OSError(errno.EIO, "I/O"), Path("x")), DiskFullError)
+    assert isinstance(dataset_error(OSError(errno.ENOSPC, "No space"), Path("x")), DiskFullError)
+    assert isinstance(dataset_error(OSError(errno.EDQUOT, "Quota"), Path("x")), DiskFullError)
+    assert not isinstance(dataset_error(OSError(errno.EIO, "I/O"), Path("x")), DiskFullError)
 
 
 def test_a_file_that_arrived_aside_is_taken_in_only_with_its_size(dataset: StagedDataset) -> None:

@@ -8,15 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.staging.dataset_files import (
-    CorruptingDiskError,
-    DatasetError,
-    DiskFullError,
-    explain,
-    thread_token,
-    unique_token,
-    write_verified,
-)
+from agent.staging.dataset_files import thread_token, unique_token, write_verified
+from agent.staging.errors import CorruptingDiskError, DatasetError, DiskFullError, dataset_error
 
 
 def test_a_file_appears_in_a_new_directory_and_takes_anothers_place(tmp_path: Path) -> None:
@@ -48,8 +41,8 @@ def test_a_disk_that_gives_back_other_bytes_is_told(tmp_path: Path, monkeypatch:
 
 
 def test_a_full_disk_is_told_as_one_and_other_errors_by_their_words() -> None:
-    assert isinstance(explain(OSError(28, "No space left on device"), "/x"), DiskFullError)
-    assert isinstance(explain(OSError(13, "Permission denied"), "/x"), DatasetError)
+    assert isinstance(dataset_error(OSError(28, "No space left on device"), "/x"), DiskFullError)
+    assert isinstance(dataset_error(OSError(13, "Permission denied"), "/x"), DatasetError)
 
 
 def test_every_token_is_fresh_and_a_threads_is_its_own() -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
 
 from agent.staging import s3_objects
-from agent.staging.dataset import DatasetError, DiskFullError, StagedDataset
+from agent.staging.dataset import StagedDataset
+from agent.staging.errors import DatasetError, DiskFullError
 from agent.staging.manifest import Entry, ManifestError
 from agent.staging.s3_objects import (
     MOST_AT_ONCE,

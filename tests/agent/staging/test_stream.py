@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.staging import stream as intake
-from agent.staging.dataset import DamagedFileError, StagedDataset
+from agent.staging.dataset import StagedDataset
+from agent.staging.errors import DamagedFileError
 from agent.staging.manifest import Entry, Manifest
 from agent.staging.stream import SourceChangedError, TruncatedStreamError, coalesced, framed, receive
 
