@@ -1,6 +1,7 @@
-"""Check what the master answers before anything is done with it: a master in the wrong hands may answer anything.
+"""Validate what the master answers before it is used: a compromised master may answer anything.
 
-A shape takes a value that came as JSON and returns what is wrong with it, "" where nothing is.
+A rule takes a JSON value and returns what is wrong with it, "" if nothing is. Not cattrs: its import takes 0.11 s; it
+converts values (`"3"` to 3, 1 to true) unless each type has a hook; and the rules below would be such hooks.
 """
 
 from __future__ import annotations
@@ -12,37 +13,37 @@ from typing import Any, Final, NoReturn
 
 from agent.spec import nodes
 from agent.spec.states import FINAL_STATES, LIVE_STATES, QUEUED, RUN_ID_RULE, is_run_id
-from cluster.errors import SHOWN, DeepcdkError
+from cluster.errors import MAX_SHOWN, DeepcdkError
 
-Shape = Callable[[Any], str]
+Rule = Callable[[Any], str]
 
 REMEDY: Final = (
-    "the answer was not used; repeat the command. If the master goes on like this, do not trust it: end its instance "
+    "the answer was not used; repeat the command. If that goes on, do not trust the master: terminate its instance "
     "in EC2, and its group starts another one"
 )
 STATES: Final = (QUEUED, *LIVE_STATES, *FINAL_STATES)
-LAST_MOMENT: Final = 253_402_300_799
-"""The end of the year 9999, in seconds since 1970: what a date can hold."""
-_DIGITS: Final = 18
-"""Of a whole number; a longer one counts nothing here, and would overflow where it is written for people."""
+MAX_TIMESTAMP: Final = 253_402_300_799
+"""The end of the year 9999, in seconds since 1970: the last date of Python's datetime."""
+_MAX_DIGITS: Final = 18
+"""Of a whole number; no real count is longer, and it would overflow when it is formatted."""
 
 
 class AnswerError(DeepcdkError, ValueError):
-    """Report an answer of the master's that cannot be used; `answer` is what it said, shown without control characters.
+    """Report an invalid answer of the master; `answer` is shown without control characters.
 
-    `where` names the master; who reads a stream may leave it to who opened that.
+    `where` names the master; the reader of a stream may leave it to the code that opened the stream.
     """
 
     def __init__(self, question: str, answer: object, rule: str, *, where: str = "") -> None:
         self.question, self.answer, self.rule = question, answer, rule
         text = ascii(answer)
-        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text):,} characters)"
+        shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text):,} characters)"
         super().__init__(f"the master's answer to {question} cannot be used: {rule}\n  it said: {shown}", where=where)
         self.remedy = REMEDY
 
 
 def parse(text: str) -> Any:
-    """Parse JSON. Raises ValueError for anything else, a whole number of more than 18 digits included."""
+    """Parse JSON. Raises ValueError for anything else, and for a whole number of more than 18 digits."""
     try:
         return json.loads(text, parse_int=_whole)
     except RecursionError:
@@ -50,14 +51,14 @@ def parse(text: str) -> Any:
 
 
 def _whole(digits: str) -> int:
-    if len(digits.lstrip("-")) > _DIGITS:
+    if len(digits.lstrip("-")) > _MAX_DIGITS:
         raise ValueError("it has a number of more than 18 digits")
     return int(digits)
 
 
-def check(value: Any, shape: Shape, question: str, *, run_id: str = "", where: str = "") -> Any:
-    """Return an answer of this shape, which is about `run_id` where that is given. Raises AnswerError."""
-    if wrong := shape(value):
+def check(value: Any, rule: Rule, question: str, *, run_id: str = "", where: str = "") -> Any:
+    """Return an answer that keeps the rule, and is about `run_id` if that is given. Raises AnswerError."""
+    if wrong := rule(value):
         raise AnswerError(question, value, wrong, where=where)
     if run_id and value["run_id"] != run_id:
         raise AnswerError(question, value["run_id"], f"it is not about run {run_id}", where=where)
@@ -87,7 +88,7 @@ def number(value: Any) -> str:
 
 def moment(value: Any) -> str:
     """Check for seconds since 1970."""
-    return number(value) or ("" if 0 <= value <= LAST_MOMENT else "must be seconds since 1970")
+    return number(value) or ("" if 0 <= value <= MAX_TIMESTAMP else "must be seconds since 1970")
 
 
 def run_id(value: Any) -> str:
@@ -106,30 +107,30 @@ def state(value: Any) -> str:
     return "" if value in STATES else f"must be one of {', '.join(STATES)}"
 
 
-def maybe(shape: Shape) -> Shape:
-    """Allow null too, which stands for a field that is missing as well."""
-    return lambda value: "" if value is None else shape(value)
+def maybe(rule: Rule) -> Rule:
+    """Allow null, and a missing field."""
+    return lambda value: "" if value is None else rule(value)
 
 
-def each(shape: Shape) -> Shape:
-    """Check for a list of these."""
+def each(rule: Rule) -> Rule:
+    """Check for a list of such values."""
 
     def wrong(value: Any) -> str:
         if not isinstance(value, list):
             return "must be a list"
-        return next((f"{number}: {found}" for number, each in enumerate(value) if (found := shape(each))), "")
+        return next((f"{number}: {found}" for number, each in enumerate(value) if (found := rule(each))), "")
 
     return wrong
 
 
-def fields(**shapes: Shape) -> Shape:
-    """Check for an object with these fields; it may have further ones."""
+def fields(**rules: Rule) -> Rule:
+    """Check for an object with these fields; others are allowed."""
 
     def wrong(value: Any) -> str:
         if not isinstance(value, dict):
             return "must be an object"
-        for name, shape in shapes.items():
-            if found := shape(value.get(name)):
+        for name, rule in rules.items():
+            if found := rule(value.get(name)):
                 return f"{name} {found}" if name in value else f"{name} is missing"
         return ""
 
@@ -182,7 +183,7 @@ _RECORD: Final = fields(
 
 
 def record(value: Any) -> str:
-    """Check for the record of one run: its state and its spec are about that run too."""
+    """Check for the record of one run, whose state and spec are of the same run."""
     if wrong := _RECORD(value):
         return wrong
     parts = (("state", value["state"]), ("spec", value.get("spec") or value))
@@ -198,7 +199,7 @@ REFUSED: Final = fields(live=run_id, state=text)
 
 
 class Counts(dict[str, Any]):
-    """What a node says when its part is done. Raises AnswerError for a field that it left out."""
+    """The counts that a node reports at its end. Raises AnswerError for a missing field."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
         super().__init__(values)
@@ -212,8 +213,8 @@ _DIGESTS: Final = ("digest", "listing")
 
 
 def counts(value: Any) -> str:
-    """Check what a node says when its part is done: numbers, and hashes under their names."""
+    """Check for the counts that a node reports at its end: whole numbers, and hashes by name."""
     if not isinstance(value, Mapping):
         return "must be an object"
-    shapes = ((name, text if name in _DIGESTS else whole) for name in value)
-    return next((f"{name!a} {wrong}" for name, shape in shapes if (wrong := shape(value[name]))), "")
+    rules = ((name, text if name in _DIGESTS else whole) for name in value)
+    return next((f"{name!a} {wrong}" for name, rule in rules if (wrong := rule(value[name]))), "")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-SHOWN: Final = 300
-"""Characters of a refused value that its message shows."""
+MAX_SHOWN: Final = 300
+"""Characters of an invalid value in its message."""
 
 
 class DeepcdkError(Exception):
@@ -29,7 +29,7 @@ class DeepcdkError(Exception):
 
 
 class UsageError(DeepcdkError, ValueError):
-    """Report an argument of a task that breaks a rule; a value of None is not shown."""
+    """Report an argument of a task that breaks a rule; None as the value is not shown."""
 
     def __init__(self, name: str, value: object, rule: str) -> None:
         self.name, self.value, self.rule = name, value, rule
@@ -38,11 +38,11 @@ class UsageError(DeepcdkError, ValueError):
 
 def _shown(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text):,} characters)"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text):,} characters)"
 
 
 class AwsError(DeepcdkError, OSError):
-    """Report that AWS could not be asked, or refused."""
+    """Report that AWS could not be reached, or refused."""
 
 
 class NoStackError(DeepcdkError, LookupError):
@@ -59,7 +59,7 @@ class NoStackError(DeepcdkError, LookupError):
 
 
 class ConnectionFailedError(DeepcdkError, ConnectionError):
-    """Report that the master could not be reached or did not prove who it is."""
+    """Report that the master could not be reached, or did not prove its identity."""
 
 
 class RemoteError(DeepcdkError, RuntimeError):
@@ -71,7 +71,7 @@ class RemoteError(DeepcdkError, RuntimeError):
 
 
 class NotReadyError(DeepcdkError, TimeoutError):
-    """Report nodes that did not become ready; `consoles` holds the last lines of each one's console."""
+    """Report nodes that did not become ready; `consoles` has the last lines of each one's console."""
 
     def __init__(self, what: str, consoles: Mapping[str, str], *, remedy: str) -> None:
         self.consoles = dict(consoles)
@@ -88,7 +88,7 @@ class LiveRunError(DeepcdkError):
     def __init__(self, run_id: str, *, queued: bool = False) -> None:
         self.run_id, self.queued = run_id, queued
         super().__init__(
-            f"run {run_id} waits in the queue, and nobody goes before it"
+            f"run {run_id} waits in the queue, and no other run starts before it"
             if queued
             else f"run {run_id} is live, and the cluster takes one run at a time",
             remedy=f"wait your turn with --queue, watch it with `fab attach --run {run_id}`, "

@@ -12,7 +12,7 @@ from cluster import answers
 from cluster.aws.client import aws_errors
 from cluster.errors import DeepcdkError
 from cluster.ssh.bootstrap import is_path_below
-from cluster.ssh.fetch import Fetched, settled
+from cluster.ssh.fetch import Fetched, atomic_directory
 from cluster.terminal.status_line import doing
 from stacks.config import CLUSTER_TAG
 
@@ -56,7 +56,7 @@ class Archive:
         with doing("reading the bucket"):
             bucket, chosen = self._find(run_id)
         bringing = doing(f"bringing run {chosen} from {bucket}")
-        with bringing, settled(into, chosen) as partial, aws_errors(f"fetching run {chosen} from {bucket}"):
+        with bringing, atomic_directory(into, chosen) as partial, aws_errors(f"fetching run {chosen} from {bucket}"):
             prefix = f"{PREFIX}{chosen}/"
             names = [key.removeprefix(prefix) for key in self._keys(bucket, prefix)]
             s3 = self.aws.client("s3")

@@ -42,7 +42,7 @@ class Supervisor:
     def __init__(self, master: Master, stack: Stack, directory: str) -> None:
         self.master, self.stack, self.directory = master, stack, directory
 
-    def _call(self, shape: answers.Shape, *arguments: str, run_id: str = "", stdin: bytes = b"") -> Any:
+    def _call(self, shape: answers.Rule, *arguments: str, run_id: str = "", stdin: bytes = b"") -> Any:
         """Return the answer to a command, of this shape and about `run_id` where that is given. Raises AnswerError."""
         with doing(_DOING.get(arguments[0], "asking the master about its runs")):
             done = self.master.run(supervisor_command(self.stack, *arguments), directory=self.directory, stdin=stdin)
@@ -62,7 +62,7 @@ class Supervisor:
             )
         return self._read(arguments[0], done.text, shape, run_id)
 
-    def _read(self, verb: str, text: str, shape: answers.Shape, run_id: str = "") -> Any:
+    def _read(self, verb: str, text: str, shape: answers.Rule, run_id: str = "") -> Any:
         question = f"`{verb}`"
         try:
             try:

@@ -1,6 +1,6 @@
-"""What the laptop has the master's Python run with `-c` before anything is pushed: receive a tree, send a directory.
+"""Receive a tree or send a directory: run with `-c` by the master's Python before anything is pushed.
 
-Standard library only. `receive DIR SHA256`, a tar on standard input; `send DIR EXCLUDE...`, a tar on standard output.
+Standard library only. `receive DIR SHA256`: a tar on standard input. `send DIR EXCLUDE...`: a tar on standard output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 class EntryError(tarfile.TarError):
-    """Report an entry of a tar that is no plain file below its directory; `name` is what it is called."""
+    """Report an entry of a tar that is not a plain file below its directory."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -25,20 +25,15 @@ class EntryError(tarfile.TarError):
 
 
 def is_path_below(name: str) -> bool:
-    """Return whether a file of this name lies below the directory that it is put in.
-
-    The rule is that of `agent.staging.manifest.check_path`, which this module cannot import: it is sent as text.
-    """
+    """Return whether a file of this name is below the directory in which it is unpacked."""
     return "\0" not in name and not any(part in ("", ".", "..") for part in name.split("/"))
 
 
 def unpack(archive: tarfile.TarFile, directory: Path) -> int:
     """Unpack plain files and directories below `directory`; return how many files. Raises EntryError for anything else.
 
-    Where `directory` is new no link can lead out of it, for none is unpacked: neither symbolic nor hard, nor a file
-    with holes, of whose size a few bytes tell.
-
-    The library's own `filter="data"` came with Python 3.11.4; nodes may have an older 3.11.
+    Neither symbolic nor hard links are unpacked, so that in a new directory none leads out of it; nor are sparse files,
+    whose size may be far larger than the tar. tarfile's `filter="data"` needs Python 3.11.4; nodes may have less.
     """
     files = 0
     for entry in archive:
@@ -59,14 +54,14 @@ def unpack(archive: tarfile.TarFile, directory: Path) -> int:
 
 
 def receive(directory: str, sha256: str) -> int:
-    """Unpack the tar on standard input as `directory`, whole or not at all, once its hash is the one that was sent."""
+    """Unpack the tar on standard input as `directory`, atomically, if its hash is the given one."""
     target = Path(directory)
     partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
     try:
         data = sys.stdin.buffer.read()
         if hashlib.sha256(data).hexdigest() != sha256:
             print(
-                f"{len(data)} bytes arrived, and their hash is not the one that was sent: repeat the push",
+                f"the {len(data)} bytes that arrived have another hash than those that were sent: repeat the push",
                 file=sys.stderr,
             )
             return 1
@@ -77,7 +72,7 @@ def receive(directory: str, sha256: str) -> int:
         try:
             partial.rename(target)
         except OSError:
-            if not target.is_dir():  # Somebody else pushed the same tree meanwhile: theirs is as good.
+            if not target.is_dir():  # Another push of the same tree came first.
                 raise
     except (OSError, tarfile.TarError) as error:
         print(f"{target}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
@@ -99,15 +94,12 @@ def send(directory: str, *excluded: str) -> int:
 
 
 def is_half_written(name: str) -> bool:
-    """Tell whether a run keeps under such a name what is not whole yet; what a user calls x.partial is the user's."""
+    """Return whether a run uses this name for an incomplete file; x.partial is a user's own."""
     return name.startswith(".partial-") or (name.startswith(".") and name.endswith(".partial"))
 
 
 def pack(archive: tarfile.TarFile, root: Path, excluded: Sequence[str] = ()) -> None:
-    """Pack the plain files below `root`. The run may go on: what is half written is left out, and so is what vanishes.
-
-    Old checkpoints vanish, for instance.
-    """
+    """Pack the plain files below `root`, without incomplete files and those that vanish, as old checkpoints do."""
     for parent, directories, names in os.walk(root):
         here = Path(parent)
         directories[:] = [

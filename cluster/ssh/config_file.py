@@ -1,4 +1,4 @@
-"""An ssh_config for the cluster, with the real host keys, so that plain ssh, scp and rsync reach every node."""
+"""Write an ssh_config for the cluster, with the real host keys, so that ssh, scp and rsync reach every node."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ INCLUDE: Final = f"Include {FOLDER}/*.config"
 """Relative paths in ~/.ssh/config are below ~/.ssh."""
 IDENTITIES: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
 _COMMON: Final = MASTER_NAME.removesuffix("master")
-_CONSOLES_AT_ONCE: Final = 8
-"""EC2 throttles who asks for many more."""
+_PARALLEL_CONSOLES: Final = 8
+"""EC2 throttles many more requests at a time."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Describe one node as SSH shall know it."""
+    """One node in the ssh_config."""
 
     alias: str
     """Such as deepcdk-worker3."""
     address: str
-    """Public for the master (its instance id where there is none), private for a worker."""
+    """Public for the master, or its instance id without one; private for a worker."""
     instance_id: str
     keys: tuple[HostKey, ...]
 
     def __post_init__(self) -> None:
-        # OpenSSH hands it to a shell, which the ProxyJump through the master starts.
+        # For a ProxyJump OpenSSH passes it to a shell.
         if not any(RULES[rule].fits(self.address) for rule in ("address", "instance_id")):
             raise DeepcdkError(
                 f"{self.alias} has the address {escaped(self.address)}: must be {RULES['address'].words}",
@@ -51,7 +51,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Files:
-    """Name the files of one cluster below ~/.ssh."""
+    """The files of one cluster below ~/.ssh."""
 
     config: Path
     known_hosts: Path
@@ -69,7 +69,7 @@ def alias(stack: str, node: str) -> str:
 
 
 def find_node(stack: str, text: str, nodes: Sequence[Node]) -> Node:
-    """Return the node that is meant by worker3, 3, deepcdk-worker3 or its full name. Raises UsageError."""
+    """Return the node given as worker3, 3, deepcdk-worker3 or its full name. Raises UsageError."""
     word = text.strip().removeprefix(f"{stack}-").removeprefix(_COMMON)
     wanted = f"{WORKER_PREFIX}{word}" if word.isdecimal() else f"{_COMMON}{word or 'master'}"
     for node in nodes:
@@ -80,11 +80,13 @@ def find_node(stack: str, text: str, nodes: Sequence[Node]) -> Node:
 
 
 def quoted(path: Path) -> str:
-    """Quote a path for ssh_config, in which % begins a token. Raises DeepcdkError for one that cannot be written."""
+    """Quote a path for ssh_config, where % begins a token. Raises DeepcdkError if that is impossible."""
     text = str(path)
-    # SSH would put a variable in place of ${NAME}, which nothing can prevent; and the file is UTF-8.
+    # SSH replaces ${NAME} by a variable, and there is no escape for it; the file is UTF-8.
     if re.search(r'["\\\r\n\ud800-\udfff]|\$\{', text):
-        raise DeepcdkError(f"ssh_config cannot hold the path {text!r}", remedy="keep keys below a plainer path")
+        raise DeepcdkError(
+            f"the path {text!r} cannot be written to ssh_config", remedy="use a simpler path for your keys"
+        )
     return '"' + text.replace("%", "%%") + '"'
 
 
@@ -98,9 +100,9 @@ def config_text(
     only_these: bool,
     proxy_command: str = "",
 ) -> str:
-    """Write the ssh_config: the master by its public address, the workers through it, all keys verified.
+    """Return the ssh_config: the master by its public address, the workers through it, all host keys verified.
 
-    `proxy_command` leads to the master where it has no such address.
+    `proxy_command` reaches the master if it has no public address.
     """
     lines = [f"# Written by `fab ssh-config` for stack {stack}; repeat that when nodes have come or gone."]
     master = alias(stack, MASTER_NAME)
@@ -126,12 +128,12 @@ def config_text(
 
 
 def known_hosts_text(entries: Sequence[Entry]) -> str:
-    """Write the known_hosts: every key of every node, with the instance's id as its comment."""
+    """Return the known_hosts: all keys of all nodes, with the instance id as the comment."""
     return "".join(f"{entry.alias} {key} {entry.instance_id}\n" for entry in entries for key in entry.keys)
 
 
 def parse_known_hosts(text: str) -> dict[str, tuple[HostKey, ...]]:
-    """Parse what `known_hosts_text` wrote: the keys by instance id. Lines of another form are passed over."""
+    """Parse the output of `known_hosts_text`: keys by instance id. Other lines are skipped."""
     found: dict[str, tuple[HostKey, ...]] = {}
     for line in text.splitlines():
         words = line.split()
@@ -147,9 +149,9 @@ def entries(
     known: Mapping[str, tuple[HostKey, ...]],
     read_keys: Callable[[str], tuple[HostKey, ...]],
 ) -> tuple[Entry, ...]:
-    """Build the entries of these nodes, with keys from `known` or else, by instance id, from `read_keys`."""
+    """Return the entries of these nodes; keys that are not `known` are read by instance id with `read_keys`."""
     absent = [node.instance_id for node in nodes if node.instance_id not in known]
-    with concurrent.futures.ThreadPoolExecutor(max_workers=_CONSOLES_AT_ONCE) as pool:
+    with concurrent.futures.ThreadPoolExecutor(max_workers=_PARALLEL_CONSOLES) as pool:
         keys = {**known, **dict(zip(absent, pool.map(read_keys, absent), strict=True))}
     return tuple(
         Entry(
@@ -163,14 +165,14 @@ def entries(
 
 
 def identities(ssh_folder: Path, key: str) -> tuple[Path, ...]:
-    """Return the private keys to offer: the one given, else those in ~/.ssh. They stay where they are."""
+    """Return the private keys to offer: the given one, else those in ~/.ssh."""
     if key:
         return (expanded(key).absolute(),)
     return tuple(path for name in IDENTITIES if (path := ssh_folder / name).exists())
 
 
-def put(path: Path, text: str) -> bool:
-    """Write a file that only its owner may read, in one step; return whether that changed it."""
+def write_private(path: Path, text: str) -> bool:
+    """Write a file atomically, readable only by its owner; return whether it has changed."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
@@ -179,7 +181,7 @@ def put(path: Path, text: str) -> bool:
 
 
 def is_included(config: Path) -> bool:
-    """Tell whether the user's ssh_config includes ours."""
+    """Return whether the user's ssh_config includes ours."""
     try:
         return INCLUDE in (line.strip() for line in config.read_text(encoding="utf-8").splitlines())
     except FileNotFoundError:
@@ -187,11 +189,11 @@ def is_included(config: Path) -> bool:
 
 
 def include(config: Path) -> bool:
-    """Put the line that includes ours at the top of the user's ssh_config, once; return whether it was missing.
+    """Add the line that includes ours to the top of the user's ssh_config; return whether it was missing.
 
-    Below a Host line it would hold for that host alone.
+    Below a Host line it would apply only to that host.
     """
     if is_included(config):
         return False
     old = config.read_text(encoding="utf-8") if config.exists() else ""
-    return put(config.resolve(), f"{INCLUDE}\n{old}")
+    return write_private(config.resolve(), f"{INCLUDE}\n{old}")

@@ -1,4 +1,4 @@
-"""Run a command on the nodes and show what each says: the laptop's half of `fab run`."""
+"""Run a command on the nodes and show the output of each: the laptop's part of `fab run`."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from cluster.ssh.stream_reader import BackgroundReader
 from cluster.terminal.status_line import warn
 
 SILENCE_S: Final = 30.0
-"""Six heartbeats of the far side."""
+"""Six heartbeats of the agent."""
 LAST_LINES: Final = 5
 _COLOURS: Final = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
-"""ANSI's foregrounds that read well on dark and on light."""
+"""ANSI foregrounds that are readable on dark and on light."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostResult:
-    """Hold what a command left on one node."""
+    """The result of a command on one node."""
 
     name: str
     exit_code: int
-    """The command's; 128 and more: killed by a signal; 255 also where the node was not reached."""
+    """128 and more: killed by a signal; 255 also if the node was not reached."""
     reached: bool
     seconds: float
     stdout: bytes
     stderr: bytes
     trouble: str = ""
-    """SSH's words where the node was not reached."""
+    """SSH's message if the node was not reached."""
 
     @property
     def failed(self) -> bool:
@@ -46,7 +46,7 @@ class HostResult:
     def reason(self) -> str:
         """Return why it failed, with the last lines."""
         if not self.reached:
-            return f"not reached: {self.trouble.strip() or 'no word'}"
+            return f"not reached: {self.trouble.strip() or 'no message'}"
         last = (self.stderr or self.stdout).decode("utf-8", errors="replace").splitlines()[-LAST_LINES:]
         return f"exit code {self.exit_code}" + "".join(f"\n    {line}" for line in last)
 
@@ -60,25 +60,25 @@ class HostResult:
 
 
 class CommandFailedError(DeepcdkError, RuntimeError):
-    """Report the nodes on which a command failed; `results` holds those of all."""
+    """Report the nodes on which a command failed; `results` has those of all nodes."""
 
     def __init__(self, results: Sequence[HostResult]) -> None:
         self.results = tuple(results)
         failed = [result for result in results if result.failed]
-        # The status of one command is its own; that of many can only say that not all is well.
+        # The status of one command is passed on; of several it is 1.
         self.exit_status = failed[0].exit_code or 1 if len(results) == 1 else 1
         lines = "".join(f"\n  {result.name}: {result.reason}" for result in failed)
         super().__init__(f"the command failed on {len(failed)} of {len(results)} nodes{lines}")
 
 
 def words_after_dashes(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the words after the first `--`, as the shell gave them; invoke would join them with blanks."""
+    """Return the words after the first `--` unchanged; Invoke would join them with blanks."""
     words = list(argv)
     return tuple(words[words.index("--") + 1 :]) if "--" in words else ()
 
 
 def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Parse --env NAME=VALUE. Raises UsageError that names the rule, and not the value: it may be a secret."""
+    """Parse --env NAME=VALUE. Raises UsageError without the value, which may be a secret."""
     pairs = []
     for text in given:
         name, equals, value = text.partition("=")
@@ -88,31 +88,31 @@ def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-class Listener(Protocol):
-    """Take the nodes' output as it comes."""
+class OutputListener(Protocol):
+    """Receive the nodes' output as it arrives."""
 
     def expect(self, hosts: Sequence[str]) -> None:
-        """Learn whose output is to come."""
+        """Take the names of the nodes."""
 
     def feed(self, host: str, stream: str, data: bytes) -> None:
         """Take some of a node's output; `stream` is "stdout" or "stderr"."""
 
     def end(self, host: str) -> None:
-        """Learn that a node's output has ended."""
+        """Take the end of a node's output."""
 
 
-class Prefixer:
-    """Print each node's output in whole lines, each behind the node's name."""
+class PrefixedOutput:
+    """Print each node's output in whole lines, with the node's name in front."""
 
     def __init__(self, write: Callable[[str, str], None], *, coloured: bool) -> None:
-        """`write` takes "stdout" or "stderr", and a line without its end."""
+        """Print with `write`, which takes "stdout" or "stderr" and a line."""
         self._write, self._coloured = write, coloured
         self._width = 0
         self._prefixes: dict[str, str] = {}
         self._rests: dict[tuple[str, str], bytes] = {}
 
     def expect(self, hosts: Sequence[str]) -> None:
-        """Learn whose output is to come, to align it."""
+        """Take the names of the nodes, to align their output."""
         self._width = max((len(short(host)) for host in hosts), default=0)
         for number, host in enumerate(hosts):
             colour = _COLOURS[number % len(_COLOURS)]
@@ -120,14 +120,14 @@ class Prefixer:
             self._prefixes[host] = f"\x1b[{colour}m{text}\x1b[0m" if self._coloured else text
 
     def feed(self, host: str, stream: str, data: bytes) -> None:
-        """Print the lines that are whole now."""
+        """Print the complete lines."""
         *lines, rest = (self._rests.get((host, stream), b"") + data).split(b"\n")
         self._rests[host, stream] = rest
         for line in lines:
             self._print(host, stream, line)
 
     def end(self, host: str) -> None:
-        """Print what had no end of line."""
+        """Print the rest, which had no end of line."""
         for stream in ("stdout", "stderr"):
             if rest := self._rests.pop((host, stream), b""):
                 self._print(host, stream, rest)
@@ -137,15 +137,17 @@ class Prefixer:
 
 
 def short(host: str) -> str:
-    """Return a node's name without what all names share: worker3, master."""
+    """Return a node's name without the common prefix: worker3, master."""
     return host.removeprefix(MASTER_NAME.removesuffix("master"))
 
 
-def run(master: Master, directory: str, request: RemoteCommand, shown: Listener | None) -> tuple[HostResult, ...]:
+def run(
+    master: Master, directory: str, request: RemoteCommand, listener: OutputListener | None
+) -> tuple[HostResult, ...]:
     """Run a request through the master's `agent.remote.fanout` in a pushed tree; return every node's result, by node.
 
-    With `shown` the output appears as it comes and only its end is kept. Raises DeepcdkError for nodes that are not
-    there, SilenceError when the connection breaks: the command is then ended on all nodes.
+    With `listener` the output is passed on as it arrives, and only its end is kept. Raises DeepcdkError for missing
+    nodes, SilenceError if the connection breaks: the command is then killed on all nodes.
     """
     stream = BackgroundReader(
         master.lines(
@@ -172,7 +174,7 @@ def run(master: Master, directory: str, request: RemoteCommand, shown: Listener 
             if error.status != 1:
                 raise
 
-    return collect(lines(), shown, master.where)
+    return collect(lines(), listener, master.where)
 
 
 _QUESTION: Final = "a command on the nodes"
@@ -186,20 +188,18 @@ _END: Final = answers.fields(
     seconds=answers.number,
     trouble=answers.maybe(answers.text),
 )
+_RULES: Final = {"warning": _WARNING, "hosts": _HOSTS, "stream": _OUTPUT, "exit_code": _END}
 
 
 def _parse(line: str, where: str) -> Mapping[str, Any]:
-    """Parse one message of the far side. Raises AnswerError for one that is none, or that tells of another node."""
+    """Parse one message of the agent. Raises AnswerError for an invalid one."""
     try:
         message = answers.parse(line)
     except ValueError as error:
-        raise AnswerError(_QUESTION, line, f"it is no JSON: {error}", where=where) from None
-    shape = next((shape for key, shape in _SHAPES.items() if isinstance(message, dict) and key in message), None)
-    found: Mapping[str, Any] = answers.check(message, shape or answers.fields(), _QUESTION, where=where)
+        raise AnswerError(_QUESTION, line, f"it is not JSON: {error}", where=where) from None
+    rule = next((rule for key, rule in _RULES.items() if isinstance(message, dict) and key in message), None)
+    found: Mapping[str, Any] = answers.check(message, rule or answers.fields(), _QUESTION, where=where)
     return found
-
-
-_SHAPES: Final = {"warning": _WARNING, "hosts": _HOSTS, "stream": _OUTPUT, "exit_code": _END}
 
 
 def _decoded(message: Mapping[str, Any], where: str) -> bytes:
@@ -209,10 +209,10 @@ def _decoded(message: Mapping[str, Any], where: str) -> bytes:
         raise AnswerError(_QUESTION, message["data"], f"data must be base64: {error}", where=where) from None
 
 
-def collect(lines: Iterable[str], shown: Listener | None, where: str = "") -> tuple[HostResult, ...]:
-    """Fold the far side's messages into each node's result; `where` names the master.
+def collect(lines: Iterable[str], listener: OutputListener | None, where: str = "") -> tuple[HostResult, ...]:
+    """Collect the agent's messages into the result of each node; `where` names the master.
 
-    Raises SilenceError where one of them never came, AnswerError for what is no message or tells of an unknown node.
+    Raises SilenceError if a result is missing, AnswerError for an invalid message or an unknown node.
     """
     submission: list[str] = []
     output: dict[tuple[str, str], bytes] = {}
@@ -220,23 +220,23 @@ def collect(lines: Iterable[str], shown: Listener | None, where: str = "") -> tu
     for line in lines:
         message = _parse(line, where)
         if "host" in message and message["host"] not in submission:
-            raise AnswerError(_QUESTION, message["host"], "it is none of the nodes that were named", where=where)
+            raise AnswerError(_QUESTION, message["host"], "it is not one of the listed nodes", where=where)
         if "warning" in message:
             warn(message["warning"])
         elif "hosts" in message:
             submission = list(message["hosts"])
-            if shown:
-                shown.expect(submission)
+            if listener:
+                listener.expect(submission)
         elif "stream" in message:
             host, stream, data = message["host"], message["stream"], _decoded(message, where)
             kept = output.get((host, stream), b"") + data
-            output[host, stream] = kept[-4096:] if shown else kept
-            if shown:
-                shown.feed(host, stream, data)
+            output[host, stream] = kept[-4096:] if listener else kept
+            if listener:
+                listener.feed(host, stream, data)
         elif "exit_code" in message:
             host = message["host"]
-            if shown:
-                shown.end(host)
+            if listener:
+                listener.end(host)
             results[host] = HostResult(
                 name=host,
                 exit_code=message["exit_code"],

@@ -1,4 +1,4 @@
-"""Bring a run's results home: whole or not at all, and without harm to what lies there already."""
+"""Fetch a run's results to the laptop: completely or not at all, and without harm to other files there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fetched:
-    """Say what came and where it lies."""
+    """The fetched files."""
 
     directory: Path
     files: int
@@ -54,11 +54,10 @@ class BlockReader(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def settled(into: Path, run_id: str) -> Iterator[Path]:
-    """Yield a directory to fill: what it holds at the block's end appears as `into/run_id`; other files there stay.
+def atomic_directory(into: Path, run_id: str) -> Iterator[Path]:
+    """Yield a directory to fill, whose files appear in `into/run_id` at the end of the block; other files there stay.
 
-    Raises DeepcdkError where there is no room or no right, or where a link leads out of `into/run_id`; nothing has
-    appeared then.
+    Raises DeepcdkError without room or permission, or if a link leads out of `into/run_id`; then no file appears.
     """
     if not is_run_id(run_id):
         raise DeepcdkError(f"no run is called {run_id!a}: must be {RUN_ID_RULE}", where=str(into))
@@ -95,7 +94,7 @@ def settled(into: Path, run_id: str) -> Iterator[Path]:
 
 
 def _check_free(target: Path, file: Path) -> None:
-    """Raise DeepcdkError where a file below `target` would be written elsewhere, or in place of a directory."""
+    """Raise DeepcdkError if a file below `target` would be written elsewhere, or replace a directory."""
     for place in (target, *(target / parent for parent in reversed(file.parents[:-1]))):
         if place.is_symlink():
             raise DeepcdkError(
@@ -104,7 +103,7 @@ def _check_free(target: Path, file: Path) -> None:
                 remedy="put a directory in its place, or give another --into DIRECTORY",
             )
         if place.exists() and not place.is_dir():
-            raise DeepcdkError(f"{place} is no directory", where=str(target.parent), remedy="move it away")
+            raise DeepcdkError(f"{place} is not a directory", where=str(target.parent), remedy="move it away")
     if (target / file).is_dir() and not (target / file).is_symlink():
         raise DeepcdkError(f"{target / file} is a directory", where=str(target.parent), remedy="move it away")
 
@@ -114,17 +113,19 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
 
     Raises AnswerError for an entry that is no plain file below its directory.
     """
-    with settled(into, run_id) as partial:
+    with atomic_directory(into, run_id) as partial:
         try:
             with tarfile.open(fileobj=io.BufferedReader(BlockReader(blocks), 1 << 20), mode="r|") as archive:
                 bootstrap.unpack(archive, partial)
         except bootstrap.EntryError as error:
-            raise AnswerError(f"`fetch {run_id}`", error.name, "it holds what is no plain file below the run") from None
+            raise AnswerError(
+                f"`fetch {run_id}`", error.name, "it has an entry that is no plain file below the run"
+            ) from None
         except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
             raise DeepcdkError(
-                f"the results of {run_id} did not arrive whole: {error}", remedy="repeat `fab fetch`"
+                f"the results of {run_id} are incomplete: {error}", remedy="repeat `fab fetch`"
             ) from None
-        # The end of the tar is not the end of the stream: its last block tells whether the sender was well.
+        # After the end of the tar the stream has to be read to its end, which has the status of the sender.
         for _ in blocks:
             pass
         files = [path for path in partial.rglob("*") if path.is_file()]
@@ -133,7 +134,7 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
 
 
 def _counted(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
-    """Tell of a stream how much of it has come."""
+    """Pass on a stream, and show how much of it has arrived."""
     size = 0
     for block in blocks:
         size += len(block)
@@ -142,13 +143,13 @@ def _counted(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
 
 
 def fetch(master: Master, runs_root: str, run_id: str, into: Path, *, checkpoints: bool = False) -> Fetched:
-    """Fetch a run's directory, its checkpoints only on request: they are by far the largest part."""
+    """Fetch a run's directory; checkpoints, by far the largest part, only on request."""
     excluded = () if checkpoints else ("checkpoints",)
     blocks = master.blocks(farside_command("send", f"{runs_root}/{run_id}", *excluded))
-    bringing = f"bringing run {run_id}"
+    action = f"fetching run {run_id}"
     try:
-        with doing(bringing):
-            return unpack(_counted(blocks, bringing), into, run_id)
+        with doing(action):
+            return unpack(_counted(blocks, action), into, run_id)
     except AnswerError as error:
         error.where = master.where
         raise

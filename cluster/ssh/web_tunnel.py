@@ -1,7 +1,4 @@
-"""A web server on the master that nobody but this laptop reaches: through a tunnel in the one SSH connection.
-
-The server listens on the master's loopback, and ends with the connection.
-"""
+"""Run a web server on the master's loopback, reached from this laptop alone through a tunnel in the SSH connection."""
 
 from __future__ import annotations
 
@@ -26,30 +23,30 @@ if TYPE_CHECKING:
 
 LAST_PORT: Final = 65535
 START_S: Final = 120.0
-"""How long a server may take to say where it listens: its imports, from a cold disk."""
+"""A server prints its address within this time: its imports may come from a cold disk."""
 ADDRESS: Final = re.compile(r"https?://(?:localhost|127\.0\.0\.1):([0-9]{1,5})(/[!-~]*)?")
 
 
 def free_port(wanted: int) -> int:
-    """Return `wanted` if this machine's loopback has it free, any free one for 0. Raises UsageError."""
+    """Return `wanted` if it is free on this machine's loopback, any free port for 0. Raises UsageError."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", wanted))
         except OSError as error:
-            raise UsageError("--port", str(wanted), f"cannot be had on this machine: {error.strerror}") from None
+            raise UsageError("--port", str(wanted), f"is not available on this machine: {error.strerror}") from None
         return int(probe.getsockname()[1])
 
 
 def find_address(line: str) -> tuple[int, str] | None:
-    """Find the port and the path in the line with which a server says where it listens."""
+    """Return the port and the path of the address in a line of the server, None without one."""
     found = ADDRESS.search(line)
     port = int(found[1]) if found else 0
     return (port, found[2] or "/") if found and 0 < port <= LAST_PORT else None
 
 
 def has_display(environ: Mapping[str, str], platform: str) -> bool:
-    """Say whether a browser can open a window here; a browser in the terminal would take it away from the task."""
+    """Return whether a browser can open a window; one in the terminal would take that from the task."""
     return platform == "darwin" or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
 
 
@@ -60,14 +57,14 @@ def serve(
     *,
     port: int,
     browser: bool,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     start_s: float = START_S,
     remedy: str = "repeat the command",
 ) -> None:
     """Run a server on the master until Ctrl-C, with a tunnel to it from `port` of this machine.
 
-    Its lines that begin with `NOTEBOOK_PREFIX` are told as they come. Raises DeepcdkError with the server's
-    last lines where it ends by itself or never says where it listens.
+    Its lines with `NOTEBOOK_PREFIX` are reported. Raises DeepcdkError with the server's last lines if it ends by itself
+    or never prints its address.
     """
     lines: list[str] = []
     addresses: queue.Queue[tuple[int, str] | BaseException | None] = queue.Queue()
@@ -75,7 +72,7 @@ def serve(
     def read(stream: str, line: str) -> None:
         text = line.partition("| ")[2]
         if text.startswith(NOTEBOOK_PREFIX):
-            tell(text.removeprefix(NOTEBOOK_PREFIX))
+            report(text.removeprefix(NOTEBOOK_PREFIX))
             return
         lines.append(text)
         if address := find_address(line):
@@ -83,9 +80,9 @@ def serve(
 
     def run() -> None:
         try:
-            fanout.run(master, directory, request, fanout.Prefixer(read, coloured=False))
+            fanout.run(master, directory, request, fanout.PrefixedOutput(read, coloured=False))
             addresses.put(None)
-        except BaseException as error:  # told by the thread that waits
+        except BaseException as error:  # Raised by the thread that waits.
             addresses.put(error)
 
     threading.Thread(target=run, daemon=True).start()
@@ -93,19 +90,19 @@ def serve(
         with doing("waiting for the server on the master"):
             first = addresses.get(timeout=start_s)
     except queue.Empty:
-        raise _ended(f"did not say within {start_s:.0f} s where it listens", lines, remedy) from None
+        raise _ended(f"did not print its address within {start_s:.0f} s", lines, remedy) from None
     if not isinstance(first, tuple):
         raise first if isinstance(first, DeepcdkError) else _ended("ended at its start", lines, remedy)
     with master.forward(port, first[0]):
         url = f"http://localhost:{port}{first[1]}"
-        tell(f"{url} until Ctrl-C")
+        report(f"{url} until Ctrl-C")
         if browser and has_display(os.environ, sys.platform):
             webbrowser.open(url)
         while isinstance(last := addresses.get(), tuple):
-            continue  # It says the same again.
+            continue  # The same address again.
     raise last if isinstance(last, DeepcdkError) else _ended("has ended", lines, remedy)
 
 
 def _ended(what: str, lines: list[str], remedy: str) -> DeepcdkError:
-    said = "".join(f"\n    {line}" for line in lines[-fanout.LAST_LINES :])
-    return DeepcdkError(f"the server {what}{said}", remedy=remedy)
+    last_lines = "".join(f"\n    {line}" for line in lines[-fanout.LAST_LINES :])
+    return DeepcdkError(f"the server {what}{last_lines}", remedy=remedy)

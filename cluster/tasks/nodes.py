@@ -157,6 +157,6 @@ def _write_ssh_config(
         only_these=bool(session.key),
         proxy_command=session_manager.proxy_command(instance.id, session.aws.region) if tunnelled else "",
     )
-    config_file.put(files.known_hosts, config_file.known_hosts_text(found))
-    config_file.put(files.config, text)
+    config_file.write_private(files.known_hosts, config_file.known_hosts_text(found))
+    config_file.write_private(files.config, text)
     return files, found

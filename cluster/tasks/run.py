@@ -50,7 +50,7 @@ def run(
         environment=fanout.parse_environment(env),
     )
     with session.connect() as connection:
-        shown = None if json else fanout.Prefixer(_write, coloured=_coloured())
+        shown = None if json else fanout.PrefixedOutput(_write, coloured=_coloured())
         directory = session.push_agent(connection)
         with doing("waiting for the command", plain=False):
             results = fanout.run(connection, directory, request, shown)

@@ -66,7 +66,7 @@ def tensorboard(
         print_sentence(f"TensorBoard of {chosen or 'all runs'} on the master")
         try:
             request = RemoteCommand(command=command, master=True)
-            web_tunnel.serve(master, agent, request, port=local_port, browser=browser, tell=print_sentence)
+            web_tunnel.serve(master, agent, request, port=local_port, browser=browser, report=print_sentence)
         except KeyboardInterrupt:
             print_sentence("\nTensorBoard has ended")
 
@@ -107,7 +107,7 @@ def notebook(
         request = RemoteCommand(command=command, master=True)
         try:
             web_tunnel.serve(
-                master, agent, request, port=local_port, browser=browser, tell=print_sentence,
+                master, agent, request, port=local_port, browser=browser, report=print_sentence,
                 start_s=NOTEBOOK_S, remedy=NO_PACKAGES,
             )  # fmt: skip
         except KeyboardInterrupt:

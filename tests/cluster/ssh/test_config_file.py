@@ -26,8 +26,8 @@ from cluster.ssh.config_file import (
     is_included,
     known_hosts_text,
     parse_known_hosts,
-    put,
     quoted,
+    write_private,
 )
 from cluster.ssh.host_keys import HostKey
 from cluster.ssh.session_manager import command, proxy_command
@@ -53,7 +53,7 @@ FOUND = entries("deepcdk", NODES, "198.18.1.2", {}, key_of)
 def test_openssh_reads_the_command_that_leads_to_a_master_without_an_address(tmp_path: Path) -> None:
     files = Files.below(tmp_path, "deepcdk")
     text = config_text("deepcdk", "ec2-user", FOUND, files, [], only_these=False, proxy_command="aws ssm 100%% x")
-    put(files.config, text)
+    write_private(files.config, text)
     for host, expected in (
         ("deepcdk-master", "proxycommand aws ssm 100%% x"),
         ("deepcdk-worker12", "proxyjump deepcdk-master"),
@@ -66,7 +66,7 @@ def test_openssh_reads_the_command_that_leads_to_a_master_without_an_address(tmp
 def test_openssh_reads_a_worker_behind_the_master_with_its_own_key(tmp_path: Path) -> None:
     folder = tmp_path / "with blank and 100%"
     files = Files.below(folder, "deepcdk")
-    put(files.config, config_text("deepcdk", "ec2-user", FOUND, files, [folder / "my key"], only_these=True))
+    write_private(files.config, config_text("deepcdk", "ec2-user", FOUND, files, [folder / "my key"], only_these=True))
     options = subprocess.run(
         ["ssh", "-G", "-F", str(files.config), "deepcdk-worker12"], capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -81,7 +81,7 @@ def test_openssh_reads_a_worker_behind_the_master_with_its_own_key(tmp_path: Pat
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 def test_openssh_finds_each_nodes_key(tmp_path: Path) -> None:
-    put(tmp_path / "known", known_hosts_text(FOUND))
+    write_private(tmp_path / "known", known_hosts_text(FOUND))
     find = ["ssh-keygen", "-F", "deepcdk-worker1", "-f", str(tmp_path / "known")]
     found = subprocess.run(find, capture_output=True, text=True, check=True)
     assert base64.b64encode(key_of("i-00000001")[0].blob).decode() in found.stdout
@@ -147,7 +147,7 @@ def test_openssh_reads_a_key_of_any_name_as_that_file_or_it_is_refused(
     except DeepcdkError:
         assert set(name) & set('"\\\r\n') or "${" in name or os.fsencode(name).decode("utf-8", "ignore") != name
         return
-    put(files.config, text)
+    write_private(files.config, text)
     command = ["ssh", "-G", "-F", str(files.config), "deepcdk-worker12"]
     options = subprocess.run(command, capture_output=True, check=True).stdout.split(b"\n")
     assert b"identityfile " + os.fsencode(key).replace(b"%", b"%%") in options
@@ -160,13 +160,17 @@ def test_the_shell_that_ssh_starts_reads_the_command_to_a_master_without_an_addr
 
 
 def test_a_path_that_ssh_config_cannot_hold_is_refused() -> None:
-    with pytest.raises(DeepcdkError, match="cannot hold the path"):
+    with pytest.raises(DeepcdkError, match="cannot be written to ssh_config"):
         quoted(Path('/home/a"b'))
 
 
 def test_files_are_the_owners_alone_and_written_once(tmp_path: Path) -> None:
     path = tmp_path / "deepcdk" / "x.config"
-    assert (put(path, "text"), put(path, "text"), put(path, "other")) == (True, False, True)
+    assert (write_private(path, "text"), write_private(path, "text"), write_private(path, "other")) == (
+        True,
+        False,
+        True,
+    )
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert [entry.name for entry in path.parent.iterdir()] == ["x.config"]
 

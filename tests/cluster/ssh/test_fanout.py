@@ -13,7 +13,7 @@ from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.ssh.connection import Master, SilenceError
-from cluster.ssh.fanout import CommandFailedError, Prefixer, collect, parse_environment, run, words_after_dashes
+from cluster.ssh.fanout import CommandFailedError, PrefixedOutput, collect, parse_environment, run, words_after_dashes
 from cluster.terminal.status_line import warn
 
 ONE, TWO = "deeplearning-worker1", "deeplearning-worker10"
@@ -61,13 +61,13 @@ def test_a_variable_may_hold_anything_and_a_bad_one_is_refused_without_its_value
 
 @pytest.mark.parametrize("host", ["", "deeplearning-worker9"])
 def test_output_of_a_node_that_was_not_named_is_refused(host: str) -> None:
-    with pytest.raises(AnswerError, match="none of the nodes"):
+    with pytest.raises(AnswerError, match="not one of the listed nodes"):
         collect([HOSTS, said(host, b"text")], None)
 
 
 def test_lines_stand_whole_behind_aligned_names() -> None:
     lines: list[tuple[str, str]] = []
-    shown = Prefixer(lambda stream, line: lines.append((stream, line)), coloured=False)
+    shown = PrefixedOutput(lambda stream, line: lines.append((stream, line)), coloured=False)
     messages = [
         HOSTS,
         said(ONE, b"al"),
@@ -92,7 +92,7 @@ def test_a_node_that_the_master_left_out_is_told_on_stderr(capsys: pytest.Captur
 
 def test_colours_mark_the_names_alone() -> None:
     lines: list[str] = []
-    shown = Prefixer(lambda _, line: lines.append(line), coloured=True)
+    shown = PrefixedOutput(lambda _, line: lines.append(line), coloured=True)
     collect([json.dumps({"hosts": [ONE]}), said(ONE, b"x\n"), ended(ONE)], shown)
     assert lines == ["\x1b[36mworker1 |\x1b[0m x"]
 

@@ -69,7 +69,7 @@ def test_the_tunnel_leads_to_the_port_that_the_server_chose() -> None:
     master = ServingMaster("NOTE: loading", TENSORBOARD, "W1121 a warning")
     told: list[str] = []
     with pytest.raises(DeepcdkError, match="has ended") as raised:
-        serve(master, "/mnt/efs/payloads/x", REQUEST, port=7007, browser=False, tell=told.append)
+        serve(master, "/mnt/efs/payloads/x", REQUEST, port=7007, browser=False, report=told.append)
     assert master.forwarded == [(7007, 43123)]
     assert told == ["http://localhost:7007/ until Ctrl-C"]
     assert "a warning" in str(raised.value)
@@ -77,7 +77,7 @@ def test_the_tunnel_leads_to_the_port_that_the_server_chose() -> None:
 
 def test_a_server_that_fails_at_its_start_is_told_with_its_last_lines() -> None:
     with pytest.raises(DeepcdkError, match="ended at its start\n    no module named tensorboard"):
-        serve(ServingMaster("no module named tensorboard"), "/x", REQUEST, port=7007, browser=False, tell=print)
+        serve(ServingMaster("no module named tensorboard"), "/x", REQUEST, port=7007, browser=False, report=print)
 
 
 def test_a_port_that_is_taken_is_refused_by_its_flag() -> None:
