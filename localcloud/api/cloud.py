@@ -12,7 +12,8 @@ from typing import Any, Final, cast
 from werkzeug.serving import make_server
 
 from localcloud.api import moto_patches, snapshot_reader
-from localcloud.api.autoscaling import groups, instance_choice
+from localcloud.api.autoscaling import groups as autoscaling_groups
+from localcloud.api.autoscaling import instance_choice
 from localcloud.api.ec2 import spot_interruption
 from localcloud.api.ec2.instances import Console
 from localcloud.api.iam import permissions
@@ -115,7 +116,7 @@ class Cloud:
             self._seen = self._version
         with self.lock:
             ended = spot_interruption.end_due(self._backend("ec2"))
-            return groups.keep(self._backend("autoscaling")) or bool(ended) or changed
+            return autoscaling_groups.keep(self._backend("autoscaling")) or bool(ended) or changed
 
     def interrupt(self, instance_id: str, notice_s: float) -> None:
         """Interrupt a spot instance after a notice. Raises NotInterruptibleError for any other instance."""
@@ -172,7 +173,7 @@ class Cloud:
             ec2 = self._backend("ec2")
             instance = ec2.get_instance(instance_id)
             log.warning("host of %s failed: %s", instance_id, reason)
-            groups.count_failure(instance)
+            autoscaling_groups.count_failure(instance)
             ec2.terminate_instances([instance_id])
             instance.state_reason.code = "Server.InternalError"
             instance.state_reason.message = f"Server.InternalError: {reason}"
@@ -196,27 +197,10 @@ class Cloud:
                 self.announce()
 
     def _backend(self, service: str) -> Any:
-        from moto.autoscaling.models import autoscaling_backends
-        from moto.cloudwatch.models import cloudwatch_backends
-        from moto.ec2.models import ec2_backends
-        from moto.efs.models import efs_backends
-        from moto.fsx.models import fsx_backends
-        from moto.iam.models import iam_backends
-        from moto.sns.models import sns_backends
-        from moto.sqs.models import sqs_backends
+        from moto.backends import get_backend
 
-        if service == "iam":
-            return iam_backends[ACCOUNT]["aws"]
-        regional: dict[str, Any] = {
-            "ec2": ec2_backends,
-            "efs": efs_backends,
-            "autoscaling": autoscaling_backends,
-            "cloudwatch": cloudwatch_backends,
-            "sns": sns_backends,
-            "sqs": sqs_backends,
-            "fsx": fsx_backends,
-        }
-        return regional[service][ACCOUNT][REGION]
+        find: Any = get_backend  # overloaded for a literal name each
+        return find(service)[ACCOUNT]["aws" if service == "iam" else REGION]
 
 
 def _reset_moto() -> None:

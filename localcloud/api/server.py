@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.test import run_wsgi_app
 
 from localcloud.api import error_replies
 
@@ -60,15 +61,13 @@ class Application:
         start_response(f"{status} {'OK' if status < 400 else 'Error'}", headers)
         return [body]
 
-    def _application(self, service: str) -> WsgiApp:
-        return self.own.get(service, self.moto)
-
     def _answer(self, environ: dict[str, Any], service: str, action: str) -> error_replies.Reply:
         # moto's own control interface (`/moto-api/reset`) and its fixed instance metadata are no part of AWS's API.
         if str(environ.get("PATH_INFO", "")).startswith(("/moto-api", "/latest/")):
             return error_replies.reply(environ, "NoSuchPath", "the embedded cloud has no such path", 404)
         try:
-            reply = _run(self._application(service), environ)
+            content, line, headers = run_wsgi_app(self.own.get(service, self.moto), environ, buffered=True)
+            reply = int(line.split(" ", 1)[0]), list(headers), b"".join(content)
         except NotImplementedError as error:
             named = f"{service or 'this service'}:{action}" if action else service
             message = f"The embedded cloud does not implement {named} ({error})"
@@ -109,15 +108,3 @@ def _action(environ: Mapping[str, Any]) -> str:
         return query["Action"][0]
     method = str(environ.get("REQUEST_METHOD", ""))
     return {"GET": "Get", "HEAD": "Head", "PUT": "Put", "POST": "Post", "DELETE": "Delete"}.get(method, method)
-
-
-def _run(application: WsgiApp, environ: dict[str, Any]) -> error_replies.Reply:
-    answer: list[Any] = []
-
-    def start(status: str, headers: list[tuple[str, str]], error: Any = None) -> Callable[[bytes], None]:
-        del error
-        answer[:] = [int(status.split(" ", 1)[0]), headers]
-        return lambda data: None
-
-    body = b"".join(application(environ, start))
-    return answer[0], answer[1], body

@@ -8,7 +8,12 @@ from typing import Any
 from moto.moto_server.werkzeug_app import BackendRequest
 
 from localcloud.api.cloudformation.account import Account
-from localcloud.api.cloudformation.actions.responses import Responses
+from localcloud.api.cloudformation.actions.describe import ReadingActions
+from localcloud.api.cloudformation.actions.stacks import StackActions
+
+
+class Responses(StackActions, ReadingActions):
+    """Answer requests with the stacks of one account."""
 
 
 class Application:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from localcloud.hosts.host import domain, files, hostname, read_result
-from tests.localcloud.world import WORKER, snapshot
+from tests.localcloud.testbed import WORKER, snapshot
 
 SUBNET = snapshot().subnets[1]
 

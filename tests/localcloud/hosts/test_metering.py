@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localcloud.hosts.metering import Meter, Reading, load, parse_network, parse_stat, read
-from tests.localcloud.world import WORKER
+from tests.localcloud.testbed import WORKER
 from tests.waiting import eventually
 
 _IN_NAMESPACES = ("unshare", "--pid", "--net", "--fork", "--kill-child")

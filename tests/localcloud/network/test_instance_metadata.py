@@ -13,7 +13,7 @@ import pytest
 
 from localcloud.network.instance_metadata import MetadataServer, Tokens, answer
 from localcloud.snapshot import Instance
-from tests.localcloud.world import MASTER, WORKER, FakeCloud
+from tests.localcloud.testbed import MASTER, WORKER, FakeCloud
 
 ROLE = dataclasses.replace(
     WORKER,

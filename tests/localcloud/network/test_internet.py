@@ -8,7 +8,7 @@ import pytest
 
 from localcloud.network.addressing import API_ADDRESS, LAPTOP_ADDRESS, OUTSIDE_ADDRESS
 from localcloud.network.internet import Internet, new_router
-from tests.localcloud.world import reachable, seen_from
+from tests.localcloud.testbed import reachable, seen_from
 
 pytestmark = pytest.mark.root
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from localcloud.network import addressing, nftables
 from localcloud.snapshot import Rule, SecurityGroup, Snapshot
-from tests.localcloud.world import (
+from tests.localcloud.testbed import (
     ALL,
     HIDDEN,
     MASTER,

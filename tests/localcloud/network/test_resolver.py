@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localcloud.network.resolver import lookup, respond
-from tests.localcloud.world import MASTER, OTHER, VPC, WORKER, WORKER_IP, snapshot
+from tests.localcloud.testbed import MASTER, OTHER, VPC, WORKER, WORKER_IP, snapshot
 
 EFS = "fs-0123abcd.efs.us-east-1.amazonaws.com"
 

@@ -12,7 +12,7 @@ from localcloud.fd_poller import FdPoller
 from localcloud.network.addressing import METADATA_ADDRESS, RESOLVER_ADDRESS
 from localcloud.network.router import Router
 from tests.localcloud.network.test_resolver import EFS, question
-from tests.localcloud.world import VPC, WORKER, FakeCloud, reachable, snapshot
+from tests.localcloud.testbed import VPC, WORKER, FakeCloud, reachable, snapshot
 
 pytestmark = pytest.mark.root
 

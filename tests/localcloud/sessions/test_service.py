@@ -11,7 +11,7 @@ import pytest
 
 from localcloud.sessions.relay import Relay
 from localcloud.sessions.service import REQUIRED_ACTIONS, NotConnectedError, SessionService
-from tests.localcloud.world import MASTER
+from tests.localcloud.testbed import MASTER
 
 
 class CutNetwork:

@@ -132,7 +132,7 @@ class FakeCloud:
         }
 
 
-class World:
+class Testbed:
     """Run real hosts for a fake cloud."""
 
     def __init__(self, directory: Path, layers: Path) -> None:
@@ -160,7 +160,7 @@ class World:
         )
 
     def show(self, now: Snapshot) -> None:
-        """Make the world so, and wait until sshd of every host answers on its own loopback."""
+        """Make the testbed so, and wait until sshd of every host answers on its own loopback."""
         self.cloud.now = now
         self.reconciler.reconcile()
         for host in self.reconciler.hosts.values():
@@ -195,17 +195,17 @@ class World:
 
 
 @contextlib.contextmanager
-def running(directory: Path) -> Iterator[World]:
-    """Hold a world, on a memory file system as overlays need it, and take everything away at the end."""
+def running(directory: Path) -> Iterator[Testbed]:
+    """Hold a testbed, on a memory file system as overlays need it, and take everything away at the end."""
     layers = directory / "layers"
     layers.mkdir()
     namespaces.mount_tmpfs(layers, "mode=755")
     try:
-        world = World(directory, layers)
+        testbed = Testbed(directory, layers)
         try:
-            yield world
+            yield testbed
         finally:
-            world.close()
+            testbed.close()
     finally:
         subprocess.run(["umount", str(layers)], check=True)
 
