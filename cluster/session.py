@@ -17,7 +17,7 @@ from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import worker_group
 from cluster.ssh.connect import connect
 from cluster.ssh.connection import Master
-from cluster.ssh.push import Pushed, Tree, look, package_tree, push, sound_file
+from cluster.ssh.push import Pushed, Tree, checked_file, find_pushed, package_tree, push
 from cluster.terminal.status_line import doing, warn
 from cluster.terminal.wrap import fitted
 from stacks.config import ClusterConfig, ConfigError
@@ -122,11 +122,11 @@ class Session:
     @functools.cached_property
     def agent_tree(self) -> Tree:
         """Return the packed agent, which every task that asks the master something needs there."""
-        return package_tree(self.project / "agent", sound_file(Path.home()))
+        return package_tree(self.project / "agent", checked_file(Path.home()))
 
-    def look(self, master: Master, trees: Sequence[Tree]) -> None:
+    def find_pushed(self, master: Master, trees: Sequence[Tree]) -> None:
         """Ask at once which of these trees are on the shared file system: a push then knows."""
-        self._there |= look(master, self.stack.payloads_root, trees)
+        self._there |= find_pushed(master, self.stack.payloads_root, trees)
 
     def push(
         self, master: Master, tree: Tree, tell: Callable[[str], None] | None = None, *, terminal: bool = False

@@ -17,7 +17,7 @@ from agent.spec.states import RUN_ID_RULE, is_run_id
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh import bootstrap
-from cluster.ssh.push import farside_command
+from cluster.ssh.push import bootstrap_command
 from cluster.terminal.status_line import doing, now
 from cluster.terminal.units import amount
 
@@ -145,7 +145,7 @@ def _counted(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
 def fetch(master: Master, runs_root: str, run_id: str, into: Path, *, checkpoints: bool = False) -> Fetched:
     """Fetch a run's directory; checkpoints, by far the largest part, only on request."""
     excluded = () if checkpoints else ("checkpoints",)
-    blocks = master.blocks(farside_command("send", f"{runs_root}/{run_id}", *excluded))
+    blocks = master.blocks(bootstrap_command("send", f"{runs_root}/{run_id}", *excluded))
     action = f"fetching run {run_id}"
     try:
         with doing(action):

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from cluster.ssh.connection import Master
 
 LONG_BYTES: Final = 4_000_000
-"""What takes more than a moment on a line of 10 Mbit/s."""
+"""An upload of this size takes seconds at 10 Mbit/s, and shows its progress."""
 _LOOK: Final = 'for d; do if test -d "$d"; then echo yes; else echo no; fi; done'
-"""A shell is there at once; a Python would take its time to start."""
+"""A shell starts faster than a Python."""
 BLOCK_BYTES: Final = 1 << 18
-"""Of an upload whose progress is shown."""
+"""Bytes between two reports of an upload's progress."""
 UPLOAD_S: Final = 24 * 3600.0
 """How long an upload may take; the connection's own keep-alive finds a dead one sooner."""
-SOUND_KEPT: Final = 50
+CHECKED_KEPT: Final = 50
 """So many trees are remembered as checked."""
 
 
@@ -43,7 +43,7 @@ class BrokenPackageError(DeepcdkError, SyntaxError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tree:
-    """Hold a packed tree: the same files make the same bytes, on any machine."""
+    """A packed tree: the same files make the same bytes, on any machine."""
 
     archive: bytes
     """An uncompressed tar whose entries lie under `folder`."""
@@ -64,7 +64,7 @@ class Tree:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pushed:
-    """Say where a tree lies and what it took to bring it there."""
+    """A pushed tree: where it lies, and how many bytes were uploaded."""
 
     tree: Tree
     directory: str
@@ -130,13 +130,13 @@ def pack(root: Path, files: Iterable[Path], folder: str) -> Tree:
     return Tree(archive=buffer.getvalue(), files=count, folder=folder)
 
 
-def sound_file(home: Path) -> Path:
+def checked_file(home: Path) -> Path:
     """Return the file that lists the trees whose syntax was checked."""
-    return home / ".cache" / "deepcdk" / "sound-payloads"
+    return home / ".cache" / "deepcdk" / "checked-packages"
 
 
-def package_tree(root: Path, sound: Path | None = None) -> Tree:
-    """Check and pack a whole package, `agent` or `payload`; one that the file `sound` lists is not checked again."""
+def package_tree(root: Path, checked: Path | None = None) -> Tree:
+    """Check and pack a whole package, `agent` or `payload`; one that the file `checked` lists is not checked again."""
     files = package_files(root)
     if not files:
         raise BrokenPackageError(f"no {root.name} at {root}", remedy="run from the project's root")
@@ -145,11 +145,11 @@ def package_tree(root: Path, sound: Path | None = None) -> Tree:
     except OSError as error:
         raise BrokenPackageError(str(error), remedy="correct it; nothing was uploaded") from None
     mark = f"{sys.version_info[0]}.{sys.version_info[1]} {tree.sha256}"
-    known = _lines(sound) if sound else []
+    known = _lines(checked) if checked else []
     if mark not in known:
         check_syntax(root, files)
-        if sound:
-            _remember(sound, [*known, mark][-SOUND_KEPT:])
+        if checked:
+            _remember(checked, [*known, mark][-CHECKED_KEPT:])
     return tree
 
 
@@ -161,18 +161,18 @@ def _lines(path: Path) -> list[str]:
 
 
 def _remember(path: Path, marks: Sequence[str]) -> None:
-    with contextlib.suppress(OSError):  # Whoever cannot keep it checks again.
+    with contextlib.suppress(OSError):  # Without the file the next push checks again.
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, "".join(f"{mark}\n" for mark in marks))
 
 
-def farside_command(*arguments: str) -> list[str]:
-    """Build the command that runs `cluster.ssh.bootstrap` on the master, which has no file of ours yet."""
+def bootstrap_command(*arguments: str) -> list[str]:
+    """Build the command that runs `cluster.ssh.bootstrap` on the master, which has no file of this project yet."""
     return [NODE_PYTHON, "-c", Path(bootstrap.__file__).read_text(encoding="utf-8"), *arguments]
 
 
-def look(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset[str]:
-    """Return the names of those trees that are on the shared file system; one question for all."""
+def find_pushed(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset[str]:
+    """Return the names of those trees that are on the shared file system, with one command for all."""
     directories = [f"{payloads_root}/{tree.name}" for tree in trees]
     with doing("asking the master what it has"):
         asked = ["sh", "-c", _LOOK, "sh", *directories]
@@ -193,13 +193,13 @@ def push(
     terminal: bool = False,
     there: frozenset[str] = frozenset(),
 ) -> Pushed:
-    """Bring a tree to the shared file system, unless it is there, as `there` may know already.
+    """Upload a tree to the shared file system, unless it is there; `there` names trees that are known to be.
 
-    `tell` is told of an upload that may take long; on a `terminal` a bar shows it. Raises RemoteError, such as for a
-    full disk.
+    `tell` gets the progress of an upload that may take long; on a `terminal` a bar shows it. Raises RemoteError, such
+    as for a full disk.
     """
     directory = f"{payloads_root}/{tree.name}"
-    found = tree.name in there or tree.name in look(master, payloads_root, [tree])
+    found = tree.name in there or tree.name in find_pushed(master, payloads_root, [tree])
     if not found:
         try:
             _upload(master, directory, tree, tell if len(tree.archive) >= LONG_BYTES else None, terminal=terminal)
@@ -211,7 +211,7 @@ def push(
 
 
 def _upload(master: Master, directory: str, tree: Tree, tell: Callable[[str], None] | None, *, terminal: bool) -> None:
-    command, action = farside_command("receive", directory, tree.sha256), f"pushing the {tree.folder}"
+    command, action = bootstrap_command("receive", directory, tree.sha256), f"pushing the {tree.folder}"
     if tell is None:
         with doing(f"uploading the {tree.folder}"):
             master.check(command, stdin=tree.archive, doing=action)
@@ -226,7 +226,7 @@ def _upload(master: Master, directory: str, tree: Tree, tell: Callable[[str], No
         shown.begin("uploading", tree.files, len(tree.archive))
         try:
             for _ in master.blocks(command, feed=blocks(), silence_s=UPLOAD_S):
-                pass  # It says nothing; its end is what is waited for.
+                pass  # It writes nothing; only its end matters.
         except RemoteError as error:
             what = f"{action} failed (status {error.status})"
             raise RemoteError(what, status=error.status, output=error.output, where=error.where) from None

@@ -27,7 +27,7 @@ from cluster.runs.work import ProgramFlags, RecipeFlags, Training, read_work
 from cluster.session import Session
 from cluster.ssh import fanout
 from cluster.ssh.fanout import words_after_dashes
-from cluster.ssh.push import Tree, package_tree, sound_file
+from cluster.ssh.push import Tree, checked_file, package_tree
 from cluster.tasks.launch import Following, Launch
 from cluster.terminal.output import print_result, print_sentence, progress_printer
 from cluster.terminal.status_line import doing
@@ -41,10 +41,10 @@ def push(set_: Set = (), json: Json = False, key: Key = "") -> None:
     Example: fab push
     """
     session = Session(PROJECT, set_, key=key)
-    trees = [session.agent_tree, package_tree(PROJECT / "payload", sound_file(Path.home()))]
+    trees = [session.agent_tree, package_tree(PROJECT / "payload", checked_file(Path.home()))]
     with session.connect() as master:
         began = time.monotonic()
-        session.look(master, trees)
+        session.find_pushed(master, trees)
         terminal = sys.stdout.isatty() and not json
         agent, payload = [session.push(master, tree, progress_printer(json=json), terminal=terminal) for tree in trees]
         seconds = round(time.monotonic() - began, 3)
@@ -120,7 +120,7 @@ def train(
             lines = list(dry_run_lines(session.nodes(master), count, specified))
             print_result({"dry_run": lines}, "\n".join(lines), json=following.json)
             return
-        session.look(master, [session.agent_tree, tree])
+        session.find_pushed(master, [session.agent_tree, tree])
         supervisor = session.supervisor(master)
         if not queue and (live := supervisor.live()):
             raise LiveRunError(live)
@@ -148,7 +148,7 @@ def count_cores(supervisor: Supervisor) -> dict[str, int]:
 def pack_work(payload: Path, work: Training | Program, progress: Callable[[str], None]) -> Tree:
     """Check and pack what is to run: the payload for a recipe, else the user's program."""
     if not isinstance(work, Program):
-        return package_tree(payload, sound_file(Path.home()))
+        return package_tree(payload, checked_file(Path.home()))
     for trap in work.keras_traps():
         progress(f"Keras 3: {trap}")
     _, links = work.survey()

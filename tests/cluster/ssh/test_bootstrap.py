@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from agent.staging.manifest import ManifestError, check_path
 from cluster.ssh.bootstrap import is_half_written, is_path_below, pack, unpack
 from cluster.ssh.fetch import unpack as unpack_stream
-from cluster.ssh.push import farside_command
+from cluster.ssh.push import bootstrap_command
 from tests.words import FILE_NAMES, NASTIEST
 
 
@@ -87,7 +87,7 @@ def test_a_directory_is_sent_without_what_is_excluded_half_written_or_a_link(tmp
     (tmp_path / "state.json").write_text("{}")
     (tmp_path / ".state.json.1.partial").write_text("{")
     (tmp_path / "link").symlink_to("state.json")
-    command = farside_command("send", str(tmp_path), "checkpoints")
+    command = bootstrap_command("send", str(tmp_path), "checkpoints")
     done = subprocess.run([sys.executable, *command[1:]], capture_output=True, check=True)
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         assert sorted(archive.getnames()) == ["events/one", "state.json"]
@@ -123,7 +123,7 @@ def test_the_nastiest_names_go_through_the_masters_own_python_whatever_its_langu
     (tmp_path / "here").mkdir()
     for name in names:
         (tmp_path / "here" / name).touch()
-    words = [sys.executable, *farside_command("send", str(tmp_path / "here"))[1:]]
+    words = [sys.executable, *bootstrap_command("send", str(tmp_path / "here"))[1:]]
     environment = {"PATH": os.environ["PATH"], variable: "C.UTF-8" if variable == "LC_ALL" else "C"}
     done = subprocess.run(words, env=environment, capture_output=True, check=True)
     fetched = unpack_stream(iter([done.stdout]), tmp_path, "one")
@@ -149,6 +149,6 @@ def test_what_vanishes_while_a_run_goes_on_is_left_out(tmp_path: Path, monkeypat
 
 
 def test_a_missing_directory_has_a_status_of_its_own(tmp_path: Path) -> None:
-    command = farside_command("send", str(tmp_path / "none"))
+    command = bootstrap_command("send", str(tmp_path / "none"))
     done = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, check=False)
     assert (done.returncode, "no directory" in done.stderr) == (4, True)

@@ -19,8 +19,8 @@ from cluster.ssh.connection import Completed
 from cluster.ssh.push import (
     BrokenPackageError,
     Tree,
-    farside_command,
-    look,
+    bootstrap_command,
+    find_pushed,
     pack,
     package_files,
     package_tree,
@@ -126,28 +126,28 @@ def test_a_file_with_a_nul_is_refused(payload: Path) -> None:
         package_tree(payload)
 
 
-def test_a_sound_payload_is_checked_once_and_a_changed_one_again(
+def test_a_package_is_checked_once_and_a_changed_one_again(
     payload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checked: list[Path] = []
-    monkeypatch.setattr("cluster.ssh.push.check_syntax", lambda root, files: checked.append(root))
-    sound = tmp_path / "cache" / "sound"
-    first = package_tree(payload, sound)
-    assert package_tree(payload, sound) == first
-    assert len(checked) == 1
+    compiled: list[Path] = []
+    monkeypatch.setattr("cluster.ssh.push.check_syntax", lambda root, files: compiled.append(root))
+    checked = tmp_path / "cache" / "checked"
+    first = package_tree(payload, checked)
+    assert package_tree(payload, checked) == first
+    assert len(compiled) == 1
     (payload / "run").write_text("#!/bin/sh -e\n")
-    assert package_tree(payload, sound) != first
-    assert len(checked) == 2
-    sound.write_bytes(b"\xff")
-    package_tree(payload, sound)
-    assert len(checked) == 3
+    assert package_tree(payload, checked) != first
+    assert len(compiled) == 2
+    checked.write_bytes(b"\xff")
+    package_tree(payload, checked)
+    assert len(compiled) == 3
 
 
-def test_a_broken_payload_is_never_remembered_as_sound(payload: Path, tmp_path: Path) -> None:
+def test_a_broken_package_is_never_listed_as_checked(payload: Path, tmp_path: Path) -> None:
     (payload / "broken.py").write_text("def f(:\n")
     for _ in range(2):
         with pytest.raises(BrokenPackageError):
-            package_tree(payload, tmp_path / "sound")
+            package_tree(payload, tmp_path / "checked")
 
 
 def test_a_missing_payload_is_refused(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_push_arrives_whole_and_the_second_one_uploads_nothing(payload: Path, 
 def test_one_question_tells_which_of_many_trees_are_there(payload: Path, tmp_path: Path) -> None:
     trees, master = [package_tree(payload), pack(payload, [Path("run")], "payload")], LocalMaster()
     (tmp_path / trees[1].name).mkdir()
-    there = look(master, str(tmp_path), trees)  # type: ignore[arg-type]  # stands in for the master
+    there = find_pushed(master, str(tmp_path), trees)  # type: ignore[arg-type]  # stands in for the master
     assert there == {trees[1].name}
     push(master, str(tmp_path), trees[1], there=there)  # type: ignore[arg-type]  # as above
     assert master.commands == ["look"]
@@ -190,7 +190,7 @@ def test_a_long_upload_tells_how_far_it_is_and_how_it_failed(payload: Path, tmp_
 
 def test_bytes_that_changed_on_the_way_leave_nothing(payload: Path, tmp_path: Path) -> None:
     tree = package_tree(payload)
-    command = farside_command("receive", str(tmp_path / tree.name), tree.sha256)
+    command = bootstrap_command("receive", str(tmp_path / tree.name), tree.sha256)
     done = subprocess.run([sys.executable, *command[1:]], input=tree.archive[:-1], capture_output=True, check=False)
     assert done.returncode == 1
     assert b"repeat the push" in done.stderr
@@ -228,5 +228,5 @@ def test_an_answer_that_is_not_one_word_for_each_tree_is_refused(payload: Path, 
 
     trees = [package_tree(payload), pack(payload, [Path("run")], "payload")]
     with pytest.raises(AnswerError, match="must be yes or no, 2 times") as caught:
-        look(Answering(), str(tmp_path), trees)  # type: ignore[arg-type]  # stands in for the master
+        find_pushed(Answering(), str(tmp_path), trees)  # type: ignore[arg-type]  # stands in for the master
     assert (caught.value.where, "\x1b" in str(caught.value)) == ("ec2-user@198.18.1.2", False)
