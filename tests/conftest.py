@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -13,6 +15,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import NodeManager
 
+ROOT = Path(__file__).resolve().parent.parent
 REQUIRE_ALL = "DEEPCDK_REQUIRE_ALL"
 """Set to 1 (as CI does) to make a missing tool a failure instead of a skip."""
 
@@ -23,7 +26,10 @@ CLOUDS_END_S = 60
 """Time that processes get to end their embedded clouds after Ctrl-C; pytest-xdist gives them 10 s."""
 MISSING = pytest.StashKey[str]()
 """Why a test that must run cannot."""
-WITH_HOSTS = ("tests/e2e/", "tests/localcloud/")
+GIVE_WAY = 5
+"""By how much processes that compute are nicer than that of the shared cloud, whose tests take longest."""
+LONG_FIRST = ("root", "horovod", "tensorflow")
+"""Markers, in the order in which their tests begin."""
 
 
 # How long an example takes tells of the machine's load, not of the code: no deadline. And the same examples each time,
@@ -59,13 +65,21 @@ def shares_cloud(file: str) -> bool:
     return file.startswith("tests/e2e/") and not file.endswith(OWN_CLOUDS)
 
 
+@functools.cache
+def has_hosts(file: str) -> bool:
+    """Tell whether tests of a file, named from the root, start hosts."""
+    marked = file.startswith("tests/localcloud/") and "mark.root" in (ROOT / file).read_text(encoding="utf-8")
+    return marked or file.startswith("tests/e2e/")
+
+
 def rank(item: pytest.Item) -> int:
-    """Order tests: those of the shared cloud first, then what has hosts of its own, then what computes."""
+    """Order tests: the shared cloud first, then other hosts, then several ranks, so that what is short comes last."""
     if shares_cloud(item.nodeid.split("::")[0]):
         return 0
     if item.nodeid.startswith("tests/e2e/"):
         return 1
-    return 2 if item.get_closest_marker("root") else 3
+    markers = {marker.name for marker in item.iter_markers()}
+    return next((place for place, name in enumerate(LONG_FIRST, start=2) if name in markers), 2 + len(LONG_FIRST))
 
 
 class CloudByCloud(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has no types of its own
@@ -73,9 +87,9 @@ class CloudByCloud(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist ha
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        if not file.startswith(WITH_HOSTS):
-            return file
-        return "shared cloud" if shares_cloud(file) else "own clouds"
+        if shares_cloud(file):
+            return "shared cloud"
+        return "own clouds" if has_hosts(file) else file
 
 
 @pytest.hookimpl(optionalhook=True)  # -p no:xdist has none
@@ -98,6 +112,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fail a test that must run and cannot."""
+    """Fail a test that must run and cannot; let those that compute give way to those that wait for hosts."""
+    computes = not has_hosts(item.nodeid.split("::")[0])
+    if computes and "PYTEST_XDIST_WORKER" in os.environ and os.getpriority(os.PRIO_PROCESS, 0) == 0:
+        os.nice(GIVE_WAY)
     if why := item.stash.get(MISSING, None):
         pytest.fail(why, pytrace=False)
