@@ -80,11 +80,11 @@ import sys
 from pathlib import Path
 import numpy as np
 from payload.training.checkpoints.store import CheckpointStore
-from payload.training.checkpoints.storage import Directory
+from payload.training.checkpoints.storage import DirectoryStorage
 from payload.training.progress import Progress
-from payload.training.checkpoints.retention import Retention
+from payload.training.checkpoints.policy import Retention
 from agent.files.atomic_write import StorageError
-store = CheckpointStore(Directory(Path(sys.argv[1]) / "checkpoints"), Retention(newest=9))
+store = CheckpointStore(DirectoryStorage(Path(sys.argv[1]) / "checkpoints"), Retention(newest=9))
 for step in range(1, 9):
     try:
         store.save(Progress(recipe="digits", seed=1, global_batch=1, total_steps=step), {"a": np.zeros(40_000)})
@@ -92,7 +92,7 @@ for step in range(1, 9):
         print(error)
         break
 newest, faults = store.newest_valid()
-print(step, newest.progress.total_steps, len(faults), sorted(path.name for path in store.depot.path.iterdir()))
+print(step, newest.progress.total_steps, len(faults), sorted(path.name for path in store.storage.path.iterdir()))
 """
 
 
