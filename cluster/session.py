@@ -63,7 +63,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise DeepcdkError(f"{question} Nobody is there to answer", remedy="say it with --yes")
+        raise DeepcdkError(f"{question} There is no terminal to ask on", remedy="give --yes")
     try:
         # On stderr, for the output may be a document; input() would put its prompt there too, but cut at the edge.
         print(fitted(f"{question} [y/N]", sys.stderr), end=" ", file=sys.stderr, flush=True)
@@ -72,11 +72,11 @@ def confirm(question: str, *, yes: bool) -> None:
         print(file=sys.stderr)
         answer = ""
     if answer.strip().lower() not in ("y", "yes"):
-        raise DeepcdkError("not done, as you said")
+        raise DeepcdkError("not done: the answer was not yes")
 
 
 class Session:
-    """Resolve what a task needs, each thing once and only when it is asked for."""
+    """Resolve what a task needs, each thing once and on first use."""
 
     def __init__(self, project: Path, overrides: Iterable[str], *, key: str = "", deploying: bool = False) -> None:
         self.project, self.key = project, key
@@ -125,7 +125,7 @@ class Session:
         return package_tree(self.project / "agent", checked_file(Path.home()))
 
     def find_pushed(self, master: Master, trees: Sequence[Tree]) -> None:
-        """Ask at once which of these trees are on the shared file system: a push then knows."""
+        """Ask in one command which of these trees are on the shared file system, for the pushes that follow."""
         self._there |= find_pushed(master, self.stack.payloads_root, trees)
 
     def push(

@@ -1,4 +1,4 @@
-"""Which module holds which task: only those that the command line names are imported, for each brings its own world."""
+"""Which module holds which task: only those that the command line names are imported, for their imports take time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODULES: Final = {
 
 
 def flags_of_words(tasks: Collection) -> dict[str, str]:
-    """Return by each task's name the flag that its one word without a flag stands for."""
+    """Return by each task's name the flag that its word without one stands for."""
     return {name: task.word for name, task in tasks.tasks.items() if task.word}
 
 

@@ -1,4 +1,4 @@
-"""Words that nothing can be made of, with the nearest one that would have meant something."""
+"""Unknown words of a command line, each with the nearest known one."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Task(invoke.tasks.Task[Callable[..., None]]):
 def task(
     *, word: str = "", takes_words: bool = False, short_flags: bool = True
 ) -> Callable[[Callable[..., None]], Task]:
-    """Make a task of a function.
+    """Return a decorator that makes a function a task.
 
     `word`: the flag that a word without one stands for (`fab ssh worker3`). `takes_words`: those after `--` are the
     task's. Without `short_flags` no flag has one letter too: for each of many, or a prefix of two, it would mean

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from cluster.runs.follow import Display, Picture
+from cluster.runs.follow import Display, RunProgress
 from cluster.terminal.status_line import LINE
 from cluster.terminal.units import duration
 from cluster.terminal.wrap import printable
@@ -15,59 +15,59 @@ PLAIN_STEP_S: Final = 5.0
 """Seconds between two step lines where there is no terminal."""
 
 
-def position(picture: Picture) -> list[str]:
-    """Say how far a run is."""
+def position(progress: RunProgress) -> list[str]:
+    """Return how far a run is."""
     parts = []
-    if picture.epoch is not None and picture.epochs is not None:
-        parts.append(f"epoch {picture.epoch}/{picture.epochs}")
-    if picture.step is not None and picture.steps_per_epoch is not None:
-        parts.append(f"step {picture.step}/{picture.steps_per_epoch}")
+    if progress.epoch is not None and progress.epochs is not None:
+        parts.append(f"epoch {progress.epoch}/{progress.epochs}")
+    if progress.step is not None and progress.steps_per_epoch is not None:
+        parts.append(f"step {progress.step}/{progress.steps_per_epoch}")
     return parts
 
 
-def figures(picture: Picture) -> list[str]:
-    """Say how fast and how well it trains."""
+def figures(progress: RunProgress) -> list[str]:
+    """Return how fast it trains, its loss and accuracy."""
     parts = []
-    if picture.images_per_s is not None:
-        parts.append(f"{picture.images_per_s:,.0f} images/s")
-    if picture.loss is not None:
-        parts.append(f"loss {picture.loss:.4f}")
-    if picture.accuracy is not None:
-        parts.append(f"accuracy {picture.accuracy:.2%}")
-    if picture.validation_accuracy is not None:
-        parts.append(f"validation {picture.validation_accuracy:.2%}")
-    if picture.test_accuracy is not None:
-        parts.append(f"test {picture.test_accuracy:.2%}")
+    if progress.images_per_s is not None:
+        parts.append(f"{progress.images_per_s:,.0f} images/s")
+    if progress.loss is not None:
+        parts.append(f"loss {progress.loss:.4f}")
+    if progress.accuracy is not None:
+        parts.append(f"accuracy {progress.accuracy:.2%}")
+    if progress.validation_accuracy is not None:
+        parts.append(f"validation {progress.validation_accuracy:.2%}")
+    if progress.test_accuracy is not None:
+        parts.append(f"test {progress.test_accuracy:.2%}")
     return parts
 
 
-def outlook(picture: Picture, usd_per_hour: float | None) -> list[str]:
-    """Say how long it will take yet, and what it has cost."""
+def outlook(progress: RunProgress, usd_per_hour: float | None) -> list[str]:
+    """Return the time left, and the cost so far."""
     parts = []
-    if picture.eta_s is not None and not picture.is_final:
-        parts.append(f"{duration(picture.eta_s)} left")
-    cost = cost_so_far(picture, usd_per_hour)
+    if progress.eta_s is not None and not progress.is_final:
+        parts.append(f"{duration(progress.eta_s)} left")
+    cost = cost_so_far(progress, usd_per_hour)
     if cost is not None:
         parts.append(f"${cost:.2f} so far")
     return parts
 
 
-def describe(picture: Picture, usd_per_hour: float | None) -> str:
-    """Write what is known of a run's progress in one line."""
-    parts = [*position(picture), *figures(picture), *outlook(picture, usd_per_hour)]
-    return ", ".join(parts) or printable(picture.reason or picture.state)
+def describe(progress: RunProgress, usd_per_hour: float | None) -> str:
+    """Return what is known of a run's progress as one line."""
+    parts = [*position(progress), *figures(progress), *outlook(progress, usd_per_hour)]
+    return ", ".join(parts) or printable(progress.reason or progress.state)
 
 
-def describe_epoch(picture: Picture) -> str:
+def describe_epoch(progress: RunProgress) -> str:
     """Write how an epoch ended, in one line that fits on a terminal of 80 columns."""
-    return ", ".join([*position(picture)[:1], *figures(picture)])
+    return ", ".join([*position(progress)[:1], *figures(progress)])
 
 
-def cost_so_far(picture: Picture, usd_per_hour: float | None) -> float | None:
+def cost_so_far(progress: RunProgress, usd_per_hour: float | None) -> float | None:
     """Return what the instances have cost since the run began, USD; None where the price is unknown."""
-    if usd_per_hour is None or picture.started is None or picture.updated is None:
+    if usd_per_hour is None or progress.started is None or progress.updated is None:
         return None
-    return usd_per_hour * max(0.0, picture.updated - picture.started) / 3600
+    return usd_per_hour * max(0.0, progress.updated - progress.started) / 3600
 
 
 def inspection(message: dict[str, Any]) -> list[str]:
@@ -89,14 +89,14 @@ class PlainDisplay:
         self._state: tuple[str, str] | None = None
         self._stepped_at = float("-inf")
 
-    def show(self, picture: Picture, message: dict[str, Any]) -> None:
-        """Show the picture after this message."""
-        if message["type"] == "state" and (picture.state, picture.reason) != self._state:
-            self._state = (picture.state, picture.reason)
-            if picture.is_final:
+    def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
+        """Show the progress after this message."""
+        if message["type"] == "state" and (progress.state, progress.reason) != self._state:
+            self._state = (progress.state, progress.reason)
+            if progress.is_final:
                 return  # The task tells the end, and more of it.
-            why = f" ({picture.reason})" if picture.reason else ""
-            self._write(printable(f"{picture.run_id}: {picture.state}{why}"))
+            why = f" ({progress.reason})" if progress.reason else ""
+            self._write(printable(f"{progress.run_id}: {progress.state}{why}"))
         if message["type"] == "log":
             self._write(str(message.get("text", "")))
         for line in inspection(message):
@@ -107,7 +107,7 @@ class PlainDisplay:
         due = self._clock() - self._stepped_at >= PLAIN_STEP_S
         if event == "epoch" or (event == "step" and due):
             self._stepped_at = self._clock()
-            self._write(describe_epoch(picture) if event == "epoch" else describe(picture, self._usd_per_hour))
+            self._write(describe_epoch(progress) if event == "epoch" else describe(progress, self._usd_per_hour))
 
     def note(self, text: str) -> None:
         """Print a remark."""
@@ -145,19 +145,19 @@ class LiveDisplay:
         self._live = Live(Group(self._progress, self._figures), refresh_per_second=8)
         self._state = ""
 
-    def show(self, picture: Picture, message: dict[str, Any]) -> None:
-        """Show the picture after this message."""
-        where = [*position(picture), *outlook(picture, self._usd_per_hour)]
-        description = ", ".join(where) or printable(picture.reason or picture.state)
-        self._progress.update(self._task, completed=picture.fraction, description=description)
-        self._figures.plain = "  " + ", ".join(figures(picture))
-        if message["type"] == "state" and picture.state != self._state:
-            self._state = picture.state
-            self.note(printable(f"{picture.run_id}: {picture.state}"))
+    def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
+        """Show the progress after this message."""
+        where = [*position(progress), *outlook(progress, self._usd_per_hour)]
+        description = ", ".join(where) or printable(progress.reason or progress.state)
+        self._progress.update(self._task, completed=progress.fraction, description=description)
+        self._figures.plain = "  " + ", ".join(figures(progress))
+        if message["type"] == "state" and progress.state != self._state:
+            self._state = progress.state
+            self.note(printable(f"{progress.run_id}: {progress.state}"))
         for line in inspection(message):
             self.note(line)
         if message["type"] == "metric" and message["record"].get("event") == "epoch":
-            self.note(describe_epoch(picture))
+            self.note(describe_epoch(progress))
 
     def note(self, text: str) -> None:
         """Print a remark above the bar."""
@@ -174,7 +174,7 @@ class LiveDisplay:
 
 
 def make(*, terminal: bool, write: Callable[[str], None], usd_per_hour: float | None) -> LiveDisplay | PlainDisplay:
-    """Make the display that fits."""
+    """Return a live display for a terminal, else a plain one."""
     return LiveDisplay(usd_per_hour) if terminal else PlainDisplay(write, usd_per_hour)
 
 

@@ -1,4 +1,4 @@
-"""Follow a run from the laptop: fold its messages into a picture, survive a broken connection, stop at the end."""
+"""Follow a run from the laptop: fold its messages into a progress, survive a broken connection, stop at the end."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ RECONNECT_PAUSES_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 10.0, 10.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Picture:
-    """Hold what is known of a run at one moment. Numbers that no message told yet are None."""
+class RunProgress:
+    """What is known of a run at one moment; numbers that no message has brought yet are None."""
 
     run_id: str = ""
     state: str = "starting"
@@ -46,13 +46,13 @@ class Picture:
     next_line: int = 0
     """First line of metrics.jsonl that was not seen: where a new connection goes on."""
     next_log_line: int = 0
-    """The same of the run's log, where that is asked for."""
+    """The same of the run's log, where that is followed too."""
     hosts: tuple[str, ...] = ()
     last_lines: tuple[str, ...] = ()
 
     @property
     def is_final(self) -> bool:
-        """Tell whether the run has ended."""
+        """Return whether the run has ended."""
         return self.state in ("succeeded", "failed", "stopped")
 
     @property
@@ -76,36 +76,36 @@ def parse_message(line: str) -> dict[str, Any] | None:
     return message if message["type"] != "metric" or isinstance(message.get("record"), dict) else None
 
 
-def reduce(picture: Picture, message: dict[str, Any]) -> Picture:
-    """Fold one message into the picture. Unknown types and fields change nothing: the far side may be newer.
+def reduce(progress: RunProgress, message: dict[str, Any]) -> RunProgress:
+    """Fold one message into the progress. Unknown types and fields change nothing: the far side may be newer.
 
     Raises AnswerError for the state of another run.
     """
     match message["type"]:
         case "state":
             return dataclasses.replace(
-                picture,
-                run_id=_same_run(message.get("run_id", picture.run_id), picture.run_id),
-                state=str(message.get("state", picture.state)),
+                progress,
+                run_id=_same_run(message.get("run_id", progress.run_id), progress.run_id),
+                state=str(message.get("state", progress.state)),
                 reason=str(message.get("reason", "")),
-                started=_moment(message, "started", picture.started),
-                updated=_moment(message, "updated", picture.updated),
+                started=_moment(message, "started", progress.started),
+                updated=_moment(message, "updated", progress.updated),
                 hosts=_texts(message, "hosts"),
                 last_lines=_texts(message, "last_lines"),
             )
         case "heartbeat":
-            return dataclasses.replace(picture, updated=_moment(message, "time", picture.updated))
+            return dataclasses.replace(progress, updated=_moment(message, "time", progress.updated))
         case "log":
-            return dataclasses.replace(picture, next_log_line=(_whole(message, "line", -1) or 0) + 1)
+            return dataclasses.replace(progress, next_log_line=(_whole(message, "line", -1) or 0) + 1)
         case "metric" if isinstance(message.get("record"), dict):
             record = message["record"]
             seen = dataclasses.replace(
-                picture,
-                next_line=max(picture.next_line, (_whole(message, "line", picture.next_line) or 0) + 1),
-                updated=_moment(record, "time", picture.updated),
+                progress,
+                next_line=max(progress.next_line, (_whole(message, "line", progress.next_line) or 0) + 1),
+                updated=_moment(record, "time", progress.updated),
             )
             return _reduce_record(seen, record)
-    return picture
+    return progress
 
 
 def _same_run(run_id: object, followed: str) -> str:
@@ -116,46 +116,46 @@ def _same_run(run_id: object, followed: str) -> str:
     return str(run_id)
 
 
-def _reduce_record(picture: Picture, record: dict[str, Any]) -> Picture:
+def _reduce_record(progress: RunProgress, record: dict[str, Any]) -> RunProgress:
     match record.get("event"):
         case "start":
             return dataclasses.replace(
-                picture,
-                epochs=_whole(record, "epochs", picture.epochs),
-                steps_per_epoch=_whole(record, "steps_per_epoch", picture.steps_per_epoch),
-                ranks=_whole(record, "ranks", picture.ranks),
+                progress,
+                epochs=_whole(record, "epochs", progress.epochs),
+                steps_per_epoch=_whole(record, "steps_per_epoch", progress.steps_per_epoch),
+                ranks=_whole(record, "ranks", progress.ranks),
             )
         case "step":
             return dataclasses.replace(
-                picture,
-                epoch=_whole(record, "epoch", picture.epoch),
-                step=_whole(record, "step", picture.step),
-                steps_per_epoch=_whole(record, "steps_per_epoch", picture.steps_per_epoch),
-                images_per_s=_number(record, "images_per_s", picture.images_per_s),
-                loss=_number(record, "loss", picture.loss),
-                accuracy=_number(record, "accuracy", picture.accuracy),
-                learning_rate=_number(record, "learning_rate", picture.learning_rate),
-                eta_s=_moment(record, "eta_s", picture.eta_s),
+                progress,
+                epoch=_whole(record, "epoch", progress.epoch),
+                step=_whole(record, "step", progress.step),
+                steps_per_epoch=_whole(record, "steps_per_epoch", progress.steps_per_epoch),
+                images_per_s=_number(record, "images_per_s", progress.images_per_s),
+                loss=_number(record, "loss", progress.loss),
+                accuracy=_number(record, "accuracy", progress.accuracy),
+                learning_rate=_number(record, "learning_rate", progress.learning_rate),
+                eta_s=_moment(record, "eta_s", progress.eta_s),
             )
         case "epoch":
             agree = record.get("weights_agree")
             return dataclasses.replace(
-                picture,
-                epoch=_whole(record, "epoch", picture.epoch),
-                step=picture.steps_per_epoch,
-                images_per_s=_number(record, "images_per_s", picture.images_per_s),
-                loss=_number(record, "train_loss", picture.loss),
-                accuracy=_number(record, "train_accuracy", picture.accuracy),
-                test_loss=_number(record, "test_loss", picture.test_loss),
-                test_accuracy=_number(record, "test_accuracy", picture.test_accuracy),
-                validation_accuracy=_number(record, "validation_accuracy", picture.validation_accuracy),
-                weights_agree=agree if isinstance(agree, bool) else picture.weights_agree,
+                progress,
+                epoch=_whole(record, "epoch", progress.epoch),
+                step=progress.steps_per_epoch,
+                images_per_s=_number(record, "images_per_s", progress.images_per_s),
+                loss=_number(record, "train_loss", progress.loss),
+                accuracy=_number(record, "train_accuracy", progress.accuracy),
+                test_loss=_number(record, "test_loss", progress.test_loss),
+                test_accuracy=_number(record, "test_accuracy", progress.test_accuracy),
+                validation_accuracy=_number(record, "validation_accuracy", progress.validation_accuracy),
+                weights_agree=agree if isinstance(agree, bool) else progress.weights_agree,
             )
         case "end":
             return dataclasses.replace(
-                picture, eta_s=0.0, test_accuracy=_number(record, "test_accuracy", picture.test_accuracy)
+                progress, eta_s=0.0, test_accuracy=_number(record, "test_accuracy", progress.test_accuracy)
             )
-    return picture
+    return progress
 
 
 def _number(message: dict[str, Any], key: str, otherwise: float | None) -> float | None:
@@ -180,15 +180,15 @@ def _whole(message: dict[str, Any], key: str, otherwise: int | None) -> int | No
 class Display(Protocol):
     """Show a run's progress."""
 
-    def show(self, picture: Picture, message: dict[str, Any]) -> None:
-        """Show the picture after this message."""
+    def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
+        """Show the progress after this message."""
 
     def note(self, text: str) -> None:
-        """Say something that is no progress, such as a broken connection."""
+        """Show a text beside the progress, such as that the connection broke."""
 
 
 def follow(
-    open_stream: Callable[[Picture], Iterator[str]],
+    open_stream: Callable[[RunProgress], Iterator[str]],
     display: Display,
     *,
     run_id: str = "",
@@ -196,27 +196,27 @@ def follow(
     silence_s: float = SILENCE_S,
     pauses_s: tuple[float, ...] = RECONNECT_PAUSES_S,
     wait: Callable[[float], None],
-) -> Picture:
-    """Follow a run until it has ended; return the last picture.
+) -> RunProgress:
+    """Follow a run until it has ended; return the last progress.
 
-    `open_stream(picture)` yields the far side's lines from where the picture ends; it is called again after a silence
+    `open_stream(progress)` yields the far side's lines from where the progress ends; it is called again after a silence
     or a broken connection. Raises ConnectionFailedError when no attempt gets through; the run goes on without us; and
     AnswerError, naming the master (`where`), where it tells of another run than `run_id`.
     """
-    picture = Picture(run_id=run_id)
+    progress = RunProgress(run_id=run_id)
     failures = 0
     while True:
         try:
-            stream = BackgroundReader(open_stream(picture))
+            stream = BackgroundReader(open_stream(progress))
             while (line := stream.next(timeout_s=silence_s)) is not None:
                 failures = 0
                 message = parse_message(line)
                 if message is None:
                     continue
-                picture = reduce(picture, message)
-                display.show(picture, message)
-                if picture.is_final:
-                    return picture
+                progress = reduce(progress, message)
+                display.show(progress, message)
+                if progress.is_final:
+                    return progress
             raise SilenceError("the stream ended before the run did", remedy="`fab attach` takes it up again")
         except AnswerError as error:
             error.where = where

@@ -24,7 +24,7 @@ SILENT: Final = ("DistributedOptimizer",)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trap:
-    """Name one use of Horovod that Keras 3 does not bear."""
+    """One use of Horovod that does not work with Keras 3."""
 
     file: str
     line: int
@@ -32,7 +32,7 @@ class Trap:
 
     @property
     def is_silent(self) -> bool:
-        """Tell whether the program would go on and train wrongly."""
+        """Return whether the program would go on and train wrongly."""
         return self.name in SILENT
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Trap:
 
 
 class KerasTrapError(DeepcdkError):
-    """Refuse a program that would train wrongly without a word; `traps` holds all that were found."""
+    """Report a program that would train wrongly without an error; `traps` are all that were found."""
 
     def __init__(self, traps: list[Trap]) -> None:
         self.traps = traps

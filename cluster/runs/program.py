@@ -1,4 +1,4 @@
-"""A program of the user's own: its directory, and what each rank runs in it. Read before anything is asked or spent."""
+"""A program of the user's own: its directory, and what each rank runs in it. Checked before AWS is asked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_TREE_BYTES: Final = 1 << 30
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-    """Hold a user's own program; it must be there and whole, or it is refused."""
+    """A user's own program, checked when it is built: its files must exist, be uploaded and compile."""
 
     directory: Path
     entry: tuple[str, ...]
@@ -67,7 +67,7 @@ class Program:
     ) -> Program:
         """Build it from --payload, from --entry, which is split as a shell would, and from the words after `--`.
 
-        Raises KerasTrapError for one that would train wrongly without a word, unless --keras says that all is well.
+        Raises KerasTrapError for one that would train wrongly without an error, unless --keras is given.
         """
         if keras not in ("", "2", "3"):
             raise UsageError("--keras", keras, "must be 2 or 3")

@@ -14,8 +14,8 @@ from payload.settings import GROUPS, Settings, flag_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Shown:
-    """Hold one setting as it is shown."""
+class SettingRow:
+    """One setting of a recipe, a row of its table."""
 
     name: str
     group: str
@@ -31,7 +31,7 @@ class Shown:
 
     @property
     def differs(self) -> bool:
-        """Tell whether the recipe changes it."""
+        """Return whether the recipe changes it."""
         return bool(self.value != self.default)
 
 
@@ -61,12 +61,12 @@ def _unknown(flag: str, name: str, known: Sequence[str]) -> UsageError:
     return UsageError(flag, name, f"{question} Known: {', '.join(known)}")
 
 
-def settings_of(recipe: Recipe, variant: Variant | None = None) -> list[Shown]:
+def settings_of(recipe: Recipe, variant: Variant | None = None) -> list[SettingRow]:
     """List every setting: those that the recipe changes first, each part in the order of the command line."""
     chosen = dataclasses.replace(recipe.settings, **(variant.overrides if variant else {}))
     usual = Settings()
     shown = [
-        Shown(
+        SettingRow(
             name=field.name,
             group=(group.__doc__ or "").strip().rstrip("."),
             value=getattr(chosen, field.name),

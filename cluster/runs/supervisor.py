@@ -15,7 +15,7 @@ from cluster import answers
 from cluster.answers import AnswerError
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError
-from cluster.runs.run_id import named
+from cluster.runs.run_id import run_id_arguments
 from cluster.ssh.connection import Master
 from cluster.ssh.stream_reader import BackgroundReader
 from cluster.terminal.status_line import doing
@@ -83,7 +83,7 @@ class Supervisor:
         Return its place in the queue, None where it began at once. Raises LiveRunError while another one is live or
         queued, unless this one may wait.
         """
-        with self._kept(submission.spec.run_id, secrets or {}):
+        with self._with_secrets(submission.spec.run_id, secrets or {}):
             answer = self._call(
                 answers.STARTED,
                 *("start", *(["--queue"] if queue else [])),
@@ -94,7 +94,7 @@ class Supervisor:
         return position
 
     @contextlib.contextmanager
-    def _kept(self, run_id: str, secrets: Mapping[str, str]) -> Iterator[None]:
+    def _with_secrets(self, run_id: str, secrets: Mapping[str, str]) -> Iterator[None]:
         """Leave a run's secrets with the master, over standard input; take them away again where it does not start."""
         if not secrets:
             yield
@@ -114,7 +114,7 @@ class Supervisor:
 
     def status(self, run_id: str = "") -> dict[str, Any]:
         """Return a run's state; of the live or newest one by default."""
-        answer: dict[str, Any] = self._call(answers.SUMMARY, "status", *named(run_id), run_id=run_id)
+        answer: dict[str, Any] = self._call(answers.SUMMARY, "status", *run_id_arguments(run_id), run_id=run_id)
         return answer
 
     def runs(self) -> list[dict[str, Any]]:
@@ -125,13 +125,13 @@ class Supervisor:
     def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
         """Stop a run and return its final state."""
         answer: dict[str, Any] = self._call(
-            answers.STOPPED, "stop", *named(run_id), "--grace", f"{grace_s:g}", run_id=run_id
+            answers.STOPPED, "stop", *run_id_arguments(run_id), "--grace", f"{grace_s:g}", run_id=run_id
         )
         return answer
 
     def show(self, run_id: str = "") -> dict[str, Any]:
         """Return a run's record: state, spec, result, checkpoints, sizes."""
-        answer: dict[str, Any] = self._call(answers.record, "show", *named(run_id), run_id=run_id)
+        answer: dict[str, Any] = self._call(answers.record, "show", *run_id_arguments(run_id), run_id=run_id)
         return answer
 
     def resume(
@@ -142,7 +142,7 @@ class Supervisor:
         Raises LiveRunError as `start`.
         """
         flags = ["--queue"] if queue else []
-        with self._kept(submission.spec.run_id, secrets or {}):
+        with self._with_secrets(submission.spec.run_id, secrets or {}):
             answer: dict[str, Any] = self._call(
                 answers.RESUMED, "resume", *flags, run_id=submission.spec.run_id, stdin=submission.to_json().encode()
             )
@@ -150,13 +150,13 @@ class Supervisor:
 
     def remove(self, run_id: str) -> dict[str, Any]:
         """Remove a run that has ended. Raises LiveRunError for a live one."""
-        answer: dict[str, Any] = self._call(answers.REMOVED, "remove", *named(run_id), run_id=run_id)
+        answer: dict[str, Any] = self._call(answers.REMOVED, "remove", *run_id_arguments(run_id), run_id=run_id)
         return answer
 
     def log_lines(self, run_id: str, *, following: bool, rank: int | None) -> Iterator[str]:
         """Yield the lines of a run's log."""
         flags = [*(["--follow"] if following else []), *(["--rank", str(rank)] if rank is not None else [])]
-        command = supervisor_command(self.stack, "logs", *named(run_id), *flags)
+        command = supervisor_command(self.stack, "logs", *run_id_arguments(run_id), *flags)
         # A quiet run is no dead connection: SSH's own keep-alive finds that one.
         stream = BackgroundReader(self.master.lines(command, directory=self.directory, silence_s=7 * 24 * 3600.0))
         while (line := stream.next(timeout_s=7 * 24 * 3600.0)) is not None:

@@ -65,7 +65,7 @@ def record_table(record: Mapping[str, Any]) -> Table:
 
 
 def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Say where a run came from and what it cost, as far as its record knows."""
+    """Return rows on where a run came from and what it cost, where its record has them."""
     origin, course = record.get("origin") or {}, record.get("course") or {}
     rows = []
     if origin.get("diff_bytes"):
@@ -99,7 +99,7 @@ def result_table(directory: Path) -> Table:
 
 
 def _state_rows(directory: Path) -> tuple[tuple[str, str], ...]:
-    """Tell how a run without a result stood when it was fetched."""
+    """Return the state of a run without a result, as it was when fetched."""
     try:
         state = answers.parse((directory / "state.json").read_text(encoding="utf-8"))
         return tuple((key, str(state[key])) for key in ("state", "reason") if state[key])

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.spec.states import QUEUED
 from cluster.runs import display
-from cluster.runs.follow import Picture, follow
+from cluster.runs.follow import RunProgress, follow
 from cluster.runs.supervisor import Supervisor, supervisor_command
 from cluster.ssh.connection import Master
 from cluster.terminal.units import duration
@@ -23,15 +23,15 @@ def watch(
     usd_per_hour: float | None,
     log: bool = False,
     aside: bool = False,
-) -> Picture:
-    """Show a run from its start to its end, with `log` by what it prints itself; return the last picture.
+) -> RunProgress:
+    """Show a run from its start to its end, with `log` by what it prints itself; return the last progress.
 
     `connect` opens another connection to the master where the first one breaks. `aside` shows the run in plain lines on
     stderr, for the output is a document.
     """
     opened: list[Master] = []
 
-    def open_stream(seen: Picture) -> Iterator[str]:
+    def open_stream(seen: RunProgress) -> Iterator[str]:
         master = connect() if opened else supervisor.master
         opened.append(master)
         lines = ["--from-line", str(seen.next_line), *(["--log-from", str(seen.next_log_line)] if log else [])]
@@ -52,41 +52,39 @@ def watch(
 
 
 def document(
-    run_id: str, picture: Picture | None = None, usd_per_hour: float | None = None, position: int | None = None
+    run_id: str, progress: RunProgress | None = None, usd_per_hour: float | None = None, position: int | None = None
 ) -> dict[str, Any]:
-    """Return how a run stands as JSON values; without a picture it was only launched, or waits at a position."""
+    """Return how a run stands as JSON values; without a progress it was only launched, or waits at a position."""
     seconds = None
-    if picture is not None and picture.started is not None and picture.updated is not None:
-        seconds = round(picture.updated - picture.started, 1)
+    if progress is not None and progress.started is not None and progress.updated is not None:
+        seconds = round(progress.updated - progress.started, 1)
     return {
         "run_id": run_id,
-        "state": QUEUED if position and picture is None else (picture or Picture()).state,
-        "reason": picture.reason if picture else "",
+        "state": QUEUED if position and progress is None else (progress or RunProgress()).state,
+        "reason": progress.reason if progress else "",
         "position": position,
         "seconds": seconds,
-        "test_accuracy": picture.test_accuracy if picture else None,
-        "usd": display.cost_so_far(picture, usd_per_hour) if picture else None,
+        "test_accuracy": progress.test_accuracy if progress else None,
+        "usd": display.cost_so_far(progress, usd_per_hour) if progress else None,
     }
 
 
-def describe_end(picture: Picture, usd_per_hour: float | None) -> tuple[str, bool]:
+def describe_end(progress: RunProgress, usd_per_hour: float | None) -> tuple[str, bool]:
     """Return what to say of a run that has ended, and whether it failed."""
     took = ""
-    if picture.started is not None and picture.updated is not None:
-        took = f" after {duration(picture.updated - picture.started)}"
-    cost = display.cost_so_far(picture, usd_per_hour)
+    if progress.started is not None and progress.updated is not None:
+        took = f" after {duration(progress.updated - progress.started)}"
+    cost = display.cost_so_far(progress, usd_per_hour)
     price = f", about ${cost:.2f} for its instances" if cost is not None else ""
-    if picture.state != "failed":
-        accuracy = f", test accuracy {picture.test_accuracy:.2%}" if picture.test_accuracy is not None else ""
-        return (
-            f"run {picture.run_id} {picture.state}{took}{accuracy}{price}; results: `fab fetch --run {picture.run_id}`",
-            False,
-        )
+    if progress.state != "failed":
+        accuracy = f", test accuracy {progress.test_accuracy:.2%}" if progress.test_accuracy is not None else ""
+        results = f"results: `fab fetch --run {progress.run_id}`"
+        return f"run {progress.run_id} {progress.state}{took}{accuracy}{price}; {results}", False
     # Where the reason says how to go on, a node went: what the ranks wrote in their end tells nothing more.
-    goes_on = f"`fab resume {picture.run_id}`" in picture.reason
+    goes_on = f"`fab resume {progress.run_id}`" in progress.reason
     lines = [
-        f"deepcdk: run {picture.run_id} failed{took}: {picture.reason}",
-        *(f"    {line}" for line in picture.last_lines if not goes_on),
-        f"  do: read `fab logs --run {picture.run_id}`",
+        f"deepcdk: run {progress.run_id} failed{took}: {progress.reason}",
+        *(f"    {line}" for line in progress.last_lines if not goes_on),
+        f"  do: read `fab logs --run {progress.run_id}`",
     ]
     return "\n".join(lines), True

@@ -16,7 +16,7 @@ from cluster.errors import DeepcdkError, LiveRunError
 from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
 from cluster.runs.environment import check_secrets, read_secrets
-from cluster.runs.run_id import named
+from cluster.runs.run_id import check_run_id
 from cluster.runs.run_options import Preflight
 from cluster.session import Session
 from cluster.tasks.launch import Following, Launch, watch_to_end
@@ -29,7 +29,7 @@ def attach(set_: Set = (), run: RunId = "", json: Json = False, key: Key = "") -
 
     Example: fab attach 20261120-121314-digits-ab12
     """
-    named(run)
+    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
     session.prices.begin(session.instance_types)
     with session.connect() as master:
@@ -62,7 +62,7 @@ def resume(
 
     Example: fab resume 20261120-121314-digits-ab12
     """
-    named(run)
+    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
     wanted = parse_nodes_argument(nodes) if nodes else 0
     secrets = read_secrets(secret, os.environ)

@@ -114,7 +114,7 @@ def _provide_key_pair(session: Session, progress: Callable[[str], None], *, new:
         error = key_pair.OtherKeyError(match)
         if new:
             raise error
-        print_note(f"warning: {error}")  # Somebody else's cluster may well be changed by whoever cannot log in.
+        print_note(f"warning: {error}")  # To change a cluster takes no login to it.
 
 
 def _permit(

@@ -1,4 +1,4 @@
-"""A run that a task starts or resumes: what AWS is asked meanwhile, its submission, and watching it to its end."""
+"""A run that a task starts or resumes: what is read meanwhile, its submission, and watching it to its end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Following:
 
 
 class Launch:
-    """The launch of a run; making it begins to ask for the cluster's bounds, and for the origin of `source`."""
+    """The launch of a run. Asks in the background for the cluster's bounds and for the origin of `source`."""
 
     def __init__(self, session: Session, source: Path, following: Following) -> None:
         self.session, self.following = session, following
@@ -69,7 +69,7 @@ class Launch:
 
     @contextlib.contextmanager
     def submitting(self, run_id: str) -> Iterator[None]:
-        """Say on Ctrl-C in the block that the run may have begun."""
+        """Print on Ctrl-C in the block that the run may have started."""
         remedy = f"`fab attach --run {run_id}` shows it, `fab stop --run {run_id}` ends it"
         with interruptible(f"\nrun {run_id} may have begun; {remedy}", self.progress):
             yield
@@ -93,15 +93,15 @@ def watch_to_end(session: Session, supervisor: Supervisor, run_id: str, *, log: 
     """Watch a run, and end as it ended: Exit with 1 for a failed one. Ctrl-C leaves it going."""
     try:
         usd_per_hour = session.usd_per_hour(PRICE_WAIT_S)
-        picture = watch(supervisor, run_id, connect=session.connect, usd_per_hour=usd_per_hour, log=log, aside=json)
+        progress = watch(supervisor, run_id, connect=session.connect, usd_per_hour=usd_per_hour, log=log, aside=json)
     except KeyboardInterrupt:
         remedy = f"  `fab attach --run {run_id}` watches it again, `fab stop --run {run_id}` ends it"
         text = f"\nno longer watching; run {run_id} goes on\n{remedy}"
         raise Exit(fitted(text, sys.stderr), code=INTERRUPTED_STATUS) from None
     usd_per_hour = session.usd_per_hour(wait_s=0.0)
-    text, failed = describe_end(picture, usd_per_hour)
+    text, failed = describe_end(progress, usd_per_hour)
     if json:
-        print_result(document(run_id, picture, usd_per_hour), json=True)
+        print_result(document(run_id, progress, usd_per_hour), json=True)
     if failed:
         raise Exit(fitted(text, sys.stderr), code=1)
     progress_printer(json=json)(text)

@@ -1,4 +1,4 @@
-"""The task that lets workers be again after the budget was spent."""
+"""The task that allows workers again after the budget stopped them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cluster.terminal.status_line import doing
 @task()
 def release(set_: Set = (), json: Json = False, yes: Yes = False) -> None:
     """
-    Let workers be again after the budget was spent and ended them all.
+    Allow workers again after the budget stopped them all.
 
-    Raise budget_usd first, or they are on your own account: the budget tells only once a month.
+    Raise budget_usd first, or nothing limits them: the budget alarms once a month only.
 
     Example: fab release && fab scale 4
     """
@@ -29,7 +29,7 @@ def release(set_: Set = (), json: Json = False, yes: Yes = False) -> None:
         raise DeepcdkError(f"stack {stack} has no budget that ends workers", remedy="`fab status` shows its bounds")
     held = bool(count_messages(session.aws, budget))
     if held:
-        confirm("let workers be again, although the budget is spent.", yes=yes)
+        confirm("allow workers again, although the budget is spent.", yes=yes)
         purge_messages(session.aws, budget)
         wait_for_end(session.aws, stack, progress)
         progress("released; `fab scale` and `fab train` grow the group again")

@@ -10,7 +10,7 @@ from cluster.cli.numbers import parse_whole
 from cluster.cli.task import PROJECT, FromBucket, Json, Key, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError, NoStackError, UsageError
 from cluster.runs import archive as archives
-from cluster.runs.run_id import named
+from cluster.runs.run_id import check_run_id
 from cluster.runs.tables import record_table, result_table, runs_table
 from cluster.session import Session, confirm
 from cluster.ssh import fetch as fetching
@@ -74,7 +74,7 @@ def logs(
 
     Example: fab logs -f --rank 0
     """
-    named(run)
+    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
     chosen_rank = parse_whole("--rank", rank, lowest=0) if rank else None
     with session.connect() as master:
@@ -96,7 +96,7 @@ def stop(
 
     Example: fab stop --grace 60
     """
-    named(run)
+    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
     grace_s = 0 if force else parse_whole("--grace", grace, lowest=0)
     with session.connect() as master:
@@ -122,7 +122,7 @@ def fetch(
 
     Example: fab fetch --checkpoints
     """
-    named(run)
+    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
     if archive := archived(session, archive_only=from_bucket):
         fetched = archive.fetch(run, Path(into))
@@ -146,7 +146,7 @@ def show(set_: Set = (), run: RunId = "", from_bucket: FromBucket = False, json:
 
     Example: fab show 20261120-121314-digits-ab12 --json
     """
-    named(run)
+    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
     if archive := archived(session, archive_only=from_bucket):
         record = archive.record(run)
@@ -174,7 +174,7 @@ def rm(
 
     Example: fab rm 20261120-121314-digits-ab12
     """
-    named(run)
+    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
     if not run:
         raise UsageError("--run", run, "must be the id of the run to remove; `fab runs` lists them")

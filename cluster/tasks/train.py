@@ -137,7 +137,7 @@ def train(
 
 
 def count_cores(supervisor: Supervisor) -> dict[str, int]:
-    """Ask each worker how many cores a process of it may use."""
+    """Return by each worker's name how many cores a process there may use."""
     with doing("counting the nodes' cores"):
         results = fanout.run(supervisor.master, supervisor.directory, RemoteCommand(command=("nproc",)), None)
     if any(result.failed for result in results):

@@ -13,7 +13,7 @@ from cluster.cli.numbers import parse_whole
 from cluster.cli.task import PROJECT, Browser, Key, Port, RunId, Set, task
 from cluster.errors import UsageError
 from cluster.runs.program import Program
-from cluster.runs.run_id import named
+from cluster.runs.run_id import check_run_id
 from cluster.session import Session
 from cluster.ssh import web_tunnel
 from cluster.ssh.config_file import find_node
@@ -43,7 +43,7 @@ def tensorboard(
 
     Example: fab tensorboard --all
     """
-    named(run)
+    check_run_id(run)
     session = Session(PROJECT, set_, key=key)
     local_port = web_tunnel.free_port(
         parse_whole("--port", port, lowest=1, highest=web_tunnel.LAST_PORT) if port else 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cluster.answers import REMEDY, AnswerError, parse
 from cluster.errors import DeepcdkError
-from cluster.runs.follow import Picture, parse_message, reduce
+from cluster.runs.follow import RunProgress, parse_message, reduce
 from cluster.runs.supervisor import Supervisor
 from cluster.runs.tables import record_table, runs_table
 from cluster.runs.watch import describe_end
@@ -175,17 +175,17 @@ def test_whatever_stands_in_a_message_of_a_followed_run_it_is_shown_or_refused(
         return
     shown: list[str] = []
     display = PlainDisplay(shown.append, usd_per_hour=1.0)
-    picture = Picture(run_id="one", epochs=2, steps_per_epoch=3)
+    progress = RunProgress(run_id="one", epochs=2, steps_per_epoch=3)
     try:
-        picture = reduce(picture, said)
+        progress = reduce(progress, said)
     except AnswerError:
         return
-    display.show(picture, said)
-    text, _ = describe_end(picture, 1.0)
+    display.show(progress, said)
+    text, _ = describe_end(progress, 1.0)
     assert "run one" in text
 
 
 @pytest.mark.parametrize("bad", ["two", "./..", "one\x1b[2J", 1])
 def test_a_followed_run_stays_the_one_that_was_asked_for(bad: object) -> None:
     with pytest.raises(AnswerError, match="`follow` cannot be used"):
-        reduce(Picture(run_id="one"), {**SUMMARY, "type": "state", "run_id": bad})
+        reduce(RunProgress(run_id="one"), {**SUMMARY, "type": "state", "run_id": bad})

@@ -7,26 +7,26 @@ import dataclasses
 import pytest
 
 from cluster.runs.display import LiveDisplay, PlainDisplay, cost_so_far, describe, describe_epoch
-from cluster.runs.follow import Picture
+from cluster.runs.follow import RunProgress
 
-PICTURE = Picture(
+PROGRESS = RunProgress(
     run_id="one", state="running", started=0.0, updated=1800.0, epochs=4, epoch=2, step=5, steps_per_epoch=10,
     images_per_s=1234.5, loss=0.5, accuracy=0.9, test_accuracy=0.95, eta_s=61.0,
 )  # fmt: skip
 
 
 def test_a_line_holds_all_that_is_known() -> None:
-    assert describe(PICTURE, 3.0) == (
+    assert describe(PROGRESS, 3.0) == (
         "epoch 2/4, step 5/10, 1,234 images/s, loss 0.5000, accuracy 90.00%, test 95.00%, 1:01 left, $1.50 so far"
     )
 
 
 def test_a_run_that_validates_shows_that_accuracy() -> None:
-    assert ", validation 80.00%, test 95.00%, " in describe(dataclasses.replace(PICTURE, validation_accuracy=0.8), 3.0)
+    assert ", validation 80.00%, test 95.00%, " in describe(dataclasses.replace(PROGRESS, validation_accuracy=0.8), 3.0)
 
 
 def test_the_end_of_an_epoch_fits_on_a_narrow_terminal() -> None:
-    line = describe_epoch(dataclasses.replace(PICTURE, epoch=100, epochs=100, accuracy=1.0, images_per_s=12345.0))
+    line = describe_epoch(dataclasses.replace(PROGRESS, epoch=100, epochs=100, accuracy=1.0, images_per_s=12345.0))
     assert line == "epoch 100/100, 12,345 images/s, loss 0.5000, accuracy 100.00%, test 95.00%"
     assert len(line) < 80
 
@@ -36,7 +36,7 @@ def test_the_live_display_shows_everything_on_a_narrow_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     with LiveDisplay(3.0) as display:
-        display.show(PICTURE, {"type": "heartbeat"})
+        display.show(PROGRESS, {"type": "heartbeat"})
     shown = capsys.readouterr().out.splitlines()
     assert "38%" in shown[0]
     assert "epoch 2/4, step 5/10, 1:01 left, $1.50 so far" in shown[0]
@@ -44,12 +44,12 @@ def test_the_live_display_shows_everything_on_a_narrow_terminal(
 
 
 def test_an_unknown_price_is_not_shown() -> None:
-    assert "$" not in describe(PICTURE, None)
-    assert cost_so_far(Picture(), 3.0) is None
+    assert "$" not in describe(PROGRESS, None)
+    assert cost_so_far(RunProgress(), 3.0) is None
 
 
 def test_without_numbers_the_reason_is_shown() -> None:
-    assert describe(Picture(reason="preparing the nodes"), None) == "preparing the nodes"
+    assert describe(RunProgress(reason="preparing the nodes"), None) == "preparing the nodes"
 
 
 def test_plain_lines_come_for_states_and_epochs_and_now_and_then_for_a_step() -> None:
@@ -59,32 +59,32 @@ def test_plain_lines_come_for_states_and_epochs_and_now_and_then_for_a_step() ->
     state = {"type": "state"}
     step = {"type": "metric", "record": {"event": "step"}}
     with display:
-        display.show(PICTURE, state)
-        display.show(PICTURE, state)
-        display.show(PICTURE, step)
+        display.show(PROGRESS, state)
+        display.show(PROGRESS, state)
+        display.show(PROGRESS, step)
         now[0] = 1.0
-        display.show(PICTURE, step)
-        display.show(PICTURE, {"type": "metric", "record": {"event": "epoch"}})
+        display.show(PROGRESS, step)
+        display.show(PROGRESS, {"type": "metric", "record": {"event": "epoch"}})
         now[0] = 7.0
-        display.show(PICTURE, step)
-        display.show(PICTURE, {"type": "heartbeat"})
+        display.show(PROGRESS, step)
+        display.show(PROGRESS, {"type": "heartbeat"})
     assert [line.split(",")[0] for line in written] == ["one: running", "epoch 2/4", "epoch 2/4", "epoch 2/4"]
 
 
 def test_the_log_is_printed_as_it_came() -> None:
     lines: list[str] = []
-    PlainDisplay(lines.append).show(Picture(), {"type": "log", "line": 0, "text": "[0]<stdout>:[bold] \x1b[1m"})
+    PlainDisplay(lines.append).show(RunProgress(), {"type": "log", "line": 0, "text": "[0]<stdout>:[bold] \x1b[1m"})
     assert lines == ["[0]<stdout>:[bold] \x1b[1m"]
 
 
 def test_a_live_display_takes_text_that_looks_like_markup(capsys: pytest.CaptureFixture[str]) -> None:
     with LiveDisplay(None) as display:
-        display.show(dataclasses.replace(PICTURE, reason="[/red] [bold"), {"type": "state"})
+        display.show(dataclasses.replace(PROGRESS, reason="[/red] [bold"), {"type": "state"})
         display.note("[/nothing]")
     assert "[/nothing]" in capsys.readouterr().out
 
 
 def test_the_report_on_the_nodes_is_shown_as_it_came() -> None:
     written: list[str] = []
-    PlainDisplay(written.append).show(Picture(), {"type": "preflight", "lines": ["node  ssh", "pre-flight: well"]})
+    PlainDisplay(written.append).show(RunProgress(), {"type": "preflight", "lines": ["node  ssh", "pre-flight: well"]})
     assert written == ["node  ssh", "pre-flight: well"]

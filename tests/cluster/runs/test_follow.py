@@ -1,4 +1,4 @@
-"""Facts about following from the laptop: messages fold into a picture, and broken connections are taken up again."""
+"""Facts about following from the laptop: messages fold into a progress, and broken connections are taken up again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.runs.follow import Picture, follow, parse_message, reduce
+from cluster.runs.follow import RunProgress, follow, parse_message, reduce
 from cluster.ssh.connection import SilenceError
 
 STATE = {
@@ -43,34 +43,40 @@ class Recorder:
     """Remember what was shown."""
 
     def __init__(self) -> None:
-        self.pictures: list[Picture] = []
+        self.states: list[RunProgress] = []
         self.notes: list[str] = []
 
-    def show(self, picture: Picture, message: dict[str, Any]) -> None:
-        self.pictures.append(picture)
+    def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
+        self.states.append(progress)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
 
 
-def fold(*messages: dict[str, Any]) -> Picture:
-    picture = Picture()
+def fold(*messages: dict[str, Any]) -> RunProgress:
+    progress = RunProgress()
     for message in messages:
-        picture = reduce(picture, message)
-    return picture
+        progress = reduce(progress, message)
+    return progress
 
 
-def test_a_step_is_folded_into_the_picture() -> None:
-    picture = fold(STATE, START, STEP)
-    assert (picture.epoch, picture.epochs, picture.step, picture.images_per_s, picture.eta_s) == (2, 4, 5, 900.5, 12.0)
-    assert picture.fraction == (1 + 0.5) / 4
-    assert picture.next_line == 2
+def test_a_step_is_folded_into_the_progress() -> None:
+    progress = fold(STATE, START, STEP)
+    assert (progress.epoch, progress.epochs, progress.step, progress.images_per_s, progress.eta_s) == (
+        2,
+        4,
+        5,
+        900.5,
+        12.0,
+    )
+    assert progress.fraction == (1 + 0.5) / 4
+    assert progress.next_line == 2
 
 
 def test_a_run_that_validates_says_so_and_tests_at_its_end() -> None:
     epoch = {"type": "metric", "line": 1, "record": {"event": "epoch", "epoch": 1, "validation_accuracy": 0.9}}
-    picture = fold(STATE, START, epoch)
-    assert (picture.validation_accuracy, picture.test_accuracy) == (0.9, None)
+    progress = fold(STATE, START, epoch)
+    assert (progress.validation_accuracy, progress.test_accuracy) == (0.9, None)
     end = {"type": "metric", "line": 2, "record": {"event": "end", "test_accuracy": 0.8}}
     assert (fold(STATE, START, epoch, end).validation_accuracy, fold(STATE, START, epoch, end).test_accuracy) == (
         0.9,
@@ -79,14 +85,14 @@ def test_a_run_that_validates_says_so_and_tests_at_its_end() -> None:
 
 
 def test_an_epochs_test_accuracy_stays_through_the_next_steps() -> None:
-    picture = fold(STATE, START, EPOCH, {**STEP, "line": 3})
-    assert (picture.test_accuracy, picture.weights_agree, picture.loss) == (0.95, True, 0.5)
+    progress = fold(STATE, START, EPOCH, {**STEP, "line": 3})
+    assert (progress.test_accuracy, progress.weights_agree, progress.loss) == (0.95, True, 0.5)
 
 
 def test_a_failed_run_keeps_its_reason_and_last_lines() -> None:
-    picture = fold(STATE, {**STATE, "state": "failed", "reason": "status 1", "last_lines": ["a", "b"]})
-    assert picture.is_final
-    assert (picture.reason, picture.last_lines) == ("status 1", ("a", "b"))
+    progress = fold(STATE, {**STATE, "state": "failed", "reason": "status 1", "last_lines": ["a", "b"]})
+    assert progress.is_final
+    assert (progress.reason, progress.last_lines) == ("status 1", ("a", "b"))
 
 
 @pytest.mark.parametrize("line", ["", "Last login: today", "[1]", '"x"', '{"no": "type"}', '{"type": 3}'])
@@ -106,9 +112,9 @@ JSON = st.recursive(
     st.dictionaries(st.sampled_from(["epoch", "step", "loss", "epochs", "eta_s", "test_accuracy", "time"]), JSON),
 )
 def test_no_record_breaks_the_picture(event: str, values: dict[str, Any]) -> None:
-    picture = reduce(fold(STATE, START), {"type": "metric", "line": 1, "record": {**values, "event": event}})
-    assert picture.epoch is None or isinstance(picture.epoch, int)
-    assert picture.loss is None or isinstance(picture.loss, float)
+    progress = reduce(fold(STATE, START), {"type": "metric", "line": 1, "record": {**values, "event": event}})
+    assert progress.epoch is None or isinstance(progress.epoch, int)
+    assert progress.loss is None or isinstance(progress.loss, float)
 
 
 def test_the_log_is_taken_up_after_the_last_line_that_was_seen() -> None:
@@ -127,11 +133,11 @@ def stream(*messages: dict[str, Any], error: Exception | None = None) -> Iterato
         raise error
 
 
-def opener(*streams: Callable[[], Iterator[str]]) -> tuple[Callable[[Picture], Iterator[str]], list[int]]:
+def opener(*streams: Callable[[], Iterator[str]]) -> tuple[Callable[[RunProgress], Iterator[str]], list[int]]:
     asked: list[int] = []
     waiting = list(streams)
 
-    def open_stream(seen: Picture) -> Iterator[str]:
+    def open_stream(seen: RunProgress) -> Iterator[str]:
         asked.append(seen.next_line)
         return waiting.pop(0)()
 
@@ -143,7 +149,7 @@ def test_following_ends_with_the_run() -> None:
     recorder = Recorder()
     assert follow(open_stream, recorder, wait=lambda _: None).state == "succeeded"
     assert asked == [0]
-    assert len(recorder.pictures) == 4
+    assert len(recorder.states) == 4
 
 
 def test_a_broken_connection_is_taken_up_where_it_broke() -> None:

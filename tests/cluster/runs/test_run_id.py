@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agent.supervisor.cli import _parser
 from cluster.errors import UsageError
-from cluster.runs.run_id import named
+from cluster.runs.run_id import run_id_arguments
 from cluster.runs.supervisor import supervisor_command
 from tests.cluster.runs.test_supervisor import STACK
 from tests.words import WORDS
@@ -20,7 +20,7 @@ IDS = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,127}", fullmatch=True)
 @given(text=WORDS | IDS, verb=st.sampled_from(VERBS))
 def test_the_masters_own_reader_takes_it_for_a_run_and_for_nothing_else(text: str, verb: str) -> None:
     try:
-        words = named(text)
+        words = run_id_arguments(text)
     except UsageError as error:
         assert error.name == "--run"
         return
@@ -32,9 +32,9 @@ def test_the_masters_own_reader_takes_it_for_a_run_and_for_nothing_else(text: st
 @pytest.mark.parametrize("text", ["../x", "-rf", "--grace=0", "$(id)", "a b", "x" * 129, ".live", "A", "a/b", "a\n"])
 def test_what_no_run_is_called_is_refused_by_the_rule(text: str) -> None:
     with pytest.raises(UsageError, match="must be a run's id, 1 to 128 of"):
-        named(text)
+        run_id_arguments(text)
 
 
 @pytest.mark.parametrize("text", ["20261120-121314-digits-ab12", "one", "x" * 128])
 def test_a_runs_id_is_taken_as_it_is(text: str) -> None:
-    assert (named(text), named("")) == ([text], [])
+    assert (run_id_arguments(text), run_id_arguments("")) == ([text], [])

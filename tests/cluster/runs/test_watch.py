@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cluster.runs.follow import Picture
+from cluster.runs.follow import RunProgress
 from cluster.runs.watch import describe_end
 
 
 def test_a_success_tells_time_accuracy_cost_and_where_the_results_are() -> None:
-    picture = Picture(run_id="one", state="succeeded", started=0.0, updated=1800.0, test_accuracy=0.98333)
-    text, failed = describe_end(picture, 3.0)
+    progress = RunProgress(run_id="one", state="succeeded", started=0.0, updated=1800.0, test_accuracy=0.98333)
+    text, failed = describe_end(progress, 3.0)
     assert not failed
     assert text == (
         "run one succeeded after 30:00, test accuracy 98.33%, about $1.50 for its instances; "
@@ -17,18 +17,20 @@ def test_a_success_tells_time_accuracy_cost_and_where_the_results_are() -> None:
 
 
 def test_a_failure_tells_its_reason_and_its_last_lines() -> None:
-    text, failed = describe_end(Picture(run_id="one", state="failed", reason="status 1", last_lines=("a", "b")), None)
+    text, failed = describe_end(
+        RunProgress(run_id="one", state="failed", reason="status 1", last_lines=("a", "b")), None
+    )
     assert failed
     assert text == "deepcdk: run one failed: status 1\n    a\n    b\n  do: read `fab logs --run one`"
 
 
 def test_a_stop_is_no_failure() -> None:
-    text, failed = describe_end(Picture(run_id="one", state="stopped"), None)
+    text, failed = describe_end(RunProgress(run_id="one", state="stopped"), None)
     assert (failed, text.startswith("run one stopped")) == (False, True)
 
 
 def test_a_node_that_went_needs_no_traceback() -> None:
     reason = "deeplearning-worker2 leaves the cluster (its group ends this instance); `fab resume one` goes on"
-    text, failed = describe_end(Picture(run_id="one", state="failed", reason=reason, last_lines=("a", "b")), None)
+    text, failed = describe_end(RunProgress(run_id="one", state="failed", reason=reason, last_lines=("a", "b")), None)
     assert failed
     assert text == f"deepcdk: run one failed: {reason}\n  do: read `fab logs --run one`"
