@@ -1,4 +1,4 @@
-"""Show the whole way of a run on one machine: an embedded cloud, `cdk deploy`, `fab train`, the results fetched.
+"""Show a whole run on one machine: an embedded cloud, `cdk deploy`, `fab train`, the fetched results.
 
     .venv/bin/python -m tools.demo [--nodes N] [--keep]
 
@@ -40,7 +40,7 @@ class StepFailedError(RuntimeError):
 
 
 def runtime_mount() -> list[str]:
-    """Return the option that shows the nodes the training environment of `make setup`, where they look for theirs."""
+    """Return the option that mounts the training environment of `make setup` where the nodes look for theirs."""
     runtime = node_runtime(default_cache(os.environ))
     return ["--mount", f"{runtime.directory}:{DEFAULT_ROOT / runtime.fingerprint}"]
 
@@ -68,7 +68,7 @@ def shell(command: Sequence[str]) -> str:
 
 
 def step(title: str, shown: Sequence[str], command: Sequence[str]) -> None:
-    """Run one command, showing it as typed and how long it took; raise StepFailedError where it fails."""
+    """Run one command, and print it with its time. Raises StepFailedError if it fails."""
     print(
         f"\n\033[1m{title}\033[0m\n$ {shlex.join(shown)}"
         if sys.stdout.isatty()
@@ -82,18 +82,18 @@ def step(title: str, shown: Sequence[str], command: Sequence[str]) -> None:
     print(f"({time.monotonic() - began:.1f} s)", flush=True)
 
 
-def journey(nodes: int) -> list[tuple[str, list[str]]]:
-    """List what a user types between an empty account and results on their disk, each with its title."""
+def commands(nodes: int) -> list[tuple[str, list[str]]]:
+    """Return the commands from an empty account to results on the user's disk, each with its title."""
     return [
         ("Deploy the cluster", ["fab", "up", "--yes", *settings(nodes)]),
         ("Look at it", ["fab", "status"]),
         ("Train", ["fab", "train", "--nodes", str(nodes), "--recipe", "digits", "--yes"]),
-        ("Bring the results home", ["fab", "fetch"]),
+        ("Fetch the results", ["fab", "fetch"]),
     ]
 
 
 def settings(nodes: int) -> list[str]:
-    """Return what a user would have written into cdk.json, where it differs from what stands there."""
+    """Return the settings that a user would change in cdk.json."""
     values = {"ssh_cidr": LAPTOP_CIDR, "retain_data": "false"}
     if nodes != DEFAULT_NODES:
         values |= {"workers": str(nodes), "max_workers": str(max(nodes, 16))}
@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         step(
             "Make an SSH key on the laptop, as you have one already", SSH_KEYGEN, laptop("sh", "-c", shell(SSH_KEYGEN))
         )
-        for title, command in journey(options.nodes):
+        for title, command in commands(options.nodes):
             step(title, command, laptop(*command))
         if not options.keep:
             down = ["fab", "down", "--yes", "--set", "retain_data=false"]

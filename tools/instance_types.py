@@ -1,4 +1,4 @@
-"""Write stacks/instance_types.csv anew: what EC2 says of each of its instance types.
+"""Write stacks/instance_types.csv from what EC2 says of each instance type.
 
     python -m tools.instance_types                       ask AWS, in the region and with the credentials in use
     python -m tools.instance_types --region us-west-2    in another region; a region lists only what it offers
@@ -37,10 +37,10 @@ class RecordingError(ValueError):
         super().__init__(f"{path}: {rule}")
 
 
-def instance_type(said: Mapping[str, Any]) -> InstanceType:
+def instance_type(item: Mapping[str, Any]) -> InstanceType:
     """Return the table's view of one item of DescribeInstanceTypes."""
-    network = said["NetworkInfo"]
-    gpus = said.get("GpuInfo", {}).get("Gpus", [])
+    network = item["NetworkInfo"]
+    gpus = item.get("GpuInfo", {}).get("Gpus", [])
     efa_cards = [
         card["NetworkCardIndex"]
         for card in network.get("NetworkCards", [])
@@ -50,26 +50,26 @@ def instance_type(said: Mapping[str, Any]) -> InstanceType:
     efa = network["EfaInfo"]["MaximumEfaInterfaces"] if network.get("EfaSupported") else 0
     count = sum(gpu.get("LogicalGpuCount", gpu.get("Count", 0)) for gpu in gpus)
     gpu_name = gpus[0]["Name"] if gpus else ""
-    store = said.get("InstanceStorageInfo", {})
+    store = item.get("InstanceStorageInfo", {})
     nvme = store.get("NvmeSupport") in ("required", "supported")
     return InstanceType(
-        name=said["InstanceType"],
-        vcpus=said["VCpuInfo"]["DefaultVCpus"],
-        memory_mib=said["MemoryInfo"]["SizeInMiB"],
-        architectures=tuple(said["ProcessorInfo"]["SupportedArchitectures"]),
+        name=item["InstanceType"],
+        vcpus=item["VCpuInfo"]["DefaultVCpus"],
+        memory_mib=item["MemoryInfo"]["SizeInMiB"],
+        architectures=tuple(item["ProcessorInfo"]["SupportedArchitectures"]),
         # A type with a share of a GPU counts none, and shows its node one logical GPU.
         gpus=count,
         gpu_maker=gpus[0]["Manufacturer"] if gpus else "",
         gpu_name=gpu_name,
-        gpu_memory_mib=said.get("GpuInfo", {}).get("TotalGpuMemoryInMiB", 0),
+        gpu_memory_mib=item.get("GpuInfo", {}).get("TotalGpuMemoryInMiB", 0),
         nvlink_gpus=count if count > 1 and gpu_name in NVLINKED else 0,
         network=network["NetworkPerformance"],
         efa_interfaces=efa,
         efa_first_card=min(efa_cards) if efa else 0,
         store_disks=sum(disk["Count"] for disk in store.get("Disks", [])) if nvme else 0,
         store_gb=store.get("TotalSizeInGB", 0) if nvme else 0,
-        placements=tuple(said.get("PlacementGroupInfo", {}).get("SupportedStrategies", [])),
-        hypervisor=said.get("Hypervisor", ""),
+        placements=tuple(item.get("PlacementGroupInfo", {}).get("SupportedStrategies", [])),
+        hypervisor=item.get("Hypervisor", ""),
     )
 
 

@@ -1,4 +1,4 @@
-"""Resolve the lock files anew from pyproject.toml: versions and hashes, and no index. `make lock` runs it.
+"""Resolve the lock files from pyproject.toml: versions and hashes, and no index. `make lock` runs it.
 
 requirements/dev.txt     all groups, for a developer's machine
 requirements/uv.txt      the uv that set-up installs with

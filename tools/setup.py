@@ -1,4 +1,4 @@
-"""Make all that this project needs outside its sources, once: tools/setup.sh runs it after the system's packages.
+"""Set up all that this project needs, once: tools/setup.sh runs it after the system packages.
 
 .venv          the developer's Python: all that requirements/dev.txt locks, and, built here and cached, Horovod and
                our custom TensorFlow op
@@ -30,7 +30,7 @@ from agent.environment.runtime import Runtime, runtime_for
 from agent.environment.toolchain import HorovodError, check_platform, this_platform
 from agent.files.build_once import build_once
 from agent.files.file_lock import file_lock
-from tools.steps import Log, Step, StepError, carry_out, key_of, print_line
+from tools.steps import Log, Step, StepError, key_of, print_line, run_steps
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VENV: Final = ROOT / ".venv"
@@ -49,7 +49,7 @@ def site_packages(base: Path = VENV) -> Path:
 
 
 def same_python(config: str, python: Path) -> bool:
-    """Tell whether a pyvenv.cfg with the text `config` stands for the Python at `python`, of this version."""
+    """Return whether the pyvenv.cfg `config` is of the Python at `python`, and of this version."""
     values = dict(line.partition(" = ")[::2] for line in config.splitlines())
     version = values.get("version_info", values.get("version", ""))
     return values.get("home") == str(python.parent) and version.split(".")[:2] == [str(n) for n in sys.version_info[:2]]
@@ -61,12 +61,12 @@ def command_file(interpreter: str, program: str) -> str:
 
 
 def uv_program(cache: Path) -> Path:
-    """Return where the locked uv is kept, for all clones."""
+    """Return the path of the locked uv, for all clones."""
     return cache / "uv" / key_of(UV_LOCK, sys.version)[:16] / "bin" / "uv"
 
 
 def get_uv(log: Log, uv: Path) -> None:
-    """Install the locked uv with pip, which every Python can make for itself."""
+    """Install the locked uv with pip."""
     directory = uv.parent.parent
 
     def install() -> bool:
@@ -80,7 +80,7 @@ def get_uv(log: Log, uv: Path) -> None:
 
 
 def make_venv(log: Log, uv: Path, python: Path) -> None:
-    """Bring .venv to exactly what dev.txt locks; one of another Python is made anew, one of this Python is kept."""
+    """Install exactly what dev.txt locks into .venv; one of another Python is replaced."""
     config = VENV / "pyvenv.cfg"
     if not (PYTHON.exists() and config.is_file() and same_python(config.read_text(), python)):
         log.run([str(uv), "venv", "--clear", "--python", str(python), str(VENV)], ROOT)
@@ -133,7 +133,7 @@ def install_fab(log: Log) -> None:
 
 
 def install_horovod(log: Log, uv: Path, cache: Path) -> None:
-    """Build Horovod's wheel or take it from the cache, install it, and prove it unless that very wheel is proved."""
+    """Build Horovod's wheel or take it from the cache, install it, and test it unless that wheel has been tested."""
     module = [str(PYTHON), "-m", "agent.environment.horovod_build"]
     wheel = Path(log.run([*module, "build", "--cache", str(cache)], ROOT).splitlines()[-1])
     install = [str(uv), "pip", "install", "--python", str(PYTHON), "--compile-bytecode", "--no-deps", "--no-index"]
@@ -162,7 +162,7 @@ def node_runtime(cache: Path) -> Runtime:
 
 
 def make_runtime(log: Log, python: Path, runtime: Runtime, cache: Path) -> None:
-    """Make the nodes' Python with the module that makes it on a real node."""
+    """Make the nodes' Python, with the module that makes it on a real node."""
     ensure = [
         str(python),
         "-m",
@@ -177,7 +177,7 @@ def make_runtime(log: Log, python: Path, runtime: Runtime, cache: Path) -> None:
 
 
 def all_steps(environ: Mapping[str, str]) -> list[Step]:
-    """Return the steps of the set-up with what each is made from."""
+    """Return the steps of the set-up with their inputs."""
     python = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
     cache = default_cache(environ)
     uv = uv_program(cache)
@@ -236,7 +236,7 @@ def main() -> int:
     try:
         check_platform(this_platform())
         with file_lock(STATE / "lock", on_wait=lambda: print_line("waiting for another set-up of this clone")):
-            carry_out(all_steps(environ), STATE, environ, out=print_line)
+            run_steps(all_steps(environ), STATE, environ, out=print_line)
     except (StepError, HorovodError, OSError) as error:
         print(f"set-up failed: {error}", file=sys.stderr)
         return 1

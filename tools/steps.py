@@ -1,4 +1,4 @@
-"""Run the steps of a set-up: each once for its inputs, with its time, its output in a log. Standard library only."""
+"""Run the steps of a set-up, each once for its inputs, with its output in a log. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 
 from agent.files.atomic_write import write_atomically
 
-SHOWN_LINES: Final = 20
+MAX_LINES: Final = 20
 
 
 class StepError(RuntimeError):
@@ -25,11 +25,11 @@ class Step:
     """Describe one step of the set-up."""
 
     name: str
-    # The hash of all that the step is made from: a stamp with it means that the step is done.
+    # The hash of all inputs of the step: a stamp with it means that the step is done.
     key: str
-    present: Callable[[], bool]  # whether its result is there, were it removed by hand
+    present: Callable[[], bool]  # whether the result still exists
     run: Callable[[Log], None]
-    note: str = ""  # what to expect of the time
+    note: str = ""  # the expected time
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,9 +50,9 @@ class Log:
             )
             log.write(finished.stdout)
         if finished.returncode != 0:
-            last = self.path.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
-            told = "\n".join(f"    {line}" for line in last)
-            raise StepError(f"{self.step}: {command[0]} ended with status {finished.returncode}\n{told}\n{self.path}")
+            last = self.path.read_text(errors="replace").splitlines()[-MAX_LINES:]
+            output = "\n".join(f"    {line}" for line in last)
+            raise StepError(f"{self.step}: {command[0]} ended with status {finished.returncode}\n{output}\n{self.path}")
         return finished.stdout
 
 
@@ -65,8 +65,8 @@ def key_of(*parts: str | Path) -> str:
     return total.hexdigest()
 
 
-def carry_out(steps: Sequence[Step], state: Path, environ: Mapping[str, str], *, out: Callable[[str], None]) -> None:
-    """Run those of `steps` that are not done, in order; `state` holds their stamps and logs."""
+def run_steps(steps: Sequence[Step], state: Path, environ: Mapping[str, str], *, out: Callable[[str], None]) -> None:
+    """Run the steps that are not done, in order; `state` has their stamps and logs."""
     (state / "logs").mkdir(parents=True, exist_ok=True)
     for step in steps:
         stamp = state / f"{step.name.replace(' ', '-')}.stamp"

@@ -1,8 +1,8 @@
-"""Record docs/tour.md anew: every task once, on an embedded cloud, with what it printed and how long it took.
+"""Record docs/tour.md again: every task once, on an embedded cloud, with what it printed and how long it took.
 
     .venv/bin/python -m tools.tour [--into docs/tour.md]
 
-Nothing in the record is made up, and nothing is left out but what `Stop.lines` says; the laptop's home is written ~.
+Nothing is edited but what `Step.lines` leaves out; the home of the laptop is written ~.
 """
 
 from __future__ import annotations
@@ -41,46 +41,46 @@ SHARD_BYTES: Final = 8_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Stop:
+class Step:
     """One command of the tour."""
 
     words: tuple[str, ...]
-    """What is typed; RUN stands for the id of the last run, DATA for the directory of the data to be staged."""
+    """What is typed; RUN stands for the id of the last run, DATA for the directory of the data."""
     why: str
     status: int = 0
     lines: int = 0
-    """Show the first and the last so many lines alone; 0: all."""
+    """Show only so many of the first and of the last lines; 0: all."""
     until: str = ""
-    """Press Ctrl-C once a line holds this."""
+    """Press Ctrl-C after a line with this."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chapter:
-    """What belongs together."""
+    """Steps under one heading."""
 
     title: str
-    stops: tuple[Stop, ...]
+    steps: tuple[Step, ...]
 
 
 CHAPTERS: Final = (
     Chapter(
         title="A cluster",
-        stops=(
-            Stop(words=("doctor",), why="What would a deployment run into?"),
-            Stop(words=("up", "--yes"), why="Deploy it.", lines=12),
-            Stop(words=("up", "--plan", "--set", "worker_instance_type=c5.4xlarge"), why="What would a change do?"),
-            Stop(words=("status", "--load"), why="What is there, and what is it doing?"),
-            Stop(words=("run", "--", "nproc"), why="A command on every worker."),
-            Stop(words=("ssh-config",), why="For plain ssh, scp and rsync."),
+        steps=(
+            Step(words=("doctor",), why="What would a deployment run into?"),
+            Step(words=("up", "--yes"), why="Deploy it.", lines=12),
+            Step(words=("up", "--plan", "--set", "worker_instance_type=c5.4xlarge"), why="What would a change do?"),
+            Step(words=("status", "--load"), why="What is there, and what is it doing?"),
+            Step(words=("run", "--", "nproc"), why="A command on every worker."),
+            Step(words=("ssh-config",), why="For plain ssh, scp and rsync."),
         ),
     ),
     Chapter(
         title="Recipes and data",
-        stops=(
-            Stop(words=("recipes",), why="What can be trained without writing a program?"),
-            Stop(words=("recipes", "digits"), why="One of them, with its settings."),
-            Stop(words=("stage-data", "DATA"), why="Data to the shared file system: once, every byte compared."),
-            Stop(
+        steps=(
+            Step(words=("recipes",), why="What can be trained without writing a program?"),
+            Step(words=("recipes", "digits"), why="One of them, with its settings."),
+            Step(words=("stage-data", "DATA"), why="Data to the shared file system: once, every byte compared."),
+            Step(
                 words=("stage-data", "DATA", "--to", "local", "--sharded"),
                 why="And to the workers' own disks, each file to one of them; the upload is not repeated.",
             ),
@@ -88,65 +88,65 @@ CHAPTERS: Final = (
     ),
     Chapter(
         title="A run",
-        stops=(
-            Stop(words=("push",), why="Upload the payload; training does it too."),
-            Stop(words=("train", "--dry-run"), why="What would be launched?"),
-            Stop(words=("train", "--epochs", "4"), why="Train on both workers.", lines=16),
-            Stop(words=("runs",), why="All runs."),
-            Stop(words=("show", "RUN"), why="One run's record.", lines=14),
-            Stop(words=("logs", "RUN", "--rank", "1"), why="One rank's words.", lines=4),
-            Stop(words=("fetch", "RUN"), why="Its results, to the laptop.", lines=8),
-            Stop(words=("attach", "RUN"), why="Watch it again, from the start.", lines=4),
-            Stop(words=("tensorboard", "RUN", "--port", "6006"), why="In the browser; Ctrl-C ends it.", until="until"),
+        steps=(
+            Step(words=("push",), why="Upload the payload; training does it too."),
+            Step(words=("train", "--dry-run"), why="What would be launched?"),
+            Step(words=("train", "--epochs", "4"), why="Train on both workers.", lines=16),
+            Step(words=("runs",), why="All runs."),
+            Step(words=("show", "RUN"), why="One run's record.", lines=14),
+            Step(words=("logs", "RUN", "--rank", "1"), why="One rank's words.", lines=4),
+            Step(words=("fetch", "RUN"), why="Its results, to the laptop.", lines=8),
+            Step(words=("attach", "RUN"), why="Watch it again, from the start.", lines=4),
+            Step(words=("tensorboard", "RUN", "--port", "6006"), why="In the browser; Ctrl-C ends it.", until="until"),
         ),
     ),
     Chapter(
         title="A run that is stopped, and goes on",
-        stops=(
-            Stop(words=("train", "--epochs", "2000", "--detach"), why="Launch, and do not watch."),
-            Stop(words=("train",), why="Another one is refused, for the cluster takes one at a time.", status=1),
-            Stop(words=("down", "--yes"), why="Nor may the cluster go while it is live.", status=1),
-            Stop(words=("stop",), why="Stop it, with a checkpoint."),
-            Stop(words=("resume", "--detach", "--skip-preflight"), why="Go on with it."),
-            Stop(words=("stop",), why="And stop it for good."),
-            Stop(words=("rm", "RUN", "--yes"), why="Remove it from the shared file system."),
+        steps=(
+            Step(words=("train", "--epochs", "2000", "--detach"), why="Launch, and do not watch."),
+            Step(words=("train",), why="Another one is refused, for the cluster takes one at a time.", status=1),
+            Step(words=("down", "--yes"), why="Nor may the cluster go while it is live.", status=1),
+            Step(words=("stop",), why="Stop it, with a checkpoint."),
+            Step(words=("resume", "--detach", "--skip-preflight"), why="Go on with it."),
+            Step(words=("stop",), why="And stop it for good."),
+            Step(words=("rm", "RUN", "--yes"), why="Remove it from the shared file system."),
         ),
     ),
     Chapter(
         title="Other nodes, and the end",
-        stops=(
-            Stop(words=("scale", "3", "--yes"), why="One worker more."),
-            Stop(words=("replace", "worker3", "--yes"), why="A fresh one for a bad one."),
-            Stop(words=("scale", "2", "--yes"), why="One less."),
-            Stop(
+        steps=(
+            Step(words=("scale", "3", "--yes"), why="One worker more."),
+            Step(words=("replace", "worker3", "--yes"), why="A fresh one for a bad one."),
+            Step(words=("scale", "2", "--yes"), why="One less."),
+            Step(
                 words=("notebook",),
                 why="The hosts here reach no package index; docs/tasks.md tells the way around.",
                 status=1,
             ),
-            Stop(words=("release",), why="There is no budget here.", status=1),
-            Stop(words=("sttaus",), why="A slip of the finger.", status=1),
-            Stop(words=("ssh", "worker9"), why="Nor is there such a node.", status=1),
-            Stop(words=("down", "--yes"), why="Take it all down.", lines=8),
+            Step(words=("release",), why="There is no budget here.", status=1),
+            Step(words=("sttaus",), why="A slip of the finger.", status=1),
+            Step(words=("ssh", "worker9"), why="Nor is there such a node.", status=1),
+            Step(words=("down", "--yes"), why="Take it all down.", lines=8),
         ),
     ),
 )
 
 
 UNCONFIGURED: Final = ("recipes",)
-"""Tasks that ask neither the cluster nor its configuration."""
+"""Tasks that need neither the cluster nor its configuration."""
 
 
 class TourError(RuntimeError):
-    """Report a stop at which something else came than was to come."""
+    """Report a step that ended with another status than expected."""
 
 
-def typed(words: Sequence[str], names: Mapping[str, str]) -> list[str]:
-    """Return the words of a stop with what they stand for in their place."""
+def resolve_names(words: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """Return the words of a step with the values of the names in them."""
     return [names.get(word, word) for word in words]
 
 
 def with_settings(words: Sequence[str], settings: Sequence[str]) -> list[str]:
-    """Put the settings, which stand in cdk.json in the record, before the words that are a command's own."""
+    """Add the settings, which the record has in cdk.json, before the words after `--`."""
     if words[0] in UNCONFIGURED:
         return list(words)
     at = list(words).index("--") if "--" in words else len(words)
@@ -154,7 +154,7 @@ def with_settings(words: Sequence[str], settings: Sequence[str]) -> list[str]:
 
 
 def shortened(text: str, lines: int) -> str:
-    """Keep the first and the last `lines` lines; 0: all. Blank lines and ends of lines go."""
+    """Return the first and the last `lines` lines, or all for 0, without blank ones."""
     found = [line.rstrip() for line in text.splitlines() if line.strip()]
     if lines and len(found) > 2 * lines:
         found = [*found[:lines], "[...]", *found[-lines:]]
@@ -162,20 +162,20 @@ def shortened(text: str, lines: int) -> str:
 
 
 def without_places(text: str, places: Sequence[tuple[str, str]]) -> str:
-    """Write places of this machine by what they are to a user, the longest first."""
+    """Replace paths of this machine by what a user would have, the longest first."""
     for place, name in sorted(places, key=lambda pair: -len(pair[0])):
         text = text.replace(place, name)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
-def told(stop: Stop, command: Sequence[str], said: str, seconds: float) -> str:
-    """Write one stop. A shell would not understand ~ in quotes, so a word with it stands without."""
+def render(step: Step, command: Sequence[str], output: str, seconds: float) -> str:
+    """Return one step of the document. A shell does not expand ~ in quotes, so a word with it has none."""
     shown = " ".join(word if word.startswith("~/") else shlex.quote(word) for word in ["fab", *command])
-    return f"{stop.why} ({seconds:.1f} s)\n\n```\n$ {shown}\n{shortened(said, stop.lines)}\n```\n"
+    return f"{step.why} ({seconds:.1f} s)\n\n```\n$ {shown}\n{shortened(output, step.lines)}\n```\n"
 
 
-def perform(stop: Stop, command: Sequence[str]) -> tuple[str, float]:
-    """Run one stop; return what it printed and how long it took. Raises TourError for another status."""
+def run_step(step: Step, command: Sequence[str]) -> tuple[str, float]:
+    """Run one step; return its output and its seconds. Raises TourError for another status."""
     began = time.monotonic()
     process = subprocess.Popen(
         command, cwd=demo.ROOT, env={**demo.environment(), "NO_COLOR": "1"}, stdin=subprocess.DEVNULL,
@@ -183,15 +183,15 @@ def perform(stop: Stop, command: Sequence[str]) -> tuple[str, float]:
     )  # fmt: skip
     if process.stdout is None:
         raise TourError("no pipe")
-    said = []
+    lines = []
     for line in process.stdout:
-        said.append(line)
-        if stop.until and stop.until in line:
+        lines.append(line)
+        if step.until and step.until in line:
             process.send_signal(signal.SIGINT)
     status = process.wait(timeout=TIMEOUT_S)
-    if status != stop.status:
-        raise TourError(f"`fab {shlex.join(stop.words)}` ended with {status}, not {stop.status}\n{''.join(said)}")
-    return "".join(said), time.monotonic() - began
+    if status != step.status:
+        raise TourError(f"`fab {shlex.join(step.words)}` ended with {status}, not {step.status}\n{''.join(lines)}")
+    return "".join(lines), time.monotonic() - began
 
 
 def newest_run(laptop: Callable[..., list[str]]) -> str:
@@ -202,7 +202,7 @@ def newest_run(laptop: Callable[..., list[str]]) -> str:
 
 
 def make_shards(directory: Path) -> None:
-    """Write the data that the tour stages."""
+    """Write the data to stage."""
     directory.mkdir()
     draw = random.Random(7)
     for number in range(SHARDS):
@@ -211,7 +211,7 @@ def make_shards(directory: Path) -> None:
 
 
 def record(cloud: str, cores: int) -> str:
-    """Go the whole way on a cloud that is up; return the document."""
+    """Run all steps on a cloud that is up; return the document."""
 
     def laptop(*command: str) -> list[str]:
         return demo.localcloud("run", "--name", cloud, "--", *command)
@@ -230,14 +230,14 @@ def record(cloud: str, cores: int) -> str:
     parts = [HEAD.format(cores=cores, cidr=demo.LAPTOP_CIDR)]
     for chapter in CHAPTERS:
         parts.append(f"## {chapter.title}\n")
-        for stop in chapter.stops:
-            words = typed(stop.words, {"RUN": run_id, "DATA": str(data)})
+        for step in chapter.steps:
+            words = resolve_names(step.words, {"RUN": run_id, "DATA": str(data)})
             print(f"fab {shlex.join(words)}", file=sys.stderr, flush=True)
-            given = list(words) if stop.words[0] == "sttaus" else with_settings(words, settings)
-            said, seconds = perform(stop, laptop("fab", *given))
+            given = list(words) if step.words[0] == "sttaus" else with_settings(words, settings)
+            output, seconds = run_step(step, laptop("fab", *given))
             shown = [without_places(word, places) for word in words]
-            parts.append(told(stop, shown, without_places(said, places), seconds))
-            if stop.words[0] == "train" and not stop.status and "--dry-run" not in stop.words:
+            parts.append(render(step, shown, without_places(output, places), seconds))
+            if step.words[0] == "train" and not step.status and "--dry-run" not in step.words:
                 run_id = newest_run(laptop)
     return "\n".join(parts)
 

@@ -1,1 +1,1 @@
-"""What `fab doctor` looks at, by topic: each checkup asks AWS and judges the answer."""
+"""What `fab doctor` looks at, by topic: each check asks AWS and judges the answer."""

@@ -1,4 +1,4 @@
-"""Checkups of the account and of the laptop: credentials, CDK, stack, programs, key pair, configuration."""
+"""Checks of the account and of the laptop: credentials, CDK, stack, programs, key pair, configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject
 from cluster.errors import AwsError, DeepcdkError
 from stacks.validation import cautions, check
 
-_WHOLE = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
+_COMPLETE = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
 
 
 def configuration(subject: Subject) -> Iterator[Finding]:
@@ -23,10 +23,10 @@ def configuration(subject: Subject) -> Iterator[Finding]:
     config = subject.config
     found = [Finding(check=name, state=FAIL, what=each.what, remedy=each.remedy) for each in check(config)]
     for each in cautions(config):
-        # A cluster that nothing reaches may be synthesised, but `fab up` does not deploy it.
+        # A cluster without access can be synthesised, but `fab up` does not deploy it.
         state = WARN if config.is_reachable or each.key != "ssh_cidr" else FAIL
         found.append(Finding(check=name, state=state, what=each.what, remedy=each.remedy))
-    yield from found or [Finding(check=name, state=OK, what="keeps every rule that needs no AWS")]
+    yield from found or [Finding(check=name, state=OK, what="follows all rules that can be checked without AWS")]
 
 
 def programs(subject: Subject) -> Iterator[Finding]:
@@ -47,8 +47,8 @@ def programs(subject: Subject) -> Iterator[Finding]:
 
 
 def credentials(subject: Subject) -> Iterator[Finding]:
-    """Check that AWS takes the credentials, and whose they are."""
-    with aws_errors("asking who I am"):
+    """Check that AWS accepts the credentials, and whose they are."""
+    with aws_errors("reading the identity of the credentials"):
         found = subject.aws.client("sts").get_caller_identity()
     if not subject.aws.region:
         raise AwsError("no AWS region is set", remedy="set AWS_REGION, or a region in your profile")
@@ -58,24 +58,26 @@ def credentials(subject: Subject) -> Iterator[Finding]:
         check="credentials",
         state=WARN if root else OK,
         what=f"account {found['Account']} as {found['Arn']}, {place}",
-        remedy="work as a user or a role, not as the account's root" if root else "",
+        remedy="use the credentials of a user or a role, not of the account's root" if root else "",
     )
 
 
 def bootstrap(subject: Subject) -> Iterator[Finding]:
-    """Check that the CDK's own stack is there."""
+    """Check that the CDK's own stack is deployed."""
     yield judge_bootstrap(describe_stack(subject.aws, cdk.TOOLKIT), subject.aws.region)
 
 
 def judge_bootstrap(toolkit: Mapping[str, Any] | None, region: str) -> Finding:
-    """Judge the CDK's own stack by DescribeStacks' entry."""
+    """Judge the CDK's own stack by its entry of DescribeStacks."""
     name = "CDK bootstrap"
     if toolkit is None:
         what = f"the CDK is not bootstrapped in {region}"
-        return Finding(check=name, state=WARN, what=what, remedy="`fab up` does it, once; it makes a bucket and roles")
+        return Finding(
+            check=name, state=WARN, what=what, remedy="`fab up` does it, once; it creates a bucket and roles"
+        )
     status = toolkit["StackStatus"]
-    if status not in _WHOLE:
-        remedy = f"mend or delete stack {cdk.TOOLKIT}; `fab up` bootstraps anew"
+    if status not in _COMPLETE:
+        remedy = f"repair or delete stack {cdk.TOOLKIT}; `fab up` bootstraps again"
         return Finding(check=name, state=FAIL, what=f"stack {cdk.TOOLKIT} is {status}", remedy=remedy)
     outputs = {each["OutputKey"]: each["OutputValue"] for each in toolkit.get("Outputs", ())}
     return Finding(check=name, state=OK, what=f"version {outputs.get('BootstrapVersion', 'unknown')}")
@@ -87,7 +89,7 @@ def stack(subject: Subject) -> Iterator[Finding]:
 
 
 def judge_stack(name: str, described: Mapping[str, Any] | None) -> Finding:
-    """Judge the cluster's own stack by DescribeStacks' entry."""
+    """Judge the cluster's own stack by its entry of DescribeStacks."""
 
     def found(state: str, what: str, remedy: str = "") -> Finding:
         return Finding(check="stack", state=state, what=what, remedy=remedy)
@@ -95,20 +97,20 @@ def judge_stack(name: str, described: Mapping[str, Any] | None) -> Finding:
     if described is None or described["StackStatus"] in ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS"):
         return found(OK, f"{name} is not deployed; `fab up` creates it")
     status = described["StackStatus"]
-    if status in _WHOLE:
+    if status in _COMPLETE:
         return found(OK, f"{name} is deployed ({status}); `fab up --plan` shows what would change")
     if status.endswith("_IN_PROGRESS"):
-        return found(FAIL, f"{name} is {status}: something is changing it", "wait for its end: `fab status` shows it")
+        return found(FAIL, f"{name} is {status}: it is being changed", "wait for the end: `fab status` shows it")
     if status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"):
         return found(
-            WARN, f"{name} failed to be created ({status})", "`fab up` removes what is left, and creates it anew"
+            WARN, f"{name} failed to be created ({status})", "`fab up` removes what is left, and creates it again"
         )
     if status == "UPDATE_ROLLBACK_FAILED":
         command = f"aws cloudformation continue-update-rollback --stack-name {name}"
         return found(
-            FAIL, f"{name} is {status}: CloudFormation takes no change", f"mend what its events name, then `{command}`"
+            FAIL, f"{name} is {status}: CloudFormation accepts no change", f"fix what its events name, then `{command}`"
         )
-    return found(FAIL, f"{name} is {status}", "`fab down` ends it; its events in CloudFormation say why")
+    return found(FAIL, f"{name} is {status}", "`fab down` removes it; its events in CloudFormation say why")
 
 
 def key_pair(subject: Subject) -> Iterator[Finding]:
@@ -121,7 +123,7 @@ def key_pair(subject: Subject) -> Iterator[Finding]:
         except DeepcdkError as error:
             yield Finding(check=check_name, state=FAIL, what=error.what, remedy=error.remedy)
             return
-        yield Finding(check=check_name, state=OK, what=f"there is none named {name}; `fab up` imports {public_key}")
+        yield Finding(check=check_name, state=OK, what=f"{name} does not exist; `fab up` imports {public_key}")
         return
     match = keypair.match(described, keypair.own_keys(subject.home, subject.key))
     if match.differs:

@@ -1,4 +1,4 @@
-"""Examine account, laptop and configuration before any spend, and say what a deployment would run into."""
+"""Check account, laptop and configuration before a deployment costs anything, and report its problems."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cluster.doctor import account, existing_resources, nodes, purchases, quotas
-from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Checkup, Finding, Subject
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Check, Finding, Subject
 from cluster.errors import DeepcdkError
 from cluster.terminal.tables import Table
 
-LOCAL: Final[tuple[tuple[str, Checkup], ...]] = (
+LOCAL: Final[tuple[tuple[str, Check], ...]] = (
     ("configuration", account.configuration),
     ("programs", account.programs),
 )
-REMOTE: Final[tuple[tuple[str, Checkup], ...]] = (
+REMOTE: Final[tuple[tuple[str, Check], ...]] = (
     ("CDK bootstrap", account.bootstrap),
     ("stack", account.stack),
     ("key pair", account.key_pair),
@@ -29,18 +29,20 @@ REMOTE: Final[tuple[tuple[str, Checkup], ...]] = (
     ("capacity reservation", purchases.reservation),
     ("budget", purchases.budget),
 )
-"""What needs AWS, by the name under which it is told where it cannot be asked."""
+"""Checks that need AWS, with the name to report if AWS cannot be reached."""
 
 
 def examine(subject: Subject) -> tuple[Finding, ...]:
-    """Return all findings, in the order of the checkups. Nothing is changed, and nothing costs."""
-    found = [finding for name, checkup in LOCAL for finding in _examine(name, checkup, subject)]
+    """Return all findings, in the order of the checks. Nothing is changed, and nothing costs money."""
+    found = [finding for name, check in LOCAL for finding in _examine(name, check, subject)]
     try:
         found += account.credentials(subject)
     except DeepcdkError as error:
         found.append(Finding(check="credentials", state=FAIL, what=_line(error), remedy=error.remedy))
         rest = ", ".join(name for name, _ in REMOTE)
-        found.append(Finding(check="all else", state=UNKNOWN, what=f"not asked: {rest}", remedy="sign in, then repeat"))
+        found.append(
+            Finding(check="the others", state=UNKNOWN, what=f"not checked: {rest}", remedy="sign in, then repeat")
+        )
         return tuple(found)
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(REMOTE)) as pool:
         for findings in pool.map(lambda each: _examine(each[0], each[1], subject), REMOTE):
@@ -48,11 +50,11 @@ def examine(subject: Subject) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _examine(name: str, checkup: Checkup, subject: Subject) -> list[Finding]:
-    """Examine one thing; what cannot be asked is unknown, with the reason."""
+def _examine(name: str, check: Check, subject: Subject) -> list[Finding]:
+    """Run one check; if it cannot be made the result is unknown, with the reason."""
     found: list[Finding] = []
     try:
-        for finding in checkup(subject):
+        for finding in check(subject):
             found.append(finding)
     except DeepcdkError as error:
         found.append(Finding(check=name, state=UNKNOWN, what=_line(error), remedy=error.remedy))
@@ -65,14 +67,14 @@ def _line(error: DeepcdkError) -> str:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Count the findings in one line."""
+    """Return the number of findings by state, in one line."""
     counts = Counter(finding.state for finding in findings)
     words = {FAIL: "failed", WARN: "with a drawback", UNKNOWN: "unknown", OK: "ok"}
     return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
 
 
 def findings_table(stack: str, findings: Sequence[Finding]) -> Table:
-    """Build the table of findings, with what to do below it."""
+    """Return the table of findings, with what to do below it."""
     remedies = [f"{each.check}: {each.remedy}" for each in findings if each.remedy and each.state != OK]
     return Table(
         title=f"before stack {stack} is deployed",

@@ -1,4 +1,4 @@
-"""Checkups of what the cluster is to be put into: an existing VPC's subnets, an existing file system."""
+"""Checks of existing resources that the cluster is to use: the subnets of a VPC, a file system."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from cluster.doctor.finding import FAIL, OK, WARN, Finding, Subject
 from cluster.doctor.nodes import zones_of
 from stacks.config import ClusterConfig
 
-# Addresses that a mount target takes of a subnet; those that AWS keeps are not counted as available.
+# Addresses of a subnet for a mount target; those reserved by AWS do not count as available.
 _MOUNT_TARGET: Final = 1
 
 
 def subnets(subject: Subject) -> Iterator[Finding]:
-    """Check the subnets of an existing VPC: are they there, in it, in one zone each, and is there room."""
+    """Check the subnets of an existing VPC: they exist, are in it, in one zone each, and have room."""
     config = subject.config
     if not config.vpc_id:
         return
     wanted = [*config.public_subnet_ids, *config.private_subnet_ids]
     with aws_errors(f"describing the subnets of {config.vpc_id}"):
         ec2 = subject.aws.client("ec2")
-        # Filters, for an id that is not there would be an error of its own.
+        # Filters, since asking for a missing id directly is an error.
         vpcs = ec2.describe_vpcs(Filters=[{"Name": "vpc-id", "Values": [config.vpc_id]}])["Vpcs"]
         described = ec2.describe_subnets(Filters=[{"Name": "subnet-id", "Values": wanted}])["Subnets"]
     yield from judge_vpc(config, vpcs, described)
@@ -32,7 +32,7 @@ def subnets(subject: Subject) -> Iterator[Finding]:
 def judge_vpc(
     config: ClusterConfig, vpcs: Sequence[Mapping[str, Any]], described: Sequence[Mapping[str, Any]]
 ) -> Iterator[Finding]:
-    """Judge whether VPC and subnets are there, belong together, and the network is the one that cdk.json says."""
+    """Judge whether VPC and subnets exist and belong together, and the network is that of cdk.json."""
 
     def found(state: str, what: str, remedy: str = "") -> Finding:
         return Finding(check="existing VPC", state=state, what=what, remedy=remedy)
@@ -65,13 +65,13 @@ def judge_vpc(
 
 
 def judge_room(config: ClusterConfig, described: Sequence[Mapping[str, Any]], *, deployed: bool) -> Finding:
-    """Judge whether the private subnets have addresses for the workers; with a cluster in them, for what it may add."""
+    """Judge whether the private subnets have addresses for the workers that are not deployed yet."""
     private = [each for each in described if each["SubnetId"] in config.private_subnet_ids]
     room = sum(max(0, int(each["AvailableIpAddressCount"]) - (0 if deployed else _MOUNT_TARGET)) for each in private)
     what = f"{room} addresses free in private_subnet_ids; {config.workers} workers now, {config.max_workers} at most"
     remedy = "name larger subnets, or free addresses in these"
     if deployed:
-        return Finding(check="subnet room", state=OK, what=f"{what}; the nodes that run have theirs already")
+        return Finding(check="subnet room", state=OK, what=f"{what}; running nodes have theirs already")
     if room < config.workers:
         return Finding(check="subnet room", state=FAIL, what=what, remedy=remedy)
     if room < config.max_workers:
@@ -80,7 +80,7 @@ def judge_room(config: ClusterConfig, described: Sequence[Mapping[str, Any]], *,
 
 
 def file_system(subject: Subject) -> Iterator[Finding]:
-    """Check an existing file system: is it there, and can mount targets be added to it from the cluster's subnets."""
+    """Check an existing file system: it exists, and the cluster's subnets can have mount targets of it."""
     config = subject.config
     if not config.file_system_id:
         return
@@ -123,7 +123,7 @@ def judge_file_system(
     own: Collection[str],
     zones: Sequence[str],
 ) -> Finding:
-    """Judge a file system by EFS's answers. `own`: mount targets of this cluster."""
+    """Judge a file system by the answers of EFS; `own` are the mount targets of this cluster."""
     fs = config.file_system_id
 
     def found(state: str, what: str, remedy: str = "") -> Finding:
@@ -137,14 +137,14 @@ def judge_file_system(
     foreign = [each for each in targets if each["MountTargetId"] not in own]
     elsewhere = sorted({each.get("VpcId", "") for each in foreign} - {config.vpc_id})
     if foreign and elsewhere:
-        what = f"{fs} has mount targets in {', '.join(elsewhere)}; EFS takes them in one VPC at a time"
+        what = f"{fs} has mount targets in {', '.join(elsewhere)}; EFS allows them in one VPC at a time"
         return found(FAIL, what, f"delete them, or set vpc_id = {elsewhere[0]}, or leave file_system_id empty")
     taken = sorted({each.get("AvailabilityZoneName", "") for each in foreign} & set(zones))
     if taken:
-        what = f"{fs} has a mount target in {', '.join(taken)} already, and EFS takes one for each zone"
+        what = f"{fs} has a mount target in {', '.join(taken)} already, and EFS allows one in each zone"
         return found(FAIL, what, "delete it, or leave file_system_id empty")
     if not described[0].get("Encrypted", True):
         return found(
-            WARN, f"{fs} is not encrypted", "copy its data to an encrypted one; that cannot be switched on later"
+            WARN, f"{fs} is not encrypted", "copy its data to an encrypted one; encryption cannot be enabled later"
         )
     return found(OK, f"{fs} is {state}")

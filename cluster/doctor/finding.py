@@ -1,4 +1,4 @@
-"""What a checkup finds, and whom it examines."""
+"""The findings of a check, and the subject that it examines."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ UNKNOWN: Final = "unknown"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One line of the doctor's."""
+    """One line of `fab doctor`."""
 
     check: str
     state: str
-    """ok; warn: it works, with a drawback; FAIL: the deployment would fail or be of no use; unknown: nobody can say."""
+    """ok; warn: it works, with a drawback; FAIL: the deployment would fail or be useless; unknown: not checked."""
     what: str
     remedy: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is examined: a configuration, in an account, from a laptop."""
+    """The configuration, the account and the laptop to examine."""
 
     aws: Aws
     config: ClusterConfig
     project: Path
     home: Path
     key: str
-    """Private key's file, "" for the agent's and those in ~/.ssh."""
+    """Private key file, "" for those in the agent and ~/.ssh."""
 
     @functools.cached_property
     def stack(self) -> Mapping[str, Any] | None:
-        """Return DescribeStacks' entry of what is deployed under this name already."""
+        """Return the entry of DescribeStacks for the stack of this name."""
         return describe_stack(self.aws, self.config.stack_name)
 
     @property
     def deployed(self) -> bool:
-        """Tell whether the cluster's own resources are there already, and count among what the account uses."""
+        """Return whether the cluster's own resources exist, and count in what the account uses."""
         gone = ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE")
         return self.stack is not None and self.stack["StackStatus"] not in gone
 
 
-Checkup = Callable[[Subject], Iterable[Finding]]
+Check = Callable[[Subject], Iterable[Finding]]

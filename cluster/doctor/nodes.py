@@ -1,4 +1,4 @@
-"""Checkups of the nodes: does the image exist and fit its type, and do the zones offer the type."""
+"""Checks of the nodes: images exist and fit their types, and the zones offer the types."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ ROLES = (MASTER, WORKER)
 
 
 def image(subject: Subject) -> Iterator[Finding]:
-    """Check that the images are there, whether by id or by parameter, and fit."""
+    """Check that the images exist, by id or by parameter, and fit."""
     config = subject.config
     wanted = {role: wanted_image(config, role) for role in ROLES}
     parameters = sorted({each.parameter for each in wanted.values() if each.parameter})
     with aws_errors("reading the image parameters"):
-        told = subject.aws.client("ssm").get_parameters(Names=parameters)["Parameters"] if parameters else []
-    ids = {each["Name"]: each["Value"] for each in told}
+        entries = subject.aws.client("ssm").get_parameters(Names=parameters)["Parameters"] if parameters else []
+    ids = {each["Name"]: each["Value"] for each in entries}
     chosen = {role: each.id or ids.get(each.parameter, "") for role, each in wanted.items()}
     with aws_errors("describing the images"):
-        # A filter, for an id that is gone would be an error of its own.
+        # A filter, since asking for a missing id directly is an error.
         filters = [{"Name": "image-id", "Values": sorted({each for each in chosen.values() if each} or {"none"})}]
         answer = subject.aws.client("ec2").describe_images(Filters=filters)
     found = {each["ImageId"]: each for each in answer["Images"]}
@@ -59,7 +59,7 @@ def judge_image(
     described: Mapping[str, Any] | None,
     now: datetime.datetime,
 ) -> Finding:
-    """Judge an image by DescribeImages' entry: None where the account sees no image of that id."""
+    """Judge an image by its entry of DescribeImages, None if the account cannot see it."""
 
     def found(state: str, what: str, remedy: str = "") -> Finding:
         return Finding(check=f"{role} image", state=state, what=what, remedy=remedy)
@@ -71,7 +71,7 @@ def judge_image(
         return found(FAIL, f"there is no parameter {parameter} in this region", remedy)
     if described is None:
         what = f"{parameter} leads to {image_id}, which" if parameter else image_id
-        return found(FAIL, f"{what} this account does not see in this region", f"set another {key}")
+        return found(FAIL, f"{what} is not visible to this account in this region", f"set another {key}")
     if described.get("State", "available") != "available":
         return found(FAIL, f"{image_id} is {described['State']}", f"set another {key}")
     built_for = described.get("Architecture", "")
@@ -108,7 +108,7 @@ def offering(subject: Subject) -> Iterator[Finding]:
     config = subject.config
     zones = zones_of(subject.aws, config)
     wanted = sorted({kind for role in ROLES for kind in _types(config, role)})
-    with aws_errors("asking what the zones offer"):
+    with aws_errors("reading what the zones offer"):
         pages = (
             subject.aws.client("ec2")
             .get_paginator("describe_instance_type_offerings")
@@ -118,7 +118,7 @@ def offering(subject: Subject) -> Iterator[Finding]:
     offered = {kind: {zone for name, zone in offers if name == kind} for kind in wanted}
     for kind in wanted:
         others = [other for other in config.worker_types if other != kind]
-        # Where another type of the workers is offered everywhere, the group launches that one.
+        # If another type of the workers is offered everywhere, the group launches that one.
         spare = kind != config.master_instance_type and any(set(zones) <= offered[other] for other in others)
         yield judge_offering(kind, zones, offered[kind], own=not config.vpc_id, spare=spare)
 
@@ -154,7 +154,7 @@ def zones_of(aws: Aws, config: ClusterConfig) -> list[str]:
     In a VPC of its own they are the first of Fn::GetAZs: by name, and only those with a default subnet if any has one
     (CloudFormation's reference of that function).
     """
-    with aws_errors("asking for the zones"):
+    with aws_errors("reading the zones"):
         ec2 = aws.client("ec2")
         if config.vpc_id:
             ids = [*config.private_subnet_ids, *config.public_subnet_ids]

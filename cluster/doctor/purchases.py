@@ -1,4 +1,4 @@
-"""Checkups of what is bought or bounded beforehand: capacity reservations, and the permission to make a budget."""
+"""Checks of a capacity reservation, and of the permission to read budgets."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from stacks.config import ClusterConfig
 
 
 def reservation(subject: Subject) -> Iterator[Finding]:
-    """Check that a capacity reservation is there, active, of the workers' type, in their zone, and has room."""
+    """Check that a capacity reservation exists, is active, in the workers' zone, of their type, and has room."""
     config = subject.config
     wanted = config.capacity_reservation
     if not wanted:
         return
     if not wanted.startswith("cr-"):
-        what = f"{wanted} is a group of reservations, whose members are not looked at"
+        what = f"{wanted} is a group of reservations, whose members are not checked"
         yield Finding(check="capacity reservation", state=UNKNOWN, what=what)
         return
     with aws_errors(f"describing {wanted}"):
-        # A filter, for an id that is not there would be an error of its own.
+        # A filter, since asking for a missing id directly is an error.
         found = subject.aws.client("ec2").describe_capacity_reservations(
             Filters=[{"Name": "capacity-reservation-id", "Values": [wanted]}]
         )["CapacityReservations"]
@@ -33,7 +33,7 @@ def reservation(subject: Subject) -> Iterator[Finding]:
 def judge_reservation(
     config: ClusterConfig, described: Mapping[str, Any] | None, zones: Collection[str], *, deployed: bool
 ) -> Finding:
-    """Judge a reservation by DescribeCapacityReservations' entry; None where the account has none of that id."""
+    """Judge a reservation by its entry of DescribeCapacityReservations, None if there is none."""
     wanted = config.capacity_reservation
 
     def found(state: str, what: str, remedy: str = "") -> Finding:
@@ -61,15 +61,15 @@ def judge_reservation(
 
 
 def budget(subject: Subject) -> Iterator[Finding]:
-    """Check that these credentials may look at budgets, where the cluster is to make one."""
+    """Check that these credentials may read budgets, if the cluster is to create one."""
     if not subject.config.budget_usd:
         return
-    with aws_errors("looking at the account's budgets"):
+    with aws_errors("reading the account's budgets"):
         account = subject.aws.client("sts").get_caller_identity()["Account"]
         answer = subject.aws.client("budgets", impatient=True).describe_budgets(AccountId=account, MaxResults=100)
     there = len(answer.get("Budgets", ()))
     yield Finding(
         check="budget",
         state=OK,
-        what=f"budgets can be read, {there} there; whether one may be made, the deployment's own role decides",
+        what=f"budgets can be read, {there} exist; the role of the deployment decides whether one can be created",
     )

@@ -1,7 +1,7 @@
-"""Checkups of the account's quotas: vCPUs of the instance types, addresses, VPCs; needed against what is used.
+"""Checks of the account's quotas: vCPUs of the instance types, addresses, VPCs.
 
-Quotas are found by their names, which say the instance families that they count ("Running On-Demand G and VT
-instances", "All Standard (A, C, ...) Spot Instance Requests"), so that one for a new family needs no new code.
+Quotas are found by their names, which list the instance families ("Running On-Demand G and VT instances", "All Standard
+(A, C, ...) Spot Instance Requests"), so that one for a new family needs no new code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COUNTED: Final = ("pending", "running")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Demand:
-    """vCPUs that the cluster takes out of one quota."""
+    """The vCPUs that the cluster needs of one quota."""
 
     instance_type: str
     market: str
@@ -46,9 +46,9 @@ class Demand:
 
 
 def demands(config: ClusterConfig) -> tuple[Demand, ...]:
-    """Return what the cluster needs, by instance type and market; types that the table lacks are left out.
+    """Return what the cluster needs, by instance type and market; types that are not in the table are left out.
 
-    Of several types for the workers it is the most wanted one. Capacity blocks count against no quota of these.
+    Of several types for the workers it is the preferred one. Capacity blocks count in none of these quotas.
     """
     found: dict[tuple[str, str], list[int]] = {}
 
@@ -74,14 +74,14 @@ def demands(config: ClusterConfig) -> tuple[Demand, ...]:
 
 
 def families(text: str) -> frozenset[str]:
-    """Parse the families that a quota's name lists: `Standard (A, C and D)`, `G and VT`, `P4, P3 and P2`, `P`."""
+    """Parse the families in the name of a quota: `Standard (A, C and D)`, `G and VT`, `P4, P3 and P2`, `P`."""
     inner = re.search(r"\((.+)\)", text)
     words = re.split(r",|\band\b", inner.group(1) if inner else text)
     return frozenset(word.strip().upper() for word in words if word.strip())
 
 
 def family(instance_type: str) -> tuple[str, str]:
-    """Return generation and family of a type as quotas name them: `P5` and `P` of p5en.48xlarge."""
+    """Return generation and family of a type as in the names of quotas: `P5` and `P` of p5en.48xlarge."""
     if instance_type.startswith("u-") or re.match(r"u\d", instance_type):
         return "HIGH MEMORY", "HIGH MEMORY"
     found = re.match(r"([a-z]+)(\d*)", instance_type)
@@ -90,7 +90,7 @@ def family(instance_type: str) -> tuple[str, str]:
 
 
 def quota_for(instance_type: str, market: str, quotas: Mapping[str, float]) -> str:
-    """Return the name of the quota that counts a type's vCPUs; "" where none is known. The narrower one wins."""
+    """Return the name of the quota for a type's vCPUs, the narrowest one; "" if none is known."""
     listed = {
         name: families(found.group(1)) for name in quotas if (found := _NAMES[market].fullmatch(name)) is not None
     }
@@ -102,7 +102,7 @@ def quota_for(instance_type: str, market: str, quotas: Mapping[str, float]) -> s
 
 
 def vcpus(subject: Subject) -> Iterator[Finding]:
-    """Check that the quotas leave room for the cluster's vCPUs."""
+    """Check that the quotas have room for the cluster's vCPUs."""
     needed = demands(subject.config)
     quotas = read_quotas(subject.aws, "ec2")
     used = _running(subject)
@@ -122,7 +122,7 @@ def vcpus(subject: Subject) -> Iterator[Finding]:
 
 
 def judge_vcpus(name: str, limit: float, taken: int, needed: Sequence[Demand]) -> Finding:
-    """Judge one quota. `taken`: vCPUs that others than this cluster use of it."""
+    """Judge one quota; `taken` are the vCPUs used by others than this cluster."""
     now, most = sum(each.now for each in needed), sum(each.most for each in needed)
     kinds = ", ".join(dict.fromkeys(each.instance_type for each in needed))
     what = f"{name}: {limit:g} vCPUs, {taken} in use by others; {kinds} need {now}, {most} with all of max_workers"
@@ -135,7 +135,7 @@ def judge_vcpus(name: str, limit: float, taken: int, needed: Sequence[Demand]) -
 
 
 def _running(subject: Subject) -> dict[tuple[str, str], int]:
-    """Return the vCPUs in use by type and market, this cluster's own left out."""
+    """Return the vCPUs in use by type and market, without this cluster's own."""
     used: dict[tuple[str, str], int] = {}
     with aws_errors("counting the running instances"):
         pages = (
@@ -163,7 +163,7 @@ def _vcpus(instance: Mapping[str, Any]) -> int:
 
 
 def addresses_and_networks(subject: Subject) -> Iterator[Finding]:
-    """Check that a VPC, its internet gateway and the NAT gateways' addresses still fit into the account."""
+    """Check that the account has room for a VPC, its internet gateway and the NAT gateways' addresses."""
     config = subject.config
     if subject.deployed or config.vpc_id:
         yield Finding(check="network quotas", state=OK, what="no VPC and no elastic address is added")
@@ -181,10 +181,14 @@ def addresses_and_networks(subject: Subject) -> Iterator[Finding]:
 
 
 def judge_count(service: str, name: str, limit: float | None, have: int, more: int) -> Finding:
-    """Judge a quota that counts things: there are `have`, and `more` are to be made."""
+    """Judge a quota that counts resources: `have` exist, and `more` are to be created."""
     if limit is None:
-        return Finding(check="network quotas", state=UNKNOWN, what=f"{name}: {have} there, {more} more; limit not told")
-    what = f"{name}: {limit:g}, {have} there; {more} more wanted"
+        return Finding(
+            check="network quotas",
+            state=UNKNOWN,
+            what=f"{name}: {have} exist, {more} more wanted; the limit is unknown",
+        )
+    what = f"{name}: {limit:g}, {have} exist; {more} more wanted"
     if have + more <= limit:
         return Finding(check="network quotas", state=OK, what=what)
     remedy = f"delete what is not used, or {_ASK.format(service=service)}"
@@ -192,11 +196,11 @@ def judge_count(service: str, name: str, limit: float | None, have: int, more: i
 
 
 def read_quotas(aws: Aws, service: str) -> dict[str, float]:
-    """Read the quotas that apply to the account, by name; AWS's defaults where it lists no other value."""
+    """Read the quotas of the account by name; AWS's defaults if the account has no other value."""
     with aws_errors(f"reading the quotas of {service}"):
         client = aws.client("service-quotas", impatient=True)
         found: dict[str, float] = {}
-        # What applies comes first: where it cannot be read, a default would be a guess.
+        # The applied values come first: if they cannot be read, a default would be a guess.
         for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
             for page in client.get_paginator(operation).paginate(ServiceCode=service):
                 for quota in page["Quotas"]:

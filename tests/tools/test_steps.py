@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tools.steps import Log, Step, StepError, carry_out, key_of
+from tools.steps import Log, Step, StepError, key_of, run_steps
 
 
-def run_steps(state: Path, *steps: Step) -> list[str]:
+def run_in(state: Path, *steps: Step) -> list[str]:
     """Carry out the steps; return what was printed."""
     told: list[str] = []
-    carry_out(steps, state, {"PATH": "/usr/bin:/bin"}, out=told.append)
+    run_steps(steps, state, {"PATH": "/usr/bin:/bin"}, out=told.append)
     return told
 
 
@@ -28,19 +28,19 @@ def a_step(result: Path, key: str = "1", name: str = "python packages") -> Step:
 
 def test_a_step_runs_once_for_its_inputs(tmp_path: Path) -> None:
     result = tmp_path / "result"
-    first = run_steps(tmp_path / "state", a_step(result))
+    first = run_in(tmp_path / "state", a_step(result))
     assert first[0].startswith("python packages")
     assert first[1].endswith(" s")
-    assert run_steps(tmp_path / "state", a_step(result)) == ["python packages    up to date"]
+    assert run_in(tmp_path / "state", a_step(result)) == ["python packages    up to date"]
 
 
 def test_changed_inputs_or_a_removed_result_run_a_step_again(tmp_path: Path) -> None:
     result = tmp_path / "result"
-    run_steps(tmp_path / "state", a_step(result))
-    assert len(run_steps(tmp_path / "state", a_step(result, key="2"))) == 2
+    run_in(tmp_path / "state", a_step(result))
+    assert len(run_in(tmp_path / "state", a_step(result, key="2"))) == 2
     assert result.read_text() == "2\n"
     result.unlink()
-    assert len(run_steps(tmp_path / "state", a_step(result, key="2"))) == 2
+    assert len(run_in(tmp_path / "state", a_step(result, key="2"))) == 2
 
 
 def test_a_failed_step_shows_its_last_lines_and_runs_again(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_failed_step_shows_its_last_lines_and_runs_again(tmp_path: Path) -> No
     step = Step(name="horovod", key="1", present=lambda: True, run=fail)
     for _ in range(2):
         with pytest.raises(StepError, match=r"horovod: .* ended with status 1") as failed:
-            run_steps(tmp_path / "state", step)
+            run_in(tmp_path / "state", step)
         assert "disk full" in str(failed.value)
         assert str(tmp_path / "state" / "logs" / "horovod.log") in str(failed.value)
 

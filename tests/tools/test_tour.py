@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fabfile import ns
 from tools import demo
-from tools.tour import CHAPTERS, Stop, shortened, told, typed, with_settings, without_places
+from tools.tour import CHAPTERS, Step, render, resolve_names, shortened, with_settings, without_places
 
-STOPS = [stop for chapter in CHAPTERS for stop in chapter.stops]
+STOPS = [stop for chapter in CHAPTERS for stop in chapter.steps]
 
 
 def test_the_tour_goes_to_every_task() -> None:
@@ -25,7 +25,7 @@ def test_the_record_goes_to_every_task_and_shows_no_place_of_a_machine() -> None
 def test_settings_stand_before_the_words_of_a_command() -> None:
     assert with_settings(["run", "--", "nproc"], ["--set", "a=b"]) == ["run", "--set", "a=b", "--", "nproc"]
     assert with_settings(["recipes", "digits"], ["--set", "a=b"]) == ["recipes", "digits"]
-    assert typed(("show", "RUN"), {"RUN": "one"}) == ["show", "one"]
+    assert resolve_names(("show", "RUN"), {"RUN": "one"}) == ["show", "one"]
 
 
 def test_what_is_left_out_is_said() -> None:
@@ -40,7 +40,7 @@ def test_places_are_written_as_a_user_knows_them() -> None:
 
 
 def test_a_command_is_shown_as_a_shell_would_take_it() -> None:
-    stop = Stop(words=("stage-data", "DATA"), why="Why.")
-    assert told(stop, ["stage-data", "~/shards", "--name", "a b"], "done\n", 1.26) == (
+    stop = Step(words=("stage-data", "DATA"), why="Why.")
+    assert render(stop, ["stage-data", "~/shards", "--name", "a b"], "done\n", 1.26) == (
         "Why. (1.3 s)\n\n```\n$ fab stage-data ~/shards --name 'a b'\ndone\n```\n"
     )

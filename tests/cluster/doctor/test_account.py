@@ -65,9 +65,9 @@ def test_the_cdks_own_stack_must_be_whole(status: str, state: str) -> None:
     [
         ("CREATE_COMPLETE", OK, "--plan"),
         ("REVIEW_IN_PROGRESS", OK, "creates it"),
-        ("UPDATE_IN_PROGRESS", FAIL, "something is changing it"),
+        ("UPDATE_IN_PROGRESS", FAIL, "it is being changed"),
         ("ROLLBACK_COMPLETE", WARN, "failed to be created"),
-        ("UPDATE_ROLLBACK_FAILED", FAIL, "takes no change"),
+        ("UPDATE_ROLLBACK_FAILED", FAIL, "accepts no change"),
         ("DELETE_FAILED", FAIL, "DELETE_FAILED"),
     ],
 )
@@ -100,7 +100,7 @@ def test_the_key_pair_must_be_the_users_or_be_made_from_a_key_of_theirs(
     assert (look().state, "holds your" in look().what) == (OK, True)
     shutil.rmtree(who.home / ".ssh")
     make_key(who, "id_ed25519")
-    assert (look().state, "none of yours" in look().what) == (FAIL, True)
+    assert (look().state, "not hold a key of yours" in look().what) == (FAIL, True)
     monkeypatch.setattr(key_pairs, "describe", lambda *_: {"KeyName": "deepcdk"})
     assert look().state == UNKNOWN
 

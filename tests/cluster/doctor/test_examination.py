@@ -1,4 +1,4 @@
-"""Facts about the doctor: each checkup has a line, what cannot be asked is unknown, and nothing hides a failure."""
+"""Facts about the doctor: each check has a line, what cannot be asked is unknown, and nothing hides a failure."""
 
 from __future__ import annotations
 

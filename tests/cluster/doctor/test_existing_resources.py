@@ -67,7 +67,7 @@ def target(vpc: str = "vpc-2", zone: str = "us-east-1a") -> dict[str, str]:
         ([], [], (), FAIL, "there is no file system"),
         ([{"LifeCycleState": "deleting"}], [], (), FAIL, "is deleting"),
         ([{}], [target()], (), FAIL, "in one VPC at a time"),
-        ([{}], [target(VPC)], (), FAIL, "one for each zone"),
+        ([{}], [target(VPC)], (), FAIL, "one in each zone"),
         ([{}], [target(VPC, "us-east-1b")], (), OK, "is available"),
         ([{}], [target()], ("fsmt-1",), OK, "is available"),
         ([{"Encrypted": False}], [], (), WARN, "not encrypted"),

@@ -28,7 +28,7 @@ def described(**values: Any) -> dict[str, Any]:
     ("image_id", "found", "state", "says"),
     [
         ("", None, FAIL, "no parameter /image"),
-        ("ami-1", None, FAIL, "does not see"),
+        ("ami-1", None, FAIL, "not visible"),
         ("ami-1", described(State="pending"), FAIL, "pending"),
         ("ami-1", described(RootDeviceName="/dev/sda1"), FAIL, "second, empty volume"),
         ("ami-1", described(Architecture="arm64"), FAIL, "c5.2xlarge has"),
@@ -60,7 +60,7 @@ def test_the_images_of_both_roles_are_looked_up(subject: Examined) -> None:
     found = list(image(subject(worker_image_parameter="/none")))
     assert [(each.check, each.state) for each in found] == [("master image", OK), ("worker image", FAIL)]
     by_id = list(image(subject(worker_image_id="ami-00000000", master_image_id="ami-00000000")))
-    assert [each.what for each in by_id] == ["ami-00000000 this account does not see in this region"] * 2
+    assert [each.what for each in by_id] == ["ami-00000000 is not visible to this account in this region"] * 2
 
 
 def test_a_type_must_be_offered_in_every_zone_of_the_nodes() -> None:

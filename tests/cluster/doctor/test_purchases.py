@@ -55,4 +55,4 @@ def test_what_is_not_asked_for_is_not_looked_at_and_a_group_is_unknown(subject: 
 
 def test_budgets_are_looked_at_where_one_is_wanted(subject: Examined) -> None:
     (found,) = budget(subject(budget_usd=100.0))
-    assert (found.state, "0 there" in found.what) == (OK, True)
+    assert (found.state, "0 exist" in found.what) == (OK, True)
