@@ -84,7 +84,7 @@ def normalized_convolution(
 
 
 def maximum(inputs: Any, *, name: str, size: int = 3, stride: int = 2, padding: int = 0) -> Any:
-    """Take the maximum of each window. Padding is black, which changes nothing where inputs are not negative."""
+    """Apply max pooling. Padding is zero, which changes nothing where inputs are not negative."""
     if padding:
         inputs = keras.layers.ZeroPadding2D(padding, name=f"{name}_pad")(inputs)
     return keras.layers.MaxPooling2D(size, strides=stride, name=name)(inputs)

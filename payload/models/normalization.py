@@ -41,7 +41,7 @@ class Moments:
         self._parts: list[Any] = []
 
     def add(self, layer: BatchNormalization, mean: Any, variance: Any, values: Any) -> None:
-        """Take down a layer's moments, [channels] each."""
+        """Record a layer's moments, [channels] each."""
         values = tf.cast(values, mean.dtype)
         self.layers.append(layer)
         self._parts += [values * mean, values * variance, values[None]]
@@ -56,7 +56,7 @@ _around: contextvars.ContextVar[Moments | None] = contextvars.ContextVar("moment
 
 @contextlib.contextmanager
 def counting(weights: Any | None, total: Total | None = None) -> Iterator[Moments]:
-    """Tell the normalisations within which images count, by weights [B] of 0 and 1 (None: all), and collect moments.
+    """Make the normalisations within count images by weights [B] of 0 and 1 (None: all), and collect moments.
 
     With `total`, moments are those of the images on all ranks, and every layer in training is collective.
     """
@@ -68,12 +68,14 @@ def counting(weights: Any | None, total: Total | None = None) -> Iterator[Moment
         _around.reset(token)
 
 
-def follow(layers: Sequence[BatchNormalization], packed: Any) -> None:
+def update_moving_moments(layers: Sequence[BatchNormalization], packed: Any) -> None:
     """Move the moving moments of layers towards those of a batch, as `Moments.packed` or a sum of such has them."""
     sizes = [size for layer in layers for size in (layer.moving_mean.shape[0], layer.moving_mean.shape[0], 1)]
     parts = tf.split(packed, sizes) if sizes else []
     for layer, mean, variance, values in zip(layers, parts[::3], parts[1::3], parts[2::3], strict=True):
-        layer.follow(tf.math.divide_no_nan(mean, values), tf.math.divide_no_nan(variance, values), values[0])
+        layer.update_moving_moments(
+            tf.math.divide_no_nan(mean, values), tf.math.divide_no_nan(variance, values), values[0]
+        )
 
 
 @keras.saving.register_keras_serializable(package="deepcdk")
@@ -100,7 +102,7 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
             self.follow(*found)
         return outputs
 
-    def follow(self, mean: Any, variance: Any, values: Any) -> None:
+    def update_moving_moments(self, mean: Any, variance: Any, values: Any) -> None:
         """Move the moving moments towards those of a batch, unless it had no values."""
         share = (1 - self.momentum) * tf.cast(values > 0, mean.dtype)
         for moving, moment in ((self.moving_mean.value, mean), (self.moving_variance.value, variance)):

@@ -18,11 +18,11 @@ PRECISIONS: Final = {
     "float16": "mixed_float16",
     "float64": "float64",
 }
-"""Keras's policy for each kind of numbers in which layers may compute. float64 is for checking the others."""
+"""Keras's policy for each number format in which layers may compute. float64 is for checking the others."""
 
 
 class UnknownNetworkError(ReportedError, LookupError):
-    """Report a name that no network has. Carries `name` and the `nearest` one."""
+    """Report an unknown network. Carries `name` and the `nearest` one."""
 
     def __init__(self, name: str) -> None:
         known = [network.name for network in NETWORKS]
@@ -49,7 +49,7 @@ class ImageShapeError(ReportedError, ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Network:
-    """Say where a network is built, for which images it was published, and what it then weighs."""
+    """A network: where it is built, for which images it was published, and its number of weights."""
 
     name: str
     module: str
@@ -61,7 +61,7 @@ class Network:
     channels: int = 3
     classes: int = 1000
     smallest_size: int
-    """Smallest side that leaves something after every halving, pixels."""
+    """Smallest side that leaves a pixel after every halving, pixels."""
     any_size: bool = False
     """Whether one model takes images of any size, since no layer's weights depend on it."""
     zero_gamma: bool = False
@@ -109,7 +109,7 @@ class Network:
 
 @contextlib.contextmanager
 def _layers_in(policy: str) -> Iterator[None]:
-    """Let the layers that are made within compute in other numbers."""
+    """Set the number format of the layers that are made within."""
     import keras
 
     before = keras.config.dtype_policy()
@@ -239,4 +239,4 @@ NETWORKS: Final = (
         source="torchvision's vgg16; 138 million in arXiv:1409.1556, table 2",
     ),
 )
-"""Every network there is, in the order in which they are shown."""
+"""Every network, in the order in which they are shown."""

@@ -1,4 +1,4 @@
-"""What each network has to compute, as data: by it threads and Horovod's cycle are chosen. Standard library only."""
+"""What each network has to compute, from which threads and Horovod's cycle are chosen. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from payload.models.registry import network
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """Say what one network computes for one image of its published size."""
+    """What one network computes for one image of its published size."""
 
     multiply_adds: int
     """Of the forward pass, in convolutions and dense layers; a training step takes three times as many."""
     branches: int
-    """Most layers side by side between a split and the joining of its results: what could run at a time."""
+    """Most parallel layers between a branching and its join: what could run at a time."""
 
 
 WORK: Final = {
@@ -30,7 +30,7 @@ WORK: Final = {
     "resnet152": Work(multiply_adds=11_513_626_624, branches=2),
     "vgg16": Work(multiply_adds=15_470_264_320, branches=1),
 }
-"""By the networks' names; a test adds up their layers."""
+"""By name of the network; a test adds up the layers."""
 
 
 def work(name: str, image_size: int) -> Work:

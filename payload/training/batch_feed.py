@@ -1,7 +1,7 @@
-"""Hand a rank's batches to its training, so that what goes wrong with its data ends all ranks together.
+"""The batches of a rank, fed so that an error of its data ends all ranks together.
 
-The others wait for a rank in the midst of a step. So a rank whose data fail takes that step with nothing, says so
-through its stop, and only then raises, when all are between two steps.
+Within a step the ranks wait for each other. So a rank whose data fail takes that step with an empty batch, requests a
+stop with it, and raises only when all ranks are between two steps.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from payload.data.types import Batch, DataError
 
 
 class BatchFeed:
-    """Yield the batches that are left of an epoch; after the last good one, where the data fail, an empty one."""
+    """The remaining batches of an epoch; where the data fail, an empty one follows the last good one."""
 
     def __init__(self, batches: Iterator[Batch], *, epoch: int, first_step: int, steps: int, empty: Batch) -> None:
-        """Take the batches of `epoch` from `first_step` on, of `steps` of the epoch. `empty`: should the first fail."""
+        """Feed the batches of `epoch` from `first_step` to `steps`. `empty`: used if the first fails."""
         self._batches, self._empty = reading_errors(batches), empty
         self._epoch, self._first_step, self.steps = epoch, first_step, steps
         self.error: ReportedError | None = None
@@ -37,7 +37,7 @@ class BatchFeed:
             self._empty = empty_like(batch)
 
     def check(self) -> None:
-        """Raise what went wrong. Raises ReportedError."""
+        """Raise the error that occurred, if any. Raises ReportedError."""
         if self.error is not None:
             raise self.error
 
@@ -57,19 +57,19 @@ class BatchFeed:
 
 
 def reading_errors(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield batches, and raise DataError for what TensorFlow raises while it makes one."""
+    """Yield batches; raise DataError for what TensorFlow raises while it makes one."""
     while True:
         try:
             batch = next(batches, None)
         except tf.errors.OpError as error:
-            raise DataError(_said(error)) from error
+            raise DataError(_message(error)) from error
         if batch is None:
             return
         yield batch
 
 
 def empty_batch(size: tuple[int, int], channels: int, slots: int) -> Batch:
-    """Return a batch without an example, for a rank that has never had one."""
+    """Return a batch without examples, for a rank that has not had a batch yet."""
     return Batch(
         images=np.zeros((slots, *size, channels), np.uint8),
         labels=np.zeros(slots, np.int32),
@@ -79,7 +79,7 @@ def empty_batch(size: tuple[int, int], channels: int, slots: int) -> Batch:
 
 
 def empty_like(batch: Batch) -> Batch:
-    """Return a batch like another, of the same shapes and types, without an example."""
+    """Return a batch without examples, of the same shapes and types as another."""
     return Batch(
         images=_zeros(batch.images),
         labels=_zeros(batch.labels),
@@ -93,8 +93,8 @@ def _zeros(tensor: Any) -> Any:
     return np.broadcast_to(np.zeros((), getattr(kind, "as_numpy_dtype", kind)), tuple(tensor.shape))
 
 
-def _said(error: Exception) -> str:
-    """Return what was raised within a pipeline of TensorFlow's, without its wrapping."""
+def _message(error: Exception) -> str:
+    """Return the message of an error raised within a TensorFlow pipeline, without its wrapping."""
     text = str(error)
     found = re.search(r"(?:\w+Error|Exception): (.+)", text)
     return found[1] if found else text.partition("\n")[0]

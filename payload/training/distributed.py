@@ -1,9 +1,9 @@
-"""Every call of Horovod's, and nothing else: what the ranks do together.
+"""All calls of Horovod: what the ranks do together.
 
-Each function marked "collective" must be called by all ranks, in the same order; a rank that leaves one out makes the
-others wait for it.
+Each function marked "collective" must be called by all ranks, in the same order; where a rank
+leaves one out, the others wait for it.
 
-Keras 3 and Horovod 0.28: `hvd.DistributedOptimizer` with `fit` averages nothing and says nothing, and Horovod knows
+Keras 3 and Horovod 0.28: `hvd.DistributedOptimizer` with `fit` silently averages nothing, and Horovod knows
 TensorFlow's variables but not Keras's. So gradients are taken with respect to TensorFlow's variables, summed here
 inside the graph, and `require_agreement` compares the weights.
 """
@@ -32,11 +32,11 @@ _LOST: Final = re.compile(
     r"Horovod has been shut down|[Cc]onnection (?:closed|reset|refused)[^\n.]*|Timed out waiting[^\n.]*|"
     r"Broken pipe|(?:Gloo|NCCL)[^\n]*(?:abort|timed? ?out|closed)[^\n.]*"
 )
-"""What Horovod, Gloo and NCCL say when a rank is gone."""
+"""Messages of Horovod, Gloo and NCCL when a rank is gone."""
 
 
 class RanksDisagreeError(ReportedError, RuntimeError):
-    """Report that ranks hold different weights or data. Carries `what` and `ranks`, those outside the majority."""
+    """Report that ranks have different weights or data. Carries `what` and `ranks`, those outside the majority."""
 
     def __init__(self, what: str, ranks: Sequence[int], message: str) -> None:
         self.what, self.ranks = what, tuple(ranks)
@@ -44,7 +44,7 @@ class RanksDisagreeError(ReportedError, RuntimeError):
 
 
 class RankFailedError(ReportedError, RuntimeError):
-    """Report, on the ranks that were well, that others failed. Carries `messages` by rank."""
+    """Report, on healthy ranks, that others failed. Carries `messages` by rank."""
 
     def __init__(self, messages: dict[int, str]) -> None:
         self.messages = messages
@@ -52,7 +52,7 @@ class RankFailedError(ReportedError, RuntimeError):
 
 
 class RankLostError(ReportedError, ConnectionError):
-    """Report, on a rank that is well, that another can no longer be reached. Carries `reason`, Horovod's own words."""
+    """Report, on a healthy rank, that another can no longer be reached. Carries `reason`, Horovod's own words."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -64,7 +64,7 @@ class RankLostError(ReportedError, ConnectionError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """Say who this process is among the ranks."""
+    """This process among the ranks."""
 
     rank: int
     size: int
@@ -77,7 +77,7 @@ class Ranks:
 
     @property
     def is_root(self) -> bool:
-        """Tell whether this is the rank that writes, prints and is copied from."""
+        """Return whether this is the rank that writes, prints and is broadcast from."""
         return self.rank == 0
 
 
@@ -88,7 +88,7 @@ def join() -> Ranks:
 
 
 def leave() -> None:
-    """Leave the other ranks in good order."""
+    """Leave the other ranks cleanly."""
     hvd.shutdown()
 
 
@@ -119,7 +119,7 @@ def gather_values(value: T, *, name: str) -> tuple[T, ...]:
 
 
 def size() -> int:
-    """Return the number of ranks. Graphs are built for it, and built anew where it changes."""
+    """Return the number of ranks. Graphs are built for it, and rebuilt where it changes."""
     return int(hvd.size())
 
 
@@ -181,7 +181,7 @@ def raising_lost_ranks() -> Iterator[None]:
 def attempt(ranks: Ranks, action: Callable[[], T]) -> T:
     """Run an action on this rank, and fail on all ranks when it failed on one (collective).
 
-    A rank that failed raises its own error, the others RankFailedError; so nobody waits for a rank that is gone.
+    A rank that failed raises its own error, the others RankFailedError, so that no rank waits for one that is gone.
     """
     error: ReportedError | None = None
     result: T | None = None

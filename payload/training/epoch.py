@@ -19,7 +19,7 @@ _ADVICE: Final = "Gradients were not averaged, or a rank runs other code. The ru
 
 
 class DivergedError(ReportedError, ArithmeticError):
-    """Report a loss that is no number any more. Carries `epoch` and `step`, both counted from 1."""
+    """Report a loss that is no longer finite. Carries `epoch` and `step`, both counted from 1."""
 
     def __init__(self, loss: float, epoch: int, step: int, learning_rate: float) -> None:
         self.epoch, self.step = epoch, step
@@ -30,7 +30,7 @@ class DivergedError(ReportedError, ArithmeticError):
 
 
 def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress, bool]:
-    """Take the steps of one epoch that are left; return the new position, and whether a stop was asked for."""
+    """Train for the remaining steps of one epoch; return the new position, and whether a stop was requested."""
     plan, reporter, saver = context.plan, context.reporter, context.saver
     ranks, schedule = plan.ranks, plan.schedule
     phase, view = schedule.phase(progress.epoch), plan.training_view(progress.epoch)
@@ -54,17 +54,17 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
         empty=empty_batch(view.size, plan.data.train.channels, slots),
     )
     timer = reporter.start_timer()
-    troubles: list[ReportedError] = []
+    errors: list[ReportedError] = []
 
     def check() -> None:
         feed.check()
-        for trouble in troubles:
-            raise trouble
+        for error in errors:
+            raise error
 
     for batch in timer.awaited(reporter.profiler.awaited(feed)):
         rate = schedule.rate(progress.epoch, progress.step)
-        # What is wrong with one rank is told with the sums of the step, so that no rank waits for it in vain.
-        stop = bool(feed.error or troubles or saver.failed or context.stop_requested())
+        # A rank reports its error with the sums of the step, so that no rank waits for it in vain.
+        stop = bool(feed.error or errors or saver.failed or context.stop_requested())
         with reporter.profiler.step(progress.total_steps + 1):
             sums = _step(context, batch, rate, stop)
         if sums.stops:
@@ -79,7 +79,7 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
             if ranks.is_root and progress.step < feed.steps and not sums.stops:
                 saver.save_within_epoch(progress)
         except ReportedError as error:
-            troubles.append(error)
+            errors.append(error)
         if sums.stops:
             return progress, True
     distributed.attempt(ranks, check)
@@ -87,7 +87,7 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
 
 
 def _step(context: TrainingContext, batch: Batch, rate: float, stop: bool) -> StepSums:
-    """Take one step (collective) and return the sums over all ranks."""
+    """Run one step (collective) and return the sums over all ranks."""
     values = context.train_step(batch.images, batch.labels, batch.weights, batch.batch_size, rate, stop, batch.skipped)
     loss, correct, correct5, stops, skipped = (float(value) for value in values.numpy())
     return StepSums(loss=loss, correct=correct, correct5=correct5, stops=stops, skipped=skipped)

@@ -1,4 +1,4 @@
-"""What is measured of a batch: loss and hits of each image. All within a graph."""
+"""Loss and hits of each image of a batch, within a graph."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-FEW: Final = 5
-"""Classes among which the right one must be for the looser of the two measures."""
+TOP: Final = 5
+"""Likeliest classes among which the right one must be for a top-5 hit."""
 
 
 def pixels(images: Any) -> Any:
@@ -18,7 +18,7 @@ def pixels(images: Any) -> Any:
 def losses_of(logits: Any, labels: Any, smoothing: float = 0.0) -> Any:
     """Return the cross-entropy of each image, [B], in the type of the logits.
 
-    `smoothing`: part of the truth that is spread over all classes, the right one included (Szegedy et al. 2015,
+    `smoothing`: fraction of the truth that is spread over all classes, the right one included (Szegedy et al. 2015,
     arXiv:1512.00567, section 7).
     """
     if not smoothing:
@@ -30,10 +30,10 @@ def losses_of(logits: Any, labels: Any, smoothing: float = 0.0) -> Any:
 
 
 def hits(logits: Any, labels: Any) -> tuple[Any, Any]:
-    """Tell of each image, 0 or 1 in float32 [B], whether its class is the likeliest, and whether among the five.
+    """Return for each image whether its class is the likeliest, and whether it is in the top five: 0 or 1, float32 [B].
 
-    With five classes or fewer the second always holds. Of equal logits the first counts as the larger.
+    With five classes or fewer the second is always 1. Of equal logits the first counts as the larger.
     """
-    ranked = tf.math.top_k(logits, k=min(FEW, logits.shape[-1])).indices
+    ranked = tf.math.top_k(logits, k=min(TOP, logits.shape[-1])).indices
     right = tf.cast(tf.equal(ranked, tf.cast(labels, tf.int32)[:, None]), tf.float32)
     return right[:, 0], tf.reduce_sum(right, axis=1)

@@ -45,16 +45,16 @@ class TrainingPlan:
 
     @property
     def evaluated(self) -> str:
-        """Return the name of the split that is evaluated on after each epoch."""
+        """Return the name of the split that is evaluated after each epoch."""
         return "validation" if self.data.validation else "test"
 
     @property
     def last_test_view(self) -> View:
-        """Return how test images are looked at after the last epoch."""
+        """Return the view of test images after the last epoch."""
         return self.test_view(self.schedule.epochs - 1)
 
     def training_view(self, epoch: int) -> View:
-        """Return how training images are looked at in an epoch, counted from 0."""
+        """Return the view of training images in an epoch, counted from 0."""
         settings, phase = self.settings, self.schedule.phase(epoch)
         size = image_size(self.data, phase.size)
         if epoch < self.schedule.augmented_from:
@@ -69,7 +69,7 @@ class TrainingPlan:
         )
 
     def test_view(self, epoch: int) -> View:
-        """Return how test images are looked at after an epoch, counted from 0."""
+        """Return the view of test images after an epoch, counted from 0."""
         phase = self.schedule.phase(epoch)
         return View(size=image_size(self.data, self.settings.test_size or phase.size), rectangular=phase.rectangular)
 

@@ -1,4 +1,4 @@
-"""How far a run has come, and what its steps add up to. Standard library only."""
+"""The position of a run, and the sums of its steps. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from payload.training.run_files import Scores
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepSums:
-    """Hold what one step gave, summed over all ranks."""
+    """The results of one step, summed over all ranks."""
 
     loss: float
     correct: float
     """Images recognised."""
     correct5: float
-    """Images whose class is among the five thought likeliest."""
+    """Images whose class is among the five likeliest."""
     stops: float
-    """Ranks that were asked to stop."""
+    """Ranks on which a stop was requested."""
     skipped: float
-    """Damaged records left out, on request."""
+    """Damaged records left out on request."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Say how far a run has come, and what identifies the run that may go on from there."""
+    """The position of a run, and what identifies the run that may resume there."""
 
     recipe: str
     seed: int

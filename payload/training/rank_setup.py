@@ -1,4 +1,4 @@
-"""How one rank sits on its host: read the machine, choose, and bind, before TensorFlow is imported."""
+"""Set up one rank on its host, before TensorFlow is imported: read the topology, choose cores and GPU, bind."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ ROOT: Final = Path("/")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RankSetup:
-    """Hold what was chosen for this rank, and what of it the machine refused."""
+    """What was chosen for this rank, and what the machine refused."""
 
     placement: Placement
     tuning: Tuning
     machine: str
     """The host's topology in words."""
     notes: tuple[str, ...] = ()
-    """What was left undone, and why."""
+    """What could not be done, and why."""
 
     def values(self) -> dict[str, float | int | str | None]:
-        """Return what is recorded of a run; the placement is this rank's."""
+        """Return the values recorded of a run; the placement is this rank's."""
         return {
             "machine": self.machine,
             "placement": str(self.placement),
@@ -47,7 +47,7 @@ class RankSetup:
 def set_up_rank(settings: Settings, environ: MutableMapping[str, str], root: Path = ROOT) -> RankSetup:
     """Choose cores, memory, GPU, threads and Horovod's settings for this rank; bind it and set its variables.
 
-    `environ`: says who this rank is (horovodrun sets it) and what the user chose; variables are added, none is changed.
+    `environ`: identifies this rank (horovodrun sets it) and has the user's choices; variables are added, none changed.
     """
     local_rank, local_size = _number(environ, "HOROVOD_LOCAL_RANK", 0), _number(environ, "HOROVOD_LOCAL_SIZE", 1)
     allowed = os.sched_getaffinity(0)
@@ -75,14 +75,14 @@ def set_up_rank(settings: Settings, environ: MutableMapping[str, str], root: Pat
 
 
 def unplaced(allowed: set[int], local_size: int) -> Placement:
-    """Leave a rank where the kernel puts it, and count its threads by its share of the CPUs."""
+    """Return the placement of a rank that is not bound, with threads for its share of the CPUs."""
     return Placement(
         cpus=tuple(sorted(allowed)), cores=max(1, len(allowed) // local_size), node=None, exclusive=local_size == 1
     )
 
 
 def job_of(settings: Settings, *, ranks: int) -> Job:
-    """Return what the ranks compute together, by the network as it was published: an estimate needs no more."""
+    """Return what the ranks compute together, as estimated from the network as published."""
     known = network(settings.network)
     return Job(
         work=work(settings.network, settings.image_size),
@@ -94,7 +94,7 @@ def job_of(settings: Settings, *, ranks: int) -> Job:
 
 
 def _remarks(topology: Topology, placement: Placement, local_size: int) -> tuple[str, ...]:
-    """Say where the machine is not what ranks want."""
+    """Return remarks on where the machine does not suit its ranks."""
     remarks = []
     if not placement.exclusive:
         remarks.append(f"{local_size} ranks share {len(topology.cores)} cores")

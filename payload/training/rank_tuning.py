@@ -1,6 +1,6 @@
 """Threads, oneDNN and Horovod's settings of one rank, chosen from its cores and its work. Pure; standard library only.
 
-What the user set, by a flag or a variable of the environment, is kept. docs/tuning.md has the measurements.
+Settings of the user, by a flag or a variable of the environment, are kept. docs/tuning.md has the measurements.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ONEDNN: Final = "TF_ENABLE_ONEDNN_OPTS"
 CALLER_THREAD: Final = "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"
 
 GFLOPS_512_BITS: Final = 60.0
-"""What one core with 512-bit vectors makes of ResNet-50 and LeNet, 1e9 operations a second: 50 to 75 measured."""
+"""Speed of one core with 512-bit vectors on ResNet-50 and LeNet, 1e9 operations a second: 50 to 75 measured."""
 PASSES: Final = 3
 """A training step computes forward, the gradient of the inputs and that of the weights: each as much as forward."""
 BACKWARD: Final = 2
@@ -33,14 +33,14 @@ WAKE_MS: Final = {GLOO: 0.1, MPI: 0.02}
 """Processor time that a cycle of Horovod's background thread costs a pair of ranks. Over Gloo 0.06 was measured with
 LeNet, 0.13 with ResNet-50, whose caches it disturbs more; over MPI, which wakes no second thread, 0.01 to 0.03."""
 CYCLE_MS: Final = (0.5, 100.0)
-"""Bounds of a chosen cycle: below, the thread would do little else; above, nothing more is to be had."""
+"""Bounds of a chosen cycle: below, the thread would do little else; above, there is nothing to gain."""
 LARGEST_BUFFER_MIB: Final = 128
 """Horovod's own size of the buffer in which gradients travel."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """Say what the ranks compute together."""
+    """What the ranks compute together."""
 
     work: Work
     parameters: int
@@ -58,7 +58,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """Hold what was chosen for one rank, or was given."""
+    """Settings of one rank, chosen here or given by the user."""
 
     intra_op_threads: int
     """Threads within an operation: the rank's physical cores."""
@@ -77,7 +77,7 @@ class Tuning:
     """Names of settings and variables that the user chose."""
 
     def values(self) -> dict[str, float | int | str | None]:
-        """Return what is recorded of a run."""
+        """Return the values recorded of a run."""
         return {
             "intra_op_threads": self.intra_op_threads,
             "inter_op_threads": self.inter_op_threads,

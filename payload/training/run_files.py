@@ -1,4 +1,4 @@
-"""What a run leaves behind for people and programs: metrics.jsonl as it goes, result.json at its end.
+"""Files of a run for people and programs: metrics.jsonl while it runs, result.json at its end.
 
 settings.json, written at its start, is that of `payload.training.export.model_spec`.
 """
@@ -23,7 +23,7 @@ Value = float | int | str | bool | None
 
 
 class Metrics:
-    """Append events to metrics.jsonl, one JSON object a line, each whole as soon as it is written."""
+    """Append events to metrics.jsonl, one JSON object a line, each complete as soon as it is written."""
 
     def __init__(self, run_dir: Path, *, started: float) -> None:
         """Open the file. `started`: unix time from which the run's seconds count. Raises StorageError."""
@@ -36,7 +36,7 @@ class Metrics:
             self._end_cut_line()
 
     def _end_cut_line(self) -> None:
-        """End a line that a crash cut, so that it spoils no more than itself."""
+        """End a line that a crash cut short, so that it does not spoil the next one."""
         content_end = self._file.tell()
         if content_end:
             with self._path.open("rb") as file:
@@ -53,7 +53,7 @@ class Metrics:
             self._file.write(json.dumps(record).encode() + b"\n")
 
     def step_due(self) -> bool:
-        """Tell whether the next step event is due, and if so count it as written."""
+        """Return whether the next step event is due, and if so count it as written."""
         now = time.monotonic()
         if now - self._last_step < STEP_INTERVAL_S:
             return False
@@ -67,27 +67,27 @@ class Metrics:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Hold the mean loss and the accuracies, 0 to 1, over one part of the data."""
+    """Mean loss, and accuracies of 0 to 1, over one split of the data."""
 
     loss: float
     accuracy: float
     top5_accuracy: float
-    """Fraction of the images whose class is among the five thought likeliest."""
+    """Fraction of the images whose class is among the five likeliest."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Say which code ran; the launcher knows, the payload does not."""
+    """The code that ran, as the launcher states it."""
 
     payload_hash: str | None
-    """SHA-256 of the pushed tree, or None where nobody said."""
+    """SHA-256 of the pushed tree; None where the launcher does not state it."""
     git_commit: str | None
     """Commit of the checkout it was pushed from."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """State the outcome of a completed run."""
+    """The result of a completed run."""
 
     recipe: str
     variant: str | None
@@ -105,7 +105,7 @@ class Result:
     steps: int
     """Steps of the whole run, over all its resumptions."""
     skipped_records: int
-    """Damaged records left out, on request, over all epochs."""
+    """Damaged records left out on request, over all epochs."""
     seconds: float
     """Wall time of this process, from its start to the result."""
     training_seconds: float
@@ -130,7 +130,7 @@ class Result:
     settings: Mapping[str, Any]
     """Every setting of the run."""
     arrangement: Mapping[str, Any]
-    """What was chosen for rank 0: threads, Horovod's settings, and from what."""
+    """What was chosen for rank 0: threads and Horovod's settings, and the reasons."""
     placements: tuple[str, ...]
     """Cores, memory and GPU of each rank, by rank."""
     versions: Mapping[str, str]
@@ -142,7 +142,7 @@ class Result:
 
 
 def write_result(run_dir: Path, result: Result) -> Path:
-    """Write result.json in one step: it is there, whole, or it is not. Raises StorageError."""
+    """Write result.json atomically. Raises StorageError."""
     path = run_dir / RESULT_FILE
     replace_file(path, json.dumps(dataclasses.asdict(result), indent=2).encode() + b"\n")
     return path

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 CHUNK: Final = 1 << 22
-"""Bytes hashed and handed on at a time: they are still in the processor's cache when they are written."""
+"""Bytes hashed and written at a time, so that they are still in the processor's cache when they are written."""
 _HEADER_LIMIT: Final = 1 << 27
 _TYPES: Final = {
     "bool": "BOOL",
@@ -41,11 +41,11 @@ Arrays = Mapping[str, Array]
 
 
 class TensorFileError(ValueError):
-    """Report bytes that are no such file."""
+    """Report bytes that are not a safetensors file."""
 
 
 class HashingFile:
-    """Count and hash what passes through to, or from, a file."""
+    """A file whose bytes are counted and hashed as they are read or written."""
 
     def __init__(self, file: IO[bytes]) -> None:
         """Wrap a file at its beginning."""
@@ -161,5 +161,5 @@ def _dtype(code: str) -> Any:
 
 
 def bytes_of(array: Array) -> memoryview:
-    """Return the bytes of an array; its own where they lie in order, else a copy's."""
+    """Return the bytes of an array: its own where it is contiguous, else those of a copy."""
     return np.asarray(array, order="C").reshape(-1).view(np.uint8).data

@@ -1,4 +1,4 @@
-"""What each epoch of a run is: size and batch of its images, its steps, and the learning rate of each step.
+"""The schedule of a run: size and batch of each epoch's images, its steps, and the learning rate of each step.
 
 A function of the settings, the number of images and, where the batch is given by rank, the number of ranks. Standard
 library only.
@@ -15,7 +15,7 @@ from payload.settings.rates import Decay, parse_pieces
 
 
 class Rates(Protocol):
-    """Give the learning rate at an epoch, a fraction of one included."""
+    """Learning rates by epoch, with its fraction."""
 
     def rate(self, epoch: float) -> float:
         """Return the rate."""
@@ -24,7 +24,7 @@ class Rates(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Lay a run out, epoch by epoch."""
+    """The epochs of a run."""
 
     epochs: int
     examples: int
@@ -32,7 +32,7 @@ class Schedule:
     phases: tuple[ImagePhase, ...]
     rates: Rates
     base_batch: int
-    """Global batch to which `rates` belong; 0: to whatever batch there is."""
+    """Global batch to which `rates` apply; 0: they apply to any batch."""
     augmented_from: int
     """First epoch with changed images, counted from 0."""
 
@@ -78,17 +78,17 @@ class Schedule:
 
 
 def global_batch(settings: Settings, ranks: int) -> int:
-    """Return the images a step over all ranks, where no phases say it."""
+    """Return the images a step over all ranks, where there are no phases."""
     if settings.global_batch:
         return settings.global_batch
     return min(settings.batch_per_rank * ranks, settings.global_batch_limit)
 
 
 def schedule_for(settings: Settings, *, examples: int, ranks: int) -> Schedule:
-    """Lay out a run over so many training images.
+    """Return the schedule of a run over so many training images.
 
-    A warm-up longer than half of the run is cut to half of it: a short trial run (`--epochs 1`) would otherwise end
-    before its rate has climbed. Raises SettingError, also where a batch is larger than the data.
+    A warm-up longer than half of the run is cut to half of it: otherwise a short trial run (`--epochs 1`) would end
+    before its rate has risen. Raises SettingError, also where a batch is larger than the data.
     """
     epochs = settings.total_epochs
     phases = _phases(settings, ranks)

@@ -1,4 +1,4 @@
-"""The state of a run: model, optimizer and position, and its way into a checkpoint and back."""
+"""The state of a run: model and optimizer, with the arrays that checkpoints store."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from payload.training.safetensors_io import bytes_of
 from payload.training.schedule import Schedule
 
 _SEED: Final = "/seed_generator_state"
-"""How Keras's paths of seeds end."""
+"""Suffix of Keras's paths of seeds."""
 _SEEDS: Final = "model/seed/"
-"""How their lasting names begin."""
-_APART: Final = 0x9E3779B1
-"""Between the seeds of two neighbouring ranks: a prime near 2^32 over the golden ratio, so that none meet."""
+"""Prefix of their stable names."""
+_SEED_STRIDE: Final = 0x9E3779B1
+"""Distance of the seeds of neighbouring ranks: a prime near 2^32 over the golden ratio, so that none coincide."""
 _SEED_RANGE: Final = 2**31 - 2
 """Keras takes seeds modulo this."""
 
@@ -35,14 +35,14 @@ class OtherNetworkError(ReportedError, ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainState:
-    """Hold model and optimizer. Their variables change in place."""
+    """Model and optimizer. Their variables change in place."""
 
     model: Any
     optimizer: Optimizer
 
     @property
     def variables(self) -> dict[str, Any]:
-        """Map a lasting name to each TensorFlow variable of model and optimizer, the seeds of dropout among them.
+        """Return the TensorFlow variables of model and optimizer by stable names, with the seeds of dropout.
 
         Keras numbers seeds through all models of a process; here they are numbered within this one.
         """
@@ -55,7 +55,7 @@ class TrainState:
         return named
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Copy all variables."""
+        """Return copies of all variables."""
         return {name: variable.numpy() for name, variable in self.variables.items()}
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -73,21 +73,21 @@ class TrainState:
             variable.assign(arrays[name])
 
     def separate_dropout_seeds(self, rank: int) -> None:
-        """Let dropout draw other units on each rank. Rank 0 keeps its seeds, which are those of checkpoints.
+        """Give dropout different seeds on each rank. Rank 0 keeps its seeds, which are those of checkpoints.
 
-        To be called where all ranks have the seeds of rank 0. The same rank draws the same after a resumption.
+        Call it where all ranks have the seeds of rank 0. A rank gets the same seeds after a resumption.
         """
         for name, variable in self.variables.items():
             if name.startswith(_SEEDS):
                 seed, drawn = (int(value) for value in variable.numpy())
-                variable.assign([(seed + rank * _APART) % _SEED_RANGE if rank else seed, drawn])
+                variable.assign([(seed + rank * _SEED_STRIDE) % _SEED_RANGE if rank else seed, drawn])
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Let the model have the moving average of its weights for a while, where one is kept."""
+        """Use the moving average of the weights within a block, where one is kept."""
         return self.optimizer.averaged()
 
     def digest(self) -> bytes:
-        """Return the SHA-256 of all weights, bit for bit, those of the optimizer included, dropout's seeds not."""
+        """Return the SHA-256 of all variables of model and optimizer, bit for bit, without the seeds of dropout."""
         weights = {name: variable for name, variable in self.variables.items() if not name.startswith(_SEEDS)}
         return digest_of((name, variable.numpy()) for name, variable in sorted(weights.items()))
 
@@ -100,7 +100,7 @@ def new_state(settings: Settings, data: Dataset, schedule: Schedule) -> TrainSta
 
 
 def build_model(settings: Settings, data: Dataset, schedule: Schedule) -> Any:
-    """Build the network for every size that the run looks at."""
+    """Build the network for every image size of the run."""
     known = network(settings.network)
     sizes = {image_size(data, phase.size) for phase in schedule.phases}
     sizes |= {image_size(data, settings.test_size or phase.size) for phase in schedule.phases}

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from payload.models.normalization import BatchNormalization, counting, follow
+from payload.models.normalization import BatchNormalization, counting, update_moving_moments
 from payload.settings import SettingError, Settings
 from payload.training import distributed
 from payload.training.losses import hits, losses_of, pixels
@@ -16,16 +16,16 @@ from payload.training.optimizers.optimizer import Optimizer
 
 TrainStep = Callable[..., Any]
 MEASURES: Final = 3
-"""Loss, hits and hits among five: how many numbers stand before the moments."""
+"""Loss, hits and top-5 hits: the numbers before the moments."""
 
 
 def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> TrainStep:
     """Compile one training step, which is collective. Raises SettingError.
 
     The step takes images uint8 or float32 [slots, height, width, channels], 0 to 255; labels int32 [slots]; weights
-    float32 [slots], 1 or 0 for an unused slot; the size of the global batch; the learning rate; stop, whether this rank
-    was asked to stop; skipped, the damaged records that it left out. It returns float32 [5], summed over all ranks:
-    loss, images recognised, images recognised among five, ranks asked to stop, records skipped.
+    float32 [slots], 1 or 0 for an unused slot; the size of the global batch; the learning rate; stop, whether a stop
+    was requested on this rank; skipped, the damaged records that it left out. It returns float32 [5], summed over all
+    ranks: loss, hits, top-5 hits, ranks on which a stop was requested, skipped records.
 
     Each rank's loss is the sum over its images divided by the size of the global batch, and gradients are summed: they
     equal those of one rank with the whole batch, however unevenly it is split.
@@ -41,7 +41,7 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
     layers: list[BatchNormalization] = []
 
     def part(images: Any, labels: Any, weights: Any, batch_size: Any, partial: bool) -> list[Any]:
-        """Return sums of some images that can be added to those of others: measures and moments, and gradients."""
+        """Return sums over some images, which add up with those of others: losses, hits and moments, and gradients."""
         with tf.GradientTape() as tape, counting(weights if partial else None, total) as moments:
             logits = model(pixels(images), training=True)
             losses = losses_of(logits, labels, settings.label_smoothing) * tf.cast(weights, logits.dtype)
@@ -57,12 +57,12 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
 
     compiled = tf.function(passes, autograph=False, jit_compile=True) if settings.xla else passes
 
-    def step(images: Any, labels: Any, weights: Any, told: Any, partial: bool) -> Any:
-        batch_size, learning_rate, *rest = tf.unstack(told)
+    def step(images: Any, labels: Any, weights: Any, numbers: Any, partial: bool) -> Any:
+        batch_size, learning_rate, *rest = tf.unstack(numbers)
         own, *gradients = compiled(images, labels, weights, batch_size, partial)
         *gradients, own = _summed([*gradients, _vector([own, *rest], own.dtype)], settings.compression)
         measures, moments, rest = tf.split(own, [MEASURES, -1, len(rest)])
-        follow(layers, moments)
+        update_moving_moments(layers, moments)
         optimizer.apply(gradients, learning_rate)
         return tf.concat([measures, rest], 0)
 
@@ -73,8 +73,8 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
     ) -> Any:
         # Two traces only where unused slots would otherwise change the moments of a fused normalisation.
         partial = synchronised or (normalised and not np.all(np.asarray(weights)))
-        told = tf.constant([batch_size, learning_rate, stop, skipped], tf.float32)
-        return graph(images, labels, weights, told, bool(partial))
+        numbers = tf.constant([batch_size, learning_rate, stop, skipped], tf.float32)
+        return graph(images, labels, weights, numbers, bool(partial))
 
     return run
 
@@ -93,7 +93,7 @@ def _in_parts(
     partial: bool,
     parts: int,
 ) -> list[Any]:
-    """Sum what the parts of a batch give, one after the other, so that the activations of one are held at a time."""
+    """Sum over the parts of a batch, one after the other, so that memory holds the activations of one at a time."""
     slots = -(-images.shape[0] // parts)
     unused = slots * parts - images.shape[0]
 
@@ -110,14 +110,14 @@ def _in_parts(
         return number + 1, *(total + value for total, value in zip(sums, of(number), strict=True))
 
     first = of(0)
-    with tf.control_dependencies(first):  # else the second part would begin beside the first
+    with tf.control_dependencies(first):  # otherwise the second part would run in parallel to the first
         number = tf.constant(1)
     _, *sums = tf.while_loop(lambda number, *_: number < parts, add, [number, *first], parallel_iterations=1)
     return list(sums)
 
 
 def _summed(tensors: list[Any], compression: str) -> list[Any]:
-    """Sum gradients and, last, measures over all ranks (collective); gradients travel as float16 by choice."""
+    """Sum gradients and, last, losses and hits over all ranks (collective); gradients as float16 on request."""
     if compression == "none" or distributed.size() == 1:
         return distributed.sum_in_graph(tensors)
     *gradients, measures = tensors

@@ -54,7 +54,7 @@ def train_and_evaluate(
 ) -> TrainingEnd:
     """Train until the last epoch or until a stop is requested; rank 0 writes records, checkpoints and the result.
 
-    `started`: unix time at which the process began; `arrangement`: what was chosen for this rank. Raises ReportedError,
+    `started`: unix time at which the process began; Raises ReportedError,
     on all ranks.
     """
     with distributed.raising_lost_ranks():
@@ -83,7 +83,7 @@ def train_and_evaluate(
 
 
 def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested: Callable[[], bool]) -> TrainingEnd:
-    """Build the network, restore it where a run goes on, and train it."""
+    """Build the network, restore it where a run is resumed, and train it."""
     ranks, settings, schedule = plan.ranks, plan.settings, plan.schedule
     batch = schedule.phase(0).global_batch
     kept_settings = checkpoint_settings(settings, batch)
@@ -127,12 +127,12 @@ def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested
 
 
 def _settings_of_resumed(settings: Settings, store: CheckpointStore, ranks: Ranks) -> Settings:
-    """Read on rank 0 the batch of the run that goes on, to be broadcast from there."""
+    """Read on rank 0 the batch of the run that is resumed, to be broadcast from there."""
     return with_batch_of_resumed(settings, store, ranks=ranks.size) if ranks.is_root else settings
 
 
 def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
-    """Run the epochs that are left, then write the result."""
+    """Run the remaining epochs, then write the result."""
     plan, reporter, evaluator = context.plan, context.reporter, context.evaluator
     _on_root(context, functools.partial(_start, context, start_point))
     progress = start_point.progress
@@ -154,7 +154,7 @@ def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
         waits = distributed.gather_values(reporter.waited_s, name="waits")
         seconds = time.monotonic() - began
         _on_root(context, functools.partial(_end_epoch, context, progress, train, test, seconds, waits))
-    # None after a resumption of a run that lacked nothing but its result.
+    # test is None where the resumed run lacked nothing but its result.
     if test is None or plan.data.validation:
         validation, test = test, evaluator.evaluate(plan.data.test, plan.last_test_view)
     else:
@@ -180,7 +180,7 @@ def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
 
 
 def _on_root(context: TrainingContext, action: Callable[[], None]) -> None:
-    """Do on rank 0 what only one rank may do, and fail on all ranks when it fails (collective)."""
+    """Run an action on rank 0 alone, and fail on all ranks when it fails (collective)."""
     ranks = context.plan.ranks
     distributed.attempt(ranks, action if ranks.is_root else lambda: None)
 

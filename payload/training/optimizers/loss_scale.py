@@ -1,8 +1,8 @@
 """The loss scale: what keeps small gradients from vanishing in float16 (Micikevicius et al. 2017, arXiv:1710.03740).
 
-The loss is multiplied before the backward pass, the gradients are divided after they are summed. A scale that finds
-itself begins large, is halved when a gradient is not finite, in which case nothing is updated, and is doubled after
-many good steps. All ranks see the same sums, so all choose alike.
+The loss is multiplied before the backward pass, the gradients are divided after they are summed. A dynamic
+scale starts large, is halved when a gradient is not finite, in which case nothing is updated, and is doubled after many
+good steps. All ranks see the same sums, so all choose alike.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GOOD_STEPS: Final = 2000
 
 
 class LossScale:
-    """Scale a loss, and undo it; `dynamic`: find the scale, else keep it."""
+    """Scale a loss, and undo it in the gradients; `dynamic`: adapt the scale."""
 
     def __init__(self, scale: float = FIRST_SCALE, *, dynamic: bool) -> None:
         self._dynamic = dynamic
@@ -39,7 +39,7 @@ class LossScale:
     def apply(self, gradients: Sequence[Any], update: Callable[[Sequence[Any]], None]) -> None:
         """Divide summed gradients and update with them; a dynamic scale does not where one is not finite.
 
-        At a scale of 1 it does all the same: then it is not the scale that is too large, and the loss will show it.
+        At a scale of 1 it updates in any case: then the scale is not at fault, and the loss will show it.
         """
         factor = 1 / self._scale.value
         gradients = [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]

@@ -19,7 +19,7 @@ from payload.training.optimizers.weight_average import WeightAverage
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """Turn summed gradients into new weights. All variables change in place."""
+    """Update weights with summed gradients. All variables change in place."""
 
     rule: Any
     """Keras optimizer, built."""
@@ -47,7 +47,7 @@ class Optimizer:
             self._update(gradients)
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Let the model have the average of its weights for a while, where one is kept."""
+        """Use the moving average of the weights within a block, where one is kept."""
         return self.average.in_use() if self.average else contextlib.nullcontext()
 
     def _update(self, gradients: Sequence[Any]) -> None:

@@ -1,10 +1,10 @@
-"""Rules by which weights follow from gradients, where Keras has none or another one than was published.
+"""Update rules of weights, where Keras has none or one that differs from the publication.
 
 All are Keras optimizers, so their variables are built, named and saved as those of Keras's own. A vector (a bias, or
-scale and offset of a normalisation) neither decays nor gets a rate of its own unless `decay_all`; the published runs
-leave them alone, and a bias that starts at zero would stay near it, because its rate would follow its norm.
+scale and offset of a normalisation) neither decays nor gets a local rate unless `decay_all`: so the published runs have
+it, and a bias that starts at zero would stay near it, because its rate would follow its norm.
 
-Where a norm is zero, a layer's own rate is the common one: nothing follows from a ratio then.
+Where a norm is zero, a layer's local rate is the global one.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ LAMB_EPSILON: Final = 1e-6
 
 
 class _Decaying(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras has no types
-    """Know which weights decay, and add the decay to the gradient: the derivative of `l2` / 2 times their square."""
+    """An optimizer with L2 decay in the gradient: the derivative of `l2` / 2 times the square of the weights."""
 
     def __init__(self, *, l2: float, decay_all: bool, **options: Any) -> None:
         super().__init__(**options)
         self._l2, self._decay_all = l2, decay_all
 
-    def _chosen(self, variable: Any) -> bool:
-        """Tell whether a weight decays, and gets a rate of its own where the rule gives one."""
+    def _is_decayed(self, variable: Any) -> bool:
+        """Return whether a weight decays, and gets a local rate where the rule has one."""
         return self._decay_all or decays(variable)
 
     def _decayed(self, gradient: Any, variable: Any) -> Any:
-        return gradient + self._l2 * variable if self._l2 and self._chosen(variable) else gradient
+        return gradient + self._l2 * variable if self._l2 and self._is_decayed(variable) else gradient
 
     def _slot(self, slots: list[Any], variable: Any) -> Any:
         """Return the TensorFlow variable that the rule keeps for a weight."""
@@ -40,7 +40,7 @@ class _Decaying(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras has 
 
 
 class Momentum(_Decaying):
-    """Follow the gradient with momentum: v = m v + g, w = w - rate v; g with L2 decay.
+    """SGD with momentum: v = m v + g, w = w - rate v; g with L2 decay.
 
     The rate stands outside the velocity, as in PyTorch's SGD and TensorFlow's MomentumOptimizer, with which the
     published runs were made. Keras's SGD has it inside, so that a change of rate takes effect over 1 / (1 - m) steps.
@@ -73,7 +73,7 @@ class Momentum(_Decaying):
 
 
 class Lars(Momentum):
-    """Give each layer a rate by its norms: You, Gitman and Ginsburg 2017, arXiv:1708.03888, algorithm 1.
+    """LARS, a local rate for each layer by its norms: You, Gitman and Ginsburg 2017, arXiv:1708.03888, algorithm 1.
 
     Local rate l = eta |w| / (|g| + decay |w|); v = m v + rate l (g + decay w); w = w - v.
     """
@@ -85,7 +85,7 @@ class Lars(Momentum):
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update one weight."""
         rate = tf.cast(learning_rate, variable.dtype)
-        if self._chosen(variable):
+        if self._is_decayed(variable):
             rate *= self._local_rate(gradient, variable)
         step = rate * self._decayed(gradient, variable)
         if not self._momentum:
@@ -101,7 +101,7 @@ class Lars(Momentum):
 
 
 class Larc(Lars):
-    """Let a layer's own rate be a bound: the rate is the lesser of it and the common one.
+    """LARC, where the local rate is a bound: a layer's rate is the lesser of it and the global one.
 
     After NVIDIA's LARC (the "clip" mode of OpenSeq2Seq and Apex), by which the runs on 128 GPUs and more were made: the
     gradient, decay included, is scaled by min(l / rate, 1), and momentum follows with the rate outside the velocity.
@@ -111,13 +111,13 @@ class Larc(Lars):
         """Update one weight."""
         rate = tf.cast(learning_rate, variable.dtype)
         step = self._decayed(gradient, variable)
-        if self._chosen(variable):
+        if self._is_decayed(variable):
             step *= tf.minimum(self._local_rate(gradient, variable) / rate, 1)
         self._move(step, variable, rate)
 
 
 class Lamb(_Decaying):
-    """Give each layer of Adam a rate by its norms: You et al. 2019, arXiv:1904.00962, algorithm 2.
+    """LAMB, Adam with a local rate for each layer by its norms: You et al. 2019, arXiv:1904.00962, algorithm 2.
 
     r = m / (sqrt(v) + epsilon) with both moments corrected for their start; u = r + decay w; w = w - rate |w| / |u| u.
     Keras's Lamb takes the decay out of u, and so out of the norm.
@@ -142,7 +142,7 @@ class Lamb(_Decaying):
         square = second / (1 - tf.pow(tf.cast(self._beta_2, variable.dtype), steps))
         update = self._decayed(mean / (tf.sqrt(square) + LAMB_EPSILON), variable)
         rate = tf.cast(learning_rate, variable.dtype)
-        if self._chosen(variable):
+        if self._is_decayed(variable):
             weight_norm, update_norm = tf.norm(variable), tf.norm(update)
             rate *= _ratio(weight_norm, update_norm, weight_norm * update_norm)
         variable.assign_sub(rate * update)
@@ -165,7 +165,7 @@ class RmsProp(_Decaying, keras.optimizers.RMSprop):  # type: ignore[misc]  # Ker
 
 
 def decays(variable: Any) -> bool:
-    """Tell whether a weight decays by itself: a matrix or a filter does, a bias or the scale of a norm does not."""
+    """Return whether a weight decays by default: a matrix or a filter does, a bias or the scale of a norm does not."""
     return len(variable.shape) > 1
 
 

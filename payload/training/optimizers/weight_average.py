@@ -1,4 +1,4 @@
-"""A moving average of the weights, with which is evaluated: steadier than the weights of any one step."""
+"""A moving average of the weights, used for evaluation: steadier than the weights of any one step."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import tensorflow as tf
 
 
 class WeightAverage:
-    """Hold the moving average of a model's weights, and of the moments of its batch normalisations.
+    """The moving average of a model's weights, and of the moments of its batch normalisations.
 
-    The moments belong to the weights that made them, so they are averaged with them. In the first steps the decay is
-    less, (1 + n) / (10 + n) after n steps, as in TensorFlow's ExponentialMovingAverage; else the first, random weights
-    would stay in the average for as many steps as it is long.
+    The moments belong to the weights that made them, so they are averaged too. In the first steps the decay is less,
+    (1 + n) / (10 + n) after n steps, as in TensorFlow's ExponentialMovingAverage; otherwise the initial, random weights
+    would dominate the average for long.
     """
 
     def __init__(self, variables: Sequence[Any], decay: float) -> None:
-        """Begin with the variables as they are; those that hold no fractions, as random states, are left out."""
+        """Start from the current variables; those that are not floating-point, as random states, are left out."""
         self._decay = decay
         self._averaged = [variable for variable in variables if variable.value.dtype.is_floating]
         with keras.name_scope("average", caller=self):
@@ -40,7 +40,7 @@ class WeightAverage:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Let the model have the average in place of its weights, and its weights back afterwards, bit for bit."""
+        """Use the average in place of the model's weights within a block, then restore them, bit for bit."""
         self._swap()
         try:
             yield

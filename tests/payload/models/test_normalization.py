@@ -124,19 +124,19 @@ def test_images_that_do_not_count_change_nothing(shape: tuple[int, ...]) -> None
 def test_a_batch_without_an_image_moves_nothing_and_stays_finite() -> None:
     import tensorflow as tf
 
-    from payload.models.normalization import counting, follow
+    from payload.models.normalization import counting, update_moving_moments
 
     made, given = layer((4, 5, 3)), images(2, (4, 5, 3)).astype(np.float32)
     before = made.get_weights()
     with counting(tf.zeros([2])) as moments:
         outputs = made(given, training=True)
-    follow(moments.layers, moments.packed())
+    update_moving_moments(moments.layers, moments.packed())
     assert np.isfinite(outputs.numpy()).all()
     assert all((a == b).all() for a, b in zip(before, made.get_weights(), strict=True))
 
 
 def test_packed_moments_of_parts_add_up_to_those_of_all_images() -> None:
-    from payload.models.normalization import counting, follow
+    from payload.models.normalization import counting, update_moving_moments
 
     made, given = layer((3,), "float64"), images(9, (3,))
     vectors = []
@@ -144,7 +144,7 @@ def test_packed_moments_of_parts_add_up_to_those_of_all_images() -> None:
         with counting(None) as moments:
             made(part, training=True)
         vectors.append(moments.packed())
-    follow(moments.layers, vectors[0] + vectors[1])
+    update_moving_moments(moments.layers, vectors[0] + vectors[1])
     assert np.asarray(made.moving_mean) == pytest.approx(expected(given)[1])
     own = (4 * given[:4].var(axis=0, ddof=1) + 5 * given[4:].var(axis=0, ddof=1)) / 9
     assert np.asarray(made.moving_variance) == pytest.approx(0.9 + 0.1 * own)
