@@ -19,7 +19,7 @@ from payload.settings import Settings
 from payload.training.rank_setup import set_up_rank
 
 LEARNING_RATE: Final = 1e-6
-"""Small, so that random labels leave the numbers finite; a step takes as long as with any other."""
+"""Small, so that random labels leave the numbers finite; a step takes as long as with any other rate."""
 
 
 def measure(cell: Cell) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Measure a cell of the benchmark in a process of its own, and say why one failed. Standard library only."""
+"""Measure a cell of the benchmark in a process of its own, and the reason where it failed. Standard library only."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def cell_environment(cell: Cell, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def failure_reason(status: int, stderr: str) -> str:
-    """Say why a cell's process ended: the signal, or the last line that it wrote."""
+    """Return why a cell's process ended: the signal, or the last line that it wrote."""
     if status == -signal.SIGKILL:
         return "killed; most likely out of memory: give smaller --batch-sizes"
     if status < 0:

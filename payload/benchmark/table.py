@@ -17,7 +17,7 @@ COMPARED: Final[dict[Variant, tuple[str, str, str]]] = {
     "stock": ("stock", "cores stock", "ratio"),
     "onednn-off": ("oneDNN off", "cores off", "ratio"),
 }
-"""What stands beside a cell for each variant that was measured too."""
+"""Columns beside a cell for each other variant that was measured."""
 
 
 class CellOutputError(ReportedError, ValueError):
@@ -30,7 +30,7 @@ class CellOutputError(ReportedError, ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Hold what one cell's process measured."""
+    """What one cell's process measured."""
 
     step_seconds: tuple[float, ...]
     first_step_seconds: float
@@ -66,7 +66,7 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """Hold a cell and its figures, or why there are none."""
+    """A cell and its figures, or the reason why there are none."""
 
     cell: Cell
     figures: Figures | None = None
@@ -90,7 +90,7 @@ def document(machine: Machine, results: Sequence[CellResult]) -> str:
 
 
 def table(results: Sequence[CellResult]) -> str:
-    """Lay out one line a network and batch size; what other variants gave stands beside, with the ratio to them."""
+    """Return a table: a line for each network and batch size, other variants and the ratio to them beside."""
     others = {_place(result.cell): result for result in results if result.cell.variant != "tuned"}
     variants = [variant for variant in COMPARED if any(place[0] == variant for place in others)]
     rows = [[*HEADINGS, *(heading for variant in variants for heading in COMPARED[variant])]]
@@ -108,7 +108,7 @@ def table(results: Sequence[CellResult]) -> str:
 
 
 def describe(cell: Cell) -> str:
-    """Name a cell in a line of progress."""
+    """Return the name of a cell in a line of progress."""
     variant = "" if cell.variant == "tuned" else f", {COMPARED[cell.variant][0]}"
     return f"{cell.network}, batch {cell.batch_size}{variant}"
 
@@ -142,7 +142,7 @@ def _comparison(result: CellResult, other: CellResult | None) -> list[str]:
 
 
 def _rate(images_per_s: float | None) -> str:
-    """Show three or more digits that mean something."""
+    """Return a rate with three or more significant digits."""
     if images_per_s is None:
         return "failed"
     return f"{images_per_s:.0f}" if images_per_s >= 100 else f"{images_per_s:.3g}"

@@ -11,7 +11,7 @@ Which images count and how to sum over the ranks are no inputs of a network, so 
 
     with counting(weights, total) as moments:
         logits = model(images, training=True)
-    follow(moments.layers, moments.packed())  # after a sum over the ranks, where there are several
+    update_moving_moments(moments.layers, moments.packed())  # after a sum over the ranks, where there are several
 
 All kernels keep the moving variance as the paper has it, times n / (n - 1) for images not seen; Keras's layer keeps the
 batch's own.
@@ -99,7 +99,7 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
         if _around.get():
             moments.add(self, *found)
         else:
-            self.follow(*found)
+            self.update_moving_moments(*found)
         return outputs
 
     def update_moving_moments(self, mean: Any, variance: Any, values: Any) -> None:

@@ -14,4 +14,4 @@ from payload.recipes.recipe import Recipe, Variant
 __all__ = ["RECIPES", "Recipe", "Variant"]
 
 RECIPES: Final = (DIGITS, FASHION_MNIST, IMAGENET_90, IMAGENET_FAST, BENCHMARK)
-"""Every recipe there is, in the order in which they are shown."""
+"""Every recipe, in the order in which they are shown."""

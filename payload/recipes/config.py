@@ -26,16 +26,16 @@ class TrainConfig:
     """Describe one run as validated values."""
 
     recipe: Recipe
-    """The recipe from which the settings came that no flag gave."""
+    """The recipe, whose settings apply where no flag is given."""
     variant: Variant | None = None
-    """The variant of the recipe that was taken."""
+    """The chosen variant of the recipe."""
     settings: Settings
     run_dir: Path
     """Directory of the run, on the shared file system: metrics, checkpoints, events and the result go there."""
     data_dir: str | None = None
     """Directory of the data files, or s3://BUCKET/PREFIX; None where the recipe's data need none."""
     resume: bool = False
-    """Continue from the newest valid checkpoint of `run_dir`; begin anew where there is none."""
+    """Continue from the newest valid checkpoint of `run_dir`; start from the beginning where there is none."""
 
     def __post_init__(self) -> None:
         needs = self.settings.dataset in DATASETS_OF_FILES
@@ -49,7 +49,7 @@ class TrainConfig:
     def from_argv(cls, argv: Sequence[str], *, ranks: int = 1) -> TrainConfig:
         """Build the configuration from the arguments after `python -m payload.train`.
 
-        `ranks`: by which a recipe chooses among its variants. Raises SettingError for an unknown flag or recipe (it
+        `ranks`: the number by which a recipe chooses its variant. Raises SettingError for an unknown flag or recipe (it
         names the nearest), or a value that breaks a rule.
         """
         given, unknown = _parser().parse_known_args(list(argv))
@@ -65,7 +65,7 @@ class TrainConfig:
 
 
 def _override(settings: Settings, values: dict[str, Any]) -> Settings:
-    """Set what flags gave. Raises SettingError where two of them, or one and the recipe's, contradict each other."""
+    """Apply the flags. Raises SettingError where two of them, or one and the recipe, contradict each other."""
     if "global_batch" in values and "batch_per_rank" in values:
         raise SettingError("--global-batch", values["global_batch"], "give it or --batch-per-rank, not both")
     for phases, flags, word in (("rate_phases", _RATES, "rates"), ("image_phases", _BATCHES, "sizes and batches")):
@@ -74,7 +74,7 @@ def _override(settings: Settings, values: dict[str, Any]) -> Settings:
             if name in values and held:
                 rule = f"{flag_of(phases)} hold the {word}: change those, or give {flag_of(phases)}= to go without them"
                 raise SettingError(flag_of(name), values[name], rule)
-    if "batch_per_rank" in values:  # a batch that the user gave is not cut to what suits the recipe's rate
+    if "batch_per_rank" in values:  # a batch given by the user is not limited to what suits the recipe's rate
         values = {"global_batch": 0, "global_batch_limit": Settings().global_batch_limit, **values}
     return dataclasses.replace(settings, **values)
 
@@ -98,7 +98,7 @@ def _variant(recipe: Recipe, name: str | None, ranks: int) -> Variant | None:
 
 
 def _variant_before(recipe: Recipe, run_dir: Path) -> str | None:
-    """Return the variant with which a run began; None where it is not written, or not one of this recipe."""
+    """Return the variant of the run that is resumed; None where it is not recorded, or not of this recipe."""
     try:
         found = json.loads((run_dir / SETTINGS_FILE).read_text(encoding="utf-8"))["variant"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""What a recipe is: settings under a name, and what is known of their outcome. Standard library only."""
+"""A recipe: settings under a name, and what is known of their results. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ UNKNOWN: Final = "not measured"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Variant:
-    """Change some settings of a recipe, as they were published for another number of ranks."""
+    """Changes to the settings of a recipe, as published for another number of ranks."""
 
     name: str
     ranks: int
-    """Number of ranks from which it is taken where none is asked for."""
+    """Number of ranks from which it is chosen by default."""
     overrides: Mapping[str, Any]
     expected_time: str
     expected_accuracy: str
@@ -25,7 +25,7 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Hold the settings of one kind of run. Each can be overridden by its flag (`payload.recipes.config`)."""
+    """The settings of one kind of run. Each can be overridden by its flag (`payload.recipes.config`)."""
 
     name: str
     summary: str
@@ -36,11 +36,11 @@ class Recipe:
     command: str
     """How to run it from the laptop."""
     hardware: str
-    """On what the figures below were obtained."""
+    """Hardware on which the figures below were obtained."""
     expected_time: str
-    """How long it took there, start-up included where that is said."""
+    """How long it took there, start-up included where stated."""
     expected_accuracy: str
-    """What it reached there, on the test images."""
+    """Accuracy there, on the test images."""
     evidence: Literal["measured", "cited"]
     """Where the figures come from: from running it here, or from the source."""
     source: str
@@ -49,6 +49,6 @@ class Recipe:
     """By rising number of ranks; empty: the settings hold for any number."""
 
     def variant_for(self, ranks: int) -> Variant | None:
-        """Return the variant of the largest number of ranks that is there, at least the smallest; None without any."""
+        """Return the variant of the largest number of ranks up to `ranks`, at least the smallest; None without any."""
         fitting = [variant for variant in self.variants if variant.ranks <= ranks]
         return fitting[-1] if fitting else next(iter(self.variants), None)

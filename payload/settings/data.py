@@ -1,4 +1,4 @@
-"""What is trained on what: the network, the data, and how they are read."""
+"""The network and the data, and how they are read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DataSettings:
     dataset: str = setting("digits", "data set", choices=DATASETS)
     validation_fraction: float = setting(
         0.0,
-        "part of the training images held back for validation after each epoch; 0: the test images",
+        "fraction of the training images held back for validation after each epoch; 0: the test images",
         low=0,
         high=0.9,
     )
@@ -36,11 +36,11 @@ class DataSettings:
     classes: int = setting(0, "classes of synthetic images; 0: as the network was published", low=0, high=1 << 20)
     cache: str = setting(
         "auto",
-        "test images of record files stay in memory: always, never, or where they fit into a quarter of it",
+        "keep test images of record files in memory: always, never, or where they fit into a quarter of it",
         choices=("auto", "test", "none"),
     )
     corrupt: str = setting(
-        "error", "what a damaged record is: an error, or skipped and counted", choices=("error", "skip")
+        "error", "what to do with a damaged record: end with an error, or skip and count it", choices=("error", "skip")
     )
     local_dir: str = setting("", "directory on each node's own disk for data from s3://; default: data in the home")
     decode_threads: int = setting(0, "images decoded at a time; 0: a rank's share of the cores", low=0, high=1024)

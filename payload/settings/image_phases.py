@@ -20,7 +20,7 @@ GRAMMAR: Final = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImagePhase:
-    """Say what images and batches are from one epoch on."""
+    """The size of images and the batch from one epoch on."""
 
     start: int
     size: int
@@ -29,11 +29,11 @@ class ImagePhase:
     smallest_crop: float
     """Least part of an image's area that a random crop keeps; 0: no random crops."""
     rectangular: bool = False
-    """Whether test images keep their shape."""
+    """Whether test images keep about their aspect ratio."""
 
 
 def parse_phases(text: str, *, smallest_crop: float, rectangular: bool) -> tuple[ImagePhase, ...]:
-    """Parse `--image-phases`; what a phase leaves out is as the settings say. Raises SettingError."""
+    """Parse `--image-phases`; what a phase omits is taken from the settings. Raises SettingError."""
     flag = "--image-phases"
     phases = []
     for word in text.split(","):
@@ -55,7 +55,7 @@ def parse_phases(text: str, *, smallest_crop: float, rectangular: bool) -> tuple
 
 
 def phases_text(phases: Sequence[ImagePhase]) -> str:
-    """Write phases as `parse_phases` reads them."""
+    """Return the text of phases that `parse_phases` reads."""
     return ",".join(
         f"{phase.start}:{phase.size}/{phase.global_batch}"
         + (f"/{phase.smallest_crop:g}" if phase.smallest_crop else "")

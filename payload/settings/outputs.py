@@ -1,4 +1,4 @@
-"""What a run keeps of itself."""
+"""What a run writes: checkpoints, TensorBoard events, exports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from payload.settings.rules import setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputSettings:
-    """Choose checkpoints, records and products."""
+    """Choose checkpoints, records and exports."""
 
     checkpoint_epochs: int = setting(
         1, "epochs between checkpoints; the last always ends with one", low=1, high=100_000
@@ -18,9 +18,9 @@ class OutputSettings:
         0.0, "minutes between checkpoints within an epoch; 0: none", low=0, high=100_000
     )
     keep_checkpoints: int = setting(
-        3, "newest checkpoints kept; of several, a damaged one has an elder", low=1, high=1000
+        3, "newest checkpoints kept; more than one, in case the newest is damaged", low=1, high=1000
     )
-    keep_best: bool = setting(False, "keep also the checkpoint of the best accuracy")
+    keep_best: bool = setting(False, "also keep the checkpoint of the best accuracy")
     checkpoint_dir: str = setting(
         "", "directory or s3://BUCKET/PREFIX for the checkpoints; default: the run's directory"
     )

@@ -1,4 +1,4 @@
-"""In which numbers is computed and sent."""
+"""The number formats of computation and communication."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from payload.settings.rules import setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrecisionSettings:
-    """Choose the numbers."""
+    """Choose number formats."""
 
     precision: str = setting(
-        "float32", "numbers of the layers; weights stay float32", choices=("float32", "bfloat16", "float16")
+        "float32", "number format of the layers; weights stay float32", choices=("float32", "bfloat16", "float16")
     )
     loss_scale: float = setting(
-        0.0, "by which the loss is multiplied in float16; 0: as large as gradients allow", low=0, high=1 << 24
+        0.0, "factor of the loss in float16; 0: as large as gradients allow", low=0, high=1 << 24
     )
-    compression: str = setting("none", "numbers in which gradients travel", choices=("none", "fp16"))
+    compression: str = setting("none", "number format of gradients between ranks", choices=("none", "fp16"))
     xla: bool = setting(False, "compile forward and backward pass by XLA; the allreduce stays outside")

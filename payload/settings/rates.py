@@ -1,6 +1,6 @@
 """Learning rates as functions of the epoch, with its fraction. Standard library only.
 
-They depend on no number of steps or ranks, so published schedules hold for any batch and any cluster.
+They do not depend on the number of steps or ranks, so published schedules apply to any batch and cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GRAMMAR: Final = "must be pieces START-END:RATE or START-END:FIRST..LAST with co
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Let the rate run in a line from one epoch to another."""
+    """A linear rate from one epoch to another."""
 
     start: float
     end: float
@@ -36,7 +36,7 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Piecewise:
-    """Hold the pieces of a run, from epoch 0, without gap or overlap."""
+    """The pieces of a run, from epoch 0, without gap or overlap."""
 
     pieces: tuple[Piece, ...]
 
@@ -55,7 +55,7 @@ class Piecewise:
         return self.pieces[-1].end
 
     def rate(self, epoch: float) -> float:
-        """Return the rate at an epoch; where one piece ends and another starts, the one that starts counts."""
+        """Return the rate at an epoch; where one piece ends and another starts, that of the latter."""
         for piece in self.pieces:
             if epoch < piece.end:
                 return piece.rate(epoch)
@@ -64,7 +64,7 @@ class Piecewise:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decay:
-    """Climb from `start` to `peak` in a line, then fall as `kind` says until the last epoch."""
+    """A linear warm-up from `start` to `peak`, then a decay of some `kind` until the last epoch."""
 
     kind: str
     """cosine and polynomial end at zero; step falls by `factor` at each of `drops`; constant stays."""
@@ -93,7 +93,7 @@ class Decay:
 
 
 def parse_pieces(text: str, epochs: int) -> Piecewise:
-    """Parse `--rate-phases` for a run of so many epochs; the last piece may leave its end out.
+    """Parse `--rate-phases` for a run of so many epochs; the last piece may omit its end.
 
     Raises SettingError for text that is not of its grammar, and where the pieces end before the run does.
     """
@@ -122,7 +122,7 @@ def parse_pieces(text: str, epochs: int) -> Piecewise:
 
 
 def pieces_text(pieces: Sequence[tuple[int, int, float, float]]) -> str:
-    """Write pieces (start, end, first, last) as `parse_pieces` reads them."""
+    """Return the text of pieces (start, end, first, last) that `parse_pieces` reads."""
     return ",".join(
         f"{start}-{end}:{first:.10g}" + ("" if first == last else f"..{last:.10g}")
         for start, end, first, last in pieces

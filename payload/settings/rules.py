@@ -1,4 +1,4 @@
-"""How a setting is declared, and the error of one that breaks its rule. Standard library only."""
+"""The declaration of a setting, and the error of one that breaks its rule. Standard library only."""
 
 from __future__ import annotations
 

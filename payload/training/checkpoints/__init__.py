@@ -1,1 +1,1 @@
-"""Checkpoints: written beside the training, kept, found again."""
+"""Checkpoints: written during the training, retained, and restored."""

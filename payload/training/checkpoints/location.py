@@ -1,4 +1,4 @@
-"""Where a run keeps its checkpoints. Standard library only."""
+"""The place of a run's checkpoints: a directory or a bucket. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from payload.training.checkpoints.store import CheckpointStore
 
 def storage_for(checkpoint_dir: str, run_dir: Path) -> CheckpointStorage:
     """Return the storage of `--checkpoint-dir`, or the one in the run's directory. Raises SettingError."""
-    place = parse_checkpoint_dir(checkpoint_dir)
-    if isinstance(place, Prefix):
-        return S3Storage(BucketClient(place))
-    return DirectoryStorage(place or run_dir / "checkpoints")
+    location = parse_checkpoint_dir(checkpoint_dir)
+    if isinstance(location, Prefix):
+        return S3Storage(BucketClient(location))
+    return DirectoryStorage(location or run_dir / "checkpoints")
 
 
 def store_for(settings: Settings, run_dir: Path) -> CheckpointStore:

@@ -31,7 +31,7 @@ FREE_SETTINGS: Final = frozenset(
         *("cache", "decode_threads", "corrupt", "xla"),
     }
 )
-"""Change nothing of what is learned, but for the last bits of sums. All others may change too, which is said."""
+"""Change nothing of what is learned, but for the last bits of sums. All others may change too, which is reported."""
 
 
 class Restorable(Protocol):
@@ -43,23 +43,23 @@ class Restorable(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StartPoint:
-    """Say where a run begins."""
+    """Where a run begins."""
 
     progress: Progress
     resumed_from: str | None = None
-    """Name of the checkpoint; None: anew."""
+    """Name of the checkpoint; None: from the beginning."""
     changes: tuple[str, ...] = ()
     """Settings that differ from those of the checkpoint's run, each with its flag."""
     faults: tuple[str, ...] = ()
-    """Damaged checkpoints that were passed over."""
+    """Damaged checkpoints that were skipped."""
     best_accuracy: float | None = None
-    """Of the checkpoints that are there, where the best is kept."""
+    """Of the existing checkpoints, where the best is retained."""
 
 
 def with_batch_of_resumed(settings: Settings, store: CheckpointStore, *, ranks: int) -> Settings:
-    """Return the settings with the images a step of the run that goes on, where the number of ranks would change them.
+    """Return the settings with the batch of the run that is resumed, where the number of ranks would change it.
 
-    A batch that is given, or is that of phases, stays; then it must be the run's own.
+    A batch given by the user or by phases stays; then it must be that of the run.
     """
     if settings.global_batch or settings.image_phases:
         return settings
@@ -79,13 +79,13 @@ def restore_or_begin(
 ) -> StartPoint:
     """Restore the newest valid checkpoint on this rank, to be broadcast from here.
 
-    Begins with `fresh` where none is wanted or there is none. `settings`: those that checkpoints keep. Raises
-    ReportedError where a run's checkpoints lie in the way, where all are damaged, or where the newest belongs to
-    another run.
+    Begins with `fresh` where no resumption is wanted or there is no checkpoint. `settings`: those that checkpoints
+    keep. Raises ReportedError where checkpoints exist but no resumption is wanted, where all are damaged, or where the
+    newest belongs to another run.
     """
-    place = store.storage.address()
+    address = store.storage.address()
     if not wanted and store.names():
-        raise ReportedError(f"{place} already holds checkpoints; give --resume, or a new --run-dir")
+        raise ReportedError(f"{address} already holds checkpoints; give --resume, or a new --run-dir")
     store.storage.tidy()
     if not wanted:
         return StartPoint(progress=fresh)
@@ -94,7 +94,7 @@ def restore_or_begin(
     if checkpoint is None:
         if faults:
             raise ReportedError(
-                f"none of {len(faults)} checkpoints in {place} is valid: {faults[0]}; give a new --run-dir"
+                f"none of {len(faults)} checkpoints in {address} is valid: {faults[0]}; give a new --run-dir"
             )
         return StartPoint(progress=fresh)
     changed = changed_settings(checkpoint.header.settings, settings)
@@ -124,10 +124,10 @@ def checkpoint_settings(settings: Settings, global_batch: int) -> dict[str, Any]
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Compare the settings of a checkpoint with those of the run that goes on; return what changes, by flag.
+    """Compare the settings of a checkpoint with those of the run that is resumed; return the changes, by flag.
 
-    Raises SettingError for one that must not. A setting that one of both does not know is left aside: it came, or
-    went, with another version.
+    Raises SettingError for one that must not. A setting that only one of the two has is ignored: it came or went with
+    another version.
     """
     different = [name for name in before if name in now and before[name] != now[name]]
     for name in FIXED_SETTINGS:

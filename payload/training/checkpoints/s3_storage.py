@@ -1,6 +1,6 @@
-"""Checkpoints in a bucket: for each a folder with the large file, written first, and the manifest, written last.
+"""Checkpoints in a bucket: for each a folder with the arrays, written first, and the manifest, written last.
 
-A checkpoint is there when its manifest is, which is one object, and so whole or not there.
+A checkpoint exists when its manifest does, which is one object and so written atomically.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from payload.training.checkpoints.storage import ARRAYS, MANIFEST, NAME, Fill
 
 ATTEMPTS: Final = 3
 """Of an upload; the client below repeats single requests by itself."""
-PAUSE_S: Final = 2.0
+RETRY_DELAY_S: Final = 2.0
 """Before the second attempt; twice as long before the third."""
 
 
 class Objects(Protocol):
-    """Use the objects below a prefix, as `agent.staging.s3_streams.BucketClient` does."""
+    """The objects below a prefix, as `agent.staging.s3_streams.BucketClient` has them."""
 
     def address(self, path: str = "") -> str:
         """Return the address of an object."""
@@ -39,10 +39,10 @@ class Objects(Protocol):
 
 
 class S3Storage:
-    """Hold checkpoints below a prefix of a bucket."""
+    """Checkpoints below a prefix of a bucket."""
 
     def __init__(self, objects: Objects, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Name the place; nothing is asked of it yet."""
+        """Set the prefix, without a request to it."""
         self._objects, self._sleep = objects, sleep
 
     def address(self, name: str = "") -> str:
@@ -54,14 +54,14 @@ class S3Storage:
         return sorted((name for name, files in self._folders().items() if MANIFEST in files), reverse=True)
 
     def put(self, name: str, size: int, fill: Fill) -> None:
-        """Upload a checkpoint, with some patience. Raises BucketError."""
+        """Upload a checkpoint, with retries. Raises BucketError."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 self._put(name, size, fill)
             except BucketError:
                 if attempt == ATTEMPTS:
                     raise
-                self._sleep(PAUSE_S * attempt)
+                self._sleep(RETRY_DELAY_S * attempt)
             else:
                 return
 
@@ -72,7 +72,7 @@ class S3Storage:
             nonlocal manifest
             manifest = fill(file)
 
-        # Until the new manifest is there, one that lay there before contradicts the new arrays, and is found damaged.
+        # Until the new manifest is there, an old one contradicts the new arrays, and the checkpoint is found damaged.
         self._objects.put(f"{name}/{ARRAYS}", size, write)
         self._objects.put(f"{name}/{MANIFEST}", len(manifest), lambda file: _write(file, manifest))
 
@@ -93,7 +93,7 @@ class S3Storage:
             self._objects.delete([f"{name}/{file}" for file in (MANIFEST, ARRAYS)])
 
     def tidy(self) -> None:
-        """Remove what lies there without a manifest. Raises BucketError."""
+        """Remove files without a manifest. Raises BucketError."""
         folders = self._folders()
         self._objects.delete(
             [f"{name}/{file}" for name, files in folders.items() if MANIFEST not in files for file in files]

@@ -30,7 +30,7 @@ class CheckpointSaver:
 
     @property
     def failed(self) -> bool:
-        """Whether a checkpoint could not be written, which has not been raised yet."""
+        """Return whether a checkpoint could not be written, and the error has not been raised yet."""
         return self._writer.failed
 
     def save(self, progress: Progress, accuracy: float | None = None) -> None:

@@ -1,6 +1,6 @@
-"""Where checkpoints lie: each has a name, one large file and a manifest, and is there whole or not at all.
+"""Storage of checkpoints: each has a name, a file of arrays and a manifest, and is written atomically.
 
-Names sort by age. A storage knows nothing of what the files say.
+Names sort by age. A storage does not interpret the files.
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ MANIFEST: Final = "manifest.json"
 NAME: Final = re.compile(r"step-\d{8,}")
 
 Fill = Callable[[IO[bytes]], bytes]
-"""Writes the large file and returns the manifest."""
+"""Writes the arrays and returns the manifest."""
 
 
 class CheckpointStorage(Protocol):
-    """Hold checkpoints by name."""
+    """Checkpoints by name."""
 
     def address(self, name: str = "") -> str:
-        """Return where a checkpoint lies, or all do, for people."""
+        """Return the address of a checkpoint, or of all of them, for messages."""
 
     def names(self) -> list[str]:
         """List the complete checkpoints, the newest first."""
 
     def put(self, name: str, size: int, fill: Fill) -> None:
-        """Keep a checkpoint whose large file has `size` bytes. Raises ReportedError; what was there is then untouched.
+        """Write a checkpoint whose arrays take `size` bytes. Raises ReportedError; existing checkpoints stay untouched.
 
-        What `fill` raises passes through.
+        Errors of `fill` pass through.
         """
 
     def manifest(self, name: str) -> bytes:
-        """Return a checkpoint's manifest. Raises OSError where there is none, ReportedError where the way is closed."""
+        """Return a checkpoint's manifest. Raises OSError where it is missing, ReportedError where the storage fails."""
 
     def arrays(self, name: str) -> contextlib.AbstractContextManager[IO[bytes]]:
-        """Open a checkpoint's large file. Raises OSError where there is none, ReportedError where the way is closed."""
+        """Open a checkpoint's arrays. Raises OSError where it is missing, ReportedError where the storage fails."""
 
     def remove(self, name: str) -> None:
-        """Remove a checkpoint; what cannot be removed stays without a word."""
+        """Remove a checkpoint; failures are ignored."""
 
     def tidy(self) -> None:
-        """Clear away what writers left that were killed. Only for the one who writes."""
+        """Remove what killed writers left. Only for the writer."""
 
 
 class DirectoryStorage:
-    """A directory, on a disk or a shared file system: one directory for each checkpoint.
+    """Checkpoints in a directory, on a disk or a shared file system: one directory for each.
 
     While one is written or removed, its directory has a name that begins with a dot.
     """
 
     def __init__(self, path: Path) -> None:
-        """Name the directory, which need not exist."""
+        """Set the directory, which need not exist."""
         self.path = path
 
     def address(self, name: str = "") -> str:
@@ -96,12 +96,12 @@ class DirectoryStorage:
 
     @contextlib.contextmanager
     def arrays(self, name: str) -> Iterator[IO[bytes]]:
-        """Open the large file. Raises OSError."""
+        """Open the arrays. Raises OSError."""
         with (self.path / name / ARRAYS).open("rb") as file:
             yield file
 
     def remove(self, name: str) -> None:
-        """Take the name away first, so that a checkpoint half removed is none."""
+        """Rename a checkpoint before its files are removed, so that it is never read half removed."""
         gone = self.path / f".removed-{name}"
         shutil.rmtree(gone, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -109,7 +109,7 @@ class DirectoryStorage:
         shutil.rmtree(gone, ignore_errors=True)
 
     def tidy(self) -> None:
-        """Remove what is half written or half removed."""
+        """Remove checkpoints that are half written or half removed."""
         for kind in ("partial", "removed"):
             for path in self.path.glob(f".{kind}-step-*"):
                 shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there at all, each with a manifest by which damage is found.
+"""The checkpoints of one run, written atomically, each with a manifest by which damage is found.
 
     checkpoints/step-00000460/arrays.safetensors   every variable of model and optimizer
     checkpoints/step-00000460/manifest.json        position in the run, its settings, size and SHA-256 of the arrays
@@ -37,7 +37,7 @@ class DamagedCheckpointError(ReportedError, ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Header:
-    """Hold what a manifest says."""
+    """The content of a manifest."""
 
     progress: Progress
     settings: Settings
@@ -51,7 +51,7 @@ class Header:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Hold what was read from one checkpoint."""
+    """One checkpoint, read and verified."""
 
     name: str
     address: str
@@ -60,7 +60,7 @@ class Checkpoint:
 
     @property
     def progress(self) -> Progress:
-        """Return how far the run had come."""
+        """Return the position of the run."""
         return self.header.progress
 
 
@@ -70,10 +70,10 @@ def name_of(progress: Progress) -> str:
 
 
 class CheckpointStore:
-    """Keep the checkpoints of one run in a storage."""
+    """The checkpoints of one run in a storage."""
 
     def __init__(self, storage: CheckpointStorage, retention: Retention) -> None:
-        """Name the storage; nothing is read or written yet."""
+        """Set the storage, without reading or writing."""
         self.storage, self.retention = storage, retention
         self._accuracies: dict[str, float | None] = {}
 
@@ -84,7 +84,7 @@ class CheckpointStore:
     def save(
         self, progress: Progress, arrays: Arrays, *, settings: Settings | None = None, accuracy: float | None = None
     ) -> tuple[str, int]:
-        """Write a checkpoint, make it last, then remove those that need not stay; return its name and size in bytes.
+        """Write a checkpoint durably, then remove those not retained; return its name and size in bytes.
 
         Raises ReportedError, for instance where the disk is full; earlier checkpoints are then untouched.
         """
@@ -110,7 +110,7 @@ class CheckpointStore:
 
     def best_accuracy(self) -> float | None:
         """Return the best accuracy of those kept; None where none was measured."""
-        self._learn(self.names())
+        self._update_accuracies(self.names())
         return max((accuracy for accuracy in self._accuracies.values() if accuracy is not None), default=None)
 
     def global_batch(self) -> int | None:
@@ -121,7 +121,7 @@ class CheckpointStore:
         return None
 
     def newest_valid(self) -> tuple[Checkpoint | None, list[DamagedCheckpointError]]:
-        """Read the newest checkpoint that is whole, and return it with the faults of those passed over."""
+        """Read the newest valid checkpoint, and return it with the faults of those skipped."""
         faults: list[DamagedCheckpointError] = []
         for name in self.names():
             try:
@@ -132,15 +132,15 @@ class CheckpointStore:
 
     def _retain(self) -> None:
         names = self.names()
-        self._learn(names)
+        self._update_accuracies(names)
         kept = self.retention.kept(self._accuracies)
         for name in names:
             if name not in kept:
                 self.storage.remove(name)
                 del self._accuracies[name]
 
-    def _learn(self, names: list[str]) -> None:
-        """Know the accuracies of these, reading those that another process wrote."""
+    def _update_accuracies(self, names: list[str]) -> None:
+        """Update the known accuracies, reading those that another process wrote."""
         known = self._accuracies
         self._accuracies = {name: known[name] if name in known else self._accuracy(name) for name in names}
 

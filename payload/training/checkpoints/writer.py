@@ -1,7 +1,7 @@
-"""Write checkpoints beside the training: the variables are copied between two steps, a thread does the rest.
+"""Write checkpoints in the background: the variables are copied between two steps, a thread writes them.
 
-At most one is in flight. A failure is kept until it is asked for: `failed` tells of it at any time and at no cost,
-`check` and `finish` raise it. So rank 0 can tell the others together with the sums of its next step.
+At most one is in flight. A failure is kept: `failed` shows it at any time and at no cost, `check` and `finish`
+raise it. So rank 0 can report it to the others with the sums of its next step.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from payload.training.checkpoints.store import CheckpointStore, Settings
 from payload.training.progress import Progress
 from payload.training.safetensors_io import CHUNK, Arrays
 
-PATIENCE_S: Final = 60.0
-"""Between two lines that say what is being waited for."""
+WAIT_MESSAGE_S: Final = 60.0
+"""Time between two lines about the wait."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Written:
-    """Tell of a checkpoint that is there, and of what it took."""
+    """A written checkpoint, and the time it took."""
 
     name: str
     bytes: int
@@ -34,11 +34,11 @@ class Written:
     copied_s: float
     """Time that training waited while the variables were copied."""
     written_s: float
-    """Time until it was there, beside the training."""
+    """Time until it was written, during the training."""
 
 
 class NotFiniteError(ReportedError, ArithmeticError):
-    """Report weights with which nobody could go on. Carries `name`, one of them."""
+    """Report weights that are not finite. Carries `name`, one of them."""
 
     def __init__(self, name: str, step: int) -> None:
         self.name = name
@@ -51,17 +51,17 @@ class NotFiniteError(ReportedError, ArithmeticError):
 class CheckpointWriter:
     """Write one checkpoint at a time in a thread. For one rank, and one thread of it."""
 
-    def __init__(self, store: CheckpointStore, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, store: CheckpointStore, *, wait_message_s: float = WAIT_MESSAGE_S) -> None:
         """Write to a store; no thread runs until there is something to write."""
         self.store = store
-        self._patience_s = patience_s
+        self._wait_message_s = wait_message_s
         self._thread: threading.Thread | None = None
         self._error: ReportedError | None = None
         self._written: list[Written] = []
 
     @property
     def failed(self) -> bool:
-        """Tell whether a checkpoint could not be written, and nobody has been told yet."""
+        """Return whether a checkpoint could not be written, and the error has not been raised yet."""
         return self._error is not None
 
     def save(
@@ -72,7 +72,7 @@ class CheckpointWriter:
         settings: Settings | None = None,
         accuracy: float | None = None,
     ) -> None:
-        """Wait for the one in flight, call `copy`, and begin to write what it returns. What fails is kept for later."""
+        """Wait for the one in flight, call `copy`, and begin to write what it returns. An error is kept."""
         began = time.monotonic()
         self._wait()
         if self.failed:
@@ -111,23 +111,23 @@ class CheckpointWriter:
         self._thread.start()
 
     def written(self) -> list[Written]:
-        """Return what has been written since this was asked last."""
+        """Return what has been written since the last call."""
         found, self._written = self._written, []
         return found
 
     def check(self) -> None:
-        """Raise what failed. Raises ReportedError."""
+        """Raise the error that was kept, if any. Raises ReportedError."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
     def finish(self) -> None:
-        """Wait for the one in flight, and raise what failed. Raises ReportedError."""
+        """Wait for the one in flight, and raise its error. Raises ReportedError."""
         self._wait()
         self.check()
 
     def close(self) -> None:
-        """Wait for the one in flight. Where another error ends the run, a failure is said and not raised."""
+        """Wait for the one in flight. Where another error ends the run, a failure is printed and not raised."""
         self._wait()
         if self._error is not None:
             print(f"payload.train: warning: {self._error}", flush=True)
@@ -137,14 +137,14 @@ class CheckpointWriter:
         if self._thread is None:
             return
         while self._thread.is_alive():
-            self._thread.join(self._patience_s)
+            self._thread.join(self._wait_message_s)
             if self._thread.is_alive():
                 print("payload.train: waiting for a checkpoint to be written", flush=True)
         self._thread = None
 
 
 def _require_finite(arrays: Arrays, progress: Progress) -> None:
-    """Refuse weights that a step has spoilt whose own loss was still a number."""
+    """Raise NotFiniteError for weights that a step has spoilt whose own loss was still finite."""
     for name, array in arrays.items():
         values = array.reshape(-1) if array.dtype.kind == "f" else array.reshape(-1)[:0]
         if not all(np.isfinite(values[start : start + CHUNK]).all() for start in range(0, len(values), CHUNK)):

@@ -1,1 +1,1 @@
-"""The trained network as files, and what it takes to build it again."""
+"""The trained network as files, and what rebuilds it."""

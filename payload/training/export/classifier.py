@@ -16,7 +16,7 @@ from payload.training.export.model_card import ModelCard, ModelError, locate, re
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Classifier:
-    """Hold a loaded network."""
+    """A loaded network."""
 
     path: Path
     labels: tuple[str, ...]
@@ -24,7 +24,7 @@ class Classifier:
     """Height and width of the images, pixels."""
     channels: int
     network: Any
-    """The Keras model from pixels 0 to 1 to logits; None where a SavedModel was loaded, which is closed."""
+    """The Keras model from pixels 0 to 1 to logits; None for a SavedModel, which does not expose it."""
     function: Callable[[Any], Any]
     card: ModelCard | None
 
@@ -35,7 +35,7 @@ class Classifier:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Say how likely one class is for an image."""
+    """The probability of one class for an image."""
 
     label: str
     number: int
@@ -43,13 +43,13 @@ class Prediction:
 
 
 def likeliest(probabilities: npt.NDArray[np.float32], labels: Sequence[str], top: int) -> list[Prediction]:
-    """List the likeliest classes of one image, the likeliest first; of equals the one of the lower number."""
+    """Return the likeliest classes of one image, the likeliest first; of equals the one of the lower number."""
     order = np.argsort(-probabilities, kind="stable")[:top]
     return [Prediction(label=labels[n], number=int(n), probability=float(probabilities[n])) for n in order]
 
 
 def load(given: Path, size: tuple[int, int] | None = None) -> Classifier:
-    """Load an export, a .keras file or a SavedModel; `size` for a network that takes images of any and says none.
+    """Load an export, a .keras file or a SavedModel; `size`: for a network that takes any size and names none.
 
     Raises ModelError.
     """
@@ -103,7 +103,7 @@ def _saved_model(path: Path) -> tuple[tuple[int | None, int | None, int], int, A
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Any:
-    """Turn whatever a loader says of a file that it cannot read into one line that names the file."""
+    """Turn any error of a loader into one line that names the file."""
     try:
         yield
     except ModelError:

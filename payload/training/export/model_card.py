@@ -1,4 +1,4 @@
-"""What an exported network is, as model.json beside it says, and where to find it. Standard library only."""
+"""The description of an exported network, model.json, and where to find both. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DESCRIPTION_FILE: Final = "model.json"
 
 
 class ModelError(ReportedError, ValueError):
-    """Report a model that is not there, or is not one; the message names the path."""
+    """Report a model that is missing or invalid; the message names the path."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,24 +26,24 @@ class ModelCard:
     network: str
     dataset: str
     labels: tuple[str, ...]
-    """What its classes are called, in their order."""
+    """Names of the classes, in their order."""
     size: tuple[int, int]
     """Height and width of the images that it takes, pixels."""
     channels: int
     rectangular: bool
-    """Whether test images of several shapes keep about their own."""
+    """Whether test images keep about their aspect ratio."""
     margin: float
-    """Fraction of a test image's shorter side that is looked at."""
+    """Fraction of a test image's shorter side that is used."""
     data_dir: str | None
-    """Where the data were that it was trained on."""
+    """Location of the training data."""
     settings: dict[str, Any]
-    """Those of its run."""
+    """The settings of its run."""
     steps: int
-    """Steps after which it was taken from its run."""
+    """Steps of the run at which it was exported."""
     averaged: bool
     """Whether its weights are their moving average."""
     weights_sha256: str
-    """Digest of the run's state that it comes from."""
+    """Digest of the state of the run that it comes from."""
     versions: dict[str, str]
     """Of TensorFlow and Keras, which wrote it."""
 
@@ -57,7 +57,7 @@ def read_card(folder: Path) -> ModelCard | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{path}: does not describe a model: {error}; export it anew") from error
+        raise ModelError(f"{path}: does not describe a model: {error}; export it again") from error
 
 
 def _pair(value: Any) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What it takes to build a run's network again, and to feed it: settings.json of its directory."""
+"""What rebuilds a run's network and its input: settings.json of its directory."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class ModelSpecError(ReportedError, ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """Hold all that the network of a run follows from, but its weights."""
+    """Everything from which the network of a run follows, except its weights."""
 
     recipe: str
     variant: str | None
     data_dir: str | None
-    """Where the data were for the ranks."""
+    """Location of the data for the ranks."""
     labels: tuple[str, ...]
-    """What the classes are called."""
+    """Names of the classes."""
     input_shape: tuple[int | None, int | None, int]
     """Height, width and channels that the network takes; None: any."""
     test_size: tuple[int, int]
     """Height and width of test images at the end of the run."""
     rectangular: bool
-    """Whether test images then keep about their shape."""
+    """Whether test images then keep about their aspect ratio."""
     margin: float
-    """Fraction of a test image's shorter side that is looked at."""
+    """Fraction of a test image's shorter side that is used."""
     settings: Settings
 
 
@@ -60,7 +60,7 @@ def read_model_spec(run_dir: Path) -> ModelSpec:
 
 
 def settings_from(values: dict[str, Any]) -> Settings:
-    """Make settings of JSON values, where tuples are lists. Raises SettingError, ModelSpecError."""
+    """Return the settings of JSON values, where tuples are lists. Raises SettingError, ModelSpecError."""
     types = typing.get_type_hints(Settings)
     if unknown := sorted(values.keys() - types.keys()):
         raise ModelSpecError(f"settings that this version does not have: {', '.join(unknown)}; use the one that it had")

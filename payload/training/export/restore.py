@@ -1,4 +1,4 @@
-"""The network of a run, built and filled again from one of its checkpoints."""
+"""The network of a run, rebuilt from one of its checkpoints."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class NoCheckpointError(ReportedError, LookupError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Restored:
-    """Hold a run's state as a checkpoint has it."""
+    """The state of a run as of a checkpoint."""
 
     model_spec: ModelSpec
     state: TrainState
     checkpoint: str
-    """Its name."""
+    """Name of the checkpoint."""
     steps: int
     """Steps that had been taken."""
     faults: tuple[str, ...]
-    """Damaged checkpoints that were passed over."""
+    """Damaged checkpoints that were skipped."""
 
 
 def restore(run_dir: Path, name: str = "") -> Restored:
-    """Restore a run's network and optimizer; `name`: of a checkpoint, "" for the newest that is whole.
+    """Restore a run's network and optimizer; `name`: of a checkpoint, "" for the newest valid one.
 
     Raises ReportedError.
     """

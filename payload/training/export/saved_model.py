@@ -2,7 +2,7 @@
 
     export/model.keras     Keras 3's format, of Keras's own layers alone
     export/saved_model/    TensorFlow's, for TensorFlow Serving and other languages
-    export/model.json      what they take and tell: size of the images, names of the classes, where they come from
+    export/model.json      size of the images, names of the classes, origin
 
 Both take uint8 images [B, height, width, channels] as they are in a file, and give probabilities, float32 [B, classes];
 the SavedModel's signature `serving_default` gives the likeliest class too. What the images go through on their way to
@@ -32,7 +32,7 @@ EXPORT_DIRECTORY: Final = "export"
 
 
 def export_network(directory: Path, spec: ModelSpec, state: TrainState, steps: int) -> ModelCard:
-    """Write the network of a run as it is after so many steps, averaged if it is so evaluated. Raises StorageError."""
+    """Write the network of a run after so many steps, averaged if its average is evaluated. Raises StorageError."""
     card = card_of(spec, state, steps)
     with state.averaged():
         write_export(directory, state.model, card)
@@ -40,21 +40,21 @@ def export_network(directory: Path, spec: ModelSpec, state: TrainState, steps: i
 
 
 def write_export(directory: Path, network: Any, card: ModelCard) -> None:
-    """Write a network, float32 images 0 to 1 to logits, so that `directory` is there whole or not at all.
+    """Write a network, float32 images 0 to 1 to logits, atomically.
 
-    What lay there before is replaced. Raises StorageError.
+    An existing directory is replaced. Raises StorageError.
     """
-    whole = serving_model(network)
+    serving = serving_model(network)
     partial = directory.with_name(f".{directory.name}.partial")
     with _storing(directory):
         try:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-            whole.save(partial / KERAS_FILE)
-            _write_saved_model(partial / SAVED_MODEL, whole)
+            serving.save(partial / KERAS_FILE)
+            _write_saved_model(partial / SAVED_MODEL, serving)
             (partial / DESCRIPTION_FILE).write_text(json.dumps(dataclasses.asdict(card), indent=1) + "\n")
             _sync(partial)
-            _put(partial, directory)
+            _replace(partial, directory)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -80,7 +80,7 @@ def card_of(spec: ModelSpec, state: TrainState, steps: int) -> ModelCard:
 
 
 def serving_model(network: Any) -> Any:
-    """Wrap a network, so that it takes bytes and gives probabilities; its layers become Keras's own."""
+    """Return a network that takes bytes and gives probabilities, of Keras's own layers alone."""
     own = keras.models.clone_model(network, clone_function=_stock)
     own.set_weights(network.get_weights())
     images = keras.layers.Input(network.input_shape[1:], dtype="uint8", name="images")
@@ -90,33 +90,33 @@ def serving_model(network: Any) -> Any:
 
 
 def _stock(layer: Any) -> Any:
-    """Make the layer anew as Keras's own kind that it is made from: the files load where this project is not."""
+    """Return the layer as the Keras layer that it derives from, so that the files load without this project."""
     kind: Any = next(kind for kind in type(layer).__mro__ if kind.__module__.startswith("keras."))
     return kind.from_config(layer.get_config())
 
 
-def _write_saved_model(path: Path, whole: Any) -> None:
+def _write_saved_model(path: Path, model: Any) -> None:
     def serve(images: Any) -> Mapping[str, Any]:
-        probabilities = whole(images, training=False)
+        probabilities = model(images, training=False)
         return {"probabilities": probabilities, "classes": tf.argmax(probabilities, axis=1)}
 
     archive = keras.export.ExportArchive()
-    archive.track(whole)
-    signature = [tf.TensorSpec((None, *whole.input_shape[1:]), tf.uint8, name="images")]
+    archive.track(model)
+    signature = [tf.TensorSpec((None, *model.input_shape[1:]), tf.uint8, name="images")]
     archive.add_endpoint("serving_default", serve, input_signature=signature)
     archive.write_out(str(path), verbose=False)
 
 
 def _sync(directory: Path) -> None:
-    """Make the files last before their directory gets its name."""
+    """Write the files to disk before their directory gets its name."""
     for path in directory.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
 
 
-def _put(partial: Path, directory: Path) -> None:
-    """Give the directory its name, in place of one that has it."""
+def _replace(partial: Path, directory: Path) -> None:
+    """Rename the directory, in place of one of that name."""
     old = directory.with_name(f".{directory.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if directory.exists():

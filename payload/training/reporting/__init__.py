@@ -1,1 +1,1 @@
-"""What a run tells while it goes and at its end."""
+"""What a run reports while it runs and at its end."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Confusion:
-    """Count images by true class (rows) and recognised class (columns)."""
+    """The confusion matrix: images by true class (rows) and recognised class (columns)."""
 
     labels: tuple[str, ...]
     counts: npt.NDArray[np.int64]
@@ -29,26 +29,26 @@ class Confusion:
 
     @property
     def accuracy(self) -> float:
-        """Return the part of all images that was recognised, 0 to 1."""
+        """Return the fraction of all images that was recognised, 0 to 1."""
         return float(np.trace(self.counts) / max(1, self.images))
 
     @property
     def shares(self) -> npt.NDArray[np.float64]:
-        """Return the part of each true class that was taken for each class; rows of classes without images are 0."""
+        """Return the fraction of each true class that was taken for each class; 0 for classes without images."""
         totals = self.counts.sum(axis=1, keepdims=True)
         shares: npt.NDArray[np.float64] = self.counts / np.maximum(totals, 1)
         return shares
 
     def recall(self) -> list[float | None]:
-        """Return the part of each class that was recognised; None where there was no image of it."""
-        return _parts(np.diag(self.counts), self.counts.sum(axis=1))
+        """Return the fraction of each class that was recognised; None for a class without images."""
+        return _ratios(np.diag(self.counts), self.counts.sum(axis=1))
 
     def precision(self) -> list[float | None]:
-        """Return the part that is right of what was recognised as each class; None where nothing was."""
-        return _parts(np.diag(self.counts), self.counts.sum(axis=0))
+        """Return the correct fraction of what was recognised as each class; None where nothing was."""
+        return _ratios(np.diag(self.counts), self.counts.sum(axis=0))
 
     def confused(self, most: int = 10) -> list[tuple[str, str, int]]:
-        """List the pairs that are confused most: true class, recognised class, images."""
+        """Return the pairs that are confused most: true class, recognised class, images."""
         wrong = self.counts * (1 - np.eye(len(self.labels), dtype=np.int64))
         order = np.argsort(-wrong, axis=None, kind="stable")[:most]
         pairs = [divmod(int(place), len(self.labels)) for place in order]
@@ -69,5 +69,5 @@ class Confusion:
         }
 
 
-def _parts(some: Sequence[int] | npt.NDArray[Any], whole: npt.NDArray[Any]) -> list[float | None]:
+def _ratios(some: Sequence[int] | npt.NDArray[Any], whole: npt.NDArray[Any]) -> list[float | None]:
     return [float(a / b) if b else None for a, b in zip(some, whole, strict=True)]

@@ -36,7 +36,7 @@ _LINE: Final = (229, 231, 235)
 _STOPS: Final = np.array([[255, 255, 255], [198, 219, 239], [107, 174, 214], [33, 113, 181], [8, 48, 107]], np.float64)
 """White to dark blue, even steps in brightness (ColorBrewer's Blues)."""
 _WHITE_FROM: Final = 0.3
-"""Share from which a number is white on its cell."""
+"""Share from which the number in a cell is white."""
 _VISIBLE: Final = 0.3
 """Where small cells' colours begin, 0 to 1: a pixel of the faintest blue would not be seen."""
 _LONGEST_NAME: Final = 28
@@ -52,7 +52,7 @@ def draw(confusion: Confusion) -> bytes:
 
 
 class _Layout:
-    """Place cells, names, title and scale."""
+    """The layout of cells, names, title and scale."""
 
     def __init__(self, confusion: Confusion) -> None:
         self.confusion = confusion
@@ -69,7 +69,7 @@ class _Layout:
         self.names = names
         self.name_width = max(_width(name, self.small) for name in names) + 10
         self.upright = self.name_width > self.cell + 4
-        """Whether the names of columns are turned, for want of room."""
+        """Whether the names of columns are turned, for lack of room."""
         self.left = _MARGIN + 24 + self.name_width
         self.head = _MARGIN + 64
         # Columns are named below the cells, so that the title stays close to them.

@@ -22,7 +22,7 @@ FLUSH_MS: Final = 10_000
 
 
 class Events:
-    """Write what TensorBoard shows of a run."""
+    """Write the TensorBoard events of a run."""
 
     def __init__(self, run_dir: Path) -> None:
         """Open an event file of its own; a resumed run adds another beside it. Raises StorageError."""
@@ -39,7 +39,7 @@ class Events:
                 tf.summary.scalar(name, value, step=step)
 
     def histograms(self, step: int, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Add how the numbers of each array are spread; those that are not finite are left out. Raises StorageError.
+        """Add a histogram of each array's finite numbers. Raises StorageError.
 
         `tf.summary.histogram` would hold 240 bytes for each number at a time.
         """
@@ -89,7 +89,7 @@ def buckets(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Write a table as Markdown, whatever its cells hold."""
+    """Return a table as Markdown, with its cells escaped."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join("| " + " | ".join(_cell(value) for value in line) + " |" for line in lines)
 

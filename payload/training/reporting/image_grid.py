@@ -1,4 +1,4 @@
-"""Many small pictures as one: filters, training images, and the thumbnails of TensorBoard's projector.."""
+"""Many small pictures as one: filters, training images, and the thumbnails of TensorBoard's projector."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pixels = npt.NDArray[np.uint8]
 
 LEAST_SIDE: Final = 32
 """Side to which a small picture is enlarged, pixels: a filter of 3 x 3 would be a speck."""
-_GROUND: Final = 255
+_WHITE: Final = 255
 """Colour between pictures: white."""
 
 
@@ -33,14 +33,14 @@ def filter_pictures(kernel: npt.NDArray[Any]) -> Pixels:
 
 
 def image_grid(pictures: Pixels, *, columns: int = 0, gap: int = 1) -> Pixels:
-    """Lay pictures [N, height, width, 1 or 3] out in rows, left to right, with `gap` white pixels between and around.
+    """Arrange pictures [N, height, width, 1 or 3] in rows, left to right, with `gap` white pixels between and around.
 
     `columns`: 0 for as many as make it about square. Returns [height, width, 1 or 3]; unused places are white.
     """
     count, height, width, channels = pictures.shape
     across = columns or math.ceil(math.sqrt(count))
     down = math.ceil(count / across)
-    sheet = np.full((down * (height + gap) + gap, across * (width + gap) + gap, channels), _GROUND, np.uint8)
+    sheet = np.full((down * (height + gap) + gap, across * (width + gap) + gap, channels), _WHITE, np.uint8)
     for place, picture in enumerate(pictures):
         row, column = divmod(place, across)
         top, left = gap + row * (height + gap), gap + column * (width + gap)

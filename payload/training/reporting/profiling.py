@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Profiler:
-    """Profile the steps of a span, and do nothing around others."""
+    """Profile the steps of a span."""
 
     def __init__(self, events: Path, span: StepSpan | None) -> None:
         """Prepare. `events`: TensorBoard's directory of the run; `span`: None for no profile."""
@@ -28,7 +28,7 @@ class Profiler:
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Take one step within, counted from 1. Where a resumed run begins within the span, so does the profile."""
+        """Run one step within, counted from 1. A run resumed within the span is profiled from there on."""
         if self._span is None or not self._span.first <= number <= self._span.last:
             yield
             return
@@ -68,7 +68,7 @@ class Profiler:
             yield batch
 
     def close(self) -> None:
-        """Write what has been profiled, where that is not done yet. Raises StorageError."""
+        """Write the profile, if it is not written yet. Raises StorageError."""
         if not self._running:
             return
         import tensorflow as tf

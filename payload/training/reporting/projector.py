@@ -1,6 +1,6 @@
 """Embeddings for TensorBoard's projector: points in the space of the last features, each with its label and picture.
 
-events/projector_config.pbtxt     what the projector reads first
+events/projector_config.pbtxt     its configuration
 events/embedding/features.tsv     a line an image, a column a feature
 events/embedding/labels.tsv       true and recognised class of each
 events/embedding/sprite.png       all thumbnails in rows, as many as columns
@@ -71,7 +71,7 @@ def png(picture: Pixels) -> bytes:
 
 
 def _sprite(pictures: Pixels) -> Pixels:
-    """Lay thumbnails out as the projector wants them: no gaps, as many columns as rows, the rest white."""
+    """Arrange thumbnails as the projector needs them: no gaps, as many columns as rows, the rest white."""
     across = math.ceil(math.sqrt(len(pictures)))
     rest = across * across - len(pictures)
     filled = np.concatenate([pictures, np.full((rest, *pictures.shape[1:]), 255, np.uint8)])

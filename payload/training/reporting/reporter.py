@@ -1,4 +1,4 @@
-"""What a run says while it goes: one line an epoch, metrics, TensorBoard events, and its speed. Only rank 0 says it."""
+"""Reports of a run while it runs: a line an epoch, metrics, TensorBoard events, and its speed. Rank 0 alone reports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Reporter:
         self.profiler.close()
 
     def start_timer(self) -> StepTimer:
-        """Start to measure the steps of an epoch."""
+        """Start to time the steps of an epoch."""
         self._timer = StepTimer()
         return self._timer
 
@@ -169,7 +169,7 @@ class Reporter:
         )
 
     def written(self, checkpoints: Sequence[Written]) -> None:
-        """Report checkpoints that are there, and what they took."""
+        """Report written checkpoints, and the time they took."""
         if not self._metrics:
             return
         for written in checkpoints:
@@ -188,7 +188,7 @@ class Reporter:
             self._tensorboard.end()
 
     def stopped(self, progress: Progress, checkpoint: str | None) -> None:
-        """Report a run that was asked to stop."""
+        """Report a run that was stopped on request."""
         if not self._metrics:
             return
         self._metrics.event("stopped", epoch=progress.epoch + 1, step=progress.step, checkpoint=checkpoint)
@@ -211,7 +211,7 @@ class Reporter:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepFigures:
-    """Hold what one step showed, over all ranks."""
+    """The figures of one step over all ranks."""
 
     images_per_s: float
     loss: float

@@ -1,4 +1,4 @@
-"""The time of training steps, and how much of it passes in waiting for images. Standard library only."""
+"""The time of training steps, and of the waits for images in it. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-MATTERS: Final = 0.05
-"""Fraction of the training time from which on a wait is worth a word."""
+REPORTED_FROM: Final = 0.05
+"""Fraction of the training time from which a wait is reported."""
 
 
 class StepTimer:
@@ -32,7 +32,7 @@ class StepTimer:
         return self.images / max(self.seconds, 1e-9)
 
     def awaited(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield the batches, and measure how long each of them keeps the rank waiting."""
+        """Yield the batches, and time the wait for each."""
         source = iter(batches)
         while True:
             began = time.monotonic()
@@ -43,7 +43,7 @@ class StepTimer:
             yield batch
 
     def step(self, size: int) -> float:
-        """Count a step of `size` images over all ranks; return what it took, s, with the wait for its images."""
+        """Count a step of `size` images over all ranks; return its time, s, with the wait for its images."""
         now = time.monotonic()
         seconds, self._last = now - self._last, now
         self.seconds += seconds
@@ -53,7 +53,7 @@ class StepTimer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataWait:
-    """Say which rank waited longest for its images; the others waited for it, within the step."""
+    """The rank that waited longest for its images; the others waited for it within the step."""
 
     rank: int
     host: str
@@ -63,15 +63,15 @@ class DataWait:
 
     @classmethod
     def longest(cls, waits: Sequence[float], hosts: Sequence[str], training_s: float) -> DataWait:
-        """Choose from each rank's wait, s, in `training_s` of training."""
+        """Return the longest of the waits of all ranks, s, in `training_s` of training."""
         rank = max(range(len(waits)), key=waits.__getitem__)
         fraction = min(1.0, waits[rank] / training_s) if training_s else 0.0
         return cls(rank=rank, host=hosts[rank], seconds=waits[rank], fraction=fraction)
 
     @property
     def matters(self) -> bool:
-        """Tell whether it is long enough to look into."""
-        return self.fraction >= MATTERS
+        """Return whether it is long enough to report."""
+        return self.fraction >= REPORTED_FROM
 
     def __str__(self) -> str:
         return f"{self.fraction:.0%} of the time rank {self.rank} ({self.host}) waited for images"

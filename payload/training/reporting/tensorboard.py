@@ -41,7 +41,7 @@ class TensorBoard:
         self._events.close()
 
     def start(self, epoch: int) -> None:
-        """Show the configuration, and with `pictures` what goes into the network after `epoch` epochs."""
+        """Show the configuration, and with `pictures` the input of the network after `epoch` epochs."""
         self._events.text("run", run_table(self._plan, self._state.model.count_params()))
         self._events.text("settings", settings_table(self._plan.settings))
         if self._plan.settings.pictures:
@@ -52,14 +52,14 @@ class TensorBoard:
         self._events.scalars(number, {f"step/{name}": value for name, value in values.items()}, flush=False)
 
     def epoch(self, epoch: int, values: dict[str, float]) -> None:
-        """Add an epoch, counted from 1, to its curves, and how the weights are spread where that is due."""
+        """Add an epoch, counted from 1, to its curves, and histograms of the weights where they are due."""
         self._events.scalars(epoch, values)
         every = self._plan.settings.histogram_epochs
         if every and (epoch % every == 0 or epoch == self._plan.schedule.epochs):
             self._events.histograms(epoch, histogram_arrays(self._state))
 
     def end(self) -> None:
-        """Show filters, what goes into the network at last, and what it makes of test images, where that is wanted."""
+        """Show filters, the last input of the network and embeddings of test images, where the settings ask for it."""
         epochs = self._plan.schedule.epochs
         if self._plan.settings.pictures:
             self._pictures(epoch=epochs - 1, step=epochs)
@@ -141,7 +141,7 @@ def first_kernel(model: Any) -> npt.NDArray[Any] | None:
 def histogram_arrays(state: TrainState) -> dict[str, npt.NDArray[Any]]:
     """Return weights and, where the optimizer keeps them, means of the latest gradients, by the names of both.
 
-    The gradients themselves are gone once they are applied; the optimizer's means of them are there.
+    The gradients themselves are gone once they are applied; the optimizer keeps means of them.
     """
     weights = {f"weights/{variable.path}": variable.numpy() for variable in state.model.trainable_variables}
     kept = {
@@ -153,7 +153,7 @@ def histogram_arrays(state: TrainState) -> dict[str, npt.NDArray[Any]]:
 
 
 def run_table(plan: TrainingPlan, parameters: int) -> str:
-    """Write what the run is, as Markdown."""
+    """Return a summary of the run as Markdown."""
     last = plan.schedule.phase(plan.schedule.epochs - 1)
     rows = [
         ("recipe", plan.config.recipe.name + (f", variant {plan.variant}" if plan.variant else "")),
@@ -170,11 +170,11 @@ def run_table(plan: TrainingPlan, parameters: int) -> str:
 
 
 def settings_table(settings: Settings) -> str:
-    """Write every setting as Markdown, those that differ from the usual ones in bold."""
-    usual = Settings()
+    """Return every setting as Markdown, those that differ from the defaults in bold."""
+    default = Settings()
     rows = []
     for field in (field for group in GROUPS for field in dataclasses.fields(group)):
         value = getattr(settings, field.name)
-        shown = f"**{value}**" if value != getattr(usual, field.name) else f"{value}"
+        shown = f"**{value}**" if value != getattr(default, field.name) else f"{value}"
         rows.append((field.name, shown, field.metadata["help"]))
     return markdown_table(("setting", "value", "what it is"), rows)
