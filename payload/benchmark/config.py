@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal, NoReturn
+from typing import Final, Literal
 
-from agent.errors import ReportedError
 from payload.models.registry import NETWORKS, ImageShapeError, Network, network
+from payload.settings import SettingError, flag_of
+from payload.settings.parser import SettingsParser, unknown_value
 
 NETWORK_NAMES: Final = ("alexnet", "googlenet", "inception-v3", "resnet50", "resnet152", "vgg16")
 BATCH_SIZES: Final = (1, 32, 64, 96, 128)
@@ -21,14 +21,6 @@ Variant = Literal["tuned", "stock", "onednn-off"]
 """How a cell runs: as the payload chooses (`payload.training.rank_tuning`); as TensorFlow comes, with its pools of a
 thread for each logical CPU; or as the payload chooses without oneDNN, the stand-in for TensorFlow before its Intel
 optimisations."""
-
-
-class BenchmarkConfigError(ReportedError, ValueError):
-    """Report a flag whose value breaks a rule. Carries `flag`, `value` and `rule`."""
-
-    def __init__(self, flag: str, value: object, rule: str) -> None:
-        self.flag, self.value, self.rule = flag, value, rule
-        super().__init__(f"{flag}: {rule}" if value is None else f"{flag} {value}: {rule}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,16 +110,14 @@ class BenchmarkConfig:
     def from_argv(cls, argv: Sequence[str]) -> BenchmarkConfig:
         """Build the configuration from the arguments after `python -m payload.benchmark`.
 
-        Raises BenchmarkConfigError, UnknownNetworkError or ImageShapeError.
+        Raises SettingError, UnknownNetworkError or ImageShapeError.
         """
         parser = _parser()
         given, unknown = parser.parse_known_args(list(argv))
         values = vars(given)
         if unknown:
-            name = unknown[0].split("=")[0]
-            flags = ["--json" if field == "json_path" else "--" + field.replace("_", "-") for field in values]
-            near = difflib.get_close_matches(name, flags, n=1, cutoff=0)[0]
-            raise BenchmarkConfigError("argument", unknown[0], f"unknown; did you mean {near}?")
+            flags = ["--json" if field == "json_path" else flag_of(field) for field in values]
+            raise unknown_value("argument", unknown[0], flags)
         networks = tuple(network(name) for name in dict.fromkeys(_names(values.pop("networks"))))
         batch_sizes = tuple(dict.fromkeys(_numbers("--batch-sizes", values.pop("batch_sizes"))))
         return cls(networks=networks, batch_sizes=batch_sizes, **values)
@@ -135,7 +125,7 @@ class BenchmarkConfig:
 
 def _within(flag: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise BenchmarkConfigError(flag, value, f"must be {low:g} to {high:g}")
+        raise SettingError(flag, value, f"must be {low:g} to {high:g}")
 
 
 def _names(text: str) -> list[str]:
@@ -146,18 +136,12 @@ def _numbers(flag: str, text: str) -> list[int]:
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:
-        raise BenchmarkConfigError(flag, text, "must be whole numbers with commas between, as 1,8,32") from None
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Raise, so that every refusal is one line."""
-        raise BenchmarkConfigError("arguments", None, message)
+        raise SettingError(flag, text, "must be whole numbers with commas between, as 1,8,32") from None
 
 
 def _parser() -> argparse.ArgumentParser:
     default = BenchmarkConfig(networks=(), batch_sizes=())
-    parser = _Parser(
+    parser = SettingsParser(
         prog="python -m payload.benchmark",
         description="Measure images per second of networks on synthetic images, each cell in a fresh process.",
         epilog=f"Networks: {', '.join(known.name for known in NETWORKS)}.",
@@ -165,8 +149,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     flag = parser.add_argument
-    flag("--networks", default=",".join(NETWORK_NAMES), help="names with commas between")
-    flag("--batch-sizes", default=",".join(map(str, BATCH_SIZES)), help="images a step, with commas between")
+    flag("--networks", default=",".join(NETWORK_NAMES), help="names separated by commas")
+    flag("--batch-sizes", default=",".join(map(str, BATCH_SIZES)), help="images a step, separated by commas")
     flag("--image-size", type=int, help="side of the images, pixels; None: as each network was published")
     flag("--mode", choices=("training", "inference"), default=default.mode, help="what a step is")
     flag("--steps", type=int, default=default.steps, help="steps timed; their median counts")

@@ -93,7 +93,7 @@ def _train_as_planned(plan: TrainingPlan, store: CheckpointStore, stop_requested
     def on_root() -> StartPoint:
         if not ranks.is_root:
             return StartPoint(progress=fresh)
-        return restore_or_begin(state, store, fresh, settings=kept_settings, wanted=plan.config.resume)
+        return restore_or_begin(state, store, fresh, settings=kept_settings, resume=plan.config.resume)
 
     start_point = distributed.broadcast_value(distributed.attempt(ranks, on_root), name="beginning")
     distributed.broadcast_variables(list(state.variables.values()))

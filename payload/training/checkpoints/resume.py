@@ -75,7 +75,7 @@ def with_batch_of_resumed(settings: Settings, store: CheckpointStore, *, ranks: 
 
 
 def restore_or_begin(
-    state: Restorable, store: CheckpointStore, fresh: Progress, *, settings: Mapping[str, Any], wanted: bool
+    state: Restorable, store: CheckpointStore, fresh: Progress, *, settings: Mapping[str, Any], resume: bool
 ) -> StartPoint:
     """Restore the newest valid checkpoint on this rank, to be broadcast from here.
 
@@ -84,10 +84,10 @@ def restore_or_begin(
     newest belongs to another run.
     """
     address = store.storage.address()
-    if not wanted and store.names():
+    if not resume and store.names():
         raise ReportedError(f"{address} already holds checkpoints; give --resume, or a new --run-dir")
     store.storage.tidy()
-    if not wanted:
+    if not resume:
         return StartPoint(progress=fresh)
     checkpoint, damaged = store.newest_valid()
     faults = tuple(str(fault) for fault in damaged)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ReportedError
-from payload.benchmark.config import BATCH_SIZES, NETWORK_NAMES, BenchmarkConfig, BenchmarkConfigError
+from payload.benchmark.config import BATCH_SIZES, NETWORK_NAMES, BenchmarkConfig
 from payload.models.registry import ImageShapeError, UnknownNetworkError
+from payload.settings import SettingError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -67,7 +68,7 @@ def test_flags_reach_the_cells() -> None:
     ],
 )
 def test_wrong_arguments_are_refused_in_one_line(argv: list[str], message: str) -> None:
-    with pytest.raises(BenchmarkConfigError) as raised:
+    with pytest.raises(SettingError) as raised:
         BenchmarkConfig.from_argv(argv)
     assert isinstance(raised.value, ReportedError)
     assert message in str(raised.value)

@@ -54,8 +54,8 @@ class Toy:
         return float(self.weights @ images[step])
 
 
-def started(store: CheckpointStore, toy: Toy, wanted: bool, settings: dict[str, Any] = SETTINGS) -> StartPoint:
-    return restore_or_begin(toy, store, FRESH, settings=settings, wanted=wanted)
+def started(store: CheckpointStore, toy: Toy, resume: bool, settings: dict[str, Any] = SETTINGS) -> StartPoint:
+    return restore_or_begin(toy, store, FRESH, settings=settings, resume=resume)
 
 
 def train(store: CheckpointStore, *, every: int, until: int, resume: bool) -> tuple[list[tuple[int, float]], Toy]:
@@ -104,10 +104,10 @@ def test_a_run_killed_at_any_steps_ends_as_one_never_killed(every: int, kills: l
 
 def test_a_run_is_not_begun_over_checkpoints(tmp_path: Path) -> None:
     store = store_for(Settings(), tmp_path)
-    assert started(store, Toy(), wanted=False) == started(store, Toy(), wanted=True) == StartPoint(progress=FRESH)
+    assert started(store, Toy(), resume=False) == started(store, Toy(), resume=True) == StartPoint(progress=FRESH)
     store.save(FRESH, Toy().arrays())
     with pytest.raises(ReportedError, match=r"checkpoints already holds checkpoints; give --resume"):
-        started(store, Toy(), wanted=False)
+        started(store, Toy(), resume=False)
 
 
 def test_what_was_passed_over_and_what_changes_is_told(tmp_path: Path) -> None:
@@ -115,13 +115,13 @@ def test_what_was_passed_over_and_what_changes_is_told(tmp_path: Path) -> None:
     for step in (1, 2):
         store.save(dataclasses.replace(FRESH, total_steps=step), Toy().arrays(), settings=SETTINGS, accuracy=step / 4)
     (tmp_path / "checkpoints" / "step-00000002" / ARRAYS).unlink()
-    found = started(store, Toy(), wanted=True, settings={"seed": 1, "learning_rate": 0.2})
+    found = started(store, Toy(), resume=True, settings={"seed": 1, "learning_rate": 0.2})
     assert (found.resumed_from, found.progress.total_steps, found.best_accuracy) == ("step-00000001", 1, 0.5)
     assert found.changes == ("--learning-rate 0.2 (was 0.1)",)
     (fault,) = found.faults
     assert "step-00000002: damaged checkpoint" in fault
     with pytest.raises(SettingError, match="--seed 2: the run to resume had 1"):
-        started(store, Toy(), wanted=True, settings={"seed": 2})
+        started(store, Toy(), resume=True, settings={"seed": 2})
 
 
 def test_a_checkpoint_of_another_network_is_named(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_checkpoint_of_another_network_is_named(tmp_path: Path) -> None:
     store = store_for(Settings(), tmp_path)
     store.save(FRESH, Toy().arrays())
     with pytest.raises(DamagedCheckpointError, match="step-00000000: damaged checkpoint: not of this network: model/w"):
-        started(store, Other(), wanted=True)
+        started(store, Other(), resume=True)
 
 
 def test_where_all_are_damaged_nothing_is_begun(tmp_path: Path) -> None:
@@ -140,14 +140,14 @@ def test_where_all_are_damaged_nothing_is_begun(tmp_path: Path) -> None:
     store.save(FRESH, Toy().arrays())
     (tmp_path / "checkpoints" / "step-00000000" / "manifest.json").write_text("{")
     with pytest.raises(ReportedError, match=r"none of 1 checkpoints in .* is valid: .*; give a new --run-dir"):
-        started(store, Toy(), wanted=True)
+        started(store, Toy(), resume=True)
 
 
 def test_what_a_killed_writer_left_is_cleared_away_at_the_start(tmp_path: Path) -> None:
     store = store_for(Settings(checkpoint_dir=str(tmp_path)), Path("/elsewhere"))
     assert isinstance(store.storage, DirectoryStorage)
     (tmp_path / ".partial-step-00000007").mkdir()
-    started(store, Toy(), wanted=True)
+    started(store, Toy(), resume=True)
     assert list(tmp_path.iterdir()) == []
 
 
