@@ -82,7 +82,8 @@ def _loss_scale(settings: Settings) -> LossScale | None:
     return LossScale(settings.loss_scale, dynamic=False) if settings.loss_scale else LossScale(dynamic=True)
 
 
-def _common(settings: Settings) -> dict[str, Any]:
+def _decaying(settings: Settings) -> dict[str, Any]:
+    """Return the options of every rule with L2 decay in the gradient."""
     return {
         "learning_rate": settings.learning_rate,
         "l2": settings.weight_decay,
@@ -91,54 +92,32 @@ def _common(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _sgd(settings: Settings) -> Any:
-    return update_rules.Momentum(momentum=settings.momentum, **_common(settings))
+def _layerwise(settings: Settings) -> dict[str, Any]:
+    """Return the options of LARS and LARC."""
+    return {
+        "trust_coefficient": settings.trust_coefficient,
+        "momentum": settings.momentum,
+        **_decaying(settings),
+    }
 
 
-def _rmsprop(settings: Settings) -> Any:
-    return update_rules.RmsProp(rho=settings.beta2, momentum=settings.momentum, **_common(settings))
-
-
-def _adam(settings: Settings) -> Any:
-    decay = _common(settings)
-    return update_rules.Adam(
-        beta_1=settings.momentum, beta_2=settings.beta2, epsilon=update_rules.ADAM_EPSILON, **decay
-    )
-
-
-def _adamw(settings: Settings) -> Any:
-    return keras.optimizers.AdamW(
-        learning_rate=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        beta_1=settings.momentum,
-        beta_2=settings.beta2,
-        epsilon=update_rules.ADAM_EPSILON,
-        name=settings.optimizer,
-    )
-
-
-def _lars(settings: Settings) -> Any:
-    return update_rules.Lars(
-        trust_coefficient=settings.trust_coefficient, momentum=settings.momentum, **_common(settings)
-    )
-
-
-def _larc(settings: Settings) -> Any:
-    return update_rules.Larc(
-        trust_coefficient=settings.trust_coefficient, momentum=settings.momentum, **_common(settings)
-    )
-
-
-def _lamb(settings: Settings) -> Any:
-    return update_rules.Lamb(beta_1=settings.momentum, beta_2=settings.beta2, **_common(settings))
+def _moments(settings: Settings) -> dict[str, Any]:
+    """Return the decay rates of Adam and its variants."""
+    return {"beta_1": settings.momentum, "beta_2": settings.beta2}
 
 
 _RULES: dict[str, Callable[[Settings], Any]] = {
-    "sgd": _sgd,
-    "rmsprop": _rmsprop,
-    "adam": _adam,
-    "adamw": _adamw,
-    "lars": _lars,
-    "larc": _larc,
-    "lamb": _lamb,
+    "sgd": lambda s: update_rules.Momentum(momentum=s.momentum, **_decaying(s)),
+    "rmsprop": lambda s: update_rules.RmsProp(rho=s.beta2, momentum=s.momentum, **_decaying(s)),
+    "adam": lambda s: update_rules.Adam(epsilon=update_rules.ADAM_EPSILON, **_moments(s), **_decaying(s)),
+    "adamw": lambda s: keras.optimizers.AdamW(
+        learning_rate=s.learning_rate,
+        weight_decay=s.weight_decay,
+        epsilon=update_rules.ADAM_EPSILON,
+        name=s.optimizer,
+        **_moments(s),
+    ),
+    "lars": lambda s: update_rules.Lars(**_layerwise(s)),
+    "larc": lambda s: update_rules.Larc(**_layerwise(s)),
+    "lamb": lambda s: update_rules.Lamb(**_moments(s), **_decaying(s)),
 }
