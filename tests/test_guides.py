@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-GUIDES: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+GUIDES: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "localcloud" / "README.md"])
 ROOMS: Final = "stacks|agent|payload|cluster|localcloud|tools|tests|benchmarks|docs|requirements"
 OTHERS: Final = ("CHANGELOG.md", "tour.md", "comparison.md")
 """Guides with paths of their own: those of older versions, or of other projects."""
@@ -43,9 +43,8 @@ def missing_paths(text: str) -> list[str]:
     """Return the paths and modules of the project that a text names and that do not exist."""
     named = re.findall(r"`([^`\n]+)`", prose(text))
     paths = [name for name in named if re.fullmatch(rf"(?:{ROOMS})/[a-z0-9_./-]*", name)]
-    modules = [
-        name for name in named if name != "requirements.txt" and re.fullmatch(rf"(?:{ROOMS})(?:\.[a-z0-9_]+)+", name)
-    ]
+    dotted = [name for name in named if re.fullmatch(rf"(?:{ROOMS})(?:\.[a-z0-9_]+)+", name)]
+    modules = [name for name in dotted if not name.endswith((".py", ".txt"))]
     commands = re.findall(rf"python3? -m ((?:{ROOMS})[a-z0-9_.]*)", text)
     found = [path for path in paths if not (ROOT / path).exists()]
     return found + [module for module in (*modules, *commands) if not is_module(module.rstrip("."))]
@@ -57,7 +56,7 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").is_file() or path.is_dir()
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.name))
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_leads_somewhere(guide: Path) -> None:
     assert broken_links(guide) == []
 
