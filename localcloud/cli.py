@@ -181,8 +181,7 @@ def _cut(arguments: argparse.Namespace) -> int:
 def _interrupt(arguments: argparse.Namespace) -> int:
     host, notice_s = _host(arguments), max(0.0, arguments.notice)
     control.request(
-        Layout(name=arguments.name),
-        {"do": "interrupt", "instance": host["instance_id"], "notice_s": str(notice_s)},
+        Layout(name=arguments.name), {"do": "interrupt", "instance": host["instance_id"], "notice_s": str(notice_s)}
     )
     print(f"{host['instance_id']} ({host['private_ip']}) is interrupted in {notice_s:g} s; its metadata has the notice")
     return 0

@@ -138,10 +138,7 @@ class Cloud:
         """Return all that should exist at this moment."""
         with self.lock:
             return snapshot_reader.observe(
-                ec2=self._backend("ec2"),
-                efs=self._backend("efs"),
-                fsx=self._backend("fsx"),
-                iam=self._backend("iam"),
+                ec2=self._backend("ec2"), efs=self._backend("efs"), fsx=self._backend("fsx"), iam=self._backend("iam")
             )
 
     def set_console_output(self, instance_id: str, text: str) -> None:

@@ -17,11 +17,7 @@ from moto.fsx import models
 from localcloud.api.monkeypatch import replace
 
 _PORT: Final = 988
-_THROUGHPUTS: Final = {
-    "SCRATCH_2": (None,),
-    "PERSISTENT_1": (50, 100, 200),
-    "PERSISTENT_2": (125, 250, 500, 1000),
-}
+_THROUGHPUTS: Final = {"SCRATCH_2": (None,), "PERSISTENT_1": (50, 100, 200), "PERSISTENT_2": (125, 250, 500, 1000)}
 """MB/s per TiB by deployment type; SCRATCH_1, which links to S3 in another way, is left out."""
 
 

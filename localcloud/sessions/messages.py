@@ -131,12 +131,7 @@ def handshake_response(request: Mapping[str, Any], version: str) -> bytes:
         fits = action["ActionType"] == "SessionType" and action["ActionParameters"].get("SessionType") == "Port"
         error = "" if fits else f"Unsupported action {action['ActionType']}"
         done.append(
-            {
-                "ActionType": action["ActionType"],
-                "ActionStatus": 1 if fits else 3,
-                "ActionResult": None,
-                "Error": error,
-            }
+            {"ActionType": action["ActionType"], "ActionStatus": 1 if fits else 3, "ActionResult": None, "Error": error}
         )
     errors = [each["Error"] for each in done if each["Error"]]
     return _json({"ClientVersion": version, "ProcessedClientActions": done, "Errors": errors or None})

@@ -25,7 +25,7 @@ from tests.localcloud.testbed import (
     VPC,
     WORKER,
     WORKER_IP,
-    Testbed,
+    SmallCloud,
     instance,
     reachable,
     running,
@@ -38,57 +38,57 @@ pytestmark = pytest.mark.root
 
 
 @pytest.fixture(scope="module")
-def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallCloud]:
     with running(tmp_path_factory.mktemp("testbed")) as testbed:
         testbed.show(snapshot(MASTER, WORKER, OTHER, HIDDEN))
         yield testbed
 
 
 @pytest.fixture
-def own_world(tmp_path: Path) -> Iterator[Testbed]:
+def own_world(tmp_path: Path) -> Iterator[SmallCloud]:
     with running(tmp_path) as testbed:
         yield testbed
 
 
-def test_laptop_reaches_master_on_ssh_only(testbed: Testbed) -> None:
+def test_laptop_reaches_master_on_ssh_only(testbed: SmallCloud) -> None:
     laptop = testbed.internet.laptop
     assert reachable(laptop, MASTER_PUBLIC, 22)
     with testbed.namespace(MASTER).listen("0.0.0.0", 8888):
         assert not reachable(laptop, MASTER_PUBLIC, 8888)
 
 
-def test_outside_host_is_refused_by_the_cidr_of_the_rule(testbed: Testbed) -> None:
+def test_outside_host_is_refused_by_the_cidr_of_the_rule(testbed: SmallCloud) -> None:
     assert not reachable(testbed.internet.namespace, MASTER_PUBLIC, 22)
 
 
-def test_laptop_reaches_no_private_address(testbed: Testbed) -> None:
+def test_laptop_reaches_no_private_address(testbed: SmallCloud) -> None:
     for address in (WORKER_IP, MASTER_IP, NAT_PUBLIC):
         assert not reachable(testbed.internet.laptop, address, 22)
 
 
-def test_master_and_workers_reach_each_other(testbed: Testbed) -> None:
+def test_master_and_workers_reach_each_other(testbed: SmallCloud) -> None:
     assert reachable(testbed.namespace(MASTER), WORKER_IP, 22)
     assert reachable(testbed.namespace(WORKER), MASTER_IP, 22)
     assert seen_from(testbed.namespace(WORKER), testbed.namespace(OTHER), OTHER_IP) == WORKER_IP
 
 
-def test_master_leaves_under_its_own_address(testbed: Testbed) -> None:
+def test_master_leaves_under_its_own_address(testbed: SmallCloud) -> None:
     assert seen_from(testbed.namespace(MASTER), testbed.internet.namespace, OUTSIDE_ADDRESS) == MASTER_PUBLIC
 
 
-def test_worker_leaves_under_the_address_of_the_nat_gateway(testbed: Testbed) -> None:
+def test_worker_leaves_under_the_address_of_the_nat_gateway(testbed: SmallCloud) -> None:
     assert seen_from(testbed.namespace(WORKER), testbed.internet.namespace, OUTSIDE_ADDRESS) == NAT_PUBLIC
 
 
-def test_host_without_a_route_has_no_way_out(testbed: Testbed) -> None:
+def test_host_without_a_route_has_no_way_out(testbed: SmallCloud) -> None:
     assert seen_from(testbed.namespace(HIDDEN), testbed.internet.namespace, OUTSIDE_ADDRESS) == ""
 
 
-def test_worker_reaches_master_by_its_public_address_only_where_a_rule_allows_the_nat(testbed: Testbed) -> None:
+def test_worker_reaches_master_by_its_public_address_only_where_a_rule_allows_the_nat(testbed: SmallCloud) -> None:
     assert not reachable(testbed.namespace(WORKER), MASTER_PUBLIC, 22)
 
 
-def test_host_cannot_use_the_address_of_another(testbed: Testbed) -> None:
+def test_host_cannot_use_the_address_of_another(testbed: SmallCloud) -> None:
     testbed.execute(WORKER, "ip addr add 10.0.1.77/32 dev lo; ip route add 10.0.1.11/32 dev eth0 src 10.0.1.77")
     try:
         assert not reachable(testbed.namespace(WORKER), OTHER_IP, 22)
@@ -97,7 +97,7 @@ def test_host_cannot_use_the_address_of_another(testbed: Testbed) -> None:
     assert reachable(testbed.namespace(WORKER), OTHER_IP, 22)
 
 
-def test_laptop_and_hosts_see_nothing_of_the_machine(testbed: Testbed) -> None:
+def test_laptop_and_hosts_see_nothing_of_the_machine(testbed: SmallCloud) -> None:
     for namespace in (testbed.internet.laptop, testbed.namespace(WORKER)):
         links = namespace.enter(lambda: Path("/proc/thread-self/net/dev").read_text())
         assert {line.split(":")[0].strip() for line in links.splitlines()[2:]} == {"lo", "eth0"}
@@ -109,13 +109,13 @@ def test_laptop_and_hosts_see_nothing_of_the_machine(testbed: Testbed) -> None:
     assert testbed.execute(WORKER, "cut -d: -f2 /etc/shadow | sort -u").stdout == "*\n"
 
 
-def test_hosts_have_names_of_their_own(testbed: Testbed) -> None:
+def test_hosts_have_names_of_their_own(testbed: SmallCloud) -> None:
     assert testbed.execute(WORKER, "hostname").stdout == "ip-10-0-1-10\n"
     assert testbed.execute(WORKER, "getent hosts ip-10-0-1-11.ec2.internal").stdout.split()[0] == OTHER_IP
     assert testbed.execute(WORKER, "getent hosts example.com").returncode != 0
 
 
-def test_shared_file_system_is_mounted_by_name_on_all_hosts(testbed: Testbed) -> None:
+def test_shared_file_system_is_mounted_by_name_on_all_hosts(testbed: SmallCloud) -> None:
     mount = "mkdir -p /mnt/efs && mount -t nfs4 -o nfsvers=4.1 fs-0123abcd.efs.us-east-1.amazonaws.com:/ /mnt/efs"
     try:
         for host in (MASTER, WORKER):
@@ -128,24 +128,24 @@ def test_shared_file_system_is_mounted_by_name_on_all_hosts(testbed: Testbed) ->
             testbed.execute(host, "umount /mnt/efs; rmdir /mnt/efs")
 
 
-def test_mounted_directories_are_read_only_for_all_users(testbed: Testbed) -> None:
+def test_mounted_directories_are_read_only_for_all_users(testbed: SmallCloud) -> None:
     assert testbed.execute(WORKER, "cat /opt/shown/here/word", user="ec2-user").stdout == "seen\n"
     assert "Read-only file system" in testbed.execute(WORKER, "touch /opt/shown/here/word").stderr
 
 
-def test_hosts_have_this_python_and_the_aws_cli(testbed: Testbed) -> None:
+def test_hosts_have_this_python_and_the_aws_cli(testbed: SmallCloud) -> None:
     python = f"{sys.base_prefix}/bin/python3.{sys.version_info.minor}"
     assert testbed.execute(WORKER, f"{python} -c 'print(1)'", user="ec2-user").stdout == "1\n"
     assert testbed.execute(WORKER, "aws --version", user="ec2-user").stdout.startswith("aws-cli/")
 
 
-def test_unknown_file_system_is_refused(testbed: Testbed) -> None:
+def test_unknown_file_system_is_refused(testbed: SmallCloud) -> None:
     done = testbed.execute(WORKER, "mount -t nfs4 fs-99999999.efs.us-east-1.amazonaws.com:/ /mnt")
     assert done.returncode != 0
     assert "Failed to resolve" in done.stderr
 
 
-def test_boto3_finds_credentials_and_region_by_the_metadata_service(own_world: Testbed) -> None:
+def test_boto3_finds_credentials_and_region_by_the_metadata_service(own_world: SmallCloud) -> None:
     own_world.show(snapshot(dataclasses.replace(WORKER, role_name="node", profile_arn="arn:aws:iam::1:x/node")))
     fetch = "curl -s -m 5 http://169.254.169.254/latest/meta-data/"
     assert own_world.execute(WORKER, f"{fetch}instance-id -o /dev/null -w '%{{http_code}}'").stdout == "401"
@@ -157,7 +157,7 @@ def test_boto3_finds_credentials_and_region_by_the_metadata_service(own_world: T
     assert missing.stdout == "404"
 
 
-def test_user_data_runs_as_root_and_the_console_tells_it(own_world: Testbed) -> None:
+def test_user_data_runs_as_root_and_the_console_tells_it(own_world: SmallCloud) -> None:
     script = b"#!/bin/bash\nid -u\necho $AWS_ENDPOINT_URL\necho spoken > /dev/console\nexit 3\n"
     host = dataclasses.replace(WORKER, user_data=script)
     own_world.show(snapshot(host))
@@ -169,7 +169,7 @@ def test_user_data_runs_as_root_and_the_console_tells_it(own_world: Testbed) -> 
     assert own_world.layout.console(host.id).read_text() == console
 
 
-def test_growing_keeps_the_first_hosts_and_shrinking_ends_the_rest(own_world: Testbed) -> None:
+def test_growing_keeps_the_first_hosts_and_shrinking_ends_the_rest(own_world: SmallCloud) -> None:
     own_world.show(snapshot(WORKER))
     pid = own_world.reconciler.hosts[WORKER.id].init_pid
     own_world.show(snapshot(WORKER, OTHER))
@@ -180,7 +180,7 @@ def test_growing_keeps_the_first_hosts_and_shrinking_ends_the_rest(own_world: Te
     assert [path.name for path in (own_world.layout.layers / "hosts").iterdir()] == [WORKER.id]
 
 
-def test_a_host_that_dies_is_reported_once_and_not_started_again(own_world: Testbed) -> None:
+def test_a_host_that_dies_is_reported_once_and_not_started_again(own_world: SmallCloud) -> None:
     own_world.show(snapshot(WORKER, OTHER))
     own_world.execute(WORKER, "kill -9 -1")
     own_world.execute(WORKER, "kill -TERM 1")
@@ -191,7 +191,7 @@ def test_a_host_that_dies_is_reported_once_and_not_started_again(own_world: Test
     assert list(own_world.reconciler.hosts) == [OTHER.id]
 
 
-def test_cut_and_mended_network(own_world: Testbed) -> None:
+def test_cut_and_mended_network(own_world: SmallCloud) -> None:
     own_world.show(snapshot(WORKER, OTHER))
     own_world.reconciler.set_cut(OTHER.id, True)
     own_world.reconciler.reconcile()
@@ -203,7 +203,7 @@ def test_cut_and_mended_network(own_world: Testbed) -> None:
         own_world.reconciler.set_cut("i-nobody", True)
 
 
-def test_rules_follow_the_snapshot_while_hosts_run(own_world: Testbed) -> None:
+def test_rules_follow_the_snapshot_while_hosts_run(own_world: SmallCloud) -> None:
     own_world.show(snapshot(WORKER, OTHER))
     assert reachable(own_world.namespace(WORKER), OTHER_IP, 22)
     own_world.show(snapshot(WORKER, dataclasses.replace(OTHER, group_ids=("sg-closed",))))
@@ -211,7 +211,7 @@ def test_rules_follow_the_snapshot_while_hosts_run(own_world: Testbed) -> None:
     assert not reachable(own_world.namespace(OTHER), WORKER_IP, 22)
 
 
-def test_mount_is_refused_by_the_mount_targets_group(own_world: Testbed) -> None:
+def test_mount_is_refused_by_the_mount_targets_group(own_world: SmallCloud) -> None:
     own_world.show(snapshot(dataclasses.replace(WORKER, group_ids=("sg-closed",))))
     mount = "MOUNT_TIMEOUT_S=1 mount -t nfs4 fs-0123abcd.efs.us-east-1.amazonaws.com:/ /mnt"
     done = own_world.execute(WORKER, mount)
@@ -219,7 +219,7 @@ def test_mount_is_refused_by_the_mount_targets_group(own_world: Testbed) -> None
     assert "timed out or refused" in done.stderr
 
 
-def test_lustre_is_mounted_where_its_servers_let_a_host_in_and_nowhere_else(own_world: Testbed) -> None:
+def test_lustre_is_mounted_where_its_servers_let_a_host_in_and_nowhere_else(own_world: SmallCloud) -> None:
     now = snapshot(WORKER, dataclasses.replace(OTHER, group_ids=("sg-closed",)))
     served = Rule(protocol="tcp", from_port=988, to_port=988, group_ids=("sg-worker",))
     servers = SecurityGroup(id="sg-lustre", vpc_id=VPC, ingress=(served,), egress=())
@@ -240,7 +240,7 @@ def test_lustre_is_mounted_where_its_servers_let_a_host_in_and_nowhere_else(own_
     assert own_world.execute(WORKER, "mount -t lustre fs-9.fsx.us-east-1.amazonaws.com@tcp:/9 /srv").returncode == 32
 
 
-def test_two_networks_of_the_same_addresses_do_not_meet(own_world: Testbed) -> None:
+def test_two_networks_of_the_same_addresses_do_not_meet(own_world: SmallCloud) -> None:
     first = snapshot(MASTER, WORKER)
     second = snapshot(instance(9, subnet="subnet-private", ip=OTHER_IP, group="sg-worker"))
     renamed = Snapshot(
@@ -272,7 +272,7 @@ def test_closing_leaves_no_process_and_no_mount(tmp_path: Path) -> None:
 
 
 def test_a_host_that_cannot_be_started_fails_its_instance_and_no_other(
-    own_world: Testbed, monkeypatch: pytest.MonkeyPatch
+    own_world: SmallCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     boot = Host.boot
 
@@ -287,7 +287,7 @@ def test_a_host_that_cannot_be_started_fails_its_instance_and_no_other(
     assert own_world.reconciler.hosts.keys() == {MASTER.id}
 
 
-def test_a_rebooted_host_has_its_disk_its_keys_and_its_address_and_none_of_its_processes(own_world: Testbed) -> None:
+def test_a_rebooted_host_has_its_disk_its_keys_and_its_address_and_none_of_its_processes(own_world: SmallCloud) -> None:
     program = b"""#!/bin/bash
 echo from the first boot > /kept
 mkdir -p /var/lib/cloud/scripts/per-boot

@@ -132,7 +132,7 @@ class FakeCloud:
         }
 
 
-class Testbed:
+class SmallCloud:
     """Run real hosts for a fake cloud."""
 
     def __init__(self, directory: Path, layers: Path) -> None:
@@ -195,13 +195,13 @@ class Testbed:
 
 
 @contextlib.contextmanager
-def running(directory: Path) -> Iterator[Testbed]:
+def running(directory: Path) -> Iterator[SmallCloud]:
     """Hold a testbed, on a memory file system as overlays need it, and take everything away at the end."""
     layers = directory / "layers"
     layers.mkdir()
     namespaces.mount_tmpfs(layers, "mode=755")
     try:
-        testbed = Testbed(directory, layers)
+        testbed = SmallCloud(directory, layers)
         try:
             yield testbed
         finally:

@@ -83,9 +83,7 @@ def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
         instance.placement.group_name = placement_group
         if profile:
             ec2.associate_iam_instance_profile(
-                instance.id,
-                iam_instance_profile_name=profile.get("Name"),
-                iam_instance_profile_arn=profile.get("Arn"),
+                instance.id, iam_instance_profile_name=profile.get("Name"), iam_instance_profile_arn=profile.get("Arn")
             )
     return list(reservation.instances)
 

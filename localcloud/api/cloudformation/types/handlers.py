@@ -17,7 +17,7 @@ class CreateAndUpdate(TypedDict):
     update: Update
 
 
-def create_and_update(write: Callable[[Context, str, Properties], Physical], name: str) -> CreateAndUpdate:
+def create_and_update(write: Callable[[Context, str, Properties], Physical], name: str = "") -> CreateAndUpdate:
     """Return the handlers of a resource that one call creates and changes; `name` is the property that may name it."""
     return {
         "create": lambda context, properties: write(context, properties.get(name) or context.name(), properties),

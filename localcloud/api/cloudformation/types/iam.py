@@ -68,9 +68,7 @@ def _put_policy(context: Context, properties: Properties) -> Physical:
     iam = context.aws.client("iam")
     for role in properties.get("Roles") or ():
         iam.put_role_policy(
-            RoleName=role,
-            PolicyName=properties["PolicyName"],
-            PolicyDocument=json.dumps(properties["PolicyDocument"]),
+            RoleName=role, PolicyName=properties["PolicyName"], PolicyDocument=json.dumps(properties["PolicyDocument"])
         )
     return Physical(id=properties["PolicyName"], attributes={"Id": properties["PolicyName"]})
 
@@ -150,10 +148,7 @@ RESOURCE_TYPES = (
                 "Tags",
             }
         ),
-        inert={
-            "Description": DESCRIPTION,
-            "MaxSessionDuration": _NOT_ENFORCED,
-        },
+        inert={"Description": DESCRIPTION, "MaxSessionDuration": _NOT_ENFORCED},
         replaced_by=frozenset({"RoleName", "Path"}),
         attributes=frozenset({"Arn", "RoleId"}),
         create=_create_role,

@@ -9,7 +9,14 @@ from botocore.exceptions import ClientError
 
 from localcloud.api.cloudformation.errors import ResourceError
 from localcloud.api.cloudformation.types.handlers import delete_with, retag
-from localcloud.api.cloudformation.types.resource_type import DESCRIPTION, Context, Physical, Properties, ResourceType
+from localcloud.api.cloudformation.types.resource_type import (
+    DESCRIPTION,
+    Context,
+    Create,
+    Physical,
+    Properties,
+    ResourceType,
+)
 
 _GONE = ("InvalidGroup.NotFound", "InvalidGroupId.NotFound", "InvalidSecurityGroupRuleId.NotFound")
 _RULE = frozenset({"IpProtocol", "FromPort", "ToPort", "CidrIp"})
@@ -94,27 +101,18 @@ def _update_group(context: Context, resource: Physical, old: Properties, new: Pr
     return resource
 
 
-def _create_ingress(context: Context, properties: Properties) -> Physical:
-    _check_prefix_lists(context.aws.client("ec2"), [properties])
-    return _made(
-        context.aws.client("ec2").authorize_security_group_ingress(
-            GroupId=properties["GroupId"], IpPermissions=[permission(properties)]
-        )
-    )
+def _create_rule(side: str) -> Create:
+    """Return the handler that creates a rule of its own, for `ingress` or `egress`."""
 
+    def create(context: Context, properties: Properties) -> Physical:
+        ec2 = context.aws.client("ec2")
+        _check_prefix_lists(ec2, [properties])
+        authorize = getattr(ec2, f"authorize_security_group_{side}")
+        answer = authorize(GroupId=properties["GroupId"], IpPermissions=[permission(properties)])
+        rule_id = answer["SecurityGroupRules"][0]["SecurityGroupRuleId"]
+        return Physical(id=rule_id, attributes={"Id": rule_id})
 
-def _create_egress(context: Context, properties: Properties) -> Physical:
-    _check_prefix_lists(context.aws.client("ec2"), [properties])
-    return _made(
-        context.aws.client("ec2").authorize_security_group_egress(
-            GroupId=properties["GroupId"], IpPermissions=[permission(properties)]
-        )
-    )
-
-
-def _made(answer: dict[str, Any]) -> Physical:
-    rule_id = answer["SecurityGroupRules"][0]["SecurityGroupRuleId"]
-    return Physical(id=rule_id, attributes={"Id": rule_id})
+    return create
 
 
 def _beneath(parent: str, names: Iterable[str]) -> frozenset[str]:
@@ -143,7 +141,7 @@ RESOURCE_TYPES = (
         honoured=_RULE | {"GroupId", "SourceSecurityGroupId", "SourcePrefixListId"},
         inert={"Description": DESCRIPTION},
         attributes=frozenset({"Id"}),
-        create=_create_ingress,
+        create=_create_rule("ingress"),
         delete=delete_with("ec2", "revoke_security_group_ingress", "SecurityGroupRuleIds", "GroupId", gone=_GONE),
     ),
     ResourceType(
@@ -151,7 +149,7 @@ RESOURCE_TYPES = (
         honoured=_RULE | {"GroupId", "DestinationSecurityGroupId", "DestinationPrefixListId"},
         inert={"Description": DESCRIPTION},
         attributes=frozenset({"Id"}),
-        create=_create_egress,
+        create=_create_rule("egress"),
         delete=delete_with("ec2", "revoke_security_group_egress", "SecurityGroupRuleIds", "GroupId", gone=_GONE),
     ),
 )

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from localcloud.api.cloudformation.errors import ResourceError
-from localcloud.api.cloudformation.types.handlers import delete_with, leave
+from localcloud.api.cloudformation.types.handlers import create_and_update, delete_with, leave
 from localcloud.api.cloudformation.types.resource_type import (
     NOTHING_TO_ENCRYPT,
     Context,
@@ -47,15 +47,11 @@ def _update_topic(context: Context, resource: Physical, old: Properties, new: Pr
     return resource
 
 
-def _set_policy(context: Context, properties: Properties) -> Physical:
+def _write_policy(context: Context, name: str, properties: Properties) -> Physical:
     document = json.dumps(properties["PolicyDocument"])
     for arn in properties["Topics"]:
         context.aws.client("sns").set_topic_attributes(TopicArn=arn, AttributeName="Policy", AttributeValue=document)
-    return Physical(id=context.name(), attributes={"Id": context.name()})
-
-
-def _update_policy(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    return Physical(id=resource.id, attributes=_set_policy(context, new).attributes)
+    return Physical(id=name, attributes={"Id": name})
 
 
 def _subscribe(context: Context, properties: Properties) -> Physical:
@@ -83,8 +79,7 @@ RESOURCE_TYPES = (
         name="AWS::SNS::TopicPolicy",
         honoured=frozenset({"PolicyDocument", "Topics"}),
         attributes=frozenset({"Id"}),
-        create=_set_policy,
-        update=_update_policy,
+        **create_and_update(_write_policy),
         delete=leave,
         replaced_by=frozenset({"Topics"}),
     ),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from localcloud.api.cloudformation.errors import ResourceError
-from localcloud.api.cloudformation.types.handlers import delete_with, leave, text
+from localcloud.api.cloudformation.types.handlers import create_and_update, delete_with, leave, text
 from localcloud.api.cloudformation.types.resource_type import (
     NOTHING_TO_ENCRYPT,
     Context,
@@ -46,19 +45,11 @@ def _update(context: Context, resource: Physical, old: Properties, new: Properti
     return resource
 
 
-def _set_policy(context: Context, queues: Any, document: str) -> None:
-    for url in queues:
-        context.aws.client("sqs").set_queue_attributes(QueueUrl=url, Attributes={"Policy": document})
-
-
-def _create_policy(context: Context, properties: Properties) -> Physical:
-    _set_policy(context, properties["Queues"], json.dumps(properties["PolicyDocument"]))
-    return Physical(id=context.name(), attributes={"Id": context.name()})
-
-
-def _update_policy(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    _set_policy(context, new["Queues"], json.dumps(new["PolicyDocument"]))
-    return resource
+def _write_policy(context: Context, name: str, properties: Properties) -> Physical:
+    policy = {"Policy": json.dumps(properties["PolicyDocument"])}
+    for url in properties["Queues"]:
+        context.aws.client("sqs").set_queue_attributes(QueueUrl=url, Attributes=policy)
+    return Physical(id=name, attributes={"Id": name})
 
 
 RESOURCE_TYPES = (
@@ -78,8 +69,7 @@ RESOURCE_TYPES = (
         honoured=frozenset({"PolicyDocument", "Queues"}),
         attributes=frozenset({"Id"}),
         replaced_by=frozenset({"Queues"}),
-        create=_create_policy,
-        update=_update_policy,
+        **create_and_update(_write_policy),
         delete=leave,
     ),
 )

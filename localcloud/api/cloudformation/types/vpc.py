@@ -37,11 +37,15 @@ def _update_vpc(context: Context, resource: Physical, old: Properties, new: Prop
     return resource
 
 
+def _refuse_while_in_use(ec2: Any, noun: str, id: str) -> None:
+    found = ec2.describe_network_interfaces(Filters=[{"Name": f"{noun}-id", "Values": [id]}])
+    if found["NetworkInterfaces"]:
+        raise ResourceError(f"The {noun} '{id}' has dependencies and cannot be deleted.")
+
+
 def _delete_vpc(context: Context, resource: Physical, properties: Properties) -> None:
     ec2 = context.aws.client("ec2")
-    interfaces = ec2.describe_network_interfaces(Filters=[{"Name": "vpc-id", "Values": [resource.id]}])
-    if interfaces["NetworkInterfaces"]:
-        raise ResourceError(f"The vpc '{resource.id}' has dependencies and cannot be deleted.")
+    _refuse_while_in_use(ec2, "vpc", resource.id)
     unless_gone(("InvalidVpcID.NotFound",), ec2.delete_vpc, VpcId=resource.id)
 
 
@@ -87,9 +91,7 @@ def _update_subnet(context: Context, resource: Physical, old: Properties, new: P
 
 def _delete_subnet(context: Context, resource: Physical, properties: Properties) -> None:
     ec2 = context.aws.client("ec2")
-    held = ec2.describe_network_interfaces(Filters=[{"Name": "subnet-id", "Values": [resource.id]}])
-    if held["NetworkInterfaces"]:
-        raise ResourceError(f"The subnet '{resource.id}' has dependencies and cannot be deleted.")
+    _refuse_while_in_use(ec2, "subnet", resource.id)
     unless_gone(("InvalidSubnetID.NotFound",), ec2.delete_subnet, SubnetId=resource.id)
 
 
