@@ -100,6 +100,12 @@ class StagedDataset:
         """Return the pending manifest where there is one, else that of the complete data set."""
         return self.pending() if self.pending_manifest_file.exists() else self.manifest()
 
+    def last_entries(self) -> tuple[Entry, ...]:
+        """Return the entries of the last complete manifest, also while another is pending; none where there is none."""
+        with contextlib.suppress(OSError, ManifestError):
+            return _read(self.manifest_file).entries
+        return ()
+
     def begin(self, wanted: Manifest) -> int:
         """Write the pending manifest; remove files that an earlier staging put there and this one does not.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 from agent.parallel import map_unordered
 from agent.staging import pack
 from agent.staging.dataset import StagedDataset
 from agent.staging.errors import CorruptingDiskError, DamagedFileError
-from agent.staging.manifest import Entry, Manifest, ManifestError, is_as_listed
+from agent.staging.manifest import Entry, Manifest, is_as_listed
 from agent.staging.progress import Emit, ProgressMeter, emit_paths, summary
 
 
@@ -87,7 +86,4 @@ def _report_missing(shared: StagedDataset, missing: Sequence[Entry], emit: Emit)
 
 def _hashes_before(dataset: StagedDataset) -> dict[str, str]:
     """Return the hashes in the last complete manifest: a file that has another one now was damaged."""
-    with contextlib.suppress(OSError, ManifestError):
-        text = dataset.manifest_file.read_text(encoding="ascii")
-        return {entry.path: entry.sha256 for entry in Manifest.from_text(text).entries}
-    return {}
+    return {entry.path: entry.sha256 for entry in dataset.last_entries()}

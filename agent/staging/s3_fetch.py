@@ -14,7 +14,7 @@ from pathlib import Path
 from agent.staging import s3_objects
 from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DatasetError
-from agent.staging.manifest import Entry, Manifest, ManifestError
+from agent.staging.manifest import Entry, Manifest
 from agent.staging.progress import Emit, ProgressMeter, summary
 from agent.staging.s3_objects import Prefix
 
@@ -74,9 +74,7 @@ def remove_journals(dataset: StagedDataset) -> None:
 
 def known_hashes(dataset: StagedDataset) -> dict[tuple[str, int, str], Entry]:
     """Return the hashes of objects that were read before, by path, size and ETag."""
-    found: list[Entry] = []
-    with contextlib.suppress(OSError, ManifestError):
-        found += Manifest.from_text(dataset.manifest_file.read_text(encoding="ascii")).entries
+    found = list(dataset.last_entries())
     for file in _journals(dataset):
         for line in file.read_text(encoding="ascii").split("\n"):
             with contextlib.suppress(ValueError):  # The last line may be cut off.
