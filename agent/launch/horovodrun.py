@@ -1,6 +1,6 @@
 """Horovod's own launcher, without the seconds it spends on a question that the runtime has answered already.
 
-`horovodrun` first asks what Horovod was built with, and for the answer imports TensorFlow in a process of its own:
+`horovodrun` first looks up what Horovod was built with, for which it imports TensorFlow in a process of its own:
 six seconds of one core, before the first rank starts. A runtime here is built with Gloo and MPI. Over MPI it becomes
 the mpirun that lies beside Horovod.
 
@@ -26,7 +26,7 @@ def mpi_run(settings: Any, interfaces: Iterable[str] | None, env: Mapping[str, s
 
     base = mpirun.prefix(Path(horovod.__file__))
     included = sorted(interfaces or ())
-    # This process has been told to take Gloo itself: `agent.environment.default_controller`.
+    # This process itself is set to use Gloo: `agent.environment.default_controller`.
     variables = {**mpirun.variables(base, settings.hosts.count(",") + 1, included), **env, **mpirun.CONTROLLER}
     argv = mpirun.command(
         base,

@@ -70,8 +70,8 @@ def main(argv: Sequence[str]) -> int:
     inherited = dict(os.environ)
     if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(spec)) is not None:  # mpirun has no word for it
         inherited["HOROVOD_HOSTNAME"] = host.name
-    mine = [host.address for host in spec.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]
-    interface = local_interface_with(mine[0]) if mine else ""
+    addresses = [host.address for host in spec.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]
+    interface = local_interface_with(addresses[0]) if addresses else ""
     if argv[1:]:
         os.execve(sys.executable, [sys.executable, *argv[1:]], inherited | on_interface(interface))
     command = rank_command(spec, sys.executable)

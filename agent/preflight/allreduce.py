@@ -45,8 +45,8 @@ def main(argv: Sequence[str]) -> int:
     spec = RunSpec.from_json((Path(argv[0]) / "spec.json").read_text(encoding="utf-8"))
     host = os.environ.get("HOROVOD_HOSTNAME", "")
     report(HERE, host=host)
-    mine = [each.address for each in spec.hosts if each.name == host]
-    interface = local_interface_with(mine[0]) if mine else ""
+    addresses = [each.address for each in spec.hosts if each.name == host]
+    interface = local_interface_with(addresses[0]) if addresses else ""
     os.environ.update(environment(spec, os.environ, sys.executable, interface))
     # TensorFlow reads its variables when it is imported, which takes seconds: the node is there by then.
     import horovod.tensorflow as hvd

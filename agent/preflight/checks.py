@@ -131,12 +131,14 @@ def _gpu_trouble(host: Node, found: NodeFacts) -> tuple[str, str] | None:
     return None
 
 
-def clock_skew_s(told: float, began: float, ended: float, first: float | None = None) -> float:
+def clock_skew_s(node_time: float, began: float, ended: float, node_began: float | None = None) -> float:
     """Return by how much a clock is off for certain: 0 where its times lie between question and answer.
 
-    `first` is a time that it read before `told`, where it did.
+    `node_began` is an earlier time by the node's clock, where there is one.
     """
-    return told - ended if told > ended else min(0.0, (told if first is None else first) - began)
+    return (
+        node_time - ended if node_time > ended else min(0.0, (node_time if node_began is None else node_began) - began)
+    )
 
 
 def with_facts(answers: Mapping[str, Completed]) -> dict[str, Completed]:
@@ -169,8 +171,8 @@ def judge_allreduce(spec: RunSpec, report: Report, status: int, output: str) -> 
         findings = [Finding(node="", check="allreduce", what=f"the allreduce ended with status {status}: {last}")]
     seconds = max((float(found.get("seconds", 0)) for found in results.values()), default=0.0)
     well = f"{OK}, {network(output)}{seconds * 1000:.0f} ms"
-    told = {finding.node: finding.what for finding in findings}
-    cells = tuple((*row[:-1], told.get(row[0], "-" if told else well)) for row in report.cells)
+    wrong = {finding.node: finding.what for finding in findings}
+    cells = tuple((*row[:-1], wrong.get(row[0], "-" if wrong else well)) for row in report.cells)
     return Report(cells=cells, findings=(*report.findings, *findings))
 
 

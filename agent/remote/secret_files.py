@@ -76,15 +76,15 @@ def remove(directory: Path, run_id: str) -> None:
 
 def remove_stale(directory: Path, runs: Runs) -> list[str]:
     """Remove the secrets of runs that are over, or that never began within an hour; return the ids of these runs."""
-    gone = []
+    stale = []
     with contextlib.suppress(FileNotFoundError):
         for path in directory.iterdir():
             is_late = time.time() - path.stat().st_mtime > UNCLAIMED_S
             if runs.is_over(path.name) or (is_late and not runs[path.name].path.exists()):
-                gone.append(path.name)
-    for run_id in gone:
+                stale.append(path.name)
+    for run_id in stale:
         remove(directory, run_id)
-    return gone
+    return stale
 
 
 def distribute(

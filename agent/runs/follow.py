@@ -77,7 +77,7 @@ def follow(
     """
     tail, log, log_number = Tail(directory.metrics), Tail(directory.log), 0
     number = 0
-    told: dict[str, Any] = {}
+    sent: dict[str, Any] = {}
     inspected = from_line > 0 or log_from is not None  # a reader that comes back has seen it; the log shows it too
     spoke_at = time.monotonic()
     while True:
@@ -85,8 +85,8 @@ def follow(
         document = state.to_document()
         essence = {key: value for key, value in document.items() if key != "updated"}
         new_lines = tail.lines()
-        if essence != told and not state.has_ended:
-            told, spoke_at = essence, time.monotonic()
+        if essence != sent and not state.has_ended:
+            sent, spoke_at = essence, time.monotonic()
             yield {"type": "state", **document}
         if not inspected and (report := _report(directory)):
             inspected = True

@@ -57,8 +57,8 @@ class RunQueue:
     def start(self, state: State, spec: str) -> bool:
         """Take a run out and store that it starts; return whether it was still waiting."""
         with self.runs.guard():
-            if not (there := self._take(state.run_id)):
-                return there
+            if not (was_waiting := self._take(state.run_id)):
+                return was_waiting
             write_atomically(self.runs[state.run_id].spec, spec)
             self.runs[state.run_id].write_state(state)
         return True
@@ -66,8 +66,8 @@ class RunQueue:
     def finish(self, run_id: str, state: str, reason: str) -> bool:
         """Take a run out and store its final state; return whether it was still waiting."""
         with self.runs.guard():
-            if not (there := self._take(run_id)):
-                return there
+            if not (was_waiting := self._take(run_id)):
+                return was_waiting
             directory = self.runs[run_id]
             ended = dataclasses.replace(directory.stored_state(), state=state, reason=reason, updated=time.time())
             directory.write_state(ended)

@@ -108,29 +108,29 @@ class Node:
         return int(found[1]) if found else None
 
 
-def parse_nodes(text: str, tell: Callable[[str], None]) -> tuple[Node, ...]:
+def parse_nodes(text: str, warn: Callable[[str], None]) -> tuple[Node, ...]:
     """Parse the nodes file: one line per live node, `NAME IP INSTANCE_ID SLOTS INTERFACE ZONE`.
 
     A line that breaks a rule leaves out its node, and so do lines that claim the same name, address or instance id:
-    nothing tells which of them is right. Only the master's own line wins over a worker's. `tell` gets a sentence
+    nothing tells which of them is right. Only the master's own line wins over a worker's. `warn` gets a sentence
     for each; so it does for each comment, in which the master's registry says what it left out itself.
     """
     found: list[tuple[int, Node]] = []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.startswith("#"):
-            said = escaped(line.lstrip("# "), 200)
-            tell(f"line {number} of {NODES_PATH} on the master says {said}; {REMEDY}")
+            comment = escaped(line.lstrip("# "), 200)
+            warn(f"line {number} of {NODES_PATH} on the master says {comment}; {REMEDY}")
         elif line:
             try:
                 found.append((number, _parse_node(line)))
             except SpecError as error:
-                tell(_left_out(number, error))
+                warn(_left_out(number, error))
     claims = Counter((field, value) for _, node in found for field, value in _claimed(node))
     nodes = []
     for number, node in found:
         shared = [field for field, value in _claimed(node) if claims[field, value] > 1]
         if "name" in shared or (shared and node.name != MASTER_NAME):
-            tell(_left_out(number, f"another line has the same {shared[0]} = {getattr(node, shared[0])}"))
+            warn(_left_out(number, f"another line has the same {shared[0]} = {getattr(node, shared[0])}"))
         else:
             nodes.append(node)
     return tuple(nodes)

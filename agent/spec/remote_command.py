@@ -63,14 +63,14 @@ class RemoteCommand:
         except (ValueError, TypeError, KeyError) as error:
             raise SpecError(f"not a request: {error}") from None
 
-    def hosts(self, nodes_text: str, tell: Callable[[str], None]) -> tuple[str, ...]:
+    def hosts(self, nodes_text: str, warn: Callable[[str], None]) -> tuple[str, ...]:
         """Return the names of the nodes on which it is to run. Raises SpecError where they are not there.
 
-        `tell` gets a sentence for each node that the text has against a rule.
+        `warn` gets a sentence for each node that the text has against a rule.
         """
         if self.master:
             return (MASTER_NAME,)
-        nodes = parse_nodes(nodes_text, tell)
+        nodes = parse_nodes(nodes_text, warn)
         found = choose_hosts(nodes, self.nodes) if self.nodes else workers(nodes)
         if not found:
             raise SpecError("no worker is ready")

@@ -11,7 +11,7 @@ from agent.spec.nodes import Node, common_network, meeting_interface
 from agent.spec.run import RunSpec
 
 RESUMABLE: Final = ("-m", "payload.train")
-"""Beginning of the commands that know how to go on from a checkpoint."""
+"""Beginning of the commands that resume from a checkpoint."""
 RESUME: Final = "--resume"
 
 
@@ -25,13 +25,13 @@ def resumed_spec(
     `other_ranks`: whether there may be more or fewer ranks than before; payload.train then keeps its images a step.
     """
     if before.launcher or not (before.program or before.command[:2] == RESUMABLE):
-        raise SpecError(f"run {before.run_id} is neither of payload.train nor of a program, which know how to go on")
+        raise SpecError(f"run {before.run_id} is neither of payload.train nor of a program, and cannot be resumed")
     if before.ranks_per_node:
         hosts = [dataclasses.replace(host, slots=before.ranks_per_node) for host in hosts]
     ranks = sum(host.slots for host in hosts)
     if ranks != before.ranks and not other_ranks:
         raise SpecError(
-            f"run {before.run_id} had {before.ranks} ranks; these hosts take {ranks}. To go on with as many, name the "
+            f"run {before.run_id} had {before.ranks} ranks; these hosts take {ranks}. To resume with as many, name the "
             f"number of nodes: --nodes {len(hosts)}"
         )
     # A program finds its own checkpoints: it runs again, unchanged, in the directory that it left.

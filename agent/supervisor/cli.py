@@ -45,7 +45,7 @@ class NoSuchRunError(LookupError):
     """Report a run that is not on the shared file system."""
 
 
-def supervise(runs: Runs, run_id: str, tell: int) -> int:
+def supervise(runs: Runs, run_id: str, ready_fd: int) -> int:
     """Supervise a run, in the process that `start` leaves behind."""
     spec = RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8"))
     with runs[run_id].log.open("ab", buffering=0) as log:
@@ -57,8 +57,8 @@ def supervise(runs: Runs, run_id: str, tell: int) -> int:
         runs[run_id].write_state(supervisor.state)
         if runs[run_id].stop_request.exists():  # The process that held this run before was signalled.
             supervisor.request_stop()
-        os.write(tell, b"ready")
-        os.close(tell)
+        os.write(ready_fd, b"ready")
+        os.close(ready_fd)
         final = supervisor.supervise()
     return 0 if final.state == "succeeded" else FAILED
 
@@ -144,7 +144,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
             position = RunQueue(runs=runs).position(directory.run_id)
             print(json.dumps({"run_id": directory.run_id, "directory": str(directory.path), "position": position}))
         case "supervise":
-            return supervise(runs, options.run, options.tell)
+            return supervise(runs, options.run, options.ready_fd)
         case "status" if options.list:
             print(json.dumps([followed.summary(runs[run_id].effective_state(), runs[run_id]) for run_id in runs.ids()]))
         case "status":
@@ -168,14 +168,14 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "remove":
             print(json.dumps(remove(runs, resolve(runs, options.run))))
         case "follow":
-            nap = followed.sleep_while_read(sys.stdout.fileno())
+            sleep = followed.sleep_while_read(sys.stdout.fileno())
             for message in followed.follow(
-                resolve(runs, options.run), options.from_line, nap, log_from=options.log_from
+                resolve(runs, options.run), options.from_line, sleep, log_from=options.log_from
             ):
                 print(json.dumps(message), flush=True)
         case "logs":
-            nap, directory = followed.sleep_while_read(sys.stdout.fileno()), resolve(runs, options.run)
-            for line in followed.log_lines(directory, following=options.follow, rank=options.rank, sleep=nap):
+            sleep, directory = followed.sleep_while_read(sys.stdout.fileno()), resolve(runs, options.run)
+            for line in followed.log_lines(directory, following=options.follow, rank=options.rank, sleep=sleep):
                 print(line, flush=options.follow)
         case "stop":
             directory = resolve(runs, options.run)
@@ -200,7 +200,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     supervision = commands.add_parser("supervise", help="supervise a run; `start` calls this")
     supervision.add_argument("run")
-    supervision.add_argument("tell", type=int)
+    supervision.add_argument("ready_fd", type=int)
     status = commands.add_parser("status", help="print a run's state as JSON")
     status.add_argument("run", nargs="?", default="", help="default: the live run, else the newest")
     status.add_argument("--live", action="store_true", help="the live run, or null")

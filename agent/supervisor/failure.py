@@ -46,8 +46,8 @@ def log_bytes(ranks: int) -> int:
 def reason(spec: RunSpec, status: int, log: str) -> str:
     """Return why the launcher of a run ended with a status other than 0; `log` is the end of what it wrote."""
     log = log.rpartition(_LAUNCHED)[2]
-    if gone := leaving_hosts(spec):
-        return f"{gone}; `fab resume {spec.run_id}` goes on once its group has put another in its place"
+    if leaving := leaving_hosts(spec):
+        return f"{leaving}; `fab resume {spec.run_id}` goes on once its group has put another in its place"
     named = unreachable_host(log) or unreported_ranks(spec.hosts, log) or first_ended_rank(spec.hosts, log)
     return named or f"the launcher ended with {describe_status(status)}"
 
@@ -67,9 +67,9 @@ def leaving_hosts(spec: RunSpec) -> str:
 
 def unreachable_host(log: str) -> str:
     """Return the host that mpirun can no longer reach, with the remedy; "" where it reaches all."""
-    if not (told := _SILENT.findall(log)):
+    if not (found := _SILENT.findall(log)):
         return ""
-    node = told[-1]
+    node = found[-1]
     return f"{node} no longer answers; `fab replace {node.removeprefix('deeplearning-')}`, then `fab resume`"
 
 
@@ -123,8 +123,8 @@ def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
 
 def _first(log: str) -> tuple[int, int] | None:
     """Return the rank that ended first and its status; None where the launcher names none."""
-    told = _FIRST.findall(log) or [(rank, f"-{number}") for rank, number in _SIGNALLED.findall(log)]
-    return (int(told[-1][0]), int(told[-1][1])) if told else None
+    found = _FIRST.findall(log) or [(rank, f"-{number}") for rank, number in _SIGNALLED.findall(log)]
+    return (int(found[-1][0]), int(found[-1][1])) if found else None
 
 
 def _places(hosts: Sequence[Node]) -> list[str]:

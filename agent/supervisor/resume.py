@@ -18,7 +18,7 @@ from agent.spec.run import RunSpec
 def check_resumable(directory: RunDirectory, state: State) -> None:
     """Raise SpecError for a run that has succeeded."""
     if state.state == "succeeded":
-        raise SpecError(f"run {directory.run_id} has succeeded; there is nothing left to go on with")
+        raise SpecError(f"run {directory.run_id} has succeeded; there is nothing left to resume")
 
 
 def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
@@ -38,12 +38,12 @@ def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
     """Remove a run that has ended, with its checkpoints; return how much that was. Raises LiveRunError."""
     if not (state := directory.effective_state()).has_ended:
         raise LiveRunError(directory.run_id, state.state)
-    gone = runs.root / f".removed-{directory.run_id}-{secrets.token_hex(4)}"
+    removed = runs.root / f".removed-{directory.run_id}-{secrets.token_hex(4)}"
     with runs.guard():
         # `resume` takes the lock before it looks for the directory.
         if runs.live() == directory.run_id:
             raise LiveRunError(directory.run_id, "starting")
         files = [path.stat().st_size for path in directory.path.rglob("*") if path.is_file()]
-        directory.path.rename(gone)
-    shutil.rmtree(gone)
+        directory.path.rename(removed)
+    shutil.rmtree(removed)
     return {"run_id": directory.run_id, "files": len(files), "bytes": sum(files)}

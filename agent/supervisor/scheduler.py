@@ -66,7 +66,7 @@ def ensure_running(runs: Runs) -> None:
 def run(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) -> None:
     """Start the waiting runs, one after the other; return when none waits, or at once if another scheduler runs."""
     queue, since = RunQueue(runs=runs), time.monotonic()
-    tell = functools.lru_cache(maxsize=256)(_log)  # A line of the nodes file that is left out stays so for many rounds.
+    warn = functools.lru_cache(maxsize=256)(_log)  # A line of the nodes file that is left out stays so for many rounds.
     with _scheduler_lock(runs) as lock:
         if lock is None:
             return
@@ -82,7 +82,7 @@ def run(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) -> 
                     return
             if waiting[0] != first or runs.live():
                 first, since = waiting[0], time.monotonic()
-            _start_first(queue, first, nodes_path, tell, patient=time.monotonic() - since < NODES_PATIENCE_S)
+            _start_first(queue, first, nodes_path, warn, patient=time.monotonic() - since < NODES_PATIENCE_S)
             time.sleep(poll_s)
 
 
@@ -103,7 +103,7 @@ def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _start_first(queue: RunQueue, run_id: str, nodes_path: str, tell: Callable[[str], None], *, patient: bool) -> None:
+def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[str], None], *, patient: bool) -> None:
     """Start the first run, if nothing else is live and its nodes are there."""
     runs = queue.runs
     if runs.live():
@@ -115,7 +115,7 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, tell: Callable[[
         queue.finish(run_id, "failed", f"its turn came, but {error}")
         return
     try:
-        spec = on_live_nodes(queued, tell, nodes_path)
+        spec = on_live_nodes(queued, warn, nodes_path)
     except (SpecError, OSError) as error:
         if patient:
             queue.set_reason(run_id, f"waiting: {error}")
@@ -139,15 +139,15 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, tell: Callable[[
         runs.release(run_id)
 
 
-def on_live_nodes(spec: RunSpec, tell: Callable[[str], None], nodes_path: str = NODES_PATH) -> RunSpec:
+def on_live_nodes(spec: RunSpec, warn: Callable[[str], None], nodes_path: str = NODES_PATH) -> RunSpec:
     """Return a run's spec on the nodes as they are now. Raises SpecError for too few, OSError without their list.
 
     Its own nodes where they are still the same instances, else the first ones, with as many slots as asked for.
-    `tell` gets a sentence for each node that the list has against a rule.
+    `warn` gets a sentence for each node that the list has against a rule.
     """
     if spec.launcher:
         return spec
-    nodes = parse_nodes(Path(nodes_path).read_text(encoding="utf-8", errors="backslashreplace"), tell)
+    nodes = parse_nodes(Path(nodes_path).read_text(encoding="utf-8", errors="backslashreplace"), warn)
     if _all_there(spec.hosts, nodes):
         return spec
     chosen = choose_hosts(nodes, len(spec.hosts))

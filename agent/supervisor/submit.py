@@ -168,7 +168,7 @@ def _claim(runs: Runs, run_id: str) -> None:
 
 def detach(runs: Runs, directory: RunDirectory) -> None:
     """Start the supervisor in a session of its own, with no descriptor of ours, and wait until it holds the lock."""
-    ready, tell = os.pipe()
+    ready, ready_fd = os.pipe()
     with directory.log.open("ab") as log:
         subprocess.Popen(
             [
@@ -179,15 +179,15 @@ def detach(runs: Runs, directory: RunDirectory) -> None:
                 str(runs.root),
                 "supervise",
                 directory.run_id,
-                str(tell),
+                str(ready_fd),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            pass_fds=[tell],
+            pass_fds=[ready_fd],
             start_new_session=True,
         )
-    os.close(tell)
+    os.close(ready_fd)
     with os.fdopen(ready, "rb") as pipe:
         if pipe.read() != b"ready":
             raise RuntimeError("the supervisor did not start:\n" + "\n".join(directory.last_lines()))
