@@ -80,7 +80,11 @@ def replace_file(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
-    """Yield a directory to fill. It gets its name, `path`, at the end of the block; after an error it is removed."""
+    """Yield a directory to fill. It is renamed to `path` at the end of the block, or removed after an error.
+
+    `path` must not exist. Directories that replace another (checkpoints, saved models) or are merged into one (`fab
+    fetch`) are renamed where they are written, as is what a push unpacks: its code is sent as text.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         partial.mkdir()
