@@ -8,106 +8,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.runs.directory import State
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
-from agent.spec.provenance import Submission
-from agent.spec.run import RunSpec
-from agent.spec.states import FINAL_STATES
-from agent.supervisor.submit import enqueue
+from tests.agent.supervisor.live_runs import (
+    AGENT,
+    Call,
+    final_state,
+    live_state,
+    log_of,
+    run_processes,
+    spec,
+)
 from tests.waiting import eventually
-
-PROJECT = Path(__file__).resolve().parents[3]
-AGENT = "a" * 16
-PAYLOAD = "0123456789abcdef"
-
-Call = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def efs(tmp_path: Path) -> Iterator[Path]:
-    """Lay out a shared file system with this project's agent and payload; at the end kill what still runs."""
-    for tree, package in ((AGENT, "agent"), (PAYLOAD, "payload")):
-        directory = tmp_path / "payloads" / tree
-        directory.mkdir(parents=True)
-        (directory / package).symlink_to(PROJECT / package)
-    yield tmp_path
-    for state in (tmp_path / "runs").glob("*/state.json"):
-        for pid in [*run_processes(tmp_path), json.loads(state.read_text())["pid"]]:
-            try:
-                if b"agent.supervisor.cli" in Path(f"/proc/{pid}/cmdline").read_bytes() or pid in run_processes(
-                    tmp_path
-                ):
-                    os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, FileNotFoundError):
-                continue
-
-
-@pytest.fixture
-def supervisor(efs: Path) -> Call:
-    """Return a caller of the supervisor's command line."""
-
-    def call(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "agent.supervisor.cli", "--root", str(efs / "runs"), *arguments],
-            cwd=efs / "payloads" / AGENT,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    return call
-
-
-def spec(efs: Path, run_id: str, script: str) -> str:
-    """Write the spec of a run whose launcher is a shell script; $RUN is its directory."""
-    launcher = ("/bin/sh", "-c", f"RUN={efs}/runs/{run_id}; {script}")
-    return RunSpec(
-        run_id=run_id,
-        efs_mount=str(efs),
-        agent=AGENT,
-        payload=PAYLOAD,
-        command=(),
-        hosts=(),
-        launcher=launcher,
-        recipe="digits",
-    ).to_json()
-
-
-def run_processes(efs: Path) -> list[int]:
-    """Return the pids of every process of any run."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and f"DEEPCDK_RUNS={efs}/runs".encode() in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
-
-
-def final_state(efs: Path, run_id: str) -> dict[str, Any]:
-    path = efs / "runs" / run_id / "state.json"
-    return eventually(lambda: state if (state := json.loads(path.read_text()))["state"] in FINAL_STATES else None)
-
-
-def live_state(efs: Path, run_id: str) -> dict[str, Any]:
-    path = efs / "runs" / run_id / "state.json"
-    return eventually(lambda: state if (state := json.loads(path.read_text()))["state"] == "running" else None)
-
-
-def log_of(efs: Path, run_id: str) -> str:
-    """Return what the run's launcher wrote, "" before it began."""
-    path = efs / "runs" / run_id / "launcher.log"
-    return path.read_text() if path.exists() else ""
 
 
 def test_a_run_outlives_the_process_that_started_it_and_succeeds(efs: Path, supervisor: Call) -> None:
@@ -244,43 +161,6 @@ def test_all_runs_are_listed_oldest_first(efs: Path, supervisor: Call) -> None:
     assert [run["run_id"] for run in json.loads(supervisor("status", "--list").stdout)] == ["20261120-1", "20261120-2"]
 
 
-def test_a_stopped_run_goes_on_in_its_own_directory(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "echo first; trap 'exit 1' TERM; sleep 6000 & wait"))
-    live_state(efs, "one")
-    assert json.loads(supervisor("stop", "one", "--grace", "5").stdout)["state"] == "stopped"
-    (efs / "runs" / "one" / "checkpoints" / "step-00000007").mkdir(parents=True)
-    done = supervisor("resume", stdin=spec(efs, "one", "echo second"))
-    assert json.loads(done.stdout) == {"run_id": "one", "checkpoints": ["step-00000007"], "position": None}
-    assert final_state(efs, "one")["state"] == "succeeded"
-    log = (efs / "runs" / "one" / "launcher.log").read_text().splitlines()
-    assert [line for line in log if line in ("first", "second")] == ["first", "second"]
-    assert any("resumed" in line and "from step-00000007" in line for line in log)
-    record = json.loads(supervisor("show", "one").stdout)
-    assert record["launch"]["command"][:2] == ["/bin/sh", "-c"]
-    assert record["launch"]["environment"]["DEEPCDK_RUN"] == "one"
-    assert (record["attempts"], record["state"]["state"], record["result"]) == (2, "succeeded", None)
-    again = supervisor("resume", stdin=spec(efs, "one", "echo third"))
-    assert (again.returncode, "has succeeded" in again.stderr) == (2, True)
-
-
-def test_a_run_whose_supervisor_was_killed_goes_on_and_its_left_overs_do_not(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 600 & wait"))
-    os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
-    before = set(eventually(lambda: run_processes(efs)))
-    assert json.loads(supervisor("show", "one").stdout)["state"]["reason"] == "supervisor died"
-    assert supervisor("resume", stdin=spec(efs, "one", "exit 0")).returncode == 0
-    assert final_state(efs, "one")["state"] == "succeeded"
-    assert not before & set(run_processes(efs))
-
-
-def test_a_live_run_is_neither_resumed_nor_removed(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
-    live_state(efs, "one")
-    for done in (supervisor("remove", "one"), supervisor("resume", stdin=spec(efs, "one", "true"))):
-        assert (done.returncode, json.loads(done.stdout)["live"]) == (3, "one")
-    supervisor("stop", "one", "--grace", "0")
-
-
 def test_an_ended_run_is_removed_whole_and_the_others_stay(efs: Path, supervisor: Call) -> None:
     for name in ("one", "two"):
         supervisor("start", stdin=spec(efs, name, "true"))
@@ -290,121 +170,6 @@ def test_an_ended_run_is_removed_whole_and_the_others_stay(efs: Path, supervisor
     assert [entry.name for entry in (efs / "runs").iterdir() if not entry.name.startswith(".")] == ["two"]
     for done in (supervisor("remove", "one"), supervisor("show", "one"), supervisor("remove", "../two")):
         assert done.returncode == 4
-
-
-def test_a_queued_run_waits_its_turn_and_they_go_in_order(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
-    live_state(efs, "one")
-    for place, name in enumerate(("two", "three"), start=1):
-        queued = supervisor("start", "--queue", stdin=spec(efs, name, "sleep 0.3"))
-        assert (queued.returncode, json.loads(queued.stdout)["position"]) == (0, place)
-    told = {run["run_id"]: run for run in json.loads(supervisor("status", "--list").stdout)}
-    assert [(told[n]["state"], told[n]["position"]) for n in ("two", "three")] == [("queued", 1), ("queued", 2)]
-    assert told["two"]["reason"] == "place 1 in the queue, after one"
-    assert told["three"]["reason"] == "place 2 in the queue, after two"
-    supervisor("stop", "one", "--grace", "0")
-    states = [final_state(efs, name) for name in ("two", "three")]
-    assert [state["state"] for state in states] == ["succeeded", "succeeded"]
-    assert states[0]["updated"] <= states[1]["started"]
-    eventually(lambda: not (efs / "runs" / ".live").exists())
-    assert json.loads((efs / "runs" / ".queue").read_text()) == []
-
-
-def test_nobody_pushes_in_before_those_who_wait(efs: Path, supervisor: Call) -> None:
-    runs = Runs(root=efs / "runs")
-    enqueue(runs, Submission.from_json(spec(efs, "one", "sleep 6000")))
-    refused = supervisor("start", stdin=spec(efs, "two", "true"))
-    assert (refused.returncode, json.loads(refused.stdout)) == (3, {"live": "one", "state": "queued"})
-    assert supervisor("remove", "one").returncode == 3
-    # Those commands were refused; one that is answered starts the scheduler.
-    supervisor("status")
-    live_state(efs, "one")
-    supervisor("stop", "one", "--grace", "0")
-
-
-def test_a_stop_takes_a_run_out_of_the_queue_and_a_resume_brings_it_back(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
-    live_state(efs, "one")
-    supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
-    stopped = json.loads(supervisor("stop", "two").stdout)
-    assert (stopped["state"], stopped["reason"], stopped["was_live"]) == ("stopped", "taken out of the queue", True)
-    again = json.loads(supervisor("resume", "--queue", stdin=spec(efs, "two", "true")).stdout)
-    assert (again["run_id"], again["position"]) == ("two", 1)
-    twice = supervisor("resume", "--queue", stdin=spec(efs, "two", "true"))
-    assert (twice.returncode, json.loads(twice.stdout)) == (3, {"live": "two", "state": "queued"})
-    supervisor("stop", "one", "--grace", "0")
-    assert final_state(efs, "two")["state"] == "succeeded"
-
-
-def test_a_follower_of_a_queued_run_waits_with_it(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "until [ -e $RUN/go ]; do sleep 0.1; done"))
-    supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
-    follow = [sys.executable, "-m", "agent.supervisor.cli", "--root", str(efs / "runs"), "follow", "two"]
-    with subprocess.Popen(follow, cwd=efs / "payloads" / AGENT, stdout=subprocess.PIPE, text=True) as following:
-        assert following.stdout is not None
-        first = json.loads(following.stdout.readline())
-        assert (first["state"], first["reason"]) == ("queued", "place 1 in the queue, after one")
-        (efs / "runs" / "one" / "go").touch()
-        assert json.loads(following.stdout.read().splitlines()[-1])["state"] == "succeeded"
-
-
-def test_the_queue_goes_on_after_a_killed_supervisor(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 600"))
-    pid = live_state(efs, "one")["pid"]
-    supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
-    os.kill(pid, signal.SIGKILL)
-    assert final_state(efs, "two")["state"] == "succeeded"
-    assert final_state(efs, "one")["reason"] == "supervisor died"
-
-
-def test_what_a_booting_master_runs_tells_what_became_of_the_run_and_keeps_the_queue(
-    efs: Path, supervisor: Call
-) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 600"))
-    state = live_state(efs, "one")
-    os.kill(state["pid"], signal.SIGKILL)
-    runs = Runs(root=efs / "runs")
-    enqueue(runs, Submission.from_json(spec(efs, "two", "true")))
-    for path in (efs / "runs" / "one" / "state.json", efs / "runs" / ".live"):
-        path.write_text(path.read_text().replace(state["owner"]["boot_id"], "of-before-the-reboot"))
-    assert run_processes(efs)
-    subprocess.run([efs / "runs" / ".at-boot"], check=True, timeout=60)
-    assert final_state(efs, "one")["reason"] == "supervisor died: the master was rebooted"
-    assert final_state(efs, "two")["state"] == "succeeded"
-    eventually(lambda: not run_processes(efs))
-
-
-def old_spec(efs: Path, run_id: str, script: str) -> str:
-    """Write the spec of a run as a version without trees of the agent's own did."""
-    document = json.loads(spec(efs, run_id, script))
-    del document["agent"]
-    return json.dumps(document)
-
-
-def test_a_run_of_an_older_version_can_be_shown_and_is_not_started(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "exit 1"))
-    final_state(efs, "one")
-    path = efs / "runs" / "one" / "spec.json"
-    path.write_text(old_spec(efs, "one", "exit 1"))
-    shown = json.loads(supervisor("show", "one").stdout)
-    assert (shown["spec"]["payload"], "agent" in shown["spec"]) == (PAYLOAD, False)
-    eventually(lambda: not (efs / "runs" / ".live").exists())
-    for verb in ("start", "resume"):
-        refused = supervisor(verb, stdin=old_spec(efs, "one" if verb == "resume" else "two", "true"))
-        assert (refused.returncode, refused.stdout) == (2, "")
-        assert "names no agent: an older version launched the run; `fab resume" in refused.stderr
-    assert not (efs / "runs" / "two").exists()
-    assert json.loads((efs / "runs" / "one" / "state.json").read_text())["reason"].startswith("the launcher ended")
-
-
-def test_a_queued_run_of_an_older_version_fails_with_the_remedy(efs: Path, supervisor: Call) -> None:
-    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
-    live_state(efs, "one")
-    assert supervisor("start", "--queue", stdin=spec(efs, "two", "true")).returncode == 0
-    (efs / "runs" / "two" / "spec.json").write_text(old_spec(efs, "two", "true"))
-    supervisor("stop", "one", "--grace", "0")
-    state = final_state(efs, "two")
-    assert (state["state"], "`fab resume two` continues it" in state["reason"]) == ("failed", True)
 
 
 def files_of(root: Path) -> dict[str, tuple[int, bytes]]:

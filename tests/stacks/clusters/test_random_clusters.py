@@ -20,7 +20,8 @@ from stacks.validation import check
 from tests.stacks.clusters import synthesis
 from tests.stacks.clusters.eight import SSH_CIDR
 from tests.stacks.clusters.invariants import broken
-from tests.stacks.clusters.strategies import WRONG, Values, clusters
+from tests.stacks.clusters.strategies import Values, clusters
+from tests.stacks.clusters.wrong_values import WRONG
 
 EXAMPLES = int(os.environ.get("DEEPCDK_EXAMPLES", "40"))
 KEYS = {field.name: field.default for field in dataclasses.fields(ClusterConfig)}

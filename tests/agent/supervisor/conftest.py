@@ -1,0 +1,58 @@
+"""A shared file system of the test's own, and the supervisor's command line on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.supervisor.live_runs import (
+    AGENT,
+    PAYLOAD,
+    PROJECT,
+    Call,
+    run_processes,
+)
+
+
+@pytest.fixture
+def efs(tmp_path: Path) -> Iterator[Path]:
+    """Lay out a shared file system with this project's agent and payload; at the end kill what still runs."""
+    for tree, package in ((AGENT, "agent"), (PAYLOAD, "payload")):
+        directory = tmp_path / "payloads" / tree
+        directory.mkdir(parents=True)
+        (directory / package).symlink_to(PROJECT / package)
+    yield tmp_path
+    for state in (tmp_path / "runs").glob("*/state.json"):
+        for pid in [*run_processes(tmp_path), json.loads(state.read_text())["pid"]]:
+            try:
+                if b"agent.supervisor.cli" in Path(f"/proc/{pid}/cmdline").read_bytes() or pid in run_processes(
+                    tmp_path
+                ):
+                    os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, FileNotFoundError):
+                continue
+
+
+@pytest.fixture
+def supervisor(efs: Path) -> Call:
+    """Return a caller of the supervisor's command line."""
+
+    def call(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "agent.supervisor.cli", "--root", str(efs / "runs"), *arguments],
+            cwd=efs / "payloads" / AGENT,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return call

@@ -1,0 +1,62 @@
+"""Runs of shell scripts under the supervisor's command line: their specs, states, logs and processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agent.spec.run import RunSpec
+from agent.spec.states import FINAL_STATES
+from tests.waiting import eventually
+
+PROJECT = Path(__file__).resolve().parents[3]
+AGENT = "a" * 16
+PAYLOAD = "0123456789abcdef"
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def spec(efs: Path, run_id: str, script: str) -> str:
+    """Write the spec of a run whose launcher is a shell script; $RUN is its directory."""
+    launcher = ("/bin/sh", "-c", f"RUN={efs}/runs/{run_id}; {script}")
+    return RunSpec(
+        run_id=run_id,
+        efs_mount=str(efs),
+        agent=AGENT,
+        payload=PAYLOAD,
+        command=(),
+        hosts=(),
+        launcher=launcher,
+        recipe="digits",
+    ).to_json()
+
+
+def run_processes(efs: Path) -> list[int]:
+    """Return the pids of every process of any run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and f"DEEPCDK_RUNS={efs}/runs".encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def final_state(efs: Path, run_id: str) -> dict[str, Any]:
+    path = efs / "runs" / run_id / "state.json"
+    return eventually(lambda: state if (state := json.loads(path.read_text()))["state"] in FINAL_STATES else None)
+
+
+def live_state(efs: Path, run_id: str) -> dict[str, Any]:
+    path = efs / "runs" / run_id / "state.json"
+    return eventually(lambda: state if (state := json.loads(path.read_text()))["state"] == "running" else None)
+
+
+def log_of(efs: Path, run_id: str) -> str:
+    """Return what the run's launcher wrote, "" before it began."""
+    path = efs / "runs" / run_id / "launcher.log"
+    return path.read_text() if path.exists() else ""

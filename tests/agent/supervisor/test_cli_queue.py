@@ -1,0 +1,105 @@
+"""The queue through the supervisor's command line: who waits, who is next, what a stop and a crash leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from agent.runs.store import Runs
+from agent.spec.provenance import Submission
+from agent.supervisor.submit import enqueue
+from tests.agent.supervisor.live_runs import (
+    AGENT,
+    Call,
+    final_state,
+    live_state,
+    run_processes,
+    spec,
+)
+from tests.waiting import eventually
+
+
+def test_a_queued_run_waits_its_turn_and_they_go_in_order(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
+    live_state(efs, "one")
+    for place, name in enumerate(("two", "three"), start=1):
+        queued = supervisor("start", "--queue", stdin=spec(efs, name, "sleep 0.3"))
+        assert (queued.returncode, json.loads(queued.stdout)["position"]) == (0, place)
+    told = {run["run_id"]: run for run in json.loads(supervisor("status", "--list").stdout)}
+    assert [(told[n]["state"], told[n]["position"]) for n in ("two", "three")] == [("queued", 1), ("queued", 2)]
+    assert told["two"]["reason"] == "place 1 in the queue, after one"
+    assert told["three"]["reason"] == "place 2 in the queue, after two"
+    supervisor("stop", "one", "--grace", "0")
+    states = [final_state(efs, name) for name in ("two", "three")]
+    assert [state["state"] for state in states] == ["succeeded", "succeeded"]
+    assert states[0]["updated"] <= states[1]["started"]
+    eventually(lambda: not (efs / "runs" / ".live").exists())
+    assert json.loads((efs / "runs" / ".queue").read_text()) == []
+
+
+def test_nobody_pushes_in_before_those_who_wait(efs: Path, supervisor: Call) -> None:
+    runs = Runs(root=efs / "runs")
+    enqueue(runs, Submission.from_json(spec(efs, "one", "sleep 6000")))
+    refused = supervisor("start", stdin=spec(efs, "two", "true"))
+    assert (refused.returncode, json.loads(refused.stdout)) == (3, {"live": "one", "state": "queued"})
+    assert supervisor("remove", "one").returncode == 3
+    # Those commands were refused; one that is answered starts the scheduler.
+    supervisor("status")
+    live_state(efs, "one")
+    supervisor("stop", "one", "--grace", "0")
+
+
+def test_a_stop_takes_a_run_out_of_the_queue_and_a_resume_brings_it_back(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
+    live_state(efs, "one")
+    supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
+    stopped = json.loads(supervisor("stop", "two").stdout)
+    assert (stopped["state"], stopped["reason"], stopped["was_live"]) == ("stopped", "taken out of the queue", True)
+    again = json.loads(supervisor("resume", "--queue", stdin=spec(efs, "two", "true")).stdout)
+    assert (again["run_id"], again["position"]) == ("two", 1)
+    twice = supervisor("resume", "--queue", stdin=spec(efs, "two", "true"))
+    assert (twice.returncode, json.loads(twice.stdout)) == (3, {"live": "two", "state": "queued"})
+    supervisor("stop", "one", "--grace", "0")
+    assert final_state(efs, "two")["state"] == "succeeded"
+
+
+def test_a_follower_of_a_queued_run_waits_with_it(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "until [ -e $RUN/go ]; do sleep 0.1; done"))
+    supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
+    follow = [sys.executable, "-m", "agent.supervisor.cli", "--root", str(efs / "runs"), "follow", "two"]
+    with subprocess.Popen(follow, cwd=efs / "payloads" / AGENT, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        first = json.loads(following.stdout.readline())
+        assert (first["state"], first["reason"]) == ("queued", "place 1 in the queue, after one")
+        (efs / "runs" / "one" / "go").touch()
+        assert json.loads(following.stdout.read().splitlines()[-1])["state"] == "succeeded"
+
+
+def test_the_queue_goes_on_after_a_killed_supervisor(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 600"))
+    pid = live_state(efs, "one")["pid"]
+    supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
+    os.kill(pid, signal.SIGKILL)
+    assert final_state(efs, "two")["state"] == "succeeded"
+    assert final_state(efs, "one")["reason"] == "supervisor died"
+
+
+def test_what_a_booting_master_runs_tells_what_became_of_the_run_and_keeps_the_queue(
+    efs: Path, supervisor: Call
+) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 600"))
+    state = live_state(efs, "one")
+    os.kill(state["pid"], signal.SIGKILL)
+    runs = Runs(root=efs / "runs")
+    enqueue(runs, Submission.from_json(spec(efs, "two", "true")))
+    for path in (efs / "runs" / "one" / "state.json", efs / "runs" / ".live"):
+        path.write_text(path.read_text().replace(state["owner"]["boot_id"], "of-before-the-reboot"))
+    assert run_processes(efs)
+    subprocess.run([efs / "runs" / ".at-boot"], check=True, timeout=60)
+    assert final_state(efs, "one")["reason"] == "supervisor died: the master was rebooted"
+    assert final_state(efs, "two")["state"] == "succeeded"
+    eventually(lambda: not run_processes(efs))

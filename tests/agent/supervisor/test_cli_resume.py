@@ -1,0 +1,88 @@
+"""Runs that go on, and runs of an older version, through the supervisor's command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from tests.agent.supervisor.live_runs import (
+    PAYLOAD,
+    Call,
+    final_state,
+    live_state,
+    run_processes,
+    spec,
+)
+from tests.waiting import eventually
+
+
+def test_a_stopped_run_goes_on_in_its_own_directory(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "echo first; trap 'exit 1' TERM; sleep 6000 & wait"))
+    live_state(efs, "one")
+    assert json.loads(supervisor("stop", "one", "--grace", "5").stdout)["state"] == "stopped"
+    (efs / "runs" / "one" / "checkpoints" / "step-00000007").mkdir(parents=True)
+    done = supervisor("resume", stdin=spec(efs, "one", "echo second"))
+    assert json.loads(done.stdout) == {"run_id": "one", "checkpoints": ["step-00000007"], "position": None}
+    assert final_state(efs, "one")["state"] == "succeeded"
+    log = (efs / "runs" / "one" / "launcher.log").read_text().splitlines()
+    assert [line for line in log if line in ("first", "second")] == ["first", "second"]
+    assert any("resumed" in line and "from step-00000007" in line for line in log)
+    record = json.loads(supervisor("show", "one").stdout)
+    assert record["launch"]["command"][:2] == ["/bin/sh", "-c"]
+    assert record["launch"]["environment"]["DEEPCDK_RUN"] == "one"
+    assert (record["attempts"], record["state"]["state"], record["result"]) == (2, "succeeded", None)
+    again = supervisor("resume", stdin=spec(efs, "one", "echo third"))
+    assert (again.returncode, "has succeeded" in again.stderr) == (2, True)
+
+
+def test_a_run_whose_supervisor_was_killed_goes_on_and_its_left_overs_do_not(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 600 & wait"))
+    os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
+    before = set(eventually(lambda: run_processes(efs)))
+    assert json.loads(supervisor("show", "one").stdout)["state"]["reason"] == "supervisor died"
+    assert supervisor("resume", stdin=spec(efs, "one", "exit 0")).returncode == 0
+    assert final_state(efs, "one")["state"] == "succeeded"
+    assert not before & set(run_processes(efs))
+
+
+def test_a_live_run_is_neither_resumed_nor_removed(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
+    live_state(efs, "one")
+    for done in (supervisor("remove", "one"), supervisor("resume", stdin=spec(efs, "one", "true"))):
+        assert (done.returncode, json.loads(done.stdout)["live"]) == (3, "one")
+    supervisor("stop", "one", "--grace", "0")
+
+
+def old_spec(efs: Path, run_id: str, script: str) -> str:
+    """Write the spec of a run as a version without trees of the agent's own did."""
+    document = json.loads(spec(efs, run_id, script))
+    del document["agent"]
+    return json.dumps(document)
+
+
+def test_a_run_of_an_older_version_can_be_shown_and_is_not_started(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "exit 1"))
+    final_state(efs, "one")
+    path = efs / "runs" / "one" / "spec.json"
+    path.write_text(old_spec(efs, "one", "exit 1"))
+    shown = json.loads(supervisor("show", "one").stdout)
+    assert (shown["spec"]["payload"], "agent" in shown["spec"]) == (PAYLOAD, False)
+    eventually(lambda: not (efs / "runs" / ".live").exists())
+    for verb in ("start", "resume"):
+        refused = supervisor(verb, stdin=old_spec(efs, "one" if verb == "resume" else "two", "true"))
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "names no agent: an older version launched the run; `fab resume" in refused.stderr
+    assert not (efs / "runs" / "two").exists()
+    assert json.loads((efs / "runs" / "one" / "state.json").read_text())["reason"].startswith("the launcher ended")
+
+
+def test_a_queued_run_of_an_older_version_fails_with_the_remedy(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
+    live_state(efs, "one")
+    assert supervisor("start", "--queue", stdin=spec(efs, "two", "true")).returncode == 0
+    (efs / "runs" / "two" / "spec.json").write_text(old_spec(efs, "two", "true"))
+    supervisor("stop", "one", "--grace", "0")
+    state = final_state(efs, "two")
+    assert (state["state"], "`fab resume two` continues it" in state["reason"]) == ("failed", True)
