@@ -44,13 +44,19 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, help: str, run: Any) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=help, description=help)
+        # argparse lists the commands that have a help text; the two that `start` runs have none.
+        shown: dict[str, Any] = {"help": help} if help else {}
+        command = commands.add_parser(name, description=help, **shown)
         command.add_argument("--name", default="lc0", help="name of the cloud (default: lc0)")
         command.set_defaults(run=run)
         return command
 
-    for role, run in (("start", _start), ("supervise", _supervise), ("daemon", _daemon)):
-        command = add(role, "start a cloud and return when it answers" if role == "start" else argparse.SUPPRESS, run)
+    for role, help, run in (
+        ("start", "start a cloud and return when it answers", _start),
+        ("supervise", "", _supervise),
+        ("daemon", "", _daemon),
+    ):
+        command = add(role, help, run)
         options.add_arguments(command)
         command.add_argument("--lock", type=int, default=-1, help=argparse.SUPPRESS)
     add("stop", "stop a cloud and remove everything of it", _stop)
