@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tools import setup
 from tools.setup import all_steps, command_file, node_runtime, same_python, uv_program
+from tools.steps import Log
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tools" / "setup.sh"
@@ -42,6 +44,22 @@ def test_a_command_runs_with_the_node_beside_it_wherever_it_is_called_from(tmp_p
     for called in (script, tmp_path / "link"):
         finished = subprocess.run([called, "deploy it"], cwd="/", capture_output=True, text=True, check=True)
         assert finished.stdout == "locked deploy it\n"
+
+
+def test_our_fab_replaces_fabrics_and_runs_in_a_folder_with_a_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    venv = tmp_path / "with space"
+    venv.symlink_to(sys.prefix)
+    fab = tmp_path / "fab"
+    fab.write_text("Fabric's own")
+    monkeypatch.setattr(setup, "PYTHON", venv / "bin" / "python")
+    monkeypatch.setattr(setup, "FAB", fab)
+    assert not setup.fab_is_ours()
+    setup.install_fab(Log(step="fab", path=tmp_path / "log", environ={}))
+    assert setup.fab_is_ours()
+    finished = subprocess.run([fab, "sttaus"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "did you mean status?" in finished.stderr
 
 
 def test_what_all_clones_share_lies_in_the_cache(tmp_path: Path) -> None:
