@@ -20,9 +20,9 @@ UNIFIED: Final = ""
 class Limits:
     """The limits of a control group and of those above it."""
 
-    quota_cpus: float = math.inf
-    """CPUs' worth of time in a period."""
-    cpus: frozenset[int] | None = None
+    quota_cpus: float
+    """CPUs' worth of time in a period; infinite without a quota."""
+    cpus: frozenset[int] | None
     """CPUs that may be used; None: all of them."""
 
 

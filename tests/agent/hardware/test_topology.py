@@ -21,6 +21,7 @@ def test_eight_gpus_hang_on_two_sockets(tmp_path: Path) -> None:
     assert topology.cores[0] == Core(node=0, socket=0, cpus=(0, 32))
     assert topology.cores[16] == Core(node=1, socket=1, cpus=(16, 48))
     assert [(gpu.index, gpu.address[-4:], gpu.node) for gpu in topology.gpus][3:5] == [(3, "1a.0", 0), (4, "1b.0", 1)]
+    assert str(topology).endswith(f"64 CPUs, {len(topology.gpus)} GPUs")
 
 
 def test_two_sockets_with_hardware_threads_and_graviton_without_are_told_apart(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.launch.hosts import Hosts, tail
+from agent.launch.hosts import Hosts, login, tail
 from agent.remote.command import Completed
 from agent.spec.nodes import parse_nodes
 from agent.spec.run import RunSpec
@@ -75,6 +77,27 @@ def test_a_host_that_cannot_signal_its_ranks_is_told() -> None:
     )
     names = ("deeplearning-worker1", "deeplearning-worker2", "this master")
     assert sorted(said) == [f"{name}: a | no such run" for name in names]
+
+
+def test_a_signal_is_for_the_ranks_of_this_run_alone_and_gets_the_time_that_they_have_to_end() -> None:
+    sent: list[tuple[Sequence[str], float]] = []
+
+    def run(argv: Sequence[str], timeout_s: float) -> Completed:
+        sent.append((argv, timeout_s))
+        return Completed(status=0, output="")
+
+    hosts(run).signal_run(signal.SIGTERM, wait_s=5.0)
+    assert len(sent) == 3
+    for argv, timeout_s in sent:
+        words = " ".join(argv)
+        assert "--run one" in words and "--ranks-only" in words and "--signal TERM --wait 5" in words
+        assert "--others" not in words
+        assert timeout_s > 5.0
+
+
+def test_a_launcher_has_the_home_and_the_name_of_this_processs_user() -> None:
+    user = pwd.getpwuid(os.getuid())
+    assert login() == {"HOME": user.pw_dir, "USER": user.pw_name}
 
 
 @pytest.mark.parametrize("ignores", [False, True])
