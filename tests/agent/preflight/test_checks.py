@@ -61,6 +61,7 @@ def test_nodes_that_are_well_make_a_table_and_no_finding() -> None:
         "ens5",
         "ok",
     ]
+    assert [line for line in (header, *rows) if line != line.rstrip()] == []
     assert summary == "pre-flight: 3 nodes are well"
     assert Report(cells=(("worker1",),), findings=()).summary == "pre-flight: 1 node is well"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -53,6 +54,14 @@ def test_a_record_holds_where_a_run_came_from_and_how_it_went(directory: RunDire
     assert found["course"]["times"] == {"launched": 5.0}
     assert found["usd"] == pytest.approx(0.3816)
     assert (found["state"]["state"], found["result"], found["attempts"]) == ("succeeded", None, 1)
+
+
+def test_a_run_of_committed_sources_alone_has_no_diff_and_no_digest_of_one(directory: RunDirectory) -> None:
+    write_origin(directory, dataclasses.replace(ORIGIN, diff=""))
+    ended(directory)
+    origin = record(directory)["origin"]
+    assert (origin["diff_bytes"], origin["diff_sha256"]) == (0, "")
+    assert not (directory.path / "source.diff").exists()
 
 
 def test_the_record_that_leaves_the_cluster_names_variables_and_not_their_values(directory: RunDirectory) -> None:
