@@ -29,7 +29,7 @@ WAY: Final[tuple[tuple[str, str], ...]] = (
     ("cluster.cli.program", "reads the command line, and imports the module of the task that it names"),
     ("cluster.tasks.train", "reads the flags: what to train, on how many nodes, how it is launched"),
     ("cluster.aws.inventory", "asks EC2 and CloudFormation which nodes there are"),
-    ("cluster.ssh.connection", "opens the one SSH connection, to the master, and verifies its host key"),
+    ("cluster.ssh.connect", "opens the one SSH connection, to the master, and verifies its host key"),
     ("cluster.ssh.push", "uploads the code to the shared file system, once per content"),
     ("cluster.nodes.grow", "grows the worker group after asking, and waits until its nodes have joined"),
     ("cluster.runs.run_spec", "builds the spec of the run, an `agent.spec.run.RunSpec`"),

@@ -57,7 +57,7 @@ def write(directory: Path, run_id: str, text: str) -> None:
 
 
 def read(directory: Path, run_id: str, names: Sequence[str]) -> dict[str, str]:
-    """Return a run's secrets. Raises VaultError, which tells names and no values, where one is missing."""
+    """Return a run's secrets. Raises SecretsError, which names variables and no values, where one is missing."""
     if not names:
         return {}
     try:

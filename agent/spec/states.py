@@ -1,4 +1,4 @@
-"""The names of a run: its states, its id, and the file of its record."""
+"""The names of a run: its states, its id, the file of its record; and the time that a stopped run has."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ QUEUED: Final = "queued"
 LIVE_STATES: Final = ("starting", "running")
 FINAL_STATES: Final = ("succeeded", "failed", "stopped")
 RECORD_FILE: Final = "record.json"
+STOP_GRACE_S: Final = 30.0
+"""Seconds from SIGTERM to SIGKILL for a run that is stopped, unless the user gives others: for a checkpoint."""
 RUN_ID_RULE: Final = "1 to 128 of a-z, 0-9, . and -, a letter or digit first"
 
 

@@ -28,12 +28,12 @@ from agent.runs.run_queue import WITHDRAWN, RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
-from agent.spec.states import QUEUED
+from agent.spec.states import QUEUED, STOP_GRACE_S
 from agent.supervisor import scheduler
 from agent.supervisor.lost_run import kill, mark_lost
 from agent.supervisor.resume import remove
 from agent.supervisor.submit import enqueue, enqueue_again, resume, start
-from agent.supervisor.supervisor import DEFAULT_GRACE_S, Supervisor
+from agent.supervisor.supervisor import Supervisor
 
 FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
@@ -219,7 +219,7 @@ def _parser() -> argparse.ArgumentParser:
     logs.add_argument("--rank", type=int, default=None)
     end = commands.add_parser("stop", help="stop a run")
     end.add_argument("run", nargs="?", default="")
-    end.add_argument("--grace", type=float, default=DEFAULT_GRACE_S, help="seconds from SIGTERM to SIGKILL")
+    end.add_argument("--grace", type=float, default=STOP_GRACE_S, help="seconds from SIGTERM to SIGKILL")
     return parser
 
 

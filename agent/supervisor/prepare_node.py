@@ -41,7 +41,7 @@ def command(spec: RunSpec) -> list[str]:
 
 
 def clear(spec: RunSpec, home: Path) -> None:
-    """Remove what a crash left of other runs: secrets and processes. Raises EquipmentError where a process stays."""
+    """Remove what a crash left of other runs: secrets and processes. Raises NodeError where a process stays."""
     shutil.rmtree(home / TAKEN, ignore_errors=True)
     left = signal_run(
         spec.runs_root,
@@ -70,14 +70,14 @@ def overlay_of(spec: RunSpec, runtime: Path, home: Path) -> Overlay | None:
 
 
 def check_slots(host: Node, *, gpus: int, cores: int) -> None:
-    """Raise EquipmentError where a node is to take more ranks than it has GPUs or, without GPUs, cores."""
+    """Raise NodeError where a node is to take more ranks than it has GPUs or, without GPUs, cores."""
     have, what = (gpus, "GPUs") if gpus else (cores, "cores")
     if host.slots > have:
         raise NodeError(f"{host.slots} ranks are asked of {host.name}, which has {have} {what}")
 
 
 def make_python(spec: RunSpec, runtime: Path) -> Path:
-    """Return the ranks' Python, having made the overlay that they need. Raises EquipmentError or OverlayError."""
+    """Return the ranks' Python, having made the overlay that they need. Raises NodeError or OverlayError."""
     if spec.ranks_per_node and (host := this_host(spec)) is not None:
         check_slots(host, gpus=count_gpu_devices(), cores=len(os.sched_getaffinity(0)))
     overlay = overlay_of(spec, runtime, Path.home())

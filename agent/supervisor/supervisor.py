@@ -28,6 +28,7 @@ from agent.runs.store import Runs
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.remote_command import secrets_command
 from agent.spec.run import RunSpec
+from agent.spec.states import STOP_GRACE_S
 from agent.supervisor import failure, prepare_node
 from agent.supervisor.archive import Copier
 from agent.supervisor.program import stage
@@ -35,7 +36,6 @@ from agent.supervisor.program import stage
 HEARTBEAT_S: Final = 5.0
 PREPARE_TIMEOUT_S: Final = 1800.0
 """Building Horovod on a node of a new type takes minutes; done once for each node and kept."""
-DEFAULT_GRACE_S: Final = 30.0
 SSH_FAILED: Final = 255
 """As ssh ends where it does not reach a host."""
 
@@ -205,7 +205,7 @@ class Supervisor:
         try:
             return float(json.loads(self.directory.stop_request.read_text(encoding="utf-8"))["grace_s"])
         except (OSError, ValueError, KeyError, TypeError):
-            return DEFAULT_GRACE_S
+            return STOP_GRACE_S
 
     def _fail(self, reason: str, exit_code: int | None = None) -> None:
         self._log(f"failed: {reason}")

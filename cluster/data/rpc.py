@@ -11,8 +11,8 @@ from agent.spec.nodes import MASTER_NAME
 from agent.staging.stream import SourceChangedError
 from cluster.data.report import Reports
 from cluster.errors import DeepcdkError, RemoteError
-from cluster.ssh.connection import Master, SilenceError
 from cluster.ssh.fanout import SILENCE_S
+from cluster.ssh.master import Master, SilenceError
 from cluster.ssh.stream_reader import BackgroundReader
 
 

@@ -17,8 +17,8 @@ from cluster.data.rpc import StagingConnection
 from cluster.data.source import MAX_PATHS
 from cluster.errors import RemoteError
 from cluster.ssh import fanout
-from cluster.ssh.connection import Master
 from cluster.ssh.fanout import short
+from cluster.ssh.master import Master
 from cluster.terminal.progress import ProgressDisplay
 
 ROUNDS: Final = 2

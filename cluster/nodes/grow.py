@@ -10,7 +10,7 @@ from cluster.aws.pricing import shown
 from cluster.errors import NotReadyError
 from cluster.nodes import worker_group
 from cluster.session import Session, confirm
-from cluster.ssh.connection import Master
+from cluster.ssh.master import Master
 
 
 def ensure_nodes(

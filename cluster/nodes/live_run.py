@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from agent.spec.states import QUEUED
+from agent.spec.states import QUEUED, STOP_GRACE_S
 from cluster.errors import DeepcdkError, NoStackError
 from stacks.config import MASTER
 
 if TYPE_CHECKING:
     from cluster.session import Session
 
-GRACE_S: Final = 30.0
 """Time for the last checkpoint of a run before --force takes its nodes."""
 
 
@@ -26,7 +25,7 @@ class EndsRunError(DeepcdkError):
             what = f"run {run_id} is live, and {doing} would end it"
             remedy = (
                 f"wait for its end (`fab attach --run {run_id}`), end it with a checkpoint (`fab stop --run {run_id}`),"
-                f" or repeat with --force: it then gets {GRACE_S:g} s for its checkpoint"
+                f" or repeat with --force: it then gets {STOP_GRACE_S:g} s for its checkpoint"
             )
         else:
             what = f"{doing} would end a live run, and it is not known whether there is one: {why_unknown}"
@@ -79,5 +78,5 @@ def stop_runs(session: Session, run_id: str, report: Callable[[str], None]) -> N
         for each in reversed(waiting):
             report(f"taking run {each} out of the queue")
             supervisor.stop(each, 0.0)
-        report(f"stopping run {run_id}, with {GRACE_S:g} s for its checkpoint")
-        supervisor.stop(run_id, GRACE_S)
+        report(f"stopping run {run_id}, with {STOP_GRACE_S:g} s for its checkpoint")
+        supervisor.stop(run_id, STOP_GRACE_S)

@@ -17,7 +17,7 @@ from cluster.terminal.units import rate
 
 if TYPE_CHECKING:
     from cluster.aws.inventory import Inventory
-    from cluster.ssh.connection import Master
+    from cluster.ssh.master import Master
 
 Loads = Mapping[str, "Load | str"]
 """By node name: its load, or why it is unknown."""

@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agent.spec.nodes import MASTER_NAME, WORKER_PREFIX, Node, workers
+from agent.spec.states import STOP_GRACE_S
 from cluster.aws import inventory
 from cluster.aws.client import aws_errors
 from cluster.aws.inventory import Instance
 from cluster.errors import DeepcdkError, LiveRunError, NotReadyError, UsageError
-from cluster.nodes.live_run import GRACE_S
 from cluster.nodes.shrink import GONE_TIMEOUT_S, remaining
 from cluster.nodes.worker_group import POLL_S, last_console_lines, read_nodes
 from cluster.polling import poll
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session, confirm
-from cluster.ssh.connection import Master
+from cluster.ssh.master import Master
 from cluster.terminal.status_line import doing, interruptible
 
 _COMMON: Final = WORKER_PREFIX.removesuffix("worker")
@@ -97,8 +97,8 @@ def replace(
     if now := _run_on(supervisor, name):  # One may have started while the question was open.
         if now != busy:
             raise LiveRunError(now)
-        report(f"stopping run {now}, with {GRACE_S:g} s for its checkpoint")
-        supervisor.stop(now, GRACE_S)
+        report(f"stopping run {now}, with {STOP_GRACE_S:g} s for its checkpoint")
+        supervisor.stop(now, STOP_GRACE_S)
     report(f"terminating {name} ({instance.id})")
     began = time.monotonic()
     with aws_errors(f"terminating {name} ({instance.id})"):

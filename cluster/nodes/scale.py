@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agent.spec.nodes import workers
-from agent.spec.states import QUEUED
+from agent.spec.states import QUEUED, STOP_GRACE_S
 from cluster.aws import inventory
 from cluster.aws.inventory import Inventory
 from cluster.aws.pricing import shown, total_per_hour
@@ -15,10 +15,9 @@ from cluster.cli.numbers import parse_whole
 from cluster.errors import LiveRunError
 from cluster.nodes import shrink, worker_group
 from cluster.nodes.grow import ensure_nodes
-from cluster.nodes.live_run import GRACE_S
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session, confirm
-from cluster.ssh.connection import Master
+from cluster.ssh.master import Master
 from cluster.terminal.status_line import interruptible
 from stacks.config import WORKER
 
@@ -146,8 +145,8 @@ def _shrink(
         report(f"the worker group has shrunk to {len(shrink.remaining(found))} nodes meanwhile")
         return (), ""
     if run_id:
-        report(f"stopping run {run_id}, with {GRACE_S:g} s for its checkpoint")
-        supervisor.stop(run_id, GRACE_S)
+        report(f"stopping run {run_id}, with {STOP_GRACE_S:g} s for its checkpoint")
+        supervisor.stop(run_id, STOP_GRACE_S)
     report(f"terminating {', '.join(removal.name for removal in removals)}")
     shrink.terminate(session.aws, session.stack, found, removals)
     return removals, run_id

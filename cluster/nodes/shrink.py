@@ -18,7 +18,7 @@ from cluster.terminal.status_line import doing
 
 if TYPE_CHECKING:
     from cluster.aws.client import Aws
-    from cluster.ssh.connection import Master
+    from cluster.ssh.master import Master
 
 GONE_TIMEOUT_S: Final = 300.0
 """An instance terminates within two minutes, and leaves the nodes file a minute after its last heartbeat."""

@@ -17,7 +17,7 @@ from cluster.terminal.status_line import doing, warn
 
 if TYPE_CHECKING:
     from cluster.aws.client import Aws
-    from cluster.ssh.connection import Master
+    from cluster.ssh.master import Master
 
 POLL_S: Final = 1.0
 CONSOLE_LINES: Final = 8

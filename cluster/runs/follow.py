@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from cluster import answers
 from cluster.answers import AnswerError
 from cluster.errors import ConnectionFailedError
-from cluster.ssh.connection import SilenceError
+from cluster.ssh.master import SilenceError
 from cluster.ssh.stream_reader import BackgroundReader
 
 SILENCE_S: Final = 20.0

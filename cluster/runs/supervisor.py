@@ -16,7 +16,7 @@ from cluster.answers import AnswerError
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError
 from cluster.runs.run_id import run_id_arguments
-from cluster.ssh.connection import Master
+from cluster.ssh.master import Master
 from cluster.ssh.stream_reader import BackgroundReader
 from cluster.terminal.status_line import doing
 

@@ -11,7 +11,7 @@ from agent.spec.states import QUEUED
 from cluster.runs import display
 from cluster.runs.follow import RunProgress, follow
 from cluster.runs.supervisor import Supervisor, supervisor_command
-from cluster.ssh.connection import Master
+from cluster.ssh.master import Master
 from cluster.terminal.units import duration
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.aws.inventory import Instance
 from cluster.errors import ConnectionFailedError
 from cluster.ssh import session_manager
-from cluster.ssh.connection import CONNECT_TIMEOUT_S, Master
 from cluster.ssh.host_keys import HostKey, read_host_keys
+from cluster.ssh.master import CONNECT_TIMEOUT_S, Master
 from cluster.ssh.session_manager import Tunnel
 from cluster.terminal.paths import expanded
 from stacks.config import SSH_PORT

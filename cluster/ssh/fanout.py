@@ -13,7 +13,7 @@ from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
 from cluster import answers
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError, UsageError
-from cluster.ssh.connection import Master, SilenceError
+from cluster.ssh.master import Master, SilenceError
 from cluster.ssh.stream_reader import BackgroundReader
 from cluster.terminal.status_line import warn
 

@@ -22,7 +22,7 @@ from cluster.terminal.status_line import doing, now
 from cluster.terminal.units import amount
 
 if TYPE_CHECKING:
-    from cluster.ssh.connection import Master
+    from cluster.ssh.master import Master
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

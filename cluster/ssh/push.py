@@ -23,7 +23,7 @@ from cluster.terminal import progress
 from cluster.terminal.status_line import doing
 
 if TYPE_CHECKING:
-    from cluster.ssh.connection import Master
+    from cluster.ssh.master import Master
 
 LONG_BYTES: Final = 4_000_000
 """An upload of this size takes seconds at 10 Mbit/s, and shows its progress."""

@@ -19,7 +19,7 @@ from cluster.terminal.status_line import doing
 
 if TYPE_CHECKING:
     from agent.spec.remote_command import RemoteCommand
-    from cluster.ssh.connection import Master
+    from cluster.ssh.master import Master
 
 LAST_PORT: Final = 65535
 START_S: Final = 120.0

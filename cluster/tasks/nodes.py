@@ -16,8 +16,8 @@ from cluster.nodes import scale as scaling
 from cluster.nodes.worker_group import check_maximum
 from cluster.session import Session, confirm
 from cluster.ssh import config_file, session_manager
-from cluster.ssh.connection import Master
 from cluster.ssh.host_keys import read_host_keys
+from cluster.ssh.master import Master
 from cluster.terminal.output import print_line, print_result, progress_printer
 from cluster.terminal.status_line import doing
 from stacks.config_keys.network import SESSION_MANAGER

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from agent.spec.states import LIVE_STATES, QUEUED
+from agent.spec.states import LIVE_STATES, QUEUED, STOP_GRACE_S
 from cluster.cli.numbers import parse_whole
 from cluster.cli.task import PROJECT, FromBucket, Json, Key, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError, NoStackError, UsageError
@@ -86,7 +86,7 @@ def logs(
 def stop(
     set_: Set = (),
     run: RunId = "",
-    grace: Annotated[str, "seconds for a checkpoint before the run is killed"] = "30",
+    grace: Annotated[str, "seconds for a checkpoint before the run is killed"] = f"{STOP_GRACE_S:g}",
     force: Annotated[bool, "kill at once"] = False,
     json: Json = False,
     key: Key = "",

@@ -13,7 +13,7 @@ from cluster.cli.task import PROJECT, Json, Key, Set, task
 from cluster.nodes import load as loads
 from cluster.nodes.status import print_status, status_document
 from cluster.session import Session
-from cluster.ssh.connection import Master
+from cluster.ssh.master import Master
 from cluster.terminal.output import print_line, print_note, print_result
 from cluster.terminal.status_line import doing, warn
 from cluster.terminal.tables import print_table

@@ -16,7 +16,7 @@ from cluster.runs.follow import RunProgress, parse_message, reduce
 from cluster.runs.supervisor import Supervisor
 from cluster.runs.tables import record_table, runs_table
 from cluster.runs.watch import describe_end
-from cluster.ssh.connection import Completed
+from cluster.ssh.master import Completed
 from cluster.terminal.tables import plain_lines
 from tests.cluster.runs.test_supervisor import STACK, AnsweringMaster, answer
 

@@ -1,6 +1,6 @@
 """tf.train.Example, as far as images need it: written whole, and read without fetching the image.
 
-Protobuf's own parser needs the whole record, 110 kB of ImageNet's, where this fetches 4 kB of a shared file system;
+Protobuf's own parser needs the whole record with its image, where this fetches 4 kB from a shared file system;
 TensorFlow, which has the message's class, takes each worker of the maker seconds to import.
 
 An Example is Protocol Buffers' wire format: Example { features = 1 { repeated entry = 1 { key = 1, value = 2 } } }, and

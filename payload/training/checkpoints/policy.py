@@ -46,7 +46,7 @@ class SavePolicy:
 class Retention:
     """Which checkpoints are retained: the newest and, on request, the one of the best accuracy."""
 
-    newest: int = 3
+    newest: int
     """How many of the newest stay: more than one, so that a damaged one has a predecessor."""
     best: bool = False
     """Whether the one of the best accuracy stays too; of equals, the newest."""

@@ -11,7 +11,7 @@ from agent.staging.stream import SourceChangedError
 from cluster.data.report import StagingError
 from cluster.data.rpc import StagingConnection
 from cluster.errors import DeepcdkError, RemoteError
-from cluster.ssh.connection import SilenceError
+from cluster.ssh.master import SilenceError
 
 
 class Answering:

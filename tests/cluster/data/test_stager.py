@@ -21,8 +21,8 @@ from cluster.data import source
 from cluster.data.report import Reports, StagingError
 from cluster.data.stager import Stager, readers
 from cluster.errors import DeepcdkError, RemoteError
-from cluster.ssh.connection import Completed
 from cluster.ssh.fanout import HostResult
+from cluster.ssh.master import Completed
 from cluster.terminal.progress import PlainProgress
 
 PROJECT = Path(__file__).resolve().parents[3]

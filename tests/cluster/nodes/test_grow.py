@@ -16,7 +16,7 @@ from cluster.errors import DeepcdkError
 from cluster.nodes import grow, worker_group
 from cluster.nodes.grow import ensure_nodes
 from cluster.session import Session
-from cluster.ssh.connection import Master
+from cluster.ssh.master import Master
 
 STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from agent.spec.states import STOP_GRACE_S
 from cluster.errors import ConnectionFailedError, NoStackError
-from cluster.nodes import live_run
 from cluster.nodes.live_run import EndsRunError, LiveRun, check_live_run, find_live_run, stop_runs
 
 
@@ -81,7 +81,7 @@ def test_what_is_forced_ends_the_run_with_a_checkpoint() -> None:
     session = fake(live="one")
     told: list[str] = []
     stop_runs(session, check_live_run(session, "the change", [], force=True), told.append)
-    assert session.stopped == [("one", live_run.GRACE_S)]
+    assert session.stopped == [("one", STOP_GRACE_S)]
     assert "run one" in told[0]
     stop_runs(session, "", told.append)
     assert len(session.stopped) == 1

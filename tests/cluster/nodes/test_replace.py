@@ -20,7 +20,7 @@ from cluster.nodes import worker_group
 from cluster.nodes.replace import find, wait_joined
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session
-from cluster.ssh.connection import Master
+from cluster.ssh.master import Master
 from tests.words import WORDS
 
 STACK = Stack(

@@ -21,7 +21,7 @@ from cluster.nodes.scale import ScaleResult, parse_size, scale
 from cluster.nodes.shrink import BusyNodesError
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session
-from cluster.ssh.connection import Master
+from cluster.ssh.master import Master
 
 STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",

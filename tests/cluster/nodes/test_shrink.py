@@ -15,7 +15,7 @@ from cluster.aws.inventory import Instance, Inventory
 from cluster.aws.stack import Stack
 from cluster.errors import NotReadyError
 from cluster.nodes.shrink import BusyNodesError, Removal, choose, remaining, terminate, wait_gone
-from cluster.ssh.connection import Completed, Master
+from cluster.ssh.master import Completed, Master
 
 STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="masters", worker_group="workers", efs_mount="/mnt/efs",

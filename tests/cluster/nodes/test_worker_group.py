@@ -21,7 +21,7 @@ from cluster.nodes.worker_group import (
     resize,
     wait_ready,
 )
-from cluster.ssh.connection import Completed, Master
+from cluster.ssh.master import Completed, Master
 from cluster.terminal.status_line import warn
 
 STACK = Stack(

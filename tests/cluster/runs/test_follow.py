@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.runs.follow import RunProgress, follow, parse_message, reduce
-from cluster.ssh.connection import SilenceError
+from cluster.ssh.master import SilenceError
 
 STATE = {
     "type": "state",

@@ -14,7 +14,7 @@ from cluster.answers import AnswerError
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError
 from cluster.runs.supervisor import Supervisor, supervisor_command
-from cluster.ssh.connection import Completed, Master
+from cluster.ssh.master import Completed, Master
 
 STACK = Stack(
     name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",

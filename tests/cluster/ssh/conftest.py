@@ -8,7 +8,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from cluster.ssh.connection import Master
+from cluster.ssh.master import Master
 from tests.cluster.ssh.ssh_server import SshServer, connect_to, serving
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import paramiko
 
 from cluster.ssh.connect import open_connection
-from cluster.ssh.connection import Master
 from cluster.ssh.host_keys import HostKey
+from cluster.ssh.master import Master
 
 
 class _Interface(paramiko.ServerInterface):  # type: ignore[misc]  # paramiko has no types

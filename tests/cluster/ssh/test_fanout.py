@@ -12,8 +12,8 @@ import pytest
 from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError, UsageError
-from cluster.ssh.connection import Master, SilenceError
 from cluster.ssh.fanout import CommandFailedError, PrefixedOutput, collect, parse_environment, run, words_after_dashes
+from cluster.ssh.master import Master, SilenceError
 from cluster.terminal.status_line import warn
 
 ONE, TWO = "deeplearning-worker1", "deeplearning-worker10"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
-from cluster.ssh.connection import SilenceError
 from cluster.ssh.fetch import BlockReader, unpack
+from cluster.ssh.master import SilenceError
 
 
 def tar_of(files: dict[str, bytes]) -> bytes:

@@ -15,7 +15,7 @@ import pytest
 from cluster.answers import AnswerError
 from cluster.errors import RemoteError
 from cluster.ssh.bootstrap import unpack
-from cluster.ssh.connection import Completed
+from cluster.ssh.master import Completed
 from cluster.ssh.push import (
     BrokenPackageError,
     Tree,

@@ -14,7 +14,7 @@ import pytest
 
 from agent.spec.remote_command import RemoteCommand
 from cluster.errors import DeepcdkError, UsageError
-from cluster.ssh.connection import Master
+from cluster.ssh.master import Master
 from cluster.ssh.web_tunnel import find_address, free_port, has_display, serve
 
 NODE = "deeplearning-master"

@@ -74,7 +74,7 @@ def test_a_stopped_run_has_its_checkpoint_before_its_name_is_returned(store: Che
 
 def test_a_failure_shows_at_once_and_is_raised_at_the_next_check(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file where the directory should be")
-    store = CheckpointStore(DirectoryStorage(tmp_path / "checkpoints"), Retention())
+    store = CheckpointStore(DirectoryStorage(tmp_path / "checkpoints"), Retention(newest=3))
     with saver(store, SavePolicy(epochs=1, last_epoch=1), []) as saves:
         saves.save(at(1))
         with pytest.raises(StorageError, match="checkpoints"):

@@ -110,7 +110,7 @@ def test_who_waits_long_says_for_what(storage: Gated, monkeypatch: pytest.Monkey
         storage.gate.set()
 
     monkeypatch.setattr("builtins.print", hear)
-    writer = CheckpointWriter(CheckpointStore(storage, Retention()), wait_message_s=0.01)
+    writer = CheckpointWriter(CheckpointStore(storage, Retention(newest=3)), wait_message_s=0.01)
     writer.save(progress(1), dict)
     writer.finish()
     assert said[0] == "payload.train: waiting for a checkpoint to be written"

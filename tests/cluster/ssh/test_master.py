@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import RemoteError
-from cluster.ssh.connection import Master, SilenceError, remote_line
+from cluster.ssh.master import Master, SilenceError, remote_line
 from tests.cluster.ssh.ssh_server import connect_to, serving
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
