@@ -6,10 +6,25 @@ import contextlib
 import gc
 import os
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cluster.errors import AwsError, DeepcdkError
+
+if TYPE_CHECKING:
+    from boto3.session import Session
+    from types_boto3_autoscaling import AutoScalingClient
+    from types_boto3_budgets import BudgetsClient
+    from types_boto3_cloudformation import CloudFormationClient
+    from types_boto3_cloudwatch import CloudWatchClient
+    from types_boto3_ec2 import EC2Client
+    from types_boto3_efs import EFSClient
+    from types_boto3_pricing import PricingClient
+    from types_boto3_s3 import S3Client
+    from types_boto3_service_quotas import ServiceQuotasClient
+    from types_boto3_sqs import SQSClient
+    from types_boto3_ssm import SSMClient
+    from types_boto3_sts import STSClient
 
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _INVALID = {
@@ -28,9 +43,33 @@ class Aws:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._session: Any = None
+        self._session: Session | None = None
         self._clients: dict[tuple[str, bool], Any] = {}
 
+    @overload
+    def client(self, service: Literal["autoscaling"], *, impatient: bool = False) -> AutoScalingClient: ...
+    @overload
+    def client(self, service: Literal["budgets"], *, impatient: bool = False) -> BudgetsClient: ...
+    @overload
+    def client(self, service: Literal["cloudformation"], *, impatient: bool = False) -> CloudFormationClient: ...
+    @overload
+    def client(self, service: Literal["cloudwatch"], *, impatient: bool = False) -> CloudWatchClient: ...
+    @overload
+    def client(self, service: Literal["ec2"], *, impatient: bool = False) -> EC2Client: ...
+    @overload
+    def client(self, service: Literal["efs"], *, impatient: bool = False) -> EFSClient: ...
+    @overload
+    def client(self, service: Literal["pricing"], *, impatient: bool = False) -> PricingClient: ...
+    @overload
+    def client(self, service: Literal["s3"], *, impatient: bool = False) -> S3Client: ...
+    @overload
+    def client(self, service: Literal["service-quotas"], *, impatient: bool = False) -> ServiceQuotasClient: ...
+    @overload
+    def client(self, service: Literal["sqs"], *, impatient: bool = False) -> SQSClient: ...
+    @overload
+    def client(self, service: Literal["ssm"], *, impatient: bool = False) -> SSMClient: ...
+    @overload
+    def client(self, service: Literal["sts"], *, impatient: bool = False) -> STSClient: ...
     def client(self, service: str, *, impatient: bool = False) -> Any:
         """Return the client of a service; an impatient one makes one attempt of 3 s."""
         with self._lock:
@@ -49,9 +88,10 @@ class Aws:
         )
         # Few regions have the price list, which covers all regions.
         region = "us-east-1" if service == "pricing" else None
-        return self._boto3().client(service, config=config, region_name=region)
+        make: Callable[..., Any] = self._boto3().client  # The stubs know names written out, not a variable.
+        return make(service, config=config, region_name=region)
 
-    def _boto3(self) -> Any:
+    def _boto3(self) -> Session:
         if self._session is None:
             import boto3
 
@@ -121,7 +161,7 @@ def aws_errors(action: str) -> Iterator[None]:
         raise AwsError(str(error), where=action) from None
 
 
-def _refused(error: dict[str, str], text: str, action: str) -> AwsError:
+def _refused(error: Mapping[str, Any], text: str, action: str) -> AwsError:
     code = error.get("Code", "")
     if code in _EXPIRED:
         return AwsError(f"the AWS session has expired ({code})", where=action, remedy=_SIGN_IN)

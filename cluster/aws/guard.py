@@ -8,12 +8,15 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cluster.aws.client import Aws, aws_errors
 from cluster.errors import AwsError
 from cluster.terminal.units import span
 from stacks.config import GuardId
+
+if TYPE_CHECKING:
+    from types_boto3_cloudwatch import CloudWatchClient
 
 ALARM: Final = "ALARM"
 WARN_BELOW_S: Final = 3600.0
@@ -138,7 +141,7 @@ def read(aws: Aws, stack: str) -> tuple[Bound, ...]:
         )
 
 
-def _started(cloudwatch: Any, bound: Bound) -> datetime.datetime | None:
+def _started(cloudwatch: CloudWatchClient, bound: Bound) -> datetime.datetime | None:
     now, period_s = datetime.datetime.now(datetime.UTC), resolution_s(bound.limit_s)
     answer = cloudwatch.get_metric_statistics(
         Namespace="AWS/AutoScaling",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cluster.aws.client import Aws, aws_errors
@@ -115,9 +115,10 @@ def find_master(aws: Aws, name: str) -> DeployedMaster:
 def _tagged_masters(aws: Aws, name: str) -> list[dict[str, Any]]:
     """Return the descriptions of the running masters, as their group would list them."""
     tags = {f"tag:{CLUSTER_TAG}": name, f"tag:{ROLE_TAG}": MASTER, "instance-state-name": "running"}
-    filters = [{"Name": key, "Values": [value]} for key, value in tags.items()]
     with aws_errors(f"looking for the master of {name}"):
-        answer = aws.client("ec2").describe_instances(Filters=filters)
+        answer = aws.client("ec2").describe_instances(
+            Filters=[{"Name": key, "Values": [value]} for key, value in tags.items()]
+        )
     found = [instance for reservation in answer["Reservations"] for instance in reservation["Instances"]]
     return [{**instance, "LifecycleState": "InService"} for instance in found]
 
@@ -142,7 +143,9 @@ def refresh(aws: Aws, stack: Stack) -> Inventory:
     return parse_inventory(stack, groups, reservations)
 
 
-def parse_inventory(stack: Stack, groups: list[Mapping[str, Any]], reservations: list[Mapping[str, Any]]) -> Inventory:
+def parse_inventory(
+    stack: Stack, groups: Sequence[Mapping[str, Any]], reservations: Sequence[Mapping[str, Any]]
+) -> Inventory:
     """Join the answers of DescribeAutoScalingGroups and DescribeInstances; master first, then workers by age."""
     members = {
         member["InstanceId"]: (

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.files.atomic_write import write_atomically
 
 if TYPE_CHECKING:
+    from types_boto3_pricing.type_defs import FilterTypeDef
+
     from cluster.aws.client import Aws
 
 CACHE_S: Final = 24 * 3600
@@ -24,7 +26,7 @@ def cache_file(home: Path) -> Path:
     return home / ".cache" / "deepcdk" / "prices.json"
 
 
-def filters(instance_type: str, region: str) -> list[dict[str, str]]:
+def filters(instance_type: str, region: str) -> list[FilterTypeDef]:
     """Return the filters of the price list for on-demand Linux on shared hardware."""
     wanted = {
         "instanceType": instance_type,

@@ -107,7 +107,8 @@ def describe_stack(aws: Aws, name: str) -> Mapping[str, Any] | None:
 def read_template(aws: Aws, name: str) -> Mapping[str, Any]:
     """Return the template of a deployed stack."""
     with aws_errors(f"reading the template of {name}"):
-        body = aws.client("cloudformation").get_template(StackName=name)["TemplateBody"]
+        # botocore parses JSON and leaves other text as it is; the stubs know the first alone.
+        body: Any = aws.client("cloudformation").get_template(StackName=name)["TemplateBody"]
     # A stack that only has a change set has no template yet.
     template: Mapping[str, Any] = json.loads(body or "{}") if isinstance(body, str) else body
     return template

@@ -20,6 +20,8 @@ from cluster.errors import DeepcdkError
 from cluster.polling import poll
 
 if TYPE_CHECKING:
+    from types_boto3_s3.type_defs import ObjectIdentifierTypeDef
+
     from cluster.aws.client import Aws
 
 TOOLKIT: Final = "CDKToolkit"
@@ -233,7 +235,9 @@ def empty_bucket(aws: Aws, bucket: str) -> int:
         s3 = aws.client("s3")
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
             entries = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
-            objects = [{"Key": entry["Key"], "VersionId": entry["VersionId"]} for entry in entries]
+            objects: list[ObjectIdentifierTypeDef] = [
+                {"Key": entry["Key"], "VersionId": entry["VersionId"]} for entry in entries
+            ]
             if objects:
                 answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
                 if answer.get("Errors"):

@@ -13,7 +13,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from cluster.aws.client import aws_errors
 from cluster.aws.stack import describe_stack, read_template
@@ -25,6 +25,13 @@ from cluster.errors import DeepcdkError
 from cluster.terminal.status_line import doing
 
 if TYPE_CHECKING:
+    from types_boto3_cloudformation import CloudFormationClient
+    from types_boto3_cloudformation.type_defs import (
+        ChangeSetSummaryTypeDef,
+        DescribeChangeSetInputTypeDef,
+        DescribeChangeSetOutputTypeDef,
+    )
+
     from cluster.aws.client import Aws
 
 PREFIX: Final = "deepcdk-"
@@ -102,13 +109,13 @@ def _check_current(aws: Aws, plan: Plan) -> None:
         raise OvertakenError(plan.stack, str(now.get("StackStatus", "")))
 
 
-def _describe(aws: Aws, stack: str, **which: str) -> dict[str, Any]:
+def _describe(aws: Aws, stack: str, **which: Unpack[DescribeChangeSetInputTypeDef]) -> DescribeChangeSetOutputTypeDef:
     """Return a change set's description. Raises OvertakenError if the execution of another one has deleted it."""
     from botocore.exceptions import ClientError
 
     with aws_errors(f"reading the change set of {stack}"):
         try:
-            description: dict[str, Any] = aws.client("cloudformation").describe_change_set(**which)
+            description = aws.client("cloudformation").describe_change_set(**which)
         except ClientError as error:
             if not error.response["Error"]["Code"].startswith("ChangeSetNotFound"):
                 raise
@@ -198,9 +205,9 @@ def _delete(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) -
                 client.update_termination_protection(StackName=arn, EnableTerminationProtection=was)
 
 
-def _change_sets(client: Any, stack: str) -> list[Mapping[str, Any]]:
+def _change_sets(client: CloudFormationClient, stack: str) -> list[ChangeSetSummaryTypeDef]:
     """Return the change sets of a stack."""
-    found: list[Mapping[str, Any]] = []
+    found: list[ChangeSetSummaryTypeDef] = []
     for page in client.get_paginator("list_change_sets").paginate(StackName=stack):
         found += page["Summaries"]
     return found

@@ -12,6 +12,8 @@ from cluster.errors import DeepcdkError
 from cluster.terminal.paths import expanded, is_file
 
 if TYPE_CHECKING:
+    from types_boto3_ec2.type_defs import KeyPairInfoTypeDef
+
     from cluster.aws.client import Aws
 
 PUBLIC_KEYS = ("id_ed25519.pub", "id_rsa.pub")
@@ -62,7 +64,7 @@ def find_public_key(home: Path, key: str = "") -> Path:
     )
 
 
-def describe(aws: Aws, name: str) -> Mapping[str, str] | None:
+def describe(aws: Aws, name: str) -> KeyPairInfoTypeDef | None:
     """Return the description of a key pair, with its public key; None if there is none of this name."""
     with aws_errors(f"looking for key pair {name}"):
         # A filter, since asking for a missing name directly is an error.
@@ -86,7 +88,7 @@ def import_public_key(aws: Aws, name: str, path: Path) -> bool:
     return True
 
 
-def match(described: Mapping[str, str], yours: Mapping[str, str]) -> Match:
+def match(described: KeyPairInfoTypeDef, yours: Mapping[str, str]) -> Match:
     """Compare EC2's description of a key pair with the user's public keys by path."""
     theirs = parse_public_key(described.get("PublicKey", ""))
     same = [place for place, text in yours.items() if theirs and parse_public_key(text) == theirs]

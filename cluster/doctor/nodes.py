@@ -29,8 +29,8 @@ def image(subject: Subject) -> Iterator[Finding]:
     chosen = {role: each.id or ids.get(each.parameter, "") for role, each in wanted.items()}
     with aws_errors("describing the images"):
         # A filter, since asking for a missing id directly is an error.
-        filters = [{"Name": "image-id", "Values": sorted({each for each in chosen.values() if each} or {"none"})}]
-        answer = subject.aws.client("ec2").describe_images(Filters=filters)
+        named = sorted({each for each in chosen.values() if each} or {"none"})
+        answer = subject.aws.client("ec2").describe_images(Filters=[{"Name": "image-id", "Values": named}])
     found = {each["ImageId"]: each for each in answer["Images"]}
     now = datetime.datetime.now(datetime.UTC)
     for role, each in wanted.items():

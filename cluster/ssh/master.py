@@ -73,7 +73,7 @@ class Master:
         import paramiko
 
         try:
-            channel = self._connection.client.get_transport().open_session(timeout=CONNECT_TIMEOUT_S)
+            channel: paramiko.Channel = self._connection.client.get_transport().open_session(timeout=CONNECT_TIMEOUT_S)
             channel.exec_command(remote_line(argv, directory))
         except (paramiko.SSHException, OSError, EOFError, AttributeError) as error:
             raise SilenceError(

@@ -43,14 +43,16 @@ class Loopback:
                 endpoint_url=_ENDPOINT,
                 config=Config(retries={"max_attempts": 0}, s3={"addressing_style": "path"}, parameter_validation=True),
             )
-            client.meta.events.register("before-send", self._send)
+            send: Callable[..., Any] = self._send  # The stubs have no handler return anything; this one answers.
+            client.meta.events.register("before-send", send)
             self._clients[service] = client
         return self._clients[service]
 
-    def _send(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+    def _send(self, request: AWSPreparedRequest, **_event: Any) -> AWSResponse:
         body = request.body or b""
-        data = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else body.read()
-        headers = [(k, v.decode() if isinstance(v, bytes) else str(v)) for k, v in request.headers.items()]
+        data = bytes(body) if isinstance(body, bytes | bytearray) else body if isinstance(body, str) else body.read()
+        given: Iterable[tuple[str, Any]] = request.headers.items()  # botocore encodes most of the values.
+        headers = [(k, v.decode() if isinstance(v, bytes) else str(v)) for k, v in given]
         path, _, query = request.url[len(_ENDPOINT) :].partition("?")
         builder = EnvironBuilder(
             path=path or "/", query_string=query, method=request.method, headers=headers, data=data
@@ -58,4 +60,5 @@ class Loopback:
         environ = builder.get_environ()
         environ["RAW_URI"] = request.url[len(_ENDPOINT) :] or "/"
         content, status, reply_headers = run_wsgi_app(self._application, environ)
-        return AWSResponse(request.url, int(status.split(" ", 1)[0]), dict(reply_headers), _Raw(b"".join(content)))
+        fields: Any = dict(reply_headers)  # Any mapping does, though the stubs name http.client's alone.
+        return AWSResponse(request.url, int(status.split(" ", 1)[0]), fields, _Raw(b"".join(content)))

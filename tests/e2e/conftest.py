@@ -95,7 +95,7 @@ class EmbeddedCloud:
                 set_namespace(fd)  # of this thread alone
             finally:
                 os.close(fd)
-            session = boto3.Session(ACCESS_KEY_ID, SECRET_ACCESS_KEY, region_name=state["region"])
+            session: Any = boto3.Session(ACCESS_KEY_ID, SECRET_ACCESS_KEY, region_name=state["region"])
             return getattr(session.client(service, endpoint_url=state["endpoint"]), operation)(**given)
 
         with ThreadPoolExecutor(1) as pool:

@@ -106,14 +106,14 @@ def test_a_deployed_stack_is_found_with_its_nodes(aws: Aws) -> None:
     deploy(aws, OUTPUTS)
     image = aws.client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
     scaling = aws.client("autoscaling")
-    data = {"ImageId": image, "InstanceType": "t3.medium"}
-    aws.client("ec2").create_launch_template(LaunchTemplateName="nodes", LaunchTemplateData=data)
-    template = {"LaunchTemplateName": "nodes", "Version": "$Latest"}
+    aws.client("ec2").create_launch_template(
+        LaunchTemplateName="nodes", LaunchTemplateData={"ImageId": image, "InstanceType": "t3.medium"}
+    )
     subnet = aws.client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
     for name, count in (("masters", 1), ("workers", 2)):
         scaling.create_auto_scaling_group(
-            AutoScalingGroupName=name, LaunchTemplate=template, MinSize=0, MaxSize=4, DesiredCapacity=count,
-            VPCZoneIdentifier=subnet,
+            AutoScalingGroupName=name, LaunchTemplate={"LaunchTemplateName": "nodes", "Version": "$Latest"},
+            MinSize=0, MaxSize=4, DesiredCapacity=count, VPCZoneIdentifier=subnet,
         )  # fmt: skip
     found = find(aws, "deepcdk")
     assert [i.role for i in found.instances] == ["master", "worker", "worker"]
@@ -128,15 +128,21 @@ def test_the_master_is_found_by_its_tags_and_an_older_or_ended_one_is_not_taken(
     deploy(aws, OUTPUTS)
     ec2 = aws.client("ec2")
     image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
-    network = [{"DeviceIndex": 0, "AssociatePublicIpAddress": True}]
 
     def launch(cluster: str, role: str) -> str:
-        tags = [{"Key": CLUSTER_TAG, "Value": cluster}, {"Key": ROLE_TAG, "Value": role}]
-        specification = [{"ResourceType": "instance", "Tags": tags}]
         launched = ec2.run_instances(
-            ImageId=image, MinCount=1, MaxCount=1, TagSpecifications=specification, NetworkInterfaces=network
+            ImageId=image,
+            MinCount=1,
+            MaxCount=1,
+            NetworkInterfaces=[{"DeviceIndex": 0, "AssociatePublicIpAddress": True}],
+            TagSpecifications=[
+                {
+                    "ResourceType": "instance",
+                    "Tags": [{"Key": CLUSTER_TAG, "Value": cluster}, {"Key": ROLE_TAG, "Value": role}],
+                }
+            ],
         )
-        return str(launched["Instances"][0]["InstanceId"])
+        return launched["Instances"][0]["InstanceId"]
 
     ended, wanted = launch("deepcdk", "master"), launch("deepcdk", "master")
     launch("deepcdk", "worker")

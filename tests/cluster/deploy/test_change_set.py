@@ -93,8 +93,8 @@ def test_termination_protection_is_as_before_a_plan_that_is_not_executed(
     shown = client.describe_stacks
     with change_set.planned(aws, PROJECT, "deepcdk", {}):
 
-        def protected(**given: Any) -> dict[str, Any]:
-            answer: dict[str, Any] = shown(**given)
+        def protected(**given: Any) -> object:
+            answer = shown(**given)
             answer["Stacks"][0]["EnableTerminationProtection"] = True
             return answer
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from subprocess import PIPE
@@ -46,10 +46,13 @@ class Formation:
         self.overtaken()
         name, size = command[command.index("--change-set-name") + 1], dict(pair.split("=") for pair in command[-1:])
         stack = self.stack()
-        kind = "CREATE" if stack is None or stack["StackStatus"] == "REVIEW_IN_PROGRESS" else "UPDATE"
+        new = stack is None or stack["StackStatus"] == "REVIEW_IN_PROGRESS"
         try:
             self.client.create_change_set(
-                StackName="deepcdk", ChangeSetName=name, ChangeSetType=kind, TemplateBody=vpc(size["size"])
+                StackName="deepcdk",
+                ChangeSetName=name,
+                ChangeSetType="CREATE" if new else "UPDATE",
+                TemplateBody=vpc(size["size"]),
             )
         except ClientError as error:
             raise CdkError(f"{what} failed\n  {error}") from None
@@ -62,8 +65,8 @@ class Formation:
             raise CdkError(f"{what} failed: {error}") from None
         self.settle()
 
-    def stack(self) -> dict[str, Any] | None:
-        found: list[dict[str, Any]] = self.client.describe_stacks()["Stacks"]
+    def stack(self) -> Mapping[str, Any] | None:
+        found = self.client.describe_stacks()["Stacks"]
         return found[0] if found else None
 
     def settle(self) -> None:

@@ -93,7 +93,7 @@ def test_an_existing_network_and_file_system_are_found(subject: Examined) -> Non
         ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.0.{n}.0/24", AvailabilityZone="us-east-1a")["Subnet"]["SubnetId"]
         for n in (1, 2)
     ]
-    fs = subject().aws.client("efs").create_file_system(Encrypted=True)["FileSystemId"]
+    fs = subject().aws.client("efs").create_file_system(CreationToken="datasets", Encrypted=True)["FileSystemId"]
     names = {"vpc_id": vpc, "public_subnet_ids": (made[0],), "private_subnet_ids": (made[1],)}
     found = [*subnets(subject(**names)), *file_system(subject(**names, file_system_id=fs))]
     assert [(each.check, each.state) for each in found] == [

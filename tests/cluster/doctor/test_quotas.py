@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -25,6 +25,10 @@ from cluster.doctor.quotas import (
 )
 from cluster.errors import AwsError
 from tests.cluster.doctor.conftest import Examined, config_of
+
+if TYPE_CHECKING:
+    from types_boto3_ec2.literals import InstanceTypeType
+    from types_boto3_ec2.type_defs import TagTypeDef
 
 STANDARD = "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"
 GRAPHICS = "Running On-Demand G and VT instances"
@@ -98,11 +102,14 @@ def told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas, "read_quotas", lambda aws, service: QUOTAS)
 
 
-def launch(aws: Aws, kind: str, count: int, **tags: str) -> None:
-    given = [{"Key": key.replace("_", ":"), "Value": value} for key, value in tags.items()]
-    specification = {"TagSpecifications": [{"ResourceType": "instance", "Tags": given}]} if given else {}
+def launch(aws: Aws, kind: InstanceTypeType, count: int, **tags: str) -> None:
+    given: list[TagTypeDef] = [{"Key": key.replace("_", ":"), "Value": value} for key, value in tags.items()]
     aws.client("ec2").run_instances(
-        ImageId="ami-12c6146b", InstanceType=kind, MinCount=count, MaxCount=count, **specification
+        ImageId="ami-12c6146b",
+        InstanceType=kind,
+        MinCount=count,
+        MaxCount=count,
+        TagSpecifications=[{"ResourceType": "instance", "Tags": given}] if given else [],
     )
 
 

@@ -17,8 +17,7 @@ def make_bucket(aws: Aws, name: str, cluster: str = "deepcdk") -> str:
     s3 = aws.client("s3")
     s3.create_bucket(Bucket=name)
     if cluster:
-        tags = {"TagSet": [{"Key": "deepcdk:cluster", "Value": cluster}]}
-        s3.put_bucket_tagging(Bucket=name, Tagging=tags)
+        s3.put_bucket_tagging(Bucket=name, Tagging={"TagSet": [{"Key": "deepcdk:cluster", "Value": cluster}]})
     return name
 
 

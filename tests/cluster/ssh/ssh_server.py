@@ -11,24 +11,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import paramiko
+from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
 from cluster.ssh.connect import open_connection
 from cluster.ssh.host_keys import HostKey
 from cluster.ssh.master import Master
 
 
-class _Interface(paramiko.ServerInterface):  # type: ignore[misc]  # paramiko has no types
+class _Interface(paramiko.ServerInterface):
     def __init__(self, allowed: paramiko.PKey) -> None:
         self._allowed = allowed
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
-        return int(paramiko.OPEN_SUCCEEDED)
+        return OPEN_SUCCEEDED
 
     def get_allowed_auths(self, username: str) -> str:
         return "publickey"
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
-        return int(paramiko.AUTH_SUCCESSFUL if key == self._allowed else paramiko.AUTH_FAILED)
+        return AUTH_SUCCESSFUL if key == self._allowed else AUTH_FAILED
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
         threading.Thread(target=_execute, args=(channel, command.decode()), daemon=True).start()

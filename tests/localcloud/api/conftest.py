@@ -39,7 +39,8 @@ def client(endpoint: str) -> Client:
 
     def of(service: str) -> Any:
         if service not in made:
-            made[service] = boto3.Session().client(
+            session: Any = boto3.Session()
+            made[service] = session.client(
                 service,
                 region_name=REGION,
                 endpoint_url=endpoint,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+from typing import Any
+
 import pytest
 from botocore.exceptions import ClientError
 
@@ -20,6 +23,14 @@ def test_requests_of_every_protocol_come_back(cloud: Cloud) -> None:
     s3.put_object(Bucket="things", Key="a folder/ö.txt", Body=b"text")
     assert s3.get_object(Bucket="things", Key="a folder/ö.txt")["Body"].read() == b"text"
     assert s3.head_object(Bucket="things", Key="a folder/ö.txt")["ContentLength"] == 4
+
+
+@pytest.mark.parametrize("body", [b"text", bytearray(b"text"), io.BytesIO(b"text")])
+def test_a_body_may_have_every_type_that_boto3_takes(cloud: Cloud, body: Any) -> None:
+    s3 = cloud.loopback.client("s3")
+    s3.create_bucket(Bucket="bodies")
+    s3.put_object(Bucket="bodies", Key="key", Body=body)
+    assert s3.get_object(Bucket="bodies", Key="key")["Body"].read() == b"text"
 
 
 def test_errors_come_back_as_errors(cloud: Cloud) -> None:
