@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.launch.horovodrun_command import document, gloo_timeout_s, horovodrun, launcher_environment, start_timeout_s
 from agent.spec.horovod import Knobs
-from tests.agent.spec.test_run import make_spec
+from tests.factories import make_program_spec, make_spec
 
 PYTHON = "/opt/deepcdk/runtime/ab/bin/python"
 
@@ -30,7 +30,7 @@ def test_over_mpi_the_ranks_meet_in_the_network_of_all_nodes() -> None:
 
 
 def test_a_program_of_the_users_gets_a_cycle_and_the_payloads_ranks_choose_theirs() -> None:
-    own = make_spec(program="fedcba9876543210", command=("train.py",))
+    own = make_program_spec()
     assert "--cycle-time-ms 5" in shlex.join(horovodrun(own, PYTHON))
     assert "--cycle-time-ms" not in horovodrun(make_spec(), PYTHON)
     assert "--cycle-time-ms 2" in shlex.join(horovodrun(make_spec(knobs=Knobs(cycle_time_ms=2)), PYTHON))
@@ -50,19 +50,14 @@ def test_what_horovod_writes_goes_to_the_runs_directory() -> None:
     value=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=8).map(lambda t: f"secret{t}"),
 )
 def test_nothing_that_the_user_gave_stands_on_a_command_line(words: tuple[str, ...], value: str) -> None:
-    plain = make_spec(program="fedcba9876543210", command=("train.py",))
-    given_words = make_spec(program="fedcba9876543210", command=("train.py", *words), environment=(("NAME", value),))
+    plain = make_program_spec()
+    given_words = make_program_spec(command=("train.py", *words), environment=(("NAME", value),))
     assert horovodrun(given_words, PYTHON) == horovodrun(plain, PYTHON)
     assert launcher_environment(given_words, {}) == launcher_environment(plain, {})
 
 
 def test_the_record_says_what_was_started_and_what_each_rank_became() -> None:
-    spec = make_spec(
-        program="fedcba9876543210",
-        command=("train.py", "two words"),
-        environment=(("NAME", "value"),),
-        secrets=("TOKEN",),
-    )
+    spec = make_program_spec(command=("train.py", "two words"), environment=(("NAME", "value"),), secrets=("TOKEN",))
     found = document(spec, PYTHON, horovodrun(spec, PYTHON), launcher_environment(spec, {}))
     assert found["command"] == horovodrun(spec, PYTHON)
     assert found["rank_command"] == [PYTHON, "train.py", "two words"]

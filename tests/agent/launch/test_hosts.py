@@ -15,13 +15,9 @@ import pytest
 
 from agent.launch.hosts import Hosts, login, tail
 from agent.remote.command import Completed
-from agent.spec.nodes import parse_nodes
-from agent.spec.run import RunSpec
+from tests.factories import make_spec
 
-NODES = parse_nodes(
-    "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2)), pytest.fail
-)
-SPEC = RunSpec(run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=("train.py",), hosts=NODES)
+SPEC = make_spec(run_id="one")
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
@@ -39,7 +35,7 @@ def hosts(
 
 def test_a_host_gets_the_command_through_the_agents_ssh_and_the_master_without() -> None:
     own = hosts(lambda argv, _: Completed(status=0, output=""))
-    remote, here = own.remote(NODES[0], ["ls"]), own.remote(None, ["ls"])
+    remote, here = own.remote(SPEC.hosts[0], ["ls"]), own.remote(None, ["ls"])
     assert remote[:2] == [f"{SPEC.agent_directory}/agent/bin/ssh", "deeplearning-worker1"]
     assert not any("ssh" in word for word in here)
 
@@ -48,7 +44,7 @@ def test_every_hosts_result_is_kept_under_its_name() -> None:
     def run(argv: Sequence[str], timeout_s: float) -> Completed:
         return Completed(status=int("deeplearning-worker2" in argv), output=f"{timeout_s:g}")
 
-    found = hosts(run).everywhere([None, *NODES], ["true"], 30.0)
+    found = hosts(run).everywhere([None, *SPEC.hosts], ["true"], 30.0)
     assert {name: (done.status, done.output) for name, done in found.items()} == {
         "this master": (0, "30"),
         "deeplearning-worker1": (0, "30"),
@@ -65,7 +61,7 @@ def test_nobody_waits_for_a_silent_host_once_the_results_are_not_wanted() -> Non
         return Completed(status=0, output="")
 
     wanted = iter([False, True])
-    found = hosts(run, is_cancelled=lambda: next(wanted, True)).everywhere(NODES, ["true"], 30.0)
+    found = hosts(run, is_cancelled=lambda: next(wanted, True)).everywhere(SPEC.hosts, ["true"], 30.0)
     answer.set()
     assert set(found) <= {"deeplearning-worker1"}
 

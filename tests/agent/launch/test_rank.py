@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -14,19 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.launch.rank import NOT_STARTED, environment, interface_with, this_host
-from agent.spec.nodes import choose_hosts, parse_nodes
 from agent.spec.rank_command import rank_command
 from agent.spec.run import RunSpec
-from tests.agent.spec.test_run import NODES, make_spec
+from tests.factories import make_node, make_program_spec, make_spec
 from tests.words import LONG, NASTIEST
 
 PROJECT = Path(__file__).resolve().parents[3]
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=200)
 PROGRAM = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('NAME'), os.getcwd()]))"
-
-
-def own(**changes: object) -> RunSpec:
-    return make_spec(**{"program": "fedcba9876543210", "command": ("train.py", "--flag"), **changes})
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +55,11 @@ def start(efs: Path, spec: RunSpec, **variables: str) -> subprocess.CompletedPro
     ],
 )
 def test_scripts_and_modules_run_by_the_ranks_python(command: tuple[str, ...], expected: list[str]) -> None:
-    assert rank_command(own(command=command), "/py") == expected
+    assert rank_command(make_program_spec(command=command), "/py") == expected
 
 
 def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set() -> None:
-    spec = own(environment=(("NAME", "va lue"), ("NCCL_SOCKET_IFNAME", "theirs")))
+    spec = make_program_spec(environment=(("NAME", "va lue"), ("NCCL_SOCKET_IFNAME", "theirs")))
     inherited = {"HOROVOD_RANK": "3", "HOROVOD_GLOO_IFACE": "ens5", "PATH": "/usr/bin"}
     found = environment(spec, inherited, "/layer/bin/python", "ens32")
     assert (found["NAME"], found["HOROVOD_RANK"], found["HOROVOD_GLOO_IFACE"]) == ("va lue", "3", "ens32")
@@ -75,17 +69,16 @@ def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set(
 
 def test_a_recipe_finds_the_agent_and_a_program_finds_the_guard_before_what_the_user_gave() -> None:
     tree = "/mnt/efs/payloads/aaaaaaaaaaaaaaaa"
-    for spec, first in ((make_spec, tree), (own, f"{tree}/agent/launch/keras3_guard")):
+    for spec, first in ((make_spec, tree), (make_program_spec, f"{tree}/agent/launch/keras3_guard")):
         assert environment(spec(), {}, "/python", "")["PYTHONPATH"] == first
         given = spec(environment=(("PYTHONPATH", "/theirs"),))
         assert environment(given, {}, "/python", "")["PYTHONPATH"] == f"{first}:/theirs"
 
 
 def test_a_node_finds_itself_among_the_hosts_by_its_address() -> None:
-    hosts = choose_hosts(parse_nodes(NODES, pytest.fail), 2)
-    here = dataclasses.replace(hosts[1], address="127.0.0.1")
-    assert this_host(make_spec(hosts=(hosts[0], here))) in (here, None)  # None where no loopback is up
-    assert this_host(make_spec(hosts=hosts)) is None
+    here = make_node(2, address="127.0.0.1")
+    assert this_host(make_spec(hosts=(make_node(1), here))) in (here, None)  # None where no loopback is up
+    assert this_host(make_spec()) is None
 
 
 def test_an_interface_is_found_by_its_address() -> None:
@@ -97,26 +90,26 @@ def test_an_interface_is_found_by_its_address() -> None:
 @settings(max_examples=15, deadline=None)
 @given(arguments=st.lists(TEXT, max_size=4), value=TEXT)
 def test_words_and_variables_arrive_unchanged(efs: Path, arguments: list[str], value: str) -> None:
-    spec = own(efs_mount=str(efs), command=("train.py", *arguments), environment=(("NAME", value),))
+    spec = make_program_spec(efs_mount=str(efs), command=("train.py", *arguments), environment=(("NAME", value),))
     done = start(efs, spec)
     assert json.loads(done.stdout) == [arguments, value, spec.working_directory], done.stderr
 
 
 def test_a_word_of_100_kb_arrives(efs: Path) -> None:
     long = "ü $(reboot) '\"\n" * 6000
-    spec = own(efs_mount=str(efs), command=("train.py", long), environment=(("NAME", long),))
+    spec = make_program_spec(efs_mount=str(efs), command=("train.py", long), environment=(("NAME", long),))
     assert json.loads(start(efs, spec).stdout)[:2] == [[long], long]
 
 
 def test_what_cannot_be_started_is_told_with_its_directory(efs: Path) -> None:
-    done = start(efs, own(efs_mount=str(efs), command=("./missing", "--flag")))
+    done = start(efs, make_program_spec(efs_mount=str(efs), command=("./missing", "--flag")))
     assert done.returncode == NOT_STARTED
     assert "./missing in " in done.stderr
     assert "No such file" in done.stderr
 
 
 def test_a_module_of_the_payload_takes_the_programs_place_and_gets_none_of_its_variables(efs: Path) -> None:
-    spec = own(efs_mount=str(efs), environment=(("NAME", "value"),))
+    spec = make_program_spec(efs_mount=str(efs), environment=(("NAME", "value"),))
     run = efs / "runs" / spec.run_id
     run.mkdir(parents=True, exist_ok=True)
     (run / "spec.json").write_text(spec.to_json())
@@ -142,6 +135,6 @@ def test_a_run_without_a_spec_is_told() -> None:
 
 @pytest.mark.parametrize("language", ["C", "C.UTF-8"])
 def test_the_nastiest_words_arrive_at_once_whatever_the_nodes_language(efs: Path, language: str) -> None:
-    spec = own(efs_mount=str(efs), command=("train.py", *NASTIEST, LONG), environment=(("NAME", LONG),))
+    spec = make_program_spec(efs_mount=str(efs), command=("train.py", *NASTIEST, LONG), environment=(("NAME", LONG),))
     done = start(efs, spec, LANG=language)
     assert json.loads(done.stdout)[:2] == [[*NASTIEST, LONG], LONG], done.stderr

@@ -14,13 +14,10 @@ from agent.preflight import checks
 from agent.preflight.node_facts import MARK, NodeFacts
 from agent.preflight.report import COLUMNS, Report
 from agent.remote.command import Completed
-from agent.spec.nodes import parse_nodes
-from agent.spec.run import RunSpec
+from tests.factories import make_node, make_nodes, make_spec
 
-NODES = parse_nodes(
-    "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2, 3)), pytest.fail
-)
-SPEC = RunSpec(run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=("train.py",), hosts=NODES)
+NODES = make_nodes(3)
+SPEC = make_spec(hosts=NODES)
 WELL = NodeFacts(
     time=100.5, boot_id="a", free_bytes=10 << 30, shared_free_bytes=1 << 40, spec_sha256="5pec", interface="ens5",
     versions=(("python", "3.12.1"), ("tensorflow", "2.21.0")),
@@ -117,7 +114,7 @@ def test_a_node_whose_gpus_tensorflow_does_not_see_is_refused(changes: dict[str,
 
 
 def test_as_many_gpus_must_be_seen_as_the_node_has_ranks() -> None:
-    eight = dataclasses.replace(SPEC, hosts=tuple(dataclasses.replace(node, slots=8) for node in NODES))
+    eight = make_spec(hosts=make_nodes(3, slots=8))
     facts = dataclasses.replace(WELL, gpus=(T4,) * 8, visible_gpus=7)
     report, _ = checks.judge(eight, {name: answer(facts) for name in NAMES}, "5pec")
     assert [(f.node, f.what) for f in report.findings] == [(name, "TensorFlow sees 7 of 8") for name in NAMES]
@@ -147,7 +144,7 @@ def test_a_node_that_does_not_answer_is_named_with_its_last_word() -> None:
 
 def test_fewer_gpus_than_ranks_and_fewer_efa_devices_than_elsewhere_are_told() -> None:
     gpu = GpuInfo(name="NVIDIA A100-SXM4-40GB", driver="570.1", memory="40960 MiB", uncorrected_errors=0)
-    eight = dataclasses.replace(SPEC, hosts=tuple(dataclasses.replace(node, slots=8) for node in NODES))
+    eight = make_spec(hosts=make_nodes(3, slots=8))
     full = dataclasses.replace(WELL, gpus=(gpu,) * 8, visible_gpus=8, efa_domains=("rdmap0", "rdmap1"))
     answers = {name: answer(full) for name in NAMES}
     answers[NAMES[0]] = answer(dataclasses.replace(full, gpus=(gpu,) * 7, efa_domains=("rdmap0",)))
@@ -243,9 +240,9 @@ def test_the_network_is_what_nccl_says_that_it_goes_over(line: str, told: str) -
 def test_a_proof_holds_for_the_same_instances_since_their_boot_with_the_same_runtime() -> None:
     facts = dict.fromkeys(NAMES, WELL)
     key = checks.key(SPEC, "/runtime/bin/python", facts)
-    assert key == checks.key(dataclasses.replace(SPEC, run_id="two"), "/runtime/bin/python", facts)
+    assert key == checks.key(make_spec(hosts=NODES, run_id="two"), "/runtime/bin/python", facts)
     rebooted = {**facts, NAMES[0]: dataclasses.replace(WELL, boot_id="b")}
-    replaced = dataclasses.replace(SPEC, hosts=(dataclasses.replace(NODES[0], instance_id="i-00000009"), *NODES[1:]))
+    replaced = make_spec(hosts=(make_node(1, instance_id="i-00000009"), *NODES[1:]))
     others = {
         checks.key(SPEC, "/runtime/bin/python", rebooted),
         checks.key(replaced, "/runtime/bin/python", facts),

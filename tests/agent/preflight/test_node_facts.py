@@ -20,8 +20,7 @@ from agent.preflight.node_facts import (
     parse_visible_gpus,
     visible_gpus,
 )
-from agent.spec.nodes import parse_nodes
-from agent.spec.run import RunSpec
+from tests.factories import make_node, make_spec
 
 # As `fi_info -p efa` writes it: each device as several endpoints.
 FI_INFO = """\
@@ -104,10 +103,7 @@ def test_efa_domains_are_counted_once_each() -> None:
 
 
 def test_a_nodes_facts_come_back_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hosts = parse_nodes("deeplearning-worker1 127.0.0.1 i-00000001 1 lo us-east-1a\n", pytest.fail)
-    spec = RunSpec(
-        run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=("x",), hosts=hosts
-    ).to_json()
+    spec = make_spec(hosts=(make_node(address="127.0.0.1", interface="lo"),)).to_json()
     (tmp_path / "spec.json").write_text(spec)
     assert main([str(tmp_path)]) == 0
     facts = NodeFacts.parse("login banner\n" + capsys.readouterr().out)

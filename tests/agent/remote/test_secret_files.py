@@ -15,21 +15,17 @@ from hypothesis import strategies as st
 
 from agent.remote import secret_files
 from agent.runs.store import Runs
-from agent.spec.run import RunSpec
 from agent.supervisor.supervisor import first_state
-from tests.agent.spec.test_run import make_spec
+from tests.factories import make_spec
 from tests.words import LONG
 
 SECRET = "swordfish"
+SPEC = make_spec(secrets=("TOKEN",))
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     return secret_files.master_directory(tmp_path)
-
-
-def spec() -> RunSpec:
-    return make_spec(secrets=("TOKEN",))
 
 
 def test_only_this_user_may_read_them(directory: Path) -> None:
@@ -66,7 +62,7 @@ def test_what_a_crash_left_is_swept_away_and_nothing_else(directory: Path, tmp_p
     runs = Runs(root=tmp_path / "runs")
     for run_id, state in (("ended", "failed"), ("queued", "queued")):
         runs[run_id].path.mkdir(parents=True)
-        runs[run_id].write_state(dataclasses.replace(first_state(spec()), state=state))
+        runs[run_id].write_state(dataclasses.replace(first_state(SPEC), state=state))
     for run_id in ("ended", "queued", "sent just now", "sent long ago"):
         secret_files.write(directory, run_id, "{}")
     os.utime(directory / "sent long ago", (0, 0))
@@ -77,7 +73,7 @@ def test_what_a_crash_left_is_swept_away_and_nothing_else(directory: Path, tmp_p
 
 
 def test_every_host_gets_them_over_its_commands_input_and_on_no_command_line(directory: Path, tmp_path: Path) -> None:
-    secret_files.write(directory, spec().run_id, json.dumps({"TOKEN": SECRET}))
+    secret_files.write(directory, SPEC.run_id, json.dumps({"TOKEN": SECRET}))
     commands: list[list[str]] = []
 
     def command_for(host: object, argv: object) -> list[str]:
@@ -85,23 +81,23 @@ def test_every_host_gets_them_over_its_commands_input_and_on_no_command_line(dir
         commands.append([sys.executable, "-c", copy, str(tmp_path / getattr(host, "name", ""))])
         return commands[-1]
 
-    assert secret_files.distribute(directory, spec(), command_for) == {}
+    assert secret_files.distribute(directory, SPEC, command_for) == {}
     assert SECRET not in str(commands)
-    for host in spec().hosts:
+    for host in SPEC.hosts:
         assert json.loads((tmp_path / host.name).read_text()) == {"TOKEN": SECRET}
 
 
 def test_a_host_that_does_not_take_them_is_named_without_their_values(directory: Path) -> None:
-    secret_files.write(directory, spec().run_id, json.dumps({"TOKEN": SECRET}))
+    secret_files.write(directory, SPEC.run_id, json.dumps({"TOKEN": SECRET}))
     failing = [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit('disk full')"]
-    failures = secret_files.distribute(directory, spec(), lambda host, argv: failing)
+    failures = secret_files.distribute(directory, SPEC, lambda host, argv: failing)
     assert set(failures) == {"deeplearning-worker1", "deeplearning-worker2"}
     assert "disk full" in failures["deeplearning-worker1"]
     assert SECRET not in str(failures)
 
 
 def test_a_master_that_lost_them_says_so(directory: Path) -> None:
-    failures = secret_files.distribute(directory, spec(), lambda host, argv: ["true"])
+    failures = secret_files.distribute(directory, SPEC, lambda host, argv: ["true"])
     assert "give them again with --secret" in failures["this master"]
 
 

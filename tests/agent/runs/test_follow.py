@@ -9,19 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs.directory import RunDirectory, State
+from agent.runs.directory import RunDirectory
 from agent.runs.follow import Tail, follow, is_of_rank, log_lines, sleep_while_read, summary
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
+from tests.factories import make_state
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> RunDirectory:
     found = Runs(root=tmp_path)["one"]
     found.path.mkdir()
-    found.write_state(
-        State(run_id="one", state="running", owner=ProcessIdentity.of(os.getpid()), started=1.0, updated=1.0)
-    )
+    found.write_state(make_state())
     return found
 
 

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from agent.errors import SpecError
 from agent.runs.directory import RunDirectory, State
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.record import cost, record, write_course, write_origin, write_record
 from agent.runs.store import Runs
-from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Origin, Submission
-from agent.spec.run import RunSpec
+from tests.factories import make_nodes, make_spec, make_state
 
-HOSTS = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
-SPEC = RunSpec(
-    run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=("train.py",), hosts=HOSTS,
-    environment=(("API_KEY", "s3cret"),),
-)  # fmt: skip
+SPEC = make_spec(run_id="one", hosts=make_nodes(1), environment=(("API_KEY", "s3cret"),))
 ORIGIN = Origin(
     config={"workers": 2}, template_sha256="ab", instance_types={"i-00000001": "c5.2xlarge", "i-000000ff": "t3.medium"},
     master="i-000000ff", usd_per_hour={"c5.2xlarge": 0.34, "t3.medium": 0.0416}, diff="+a\n",
@@ -38,7 +31,7 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 def ended(directory: RunDirectory) -> State:
-    state = State(run_id="one", state="succeeded", owner=ProcessIdentity.of(os.getpid()), started=0.0, updated=3600.0)
+    state = make_state(state="succeeded", started=0.0, updated=3600.0)
     directory.write_state(state)
     return state
 

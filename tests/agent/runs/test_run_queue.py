@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.runs.directory import State
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
+from tests.factories import make_state
 
 
 def queued(root: Path, names: Sequence[str]) -> RunQueue:
@@ -24,9 +22,7 @@ def queued(root: Path, names: Sequence[str]) -> RunQueue:
     for name in names:
         directory = queue.runs[name]
         directory.path.mkdir(parents=True)
-        directory.write_state(
-            State(run_id=name, state="queued", owner=ProcessIdentity.of(os.getpid()), started=1, updated=1)
-        )
+        directory.write_state(make_state(run_id=name, state="queued"))
         directory.spec.write_text("{}")
         queue.add(name)
     return queue

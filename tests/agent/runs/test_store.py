@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,26 +14,12 @@ from hypothesis import strategies as st
 
 from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
-from agent.runs.directory import State
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import is_run_id
 from agent.supervisor.lost_run import take_lock
-from tests.agent.spec.test_run import make_spec
+from tests.factories import make_ended_process, make_spec, make_state
 from tests.words import WORDS
-
-
-def dead_owner() -> ProcessIdentity:
-    """Return the identity of a process that has ended."""
-    process = subprocess.Popen(["sleep", "60"])
-    owner = ProcessIdentity.of(process.pid)
-    process.kill()
-    process.wait()
-    return owner
-
-
-def make_state(owner: ProcessIdentity, state: str = "running") -> State:
-    return State(run_id="one", state=state, owner=owner, started=1.0, updated=2.0, hosts=("deeplearning-worker1",))
 
 
 @given(text=WORDS | st.from_regex(r"[a-z0-9.-]{0,130}", fullmatch=True))
@@ -51,7 +36,7 @@ def test_a_launch_takes_just_what_a_run_can_be_called(text: str) -> None:
 def test_a_state_comes_back_from_its_file_unchanged(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
-    state = make_state(ProcessIdentity.of(os.getpid()))
+    state = make_state()
     directory.write_state(state)
     assert directory.effective_state() == state
     assert json.loads((directory.path / "state.json").read_text())["pid"] == os.getpid()
@@ -61,7 +46,7 @@ def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
     directory.log.write_text("a\nb\n")
-    directory.write_state(make_state(dead_owner()))
+    directory.write_state(make_state(owner=make_ended_process()))
     told = directory.effective_state()
     assert (told.state, told.reason, told.last_lines) == ("failed", "supervisor died", ("a", "b"))
     assert (directory.stored_state().state, directory.has_lost_supervisor) == ("running", True)
@@ -74,7 +59,7 @@ def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is
 def test_an_ended_state_needs_no_supervisor(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
-    directory.write_state(make_state(dead_owner(), "succeeded"))
+    directory.write_state(make_state(owner=make_ended_process(), state="succeeded"))
     assert directory.effective_state().state == "succeeded"
 
 
@@ -83,10 +68,10 @@ def test_a_last_word_that_comes_between_reading_the_state_and_looking_at_its_own
 ) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
-    directory.write_state(make_state(dead_owner()))
+    directory.write_state(make_state(owner=make_ended_process()))
 
     def end_meanwhile(owner: ProcessIdentity) -> bool:
-        directory.write_state(make_state(owner, "succeeded"))
+        directory.write_state(make_state(owner=owner, state="succeeded"))
         return False
 
     monkeypatch.setattr(ProcessIdentity, "is_alive", end_meanwhile)
@@ -96,7 +81,7 @@ def test_a_last_word_that_comes_between_reading_the_state_and_looking_at_its_own
 def test_on_a_full_disk_the_last_word_still_finds_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
-    running = make_state(ProcessIdentity.of(os.getpid()))
+    running = make_state()
     directory.write_state(dataclasses.replace(running, last_lines=("a long line",) * 50))
 
     def refuse(path: Path, text: str) -> None:
@@ -142,8 +127,8 @@ def test_the_lock_is_held_until_released_and_names_its_run(tmp_path: Path) -> No
 def test_a_stale_lock_is_taken_over_and_its_run_is_named_and_marked_by_the_supervisor_alone(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path)
     runs["one"].path.mkdir()
-    dead = dead_owner()
-    runs["one"].write_state(make_state(dead))
+    dead = make_ended_process()
+    runs["one"].write_state(make_state(owner=dead))
     runs.claim("one", dead)
     assert runs.claim("two", ProcessIdentity.of(os.getpid())) == "one"
     assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "running"

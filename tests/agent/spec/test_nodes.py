@@ -27,7 +27,7 @@ from agent.spec.nodes import (
     workers,
 )
 from agent.spec.run import RunSpec
-from tests.agent.spec.test_run import NODES, make_spec
+from tests.factories import make_master, make_node, make_nodes, make_spec
 from tests.words import LONG, WORDS
 
 ACCEPTED = {
@@ -107,6 +107,14 @@ def test_a_refusal_names_field_value_and_rule_in_short_plain_ascii(field: str, v
     assert said.isascii()
     assert said == "" or said.isprintable()
     assert len(escaped(value)) <= SHOWN + 3
+
+
+NODES = """\
+deeplearning-master 10.0.0.12 i-000000aa 1 ens5 us-east-1a
+deeplearning-worker10 10.0.1.20 i-000000bb 1 ens5 us-east-1a
+deeplearning-worker2 10.0.1.12 i-000000cc 4 ens5 us-east-1a
+deeplearning-worker1 10.0.1.11 i-000000dd 4 ens5 us-east-1a
+"""
 
 
 def test_nodes_are_parsed_and_workers_are_ordered_by_index() -> None:
@@ -222,7 +230,7 @@ def test_any_text_yields_valid_nodes_and_a_printable_sentence_for_each_other_lin
 )
 def test_no_node_is_made_against_a_rule_neither_here_nor_from_a_spec(field: str, value: object) -> None:
     with pytest.raises(SpecError, match=f"^{field} = .*: must be "):
-        Node(**{**dataclasses.asdict(MASTER), field: value})
+        make_node(**{field: value})
     document = json.loads(make_spec().to_json())
     document["hosts"][0][field] = value
     with pytest.raises(SpecError, match=f"^hosts: {field} = .*: must be "):
@@ -237,7 +245,7 @@ def test_too_few_workers_are_refused_with_both_numbers() -> None:
 
 
 def test_the_ranks_meet_on_the_masters_interface_whatever_the_workers_call_theirs() -> None:
-    nodes = parse_nodes(NODES.replace("i-000000aa 1 ens5", "i-000000aa 1 eth0"), pytest.fail)
+    nodes = (make_master(interface="eth0"), *make_nodes(2))
     assert meeting_interface(nodes) == "eth0"
     assert meeting_interface(nodes[1:]) == ""
 
@@ -247,8 +255,7 @@ ADDRESS = st.ip_addresses(v=4).map(str)
 
 @given(addresses=st.lists(ADDRESS, min_size=1, max_size=4))
 def test_the_network_of_nodes_is_the_smallest_that_holds_them_all(addresses: list[str]) -> None:
-    like = parse_nodes(NODES, pytest.fail)[0]
-    found = ipaddress.IPv4Network(common_network([dataclasses.replace(like, address=each) for each in addresses]))
+    found = ipaddress.IPv4Network(common_network([make_node(address=each) for each in addresses]))
     assert all(ipaddress.IPv4Address(each) in found for each in addresses)
     if found.prefixlen < 32:
         halves = list(found.subnets())

@@ -8,22 +8,14 @@ import json
 import pytest
 
 from agent.errors import SpecError
-from agent.spec.nodes import parse_nodes
 from agent.spec.resume import resume_point, resumed_spec
 from agent.spec.run import RunSpec
-
-AGENT = "a" * 16
-PAYLOAD = "0123456789abcdef"
+from tests.factories import AGENT, PAYLOAD, make_master, make_nodes, make_program_spec, make_spec
 
 
 def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for() -> None:
-    nodes = parse_nodes("deeplearning-master 10.0.0.5 i-00000000 1 ens5 us-east-1a\n" + "".join(
-        f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2, 3)
-    ), pytest.fail)  # fmt: skip
-    before = RunSpec(
-        run_id="one", efs_mount="/mnt/efs", agent=AGENT, payload=PAYLOAD,
-        command=("-m", "payload.train", "--recipe", "digits"), hosts=nodes[1:3],
-    )  # fmt: skip
+    nodes = (make_master(), *make_nodes(3))
+    before = make_spec(hosts=nodes[1:3], interface="")
     again = resumed_spec(before, nodes, nodes[2:4], agent=AGENT)
     assert (again.command[-1], again.hosts, again.interface) == ("--resume", nodes[2:4], "ens5")
     assert resumed_spec(again, nodes, nodes[1:3], agent=AGENT).command == again.command
@@ -47,40 +39,28 @@ def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for
 def test_it_is_said_from_where_a_run_goes_on(
     flags: tuple[str, ...], program: str, checkpoints: list[str], said: str
 ) -> None:
-    (node,) = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
-    own = RunSpec(
-        run_id="one", efs_mount="/mnt/efs", agent=AGENT, payload=PAYLOAD, program=program,
-        command=("-m", "payload.train", *flags), hosts=(node,),
-    )  # fmt: skip
+    own = make_spec(program=program, command=("-m", "payload.train", *flags))
     assert resume_point(own, checkpoints) == said
 
 
 def test_a_resumed_program_runs_unchanged_with_the_ranks_that_were_asked() -> None:
-    nodes = parse_nodes(
-        "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2)), pytest.fail
-    )
-    before = RunSpec(
-        run_id="one", efs_mount="/mnt/efs", agent=AGENT, program=PAYLOAD, command=("train.py", "--flag"),
-        hosts=(dataclasses.replace(nodes[0], slots=4),), ranks_per_node=4,
-    )  # fmt: skip
+    nodes = make_nodes(2)
+    before = make_program_spec(command=("train.py", "--flag"), hosts=make_nodes(1, slots=4), ranks_per_node=4)
     again = resumed_spec(before, nodes, nodes[1:], agent=AGENT)
     assert (again.command, again.ranks, again.hosts[0].name) == (before.command, 4, "deeplearning-worker2")
 
 
 def test_a_resumed_recipe_keeps_the_agent_that_its_payload_imports_and_a_program_takes_the_new_one() -> None:
-    (node,) = nodes = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
-    recipe = RunSpec(
-        run_id="one", efs_mount="/mnt/efs", agent=AGENT, payload=PAYLOAD, command=("-m", "payload.train"), hosts=(node,)
-    )  # fmt: skip
+    nodes = make_nodes(1)
+    recipe = make_spec(hosts=nodes)
     again = resumed_spec(recipe, nodes, nodes, agent="b" * 16)
     assert (again.agent, again.payload) == (AGENT, PAYLOAD)
-    program = dataclasses.replace(recipe, payload="", program=PAYLOAD, command=("train.py",))
-    assert resumed_spec(program, nodes, nodes, agent="b" * 16).agent == "b" * 16
+    assert resumed_spec(make_program_spec(hosts=nodes), nodes, nodes, agent="b" * 16).agent == "b" * 16
 
 
 @pytest.mark.parametrize("program", ["", PAYLOAD])
 def test_a_run_of_an_older_version_is_resumed_with_the_agent_of_this_one(program: str) -> None:
-    (node,) = nodes = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 ens5 us-east-1a\n", pytest.fail)
+    (node,) = nodes = make_nodes(1)
     before = RunSpec.from_json(json.dumps({  # without `agent`, and with `payload` whatever it ran
         "run_id": "one", "efs_mount": "/mnt/efs", "payload": PAYLOAD, "program": program,
         "command": ["-m", "payload.train"], "hosts": [dataclasses.asdict(node)],

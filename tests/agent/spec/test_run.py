@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import json
 
@@ -13,46 +12,24 @@ from hypothesis import strategies as st
 from agent.errors import SpecError
 from agent.launch.horovodrun_command import horovodrun, launcher_environment
 from agent.spec.horovod import CONTROLLERS, Knobs
-from agent.spec.nodes import choose_hosts, parse_nodes
 from agent.spec.run import RunSpec
 from agent.spec.states import make_run_id
+from tests.factories import make_nodes, make_program_spec, make_spec
 from tests.words import FILE_NAMES, LONG, NASTIEST, WORDS
-
-NODES = """\
-deeplearning-master 10.0.0.12 i-000000aa 1 ens5 us-east-1a
-deeplearning-worker10 10.0.1.20 i-000000bb 1 ens5 us-east-1a
-deeplearning-worker2 10.0.1.12 i-000000cc 4 ens5 us-east-1a
-deeplearning-worker1 10.0.1.11 i-000000dd 4 ens5 us-east-1a
-"""
-
-
-def make_spec(**changes: object) -> RunSpec:
-    values: dict[str, object] = {
-        "run_id": "20261120-121314-digits-ab12",
-        "efs_mount": "/mnt/efs",
-        "agent": "a" * 16,
-        "payload": "0123456789abcdef",
-        "command": ("-m", "payload.train", "--recipe", "digits"),
-        "hosts": choose_hosts(parse_nodes(NODES, pytest.fail), 2),
-        "interface": "ens5",
-    }
-    return RunSpec(**{**values, **changes})  # type: ignore[arg-type]  # the tests give what fits
 
 
 def test_a_program_works_in_its_own_copy_and_the_payload_in_the_pushed_tree() -> None:
     spec = make_spec()
     assert spec.working_directory == spec.payload_directory == "/mnt/efs/payloads/0123456789abcdef"
     assert spec.agent_directory == "/mnt/efs/payloads/aaaaaaaaaaaaaaaa"
-    own = make_spec(program="fedcba9876543210", command=("train.py",))
+    own = make_program_spec()
     assert own.working_directory == f"{own.run_directory}/work"
     assert own.program_directory == "/mnt/efs/payloads/fedcba9876543210/program"
 
 
 def test_where_its_ranks_run_is_said_in_words() -> None:
-    nodes = parse_nodes(NODES, pytest.fail)
     assert make_spec().placed == "8 ranks on deeplearning-worker1, deeplearning-worker2"
-    alone = dataclasses.replace(choose_hosts(nodes, 1)[0], slots=1)
-    assert make_spec(hosts=(alone,)).placed == "1 rank on deeplearning-worker1"
+    assert make_spec(hosts=make_nodes(1)).placed == "1 rank on deeplearning-worker1"
 
 
 def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
@@ -117,16 +94,16 @@ def test_a_spec_comes_back_from_json_unchanged(command: tuple[str, ...], value: 
 def test_words_that_are_not_utf_8_and_long_ones_come_back_too_and_every_secrets_name(
     words: list[str], path: str
 ) -> None:
-    spec = make_spec(command=("x", *words), program="0" * 16, requirements=path, secrets=("A", "B_2"))
+    spec = make_program_spec(command=("x", *words), requirements=path, secrets=("A", "B_2"))
     assert RunSpec.from_json(spec.to_json()) == spec
     spec.to_json().encode("ascii")
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS)
 def test_neither_launcher_is_told_a_word_a_value_or_a_secrets_name_that_a_shell_could_read(controller: str) -> None:
-    fields: dict[str, object] = {"controller": controller, "network": "10.0.0.0/16", "program": "0" * 16}
-    plain = make_spec(command=("train.py",), **fields)
-    nasty = make_spec(
+    fields: dict[str, object] = {"controller": controller, "network": "10.0.0.0/16"}
+    plain = make_program_spec(**fields)
+    nasty = make_program_spec(
         command=("train.py", *NASTIEST),
         environment=(("NAME", LONG),),
         secrets=("TOKEN",),

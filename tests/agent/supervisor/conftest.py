@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.agent.supervisor.live_runs import (
-    AGENT,
-    PAYLOAD,
     PROJECT,
     Call,
     run_processes,
 )
+from tests.factories import AGENT, PAYLOAD
 
 
 @pytest.fixture

@@ -8,13 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agent.spec.run import RunSpec
 from agent.spec.states import FINAL_STATES
+from tests.factories import make_spec
 from tests.waiting import eventually
 
 PROJECT = Path(__file__).resolve().parents[3]
-AGENT = "a" * 16
-PAYLOAD = "0123456789abcdef"
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -22,15 +20,8 @@ Call = Callable[..., subprocess.CompletedProcess[str]]
 def spec(efs: Path, run_id: str, script: str) -> str:
     """Write the spec of a run whose launcher is a shell script; $RUN is its directory."""
     launcher = ("/bin/sh", "-c", f"RUN={efs}/runs/{run_id}; {script}")
-    return RunSpec(
-        run_id=run_id,
-        efs_mount=str(efs),
-        agent=AGENT,
-        payload=PAYLOAD,
-        command=(),
-        hosts=(),
-        launcher=launcher,
-        recipe="digits",
+    return make_spec(
+        run_id=run_id, efs_mount=str(efs), command=(), hosts=(), interface="", launcher=launcher, recipe="digits"
     ).to_json()
 
 

@@ -12,11 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs.directory import State
-from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from tests.agent.supervisor.live_runs import (
-    AGENT,
     Call,
     final_state,
     live_state,
@@ -24,6 +21,7 @@ from tests.agent.supervisor.live_runs import (
     run_processes,
     spec,
 )
+from tests.factories import AGENT, make_ended_process, make_state
 from tests.waiting import eventually
 
 
@@ -188,14 +186,11 @@ def files_of(root: Path) -> dict[str, tuple[int, bytes]]:
 def test_reading_a_run_whose_supervisor_is_gone_shows_it_failed_and_writes_nothing(
     efs: Path, supervisor: Call, words: tuple[str, ...], shown: str
 ) -> None:
-    runs, gone = Runs(root=efs / "runs"), subprocess.Popen(["sleep", "60"])
-    owner = ProcessIdentity.of(gone.pid)
-    gone.kill()
-    gone.wait()
+    runs, owner = Runs(root=efs / "runs"), make_ended_process()
     runs["one"].path.mkdir(parents=True)
     runs["one"].spec.write_text(spec(efs, "one", "true"))
     runs["one"].log.write_text("a line\n")
-    runs["one"].write_state(State(run_id="one", state="running", owner=owner, started=1.0, updated=2.0))
+    runs["one"].write_state(make_state(owner=owner))
     runs.claim("one", owner)
     before = files_of(efs / "runs")
     done = supervisor(*words)

@@ -13,13 +13,13 @@ from agent.runs.store import Runs
 from agent.spec.provenance import Submission
 from agent.supervisor.submit import enqueue
 from tests.agent.supervisor.live_runs import (
-    AGENT,
     Call,
     final_state,
     live_state,
     run_processes,
     spec,
 )
+from tests.factories import AGENT
 from tests.waiting import eventually
 
 

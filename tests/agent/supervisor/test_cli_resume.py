@@ -8,13 +8,13 @@ import signal
 from pathlib import Path
 
 from tests.agent.supervisor.live_runs import (
-    PAYLOAD,
     Call,
     final_state,
     live_state,
     run_processes,
     spec,
 )
+from tests.factories import PAYLOAD
 from tests.waiting import eventually
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -10,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.spec.nodes import choose_hosts, parse_nodes
 from agent.supervisor.failure import LEAVING, first_ended_rank, format_ranks, log_bytes, reason
-from tests.agent.spec.test_run import NODES, make_spec
+from tests.factories import make_nodes, make_spec
 
 LOG = """\
 [1]<stderr>:ValueError: no such file
@@ -23,7 +21,8 @@ Exit code: {}
 
 Process 0 exit with status code 1.
 """
-HOSTS = choose_hosts(parse_nodes(NODES, pytest.fail), 2)
+HOSTS = make_nodes(2, slots=4)
+FOUR = make_nodes(2, slots=2)
 
 
 def test_a_node_that_is_taken_away_is_named_with_the_remedy(tmp_path: Path) -> None:
@@ -44,8 +43,7 @@ def test_another_instances_notice_is_no_reason(tmp_path: Path) -> None:
 
 
 def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
-    hosts = tuple(dataclasses.replace(host, slots=2) for host in HOSTS)
-    spec = make_spec(hosts=hosts)
+    spec = make_spec(hosts=FOUR)
     assert reason(spec, 1, LOG.format(3, 2)) == f"rank 3 on {HOSTS[1].name} ended first, with status 2"
     assert reason(spec, 1, LOG.format(9, -9)) == "rank 9 ended first, with signal 9"
     # A log of two attempts tells of both; the last one counts.
@@ -88,7 +86,6 @@ def test_a_launcher_that_says_nothing_is_told_by_its_status() -> None:
 LOGS = Path(__file__).parent / "launcher_logs"
 """What Horovod's launcher wrote of 4 ranks of which one was stopped by SIGSTOP, killed or left by an exception; without
 what TensorFlow says at its start and the lines of its tracebacks."""
-FOUR = tuple(dataclasses.replace(host, slots=2) for host in HOSTS)
 ONE, TWO = (host.name for host in HOSTS)
 
 

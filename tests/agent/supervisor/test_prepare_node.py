@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 
 import pytest
 
 from agent.remote.secret_files import TAKEN
-from agent.spec.nodes import parse_nodes
 from agent.supervisor.prepare_node import NodeError, check_slots, main, overlay_of
-from tests.agent.spec.test_run import NODES, make_spec
-
-OWN = {"program": "fedcba9876543210", "command": ("train.py",)}
+from tests.factories import make_node, make_program_spec, make_spec
 
 
 def test_without_gpus_a_node_takes_as_many_ranks_as_cores() -> None:
-    host = dataclasses.replace(parse_nodes(NODES, pytest.fail)[2], slots=4)
+    host = make_node(2, slots=4)
     check_slots(host, gpus=0, cores=4)
     with pytest.raises(NodeError, match="4 ranks are asked of deeplearning-worker2, which has 2 cores"):
         check_slots(host, gpus=0, cores=2)
 
 
 def test_with_gpus_the_cores_do_not_count() -> None:
-    host = dataclasses.replace(parse_nodes(NODES, pytest.fail)[2], slots=4)
+    host = make_node(2, slots=4)
     check_slots(host, gpus=8, cores=2)
     with pytest.raises(NodeError, match="which has 1 GPUs"):
         check_slots(host, gpus=1, cores=96)
 
 
 def test_only_packages_need_a_layer(tmp_path: Path) -> None:
-    assert overlay_of(make_spec(**OWN), Path("/runtime/bin/python"), tmp_path) is None
-    overlay = overlay_of(make_spec(**OWN, keras=2), Path("/runtime/bin/python"), tmp_path)
+    assert overlay_of(make_program_spec(), Path("/runtime/bin/python"), tmp_path) is None
+    overlay = overlay_of(make_program_spec(keras=2), Path("/runtime/bin/python"), tmp_path)
     assert overlay is not None
     assert overlay.further == ("tf-keras==2.21.*",)
     assert overlay.program == Path("/mnt/efs/payloads/fedcba9876543210/program")

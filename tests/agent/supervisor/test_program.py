@@ -9,13 +9,13 @@ import pytest
 from agent.errors import SpecError
 from agent.spec.run import RunSpec
 from agent.supervisor.program import stage
-from tests.agent.spec.test_run import make_spec
+from tests.factories import make_program_spec, make_spec
 
 
 @pytest.fixture
 def spec(tmp_path: Path) -> RunSpec:
     """Lay out a pushed program and a run of it."""
-    spec = make_spec(efs_mount=str(tmp_path), program="fedcba9876543210", command=("train.py",))
+    spec = make_program_spec(efs_mount=str(tmp_path))
     pushed = Path(spec.program_directory)
     (pushed / "lib").mkdir(parents=True)
     (pushed / "train.py").write_text("print()")
@@ -55,4 +55,4 @@ def test_a_run_of_the_payload_needs_no_copy(tmp_path: Path) -> None:
 
 def test_a_program_that_is_gone_is_told(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="is not there"):
-        stage(make_spec(efs_mount=str(tmp_path), program="fedcba9876543210", command=("train.py",)))
+        stage(make_program_spec(efs_mount=str(tmp_path)))
