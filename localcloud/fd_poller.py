@@ -22,7 +22,6 @@ class FdPoller:
         self._selector = selectors.DefaultSelector()
         self._lock = threading.RLock()
         self._wake_out, self._wake_in = os.pipe()
-        os.set_blocking(self._wake_out, False)
         self._stopping = False
         self.watch(self._wake_out, lambda: None)
         self._thread = threading.Thread(target=self._run, name="fd-poller", daemon=True)

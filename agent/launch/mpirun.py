@@ -45,7 +45,7 @@ def variables(base: Path, hosts: int, interfaces: Sequence[str]) -> dict[str, st
     parameters = {
         **PARAMETERS,
         "orte_launch_agent": str(base / "bin" / "orted"),
-        "plm_rsh_num_concurrent": str(max(1, hosts)),
+        "plm_rsh_num_concurrent": str(hosts),
         **({"oob_tcp_if_include": ",".join(interfaces)} if interfaces else {}),
     }
     return {f"OMPI_MCA_{name}": value for name, value in parameters.items()}

@@ -112,9 +112,9 @@ def _dotted(node: ast.expr) -> str:
 
 def _trap(dotted: str, names: dict[str, str]) -> str:
     """Return the trap's name where a dotted name of the program means one, else ""."""
-    for known in sorted(names, key=len, reverse=True):
+    for known, meant in names.items():
         if dotted == known or dotted.startswith(f"{known}."):
-            full = names[known] + dotted[len(known) :]
+            full = meant + dotted[len(known) :]
             rest = next((full[len(m) + 1 :] for m in _MODULES if full.startswith(f"{m}.")), "")
             return rest if rest in _TRAPS else ""
     return ""
