@@ -51,3 +51,11 @@ def test_a_failing_descriptor_does_not_stop_the_others() -> None:
     poller.close()
     for fd in (bad_out, bad_in, out, into):
         os.close(fd)
+
+
+def test_the_thread_is_gone_once_it_is_closed() -> None:
+    before = set(threading.enumerate())
+    poller = FdPoller()
+    (thread,) = set(threading.enumerate()) - before
+    poller.close()
+    assert not thread.is_alive()

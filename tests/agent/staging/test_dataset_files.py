@@ -14,7 +14,7 @@ from agent.staging.errors import CorruptingDiskError, DatasetError, DiskFullErro
 
 def test_a_file_appears_in_a_new_directory_and_takes_anothers_place(tmp_path: Path) -> None:
     target = tmp_path / "new" / "deep" / "file"
-    for blocks in ((b"one", b"two"), (), (b"three",)):
+    for blocks in ((b"one", b"and", b"two again"), (), (b"three",)):
         write_verified(str(tmp_path / "temporary"), str(target), blocks)
         assert target.read_bytes() == b"".join(blocks)
     assert target.stat().st_mode & 0o777 == 0o644
@@ -48,3 +48,19 @@ def test_a_full_disk_is_told_as_one_and_other_errors_by_their_words() -> None:
 def test_every_token_is_fresh_and_a_threads_is_its_own() -> None:
     assert unique_token() != unique_token()
     assert thread_token() == thread_token()
+
+
+def test_a_directory_that_another_thread_makes_meanwhile_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, replace = tmp_path / "new" / "file", os.replace
+
+    def beaten(source: str, destination: str) -> None:
+        if not target.parent.exists():
+            target.parent.mkdir()
+            raise FileNotFoundError(2, "No such file or directory")
+        replace(source, destination)
+
+    monkeypatch.setattr(os, "replace", beaten)
+    write_verified(str(tmp_path / "temporary"), str(target), (b"content",))
+    assert target.read_bytes() == b"content"

@@ -83,3 +83,38 @@ def test_a_program_that_fails_aloud_is_only_warned_of(tmp_path: Path) -> None:
     assert [t.name for t in Program.from_arguments(str(tmp_path), "train.py", ()).keras_traps()] == [
         "DistributedGradientTape"
     ]
+
+
+@pytest.mark.parametrize(
+    ("file", "imported"),
+    [
+        ("built.py", "import built"),
+        ("built.py", "from built import make"),
+        ("lib/__init__.py", "from lib import make"),
+        ("lib/built.py", "import lib.built"),
+        ("lib/built.py", "from lib.built import make"),
+        ("lib/built.py", "import lib.built as b"),
+    ],
+)
+def test_a_trap_in_a_module_is_found_however_that_is_imported(tmp_path: Path, file: str, imported: str) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("import horovod.keras as h\nh.DistributedOptimizer(1)\n")
+    (tmp_path / "train.py").write_text(f"{imported}\n")
+    assert [(trap.file, trap.line) for trap in find(tmp_path, tmp_path / "train.py")] == [(file, 2)]
+
+
+def test_a_module_beside_the_one_that_imports_it_is_read_and_one_that_does_not_parse_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "__init__.py").write_text("from . import optimizer\nimport broken\nimport optimizer\n")
+    (tmp_path / "lib" / "optimizer.py").write_text("import horovod.keras as h\nh.DistributedOptimizer(1)\n")
+    (tmp_path / "broken.py").write_text("def\n")
+    (tmp_path / "train.py").write_text("import lib\n")
+    assert [str(trap).partition(" ")[0] for trap in find(tmp_path, tmp_path / "train.py")] == ["lib/optimizer.py:2:"]
+
+
+def test_only_what_trains_wrongly_without_a_word_is_silent(tmp_path: Path) -> None:
+    source = "import horovod.keras as hvd\nhvd.elastic.KerasState(m)\nhvd.DistributedOptimizer(o)\n"
+    (tmp_path / "train.py").write_text(source)
+    assert [trap.is_silent for trap in find(tmp_path, tmp_path / "train.py")] == [False, True]

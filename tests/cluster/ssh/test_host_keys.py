@@ -99,6 +99,8 @@ def test_the_console_is_read_until_it_shows_keys(monkeypatch: pytest.MonkeyPatch
 
 def test_a_console_that_never_shows_keys_is_an_error(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
     monkeypatch.setattr(host_keys, "read_console", lambda *_: "booting")
-    with pytest.raises(ConnectionFailedError, match="i-0aa shows no SSH host keys"):
+    with pytest.raises(ConnectionFailedError, match="i-0aa shows no SSH host keys") as caught:
         host_keys.read_host_keys(Aws(), "i-0aa")
+    assert caught.value.where == "EC2 GetConsoleOutput"
+    assert caught.value.remedy.startswith("wait for the end of its boot and repeat")
     assert sum(slept) == host_keys.TIMEOUT_S

@@ -45,3 +45,52 @@ def test_text_that_looks_like_markup_is_printed_as_it_is(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     print_table(Table(title="runs", columns=("run", "reason"), rows=(("[/red]", "[bold"),)))
     assert "[/red]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("columns", "boxed"), [(200, True), (80, False)])
+def test_a_terminal_gets_a_box_where_one_fits(
+    columns: int, boxed: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table(NODES)
+    shown = capsys.readouterr().out
+    assert ("│" in shown) == boxed
+    assert ("us-east-1a" in shown) == boxed
+    assert NODES.title in shown and NODES.footer[0] in shown
+
+
+def test_values_without_headings_are_folded_within_their_box(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table(Table(title="run", columns=("", ""), rows=(("command", "python " + "x" * 60),)))
+    shown = capsys.readouterr().out
+    assert "│" in shown and shown.count("x") == 60
+    assert max(map(len, shown.splitlines())) <= 40
+
+
+def test_lines_in_a_pipe_are_aligned_and_a_row_without_headings_is_the_first() -> None:
+    rows = (("a", "long"), ("bcd", "x"))
+    assert list(plain_lines(Table(title="t", columns=("n", "m"), rows=rows))) == ["t", "n    m", "a    long", "bcd  x"]
+    assert list(plain_lines(Table(title="t", columns=("", ""), rows=rows))) == ["t", "a    long", "bcd  x"]
+
+
+def test_a_column_is_left_out_only_where_the_lines_do_not_fit() -> None:
+    table = Table(title="", columns=("ab", "cd"), rows=(("1234", "12"),), expendable=("cd",))
+    assert fitted(table, 8).columns == ("ab", "cd")  # 4 + 2 between + 2
+    assert fitted(table, 7) == Table(title="", columns=("ab",), rows=(("1234",),), expendable=("cd",))
+
+
+def test_a_row_that_lacks_a_cell_is_an_error_on_a_terminal_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with pytest.raises(ValueError, match="shorter"):
+        print_table(Table(title="", columns=("run", "state"), rows=(("one",),)))
+
+
+def test_control_characters_of_a_node_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(Table(title="a\x1b[2J", columns=("run",), rows=(("b\x1b[2J",),), footer=("c\x1b[2J",)))
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert [line[0] for line in shown.splitlines()] == ["a", "r", "b", "c"]

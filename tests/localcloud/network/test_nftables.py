@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import re
 
 import pytest
 from hypothesis import given
@@ -167,3 +168,21 @@ def test_uplinks_have_addresses_of_their_own(index: int) -> None:
     assert ipaddress.IPv4Network(f"{ours}/30", strict=False) == ipaddress.IPv4Network(f"{theirs}/30", strict=False)
     assert ours in ipaddress.IPv4Network("100.64.0.0/10")
     assert ours not in ipaddress.IPv4Network("100.64.0.0/30")
+
+
+def test_a_set_without_members_has_no_line_of_elements() -> None:
+    assert not re.search(r"elements = \{\s*\}", nftables.ruleset(snapshot(), VPC)), "nft does not parse one"
+
+
+def test_the_ruleset_is_the_same_in_whatever_order_the_parts_are_given() -> None:
+    whole = snapshot(MASTER, WORKER, HIDDEN)
+    (target,) = whole.mount_targets
+    whole = dataclasses.replace(whole, mount_targets=(target, dataclasses.replace(target, id="fsmt-2", ip="10.0.1.9")))
+    turned = dataclasses.replace(
+        whole,
+        instances=whole.instances[::-1],
+        mount_targets=whole.mount_targets[::-1],
+        security_groups=whole.security_groups[::-1],
+    )
+    cut = [WORKER_IP, MASTER_IP]
+    assert nftables.ruleset(turned, VPC, cut[::-1]) == nftables.ruleset(whole, VPC, cut)

@@ -66,3 +66,30 @@ def test_hours_in_steps_of_five_minutes_are_taken(hours: float) -> None:
 @given(st.integers(2, 286).map(lambda periods: periods * 5))
 def test_idle_minutes_in_steps_of_five_are_taken(minutes: int) -> None:
     assert ClusterConfig(ssh_cidr=SSH_CIDR, idle_minutes=minutes).idle_minutes == minutes
+
+
+def test_by_default_a_cluster_has_no_bounds_and_nothing_hinders_its_removal() -> None:
+    config = ClusterConfig(ssh_cidr=SSH_CIDR)
+    assert not config.termination_protection and not config.protect_instances
+    assert (config.idle_minutes, config.max_hours, config.budget_usd) == (0, 0, 0)
+    assert (config.permissions_boundary, config.tags, config.budget_emails) == ("", (), ())
+    assert config.budget_stops_workers, "a budget that is set stops the workers unless the user says otherwise"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"permissions_boundary": "arn:aws:iam::123456789012:policy/team/boundary"},
+        {"permissions_boundary": "arn:aws-us-gov:iam::aws:policy/PowerUserAccess"},
+        {"tags": ("k" * 128 + "=a", "k=" + "a" * 256)},
+        {"tags": ("named=a", "Names=b", "aws=c", "team:deepcdk:=d")},
+        {"tags": tuple(f"k{n}=a" for n in range(40))},
+        {"idle_cpu_percent": 100.0},
+        {"budget_usd": 1e9},
+        {"budget_scope": "cluster"},
+        {"budget_emails": tuple(f"n{n}@example.com" for n in range(10))},
+    ],
+)
+def test_the_widest_values_are_taken(values: dict[str, Any]) -> None:
+    ((key, value),) = values.items()
+    assert getattr(ClusterConfig(ssh_cidr=SSH_CIDR, **values), key) == value

@@ -66,3 +66,37 @@ def test_an_existing_vpc_may_have_any_network_that_a_vpc_can_have_and_more_zones
     assert build(**here, vpc_cidr="100.64.0.0/28", availability_zones=3).availability_zones == 3
     with pytest.raises(ConfigError, match="/16 to /28"):
         build(**here, vpc_cidr="10.0.0.0/8")
+
+
+def test_a_network_wider_than_any_organisations_needs_a_confirmation() -> None:
+    assert build(ssh_cidr="198.0.0.0/8").ssh_cidr == ("198.0.0.0/8",)
+    with pytest.raises(ConfigError, match=r"opens the master to 33,554,432 addresses; .*ssh_from_anywhere = true"):
+        build(ssh_cidr="198.0.0.0/7")
+    assert build(ssh_cidr="0.0.0.0/0", ssh_from_anywhere=True).ssh_cidr == ("0.0.0.0/0",)
+
+
+def test_subnets_leave_room_for_each_other_in_the_vpc() -> None:
+    for cidr, public, private in (("10.0.0.0/16", 24, 18), ("10.0.0.0/20", 28, 22), ("10.0.0.0/24", 28, 26)):
+        config = build(vpc_cidr=cidr)
+        assert (config.public_prefix, config.private_prefix) == (public, private)
+
+
+@pytest.mark.parametrize("cidr", ["10.0.0.0/16", "10.0.0.0/24", "172.16.0.0/20", "192.168.0.0/17"])
+def test_a_private_network_of_any_size_that_holds_the_subnets_may_be_the_vpcs(cidr: str) -> None:
+    assert build(vpc_cidr=cidr).vpc_cidr == cidr
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"vpc_cidr": "10.0.0.0/15"}, "must be a /16 to /24"),
+        ({"vpc_cidr": "198.51.0.0/16"}, "must be a private network, such as 10.0.0.0/16"),
+        ({"vpc_endpoints": "s3,dynamodb"}, "= 'dynamodb': must be one of s3, ssm, ecr, logs"),
+        ({"vpc_endpoints": "s3,ssm,s3"}, "= 's3': is listed twice"),
+        ({"availability_zones": 7, "vpc_id": "vpc-0123456789abcdef0"}, "must be 1 to 6"),
+        ({"availability_zones": 3}, "must be 1 to 2"),
+    ],
+)
+def test_the_rule_says_what_would_be_right(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        build(**values)

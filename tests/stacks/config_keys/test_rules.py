@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
-from stacks.config_keys.rules import ConfigError, is_mount, one_of
+from stacks.config_keys.rules import ConfigError, coerce, is_mount, matches, network, one_of, within
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,3 +47,83 @@ def test_a_number_that_is_no_choice_is_told_the_choices() -> None:
     one_of(Keys(), "days", 0, 7)
     with pytest.raises(ConfigError, match=r"cluster.days = 8: must be one of 0, 7"):
         one_of(Keys(days=8), "days", 0, 7)
+
+
+def test_a_range_includes_its_bounds() -> None:
+    within(Keys(days=1), "days", 1, 7)
+    within(Keys(days=7), "days", 1, 7)
+    for days in (0, 8):
+        with pytest.raises(ConfigError, match=rf"cluster.days = {days}: must be 1 to 7"):
+            within(Keys(days=days), "days", 1, 7)
+
+
+def test_a_pattern_is_of_the_whole_text_and_of_ascii() -> None:
+    matches(Keys(place="/x1"), "place", r"/\w+", "a name")
+    for place in ("/x 1", "/x\n", "/\N{GREEK SMALL LETTER ALPHA}"):
+        with pytest.raises(ConfigError, match="must be a name"):
+            matches(Keys(place=place), "place", r"/\w+", "a name")
+
+
+def test_a_network_is_written_in_its_one_canonical_form() -> None:
+    assert network("cidr", "10.0.0.0/16").prefixlen == 16
+    for text, said in (
+        ("10.0.0.1/16", r"such as 10\.0\.0\.0/16 "),
+        ("10.0.0.1", r"must be written as 10\.0\.0\.1/32"),
+        ("everywhere", r"such as 198\.18\.0\.7/32 "),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            network("cidr", text)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        ("text", "str", "text"),
+        (True, "bool", True),
+        (False, "bool", False),
+        ("true", "bool", True),
+        ("false", "bool", False),
+        (7, "int", 7),
+        ("7", "int", 7),
+        ("-12", "int", -12),
+        (7, "float", 7.0),
+        (0.5, "float", 0.5),
+        ("0.5", "float", 0.5),
+        ("-3", "float", -3.0),
+        (["a", "b"], "tuple[str, ...]", ("a", "b")),
+        (" a, b,,", "tuple[str, ...]", ("a", "b")),
+        ("", "tuple[str, ...]", ()),
+    ],
+)
+def test_a_value_and_its_text_on_a_command_line_become_the_same(value: Any, kind: str, expected: object) -> None:
+    found = coerce("key", value, kind)
+    assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "rule"),
+    [
+        (7, "str", "must be a string"),
+        ("True", "bool", "must be true or false"),
+        (1, "bool", "must be true or false"),
+        (True, "int", "must be a whole number"),
+        (7.0, "int", "must be a whole number"),
+        ("7.5", "int", "must be a whole number"),
+        ("1234567890", "int", "must be a whole number"),
+        (True, "float", "must be a number"),
+        ("1e3", "float", "must be a number"),
+        ("nan", "float", "must be a number"),
+        (["a", 1], "tuple[str, ...]", "must be a list of strings"),
+        (7, "tuple[str, ...]", "must be a list of strings"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_with_key_and_value(value: Any, kind: str, rule: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        coerce("key", value, kind)
+    assert (caught.value.key, caught.value.value, caught.value.rule) == ("key", value, rule)
+
+
+def test_an_error_names_the_place_in_cdk_json_and_no_value_where_there_is_none() -> None:
+    assert str(ConfigError("days", 8, "is too long")) == "cluster.days = 8: is too long"
+    assert str(ConfigError("days", None, "is missing")) == "cluster.days: is missing"
+    assert str(ConfigError("", None, "is no object")) == "cdk.json: is no object"

@@ -8,6 +8,7 @@ import pytest
 
 from stacks.config import ClusterConfig
 from stacks.validation import check
+from stacks.validation.network import cautions
 
 EXISTING = {
     "ssh_cidr": "198.18.0.7/32",
@@ -57,3 +58,25 @@ def test_session_manager_and_open_networks_exclude_each_other() -> None:
 
 def test_each_network_that_lies_in_the_vpc_is_told() -> None:
     assert keys(ssh_cidr="10.0.0.9/32,198.18.0.7/32,10.0.1.0/24") == ["vpc_cidr", "vpc_cidr"]
+
+
+@pytest.mark.parametrize(("zones", "room"), [(1, 58), (2, 116)])
+def test_workers_fill_the_private_subnets_less_the_addresses_that_others_take(zones: int, room: int) -> None:
+    """A quarter of a /24 has 64 addresses: AWS takes five of each subnet, and the file system one."""
+    given = {"ssh_cidr": "198.18.0.7/32", "vpc_cidr": "10.0.0.0/24", "availability_zones": zones}
+    assert keys(**given, max_workers=room) == []
+    (problem,) = check(ClusterConfig.from_context({"cluster": {**given, "max_workers": room + 1}}))
+    assert (problem.key, problem.value) == ("max_workers", room + 1)
+    assert f"10.0.0.0/24 hold {room} workers at most" in problem.rule
+    assert f"max_workers to {room} or less" in problem.remedy
+
+
+def test_a_cluster_that_nobody_can_reach_is_cautioned_against() -> None:
+    (problem,) = cautions(ClusterConfig())
+    assert (problem.key, problem.value) == ("ssh_cidr", ())
+    assert "ssh_access = session-manager" in problem.remedy
+    assert not list(cautions(ClusterConfig(ssh_cidr=("198.18.0.7/32",))))
+
+
+def test_a_confirmed_whole_internet_does_not_clash_with_the_vpc() -> None:
+    assert keys(ssh_cidr="0.0.0.0/0", ssh_from_anywhere=True) == []

@@ -12,7 +12,7 @@ from localcloud.api.cloudformation.intrinsics import NO_VALUE, Scope, references
 
 def _scope(template: dict[str, Any] | None = None) -> Scope:
     made = {"Vpc": "vpc-1"}
-    attributes = {("Vpc", "Cidr"): "10.0.0.0/16", ("Template", "Version"): 3}
+    attributes = {("Vpc", "Cidr"): "10.0.0.0/16", ("Template", "Version"): 3, ("Db", "Endpoint.Port"): "5432"}
 
     def reference(name: str) -> str:
         if name not in made:
@@ -39,6 +39,8 @@ def _scope(template: dict[str, Any] | None = None) -> Scope:
         ({"Ref": "AWS::Region"}, "us-east-1"),
         ({"Fn::GetAtt": ["Vpc", "Cidr"]}, "10.0.0.0/16"),
         ({"Fn::GetAtt": "Vpc.Cidr"}, "10.0.0.0/16"),
+        ({"Fn::GetAtt": "Db.Endpoint.Port"}, "5432"),
+        ({"Fn::Sub": "at ${Db.Endpoint.Port}"}, "at 5432"),
         ({"Fn::Join": ["-", ["a", {"Ref": "Size"}, 1]]}, "a-4-1"),
         ({"Fn::Join": [",", {"Ref": "Zones"}]}, "a,b"),
         ({"Fn::Split": ["|", "a|b"]}, ["a", "b"]),
@@ -101,7 +103,7 @@ def test_what_cannot_be_resolved_says_so(value: Any, message: str) -> None:
 def test_references_are_found_in_every_form() -> None:
     value = {
         "a": {"Ref": "One"},
-        "b": [{"Fn::GetAtt": ["Two", "X"]}, {"Fn::GetAtt": "Three.X"}],
-        "c": {"Fn::Sub": ["${Four} ${Five.X} ${!Not} ${Own}", {"Own": {"Ref": "Six"}}]},
+        "b": [{"Fn::GetAtt": ["Two", "X"]}, {"Fn::GetAtt": "Three.X.Y"}],
+        "c": {"Fn::Sub": ["${Four} ${Five.X.Y} ${!Not} ${ Own }", {"Own": {"Ref": "Six"}}]},
     }
     assert references(value) == {"One", "Two", "Three", "Four", "Five", "Six"}

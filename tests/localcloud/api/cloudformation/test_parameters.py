@@ -94,3 +94,59 @@ def test_the_cdks_rule_on_the_bootstrap_version_is_checked(version: str, holds: 
     else:
         with pytest.raises(ValidationError, match="Rule CheckBootstrapVersion failed: bootstrap again"):
             parameters.check_rules(template, scope)
+
+
+@pytest.mark.parametrize(
+    ("declaration", "given"),
+    [
+        ({"AllowedValues": [1, 2]}, "2"),
+        ({"Type": "Number", "MinValue": 1, "MaxValue": 3}, "1"),
+        ({"Type": "Number", "MinValue": 1, "MaxValue": 3}, "3"),
+        ({"Type": "Number"}, "-1e9"),
+        ({"MinLength": 2, "MaxLength": 3}, "xy"),
+        ({"MinLength": 2, "MaxLength": 3}, "xyz"),
+        ({"Type": "String"}, ""),
+        ({"Type": "String"}, "x" * 4096),  # what CloudFormation takes at most
+    ],
+)
+def test_the_bounds_of_a_declaration_are_allowed(declaration: dict[str, Any], given: str) -> None:
+    assert _resolve({"P": declaration}, P=given) == {"P": given}
+
+
+@pytest.mark.parametrize(
+    ("declaration", "given", "message"),
+    [
+        ({"Type": "Number", "MinValue": 1}, "0.5", "within its MinValue"),
+        ({"MaxLength": 3}, "xyzz", "as many characters as its MinLength and MaxLength say"),
+        ({"Type": "String"}, "x" * 4097, "as many characters as"),
+        ({"AllowedPattern": "[a-z]+"}, "ab1", "'P' must match pattern"),
+        ({"AllowedPattern": "a", "ConstraintDescription": "one a"}, "b", "P failed to satisfy constraint: one a"),
+    ],
+)
+def test_beyond_its_bounds_a_value_is_refused_with_the_rule(
+    declaration: dict[str, Any], given: str, message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        _resolve({"P": declaration}, P=given)
+
+
+@pytest.mark.parametrize(("declared", "secret"), [({}, False), ({"NoEcho": True}, True), ({"NoEcho": "true"}, True)])
+def test_only_a_parameter_that_is_not_to_be_echoed_is_secret(declared: dict[str, Any], secret: bool) -> None:
+    template = {"Parameters": {"P": {"Type": "String", **declared}}}
+    assert parameters.resolve(template, {"P": "x"}, _Store())["P"].secret is secret
+
+
+def test_a_list_of_the_store_or_of_any_type_is_split_and_an_empty_one_has_no_members() -> None:
+    stored = {"Type": "AWS::SSM::Parameter::Value<List<String>>", "Default": "/ami"}
+    subnets = {"Type": "List<AWS::EC2::Subnet::Id>"}
+    assert _resolve({"A": stored, "B": subnets}, B="") == {"A": ["ami-1"], "B": []}
+
+
+def test_a_rule_whose_condition_does_not_hold_is_not_checked() -> None:
+    scope = Scope(
+        {}, parameters={"P": "x"}, pseudo={}, zones=[], exports={}, reference=str, attribute=lambda name, key: ""
+    )
+    never = {"Fn::Equals": [{"Ref": "P"}, "y"]}
+    parameters.check_rules({"Rules": {"R": {"RuleCondition": never, "Assertions": [{"Assert": never}]}}}, scope)
+    with pytest.raises(ValidationError, match="Rule R failed: its assertion does not hold"):
+        parameters.check_rules({"Rules": {"R": {"Assertions": [{"Assert": never}]}}}, scope)

@@ -73,3 +73,10 @@ def test_shares_refuse_a_step_or_a_rank_that_is_not_there() -> None:
         Shares(order=only.order, global_batch=4, rank=2, ranks=2)
     with pytest.raises(ValueError, match="global_batch = 0"):
         Shares(order=only.order, global_batch=0, rank=0, ranks=1)
+
+
+def test_a_batch_is_dealt_by_its_order_unless_by_place() -> None:
+    order = np.array([3, 0, 2, 1], np.int64)
+    plain = Shares(order=order, global_batch=4, rank=0, ranks=2)
+    assert used(plain[0]) == [3, 0]
+    assert used(Shares(order=order, global_batch=4, rank=0, ranks=2, by_place=True)[0]) == [0, 1]

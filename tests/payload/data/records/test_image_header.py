@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from payload.data.records.image_header import JPEG, PNG, ImageHeader, read_header
+from payload.data.records.index import RECORD
 from payload.data.records.lazy_bytes import LazyBytes
 
 
@@ -52,3 +53,8 @@ def test_noise_after_a_jpegs_first_bytes_ends(noise: bytes) -> None:
     except ValueError:
         return
     assert header.height > 0
+
+
+def test_an_index_can_store_every_kind_and_none_is_the_one_of_a_damaged_image() -> None:
+    stored = np.array([JPEG, PNG], RECORD["kind"])
+    assert 0 not in stored and len(set(stored)) == 2
