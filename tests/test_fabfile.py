@@ -17,12 +17,11 @@ from botocore.client import BaseClient
 from botocore.exceptions import EndpointConnectionError
 from moto import mock_aws
 
-from cluster.aws.inventory import Inventory
-from cluster.aws.stack import Stack
 from cluster.cli.loader import MODULES
 from cluster.cli.program import make_program
 from cluster.errors import DeepcdkError
 from cluster.session import Session
+from tests.factories import make_inventory
 from tests.words import LONG
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -100,13 +99,9 @@ def test_a_number_of_nodes_that_is_none_is_refused_before_anybody_is_asked(
 def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
     fab: Fab, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stack = Stack(
-        name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs",
-        bucket="b", login_user="ec2-user", max_workers=16,
-    )  # fmt: skip
-    deployed = Inventory(stack=stack, desired_workers=2, instances=(), group_maximum=64)
+    deployed = make_inventory(group_maximum=64)
     monkeypatch.setattr(Session, "load_inventory", lambda _: deployed)
-    monkeypatch.setattr(Session, "stack", stack)
+    monkeypatch.setattr(Session, "stack", deployed.stack)
 
     def connect(_: Session) -> None:
         raise DeepcdkError("the master is asked")

@@ -18,7 +18,8 @@ from cluster.runs.tables import record_table, runs_table
 from cluster.runs.watch import describe_end
 from cluster.ssh.master import Completed
 from cluster.terminal.tables import plain_lines
-from tests.cluster.runs.test_supervisor import STACK, AnsweringMaster, answer
+from tests.cluster.runs.test_supervisor import AnsweringMaster, answer
+from tests.factories import make_stack
 
 SUMMARY: dict[str, Any] = {
     "run_id": "one", "state": "failed", "reason": "status 1", "started": 1.0, "updated": 2.5, "hosts": ["w1"],
@@ -49,7 +50,7 @@ JSON = st.recursive(
 
 
 def ask(said: Completed, verb: str, run_id: str) -> Any:
-    caller = Supervisor(AnsweringMaster(said), STACK, "/x")
+    caller = Supervisor(AnsweringMaster(said), make_stack(), "/x")
     if verb == "stop":
         return caller.stop(run_id, 30)
     return {"status": caller.status, "show": caller.show, "remove": caller.remove}[verb](run_id)

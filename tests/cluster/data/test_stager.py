@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import subprocess
 import sys
 import threading
@@ -13,7 +12,6 @@ from typing import IO, Any
 
 import pytest
 
-from agent.spec.nodes import Node
 from agent.spec.remote_command import RemoteCommand
 from agent.staging.manifest import Entry, Manifest
 from cluster.answers import AnswerError
@@ -24,13 +22,11 @@ from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh.fanout import HostResult
 from cluster.ssh.master import Completed
 from cluster.terminal.progress import PlainProgress
+from tests.factories import make_nodes
 
 PROJECT = Path(__file__).resolve().parents[3]
-HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
-NODES = tuple(
-    Node(name=host, address=f"10.0.1.{n}", instance_id=f"i-{n:08x}", slots=1, interface="eth0", zone="us-east-1a")
-    for n, host in enumerate(HOSTS)
-)
+NODES = make_nodes(2)
+HOSTS = tuple(node.name for node in NODES)
 
 
 SCRIPT = """
@@ -157,8 +153,7 @@ def test_data_are_uploaded_once_and_what_is_there_is_not_sent_again(scene: Scene
 def test_as_many_workers_read_back_as_there_is_to_read(
     master: LocalMaster, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    third = dataclasses.replace(NODES[0], name="deeplearning-worker3", address="10.0.1.3")
-    scene.stager = Stager(master, "/tree", str(scene.efs), "set", (*NODES, third), PlainProgress(scene.lines.append))  # type: ignore[arg-type]
+    scene.stager = Stager(master, "/tree", str(scene.efs), "set", make_nodes(3), PlainProgress(scene.lines.append))  # type: ignore[arg-type]
     scene.upload()
     assert [(request.nodes, request.master) for request in master.asked] == [(2, False)]
     found, _ = scene.read()

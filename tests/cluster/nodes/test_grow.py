@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from pathlib import Path
 
 import pytest
 
-from agent.spec.nodes import Node, parse_nodes
+from agent.spec.nodes import Node
 from cluster.aws import guard_release, inventory
-from cluster.aws.inventory import Instance, Inventory
-from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError
 from cluster.nodes import grow, worker_group
 from cluster.nodes.grow import ensure_nodes
 from cluster.session import Session
 from cluster.ssh.master import Master
-
-STACK = Stack(
-    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
-    login_user="ec2-user", max_workers=16,
-)  # fmt: skip
-
+from tests.factories import make_inventory, make_nodes
 
 NO_MASTER = Master(None, "ec2-user@198.18.1.2")
 """What none of these tests may reach."""
-
-
-def nodes_of(count: int) -> tuple[Node, ...]:
-    return parse_nodes(
-        "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 eth0 us-east-1a\n" for n in range(1, count + 1)),
-        pytest.fail,
-    )
 
 
 @pytest.fixture
@@ -41,35 +26,25 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def stock_of(count: int) -> Inventory:
-    launched = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
-    instances = tuple(
-        Instance(id=f"i-{n:08x}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge",
-                 private_ip=f"10.0.1.{n}", public_ip="", zone="us-east-1a", launched=launched)
-        for n in range(1, count + 1)
-    )  # fmt: skip
-    return Inventory(stack=STACK, desired_workers=count, instances=instances)
-
-
 @pytest.fixture
 def task(project: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     """Return a session whose cluster has two workers, of unknown price."""
     monkeypatch.setattr("pathlib.Path.home", lambda: project)
     made = Session(project, ["ready_timeout_min=1"])
-    made.loaded_inventory = stock_of(2)
-    monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(2))
+    made.loaded_inventory = make_inventory(2)
+    monkeypatch.setattr(inventory, "refresh", lambda *_: make_inventory(2))
     monkeypatch.setattr(guard_release, "wait_until_allowed", lambda *_: None)
     monkeypatch.setattr(made.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
     return made
 
 
 def test_enough_nodes_are_taken_as_they_are(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
-    assert ensure_nodes(task, NO_MASTER, 2, yes=False, report=lambda _: None) == nodes_of(2)
+    monkeypatch.setattr(worker_group, "read_nodes", lambda _: make_nodes(2))
+    assert ensure_nodes(task, NO_MASTER, 2, yes=False, report=lambda _: None) == make_nodes(2)
 
 
 def test_growth_is_asked_for_with_its_price(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
+    monkeypatch.setattr(worker_group, "read_nodes", lambda _: make_nodes(2))
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
     with pytest.raises(DeepcdkError, match=r"from 2 to 4 nodes: 2 more c5\.2xlarge, price unknown"):
         ensure_nodes(task, NO_MASTER, 4, yes=False, report=lambda _: None)
@@ -78,11 +53,11 @@ def test_growth_is_asked_for_with_its_price(task: Session, monkeypatch: pytest.M
 def test_growth_is_done_and_waited_for_after_consent(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     grown: list[int] = []
     reported: list[str] = []
-    monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
+    monkeypatch.setattr(worker_group, "read_nodes", lambda _: make_nodes(2))
     monkeypatch.setattr(worker_group, "resize", lambda aws, stack, nodes: grown.append(nodes))
 
-    monkeypatch.setattr(worker_group, "wait_ready", lambda *_, **__: nodes_of(4))
-    assert ensure_nodes(task, NO_MASTER, 4, yes=True, report=reported.append) == nodes_of(4)
+    monkeypatch.setattr(worker_group, "wait_ready", lambda *_, **__: make_nodes(4))
+    assert ensure_nodes(task, NO_MASTER, 4, yes=True, report=reported.append) == make_nodes(4)
     assert grown == [4]
     assert reported == ["growing the worker group from 2 to 4 nodes (c5.2xlarge, price unknown)"]
 
@@ -95,12 +70,12 @@ class Group:
         self.asked: list[str] = []
         self.set: list[int] = []
         self.released = 0
-        monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(self.size))
+        monkeypatch.setattr(inventory, "refresh", lambda *_: make_inventory(self.size))
         monkeypatch.setattr(grow, "confirm", self._confirm)
         monkeypatch.setattr(guard_release, "wait_until_allowed", self._wait)
         monkeypatch.setattr(worker_group, "resize", lambda aws, stack, nodes: self.set.append(nodes))
-        monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
-        monkeypatch.setattr(worker_group, "wait_ready", lambda *_, **__: nodes_of(4))
+        monkeypatch.setattr(worker_group, "read_nodes", lambda _: make_nodes(2))
+        monkeypatch.setattr(worker_group, "wait_ready", lambda *_, **__: make_nodes(4))
 
     def _confirm(self, question: str, *, yes: bool) -> None:
         self.asked.append(question)
@@ -115,7 +90,7 @@ def test_a_group_that_another_laptop_grew_meanwhile_is_not_shrunk(
 ) -> None:
     reported: list[str] = []
     group = Group(monkeypatch, 2, 8)
-    assert ensure_nodes(task, NO_MASTER, 4, yes=False, report=reported.append) == nodes_of(4)
+    assert ensure_nodes(task, NO_MASTER, 4, yes=False, report=reported.append) == make_nodes(4)
     assert (len(group.asked), group.set) == (1, [])
     assert "another machine has grown the worker group to 8 nodes; nothing is left to start" in reported
 
@@ -159,15 +134,15 @@ def test_fewer_nodes_are_told_of_with_what_becomes_of_the_others(
 ) -> None:
     reported: list[str] = []
     asked: list[int] = []
-    monkeypatch.setattr(worker_group, "read_nodes", lambda _: nodes_of(2))
+    monkeypatch.setattr(worker_group, "read_nodes", lambda _: make_nodes(2))
     monkeypatch.setattr(worker_group, "resize", lambda *_: None)
 
     def wait_ready(*_: object, least: int, **__: object) -> tuple[Node, ...]:
         asked.append(least)
-        return nodes_of(3)
+        return make_nodes(3)
 
     monkeypatch.setattr(worker_group, "wait_ready", wait_ready)
-    assert ensure_nodes(task, NO_MASTER, 4, yes=True, report=reported.append, least=9) == nodes_of(3)
+    assert ensure_nodes(task, NO_MASTER, 4, yes=True, report=reported.append, least=9) == make_nodes(3)
     assert asked == [4]
     assert "3 of 4 workers came" in reported[-1]
     assert "fab scale --nodes 3" in reported[-1]

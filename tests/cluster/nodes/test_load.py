@@ -3,50 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
 
 from agent.hardware.gpus import GpuLoad
 from agent.hardware.load import Load
-from agent.spec.nodes import Node
-from cluster.aws.inventory import Instance, Inventory
-from cluster.aws.stack import Stack
 from cluster.nodes.load import Row, documents, rows, table
+from tests.factories import MASTER_ID, make_instance, make_inventory, make_master, make_master_instance, make_node
 
 LOAD = Load(
     processor=0.37, cores=8, memory_used=3 << 30, memory_total=16 << 30, received_per_s=12_500_000.0,
     sent_per_s=950.0, disk_used=25 << 30, disk_total=100 << 30, gpus=(),
 )  # fmt: skip
 GPU = GpuLoad(name="V100", utilization=0.5, memory_used=8 << 30, memory_total=16 << 30, temperature_c=60.0)
-STACK = Stack(
-    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
-    login_user="ec2-user", max_workers=16,
-)  # fmt: skip
-A, B, C, M = "i-0000000a", "i-0000000b", "i-0000000c", "i-000000ff"
-
-
-def instance(instance_id: str, role: str) -> Instance:
-    return Instance(
-        id=instance_id, role=role, state="running", lifecycle="InService", type="c5.2xlarge", private_ip="10.0.0.5",
-        public_ip="", zone="us-east-1a", launched=datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC),
-    )  # fmt: skip
-
-
-def node(name: str, instance_id: str) -> Node:
-    return Node(name=name, address="10.0.0.5", instance_id=instance_id, slots=1, interface="ens5", zone="us-east-1a")
-
-
-INVENTORY = Inventory(
-    stack=STACK, desired_workers=3,
-    instances=(
-        instance(A, "worker"), instance(M, "master"), instance(B, "worker"), instance(C, "worker"),
-    ),
-)  # fmt: skip
-NODES = (
-    node("deeplearning-worker10", A),
-    node("deeplearning-master", M),
-    node("deeplearning-worker2", B),
+A, B, C, M = "i-0000000a", "i-0000000b", "i-0000000c", MASTER_ID
+INVENTORY = make_inventory(
+    3, instances=(make_instance(id=A), make_master_instance(), make_instance(id=B), make_instance(id=C))
 )
+NODES = (make_node(10, instance_id=A), make_master(), make_node(2, instance_id=B))
 
 
 def test_every_instance_has_a_row_in_the_order_of_the_names() -> None:

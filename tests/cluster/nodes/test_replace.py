@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -10,10 +9,9 @@ from unittest import mock
 import pytest
 from hypothesis import given
 
-from agent.spec.nodes import Node, parse_nodes
+from agent.spec.nodes import Node
 from cluster.aws import inventory
-from cluster.aws.inventory import Instance, Inventory
-from cluster.aws.stack import Stack
+from cluster.aws.inventory import Inventory
 from cluster.errors import DeepcdkError, NotReadyError, UsageError
 from cluster.nodes import replace as replacing
 from cluster.nodes import worker_group
@@ -21,33 +19,23 @@ from cluster.nodes.replace import find, wait_joined
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session
 from cluster.ssh.master import Master
+from tests.factories import make_instance, make_inventory, make_master, make_node
 from tests.words import WORDS
 
-STACK = Stack(
-    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
-    login_user="ec2-user", max_workers=16,
-)  # fmt: skip
-
-A, B, C, N, M = "i-0000000a", "i-0000000b", "i-0000000c", "i-0000000d", "i-000000ff"
+A, B, C, N = "i-0000000a", "i-0000000b", "i-0000000c", "i-0000000d"
 
 
-def instance(id: str) -> Instance:
-    return Instance(
-        id=id, role="worker", state="running", lifecycle="InService", type="c5.2xlarge", private_ip="", public_ip="",
-        zone="us-east-1a", launched=datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC),
-    )  # fmt: skip
+def nodes(**instance_ids: str) -> tuple[Node, ...]:
+    """Return the master and these workers, by `workerN`."""
+    indices = ((int(name.removeprefix("worker")), found) for name, found in instance_ids.items())
+    return (make_master(), *(make_node(index, instance_id=found) for index, found in indices))
 
 
-def nodes(**names: str) -> tuple[Node, ...]:
-    """List the master and these workers."""
-    lines = [f"deeplearning-master 10.0.0.5 {M} 1 ens5 us-east-1a"]
-    lines += [
-        f"deeplearning-{name} 10.0.1.{n} {id} 1 ens5 us-east-1a" for n, (name, id) in enumerate(names.items(), start=1)
-    ]
-    return parse_nodes("\n".join(lines), pytest.fail)
+def inventory_of(*instance_ids: str) -> Inventory:
+    return make_inventory(instances=tuple(make_instance(id=found) for found in instance_ids))
 
 
-TWO = [instance(A), instance(B), instance(C)]
+TWO = inventory_of(A, B, C).instances
 
 
 @pytest.mark.parametrize("text", ["worker2", "2", "deeplearning-worker2", " worker2 ", B])
@@ -83,7 +71,7 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     (tmp_path / "cdk.json").write_text('{"context": {"cluster": {"workers": 2}}}')
     made = Session(tmp_path, [])
-    made.loaded_inventory = Inventory(stack=STACK, desired_workers=2, instances=(instance(A), instance(B)))
+    made.loaded_inventory = inventory_of(A, B)
     made.aws = mock.Mock()
     monkeypatch.setattr(made, "nodes", lambda _: nodes(worker1=A, worker2=B))
     return made
@@ -145,7 +133,7 @@ def waited(
         return listed
 
     def refresh(*_: object) -> Inventory:
-        return Inventory(stack=STACK, desired_workers=2, instances=tuple(map(instance, instances)))
+        return inventory_of(*instances)
 
     monkeypatch.setattr(replacing, "read_nodes", read_nodes)
     monkeypatch.setattr(inventory, "refresh", refresh)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.spec.nodes import parse_nodes
 from cluster.aws import inventory
-from cluster.aws.inventory import Instance, Inventory
-from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.nodes import scale as scaling
 from cluster.nodes import shrink, worker_group
@@ -22,24 +17,9 @@ from cluster.nodes.shrink import BusyNodesError
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session
 from cluster.ssh.master import Master
+from tests.factories import make_inventory, make_nodes
 
-STACK = Stack(
-    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
-    login_user="ec2-user", max_workers=16,
-)  # fmt: skip
-NODES = parse_nodes(
-    "".join(f"deeplearning-worker{n} 10.0.1.{n} i-{n:08x} 1 ens5 us-east-1a\n" for n in (1, 2, 3)), pytest.fail
-)
-
-
-def stock_of(count: int) -> Inventory:
-    launched = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
-    workers = tuple(
-        Instance(id=f"i-{n:08x}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge",
-                 private_ip="", public_ip="", zone="us-east-1a", launched=launched)
-        for n in range(1, count + 1)
-    )  # fmt: skip
-    return Inventory(stack=STACK, desired_workers=count, instances=workers)
+NODES = make_nodes(3)
 
 
 class Live(Supervisor):
@@ -72,7 +52,7 @@ class Cluster:
         (project / "cdk.json").write_text(json.dumps({"context": {"cluster": {"workers": 3}}}))
         monkeypatch.setattr("pathlib.Path.home", lambda: project)
         self.session = Session(project, [])
-        self.session.loaded_inventory = stock_of(3)
+        self.session.loaded_inventory = make_inventory(3)
         self.ended: list[str] = []
         self.size = 3
         self.asked: list[str] = []
@@ -82,7 +62,7 @@ class Cluster:
         monkeypatch.setattr(self.session.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds, 1.5))
         monkeypatch.setattr(shrink, "terminate", lambda aws, stack, found, leavers: self._end(leavers))
         monkeypatch.setattr(shrink, "wait_gone", lambda *_, report: NODES[: 3 - len(self.ended)])
-        monkeypatch.setattr(inventory, "refresh", lambda *_: stock_of(self.size - len(self.ended)))
+        monkeypatch.setattr(inventory, "refresh", lambda *_: make_inventory(self.size - len(self.ended)))
 
     def become_while_asked(self, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
         """Have another laptop set this size while the first question stands."""
@@ -156,7 +136,7 @@ def test_a_group_is_lowered_to_what_is_wanted_by_its_size_of_now(
 ) -> None:
     lowered: list[int] = []
     monkeypatch.setattr(worker_group, "resize", lambda aws, stack, nodes: lowered.append(nodes))
-    as_it_began = dataclasses.replace(stock_of(3), desired_workers=6)
+    as_it_began = make_inventory(3, desired_workers=6)
     cluster.session.loaded_inventory = as_it_began
     cluster.scale(3, Live())
     assert lowered == [], "the three that it has been set to since are there"

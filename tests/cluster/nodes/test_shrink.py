@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 from typing import Any
 
 import pytest
 
-from agent.spec.nodes import parse_nodes
 from cluster.aws import inventory
 from cluster.aws.client import Aws
-from cluster.aws.inventory import Instance, Inventory
-from cluster.aws.stack import Stack
 from cluster.errors import NotReadyError
 from cluster.nodes.shrink import BusyNodesError, Removal, choose, remaining, terminate, wait_gone
 from cluster.ssh.master import Completed, Master
+from tests.factories import make_instance, make_inventory, make_nodes, make_stack, nodes_text
 
-STACK = Stack(
-    name="deepcdk", status="CREATE_COMPLETE", master_group="masters", worker_group="workers", efs_mount="/mnt/efs",
-    bucket="bucket", login_user="ec2-user", max_workers=16,
-)  # fmt: skip
-LINE = "deeplearning-worker{0} 10.0.1.{0} i-{0:08x} 1 eth0 us-east-1a\n"
-NODES = parse_nodes("".join(LINE.format(n) for n in range(1, 13)), pytest.fail)
-
-
-def instance(number: int, **changes: str) -> Instance:
-    made = Instance(
-        id=f"i-{number:08x}", role="worker", state="running", lifecycle="InService", type="c5.2xlarge", private_ip="",
-        public_ip="", zone="us-east-1a", launched=datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC),
-    )  # fmt: skip
-    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]  # all fields given here are strings
-
-
-TWELVE = [instance(number) for number in range(1, 13)]
+STACK = make_stack()
+NODES = make_nodes(12)
+TWELVE = make_inventory(12).instances
 
 
 def names(leavers: tuple[Removal, ...]) -> list[str]:
@@ -45,7 +28,7 @@ def test_the_highest_numbers_go_first_as_numbers() -> None:
 
 
 def test_an_instance_that_never_joined_goes_before_any_node() -> None:
-    assert names(choose([*TWELVE, instance(99)], NODES, {}, 11, force=False)) == [instance(99).id, "worker12"]
+    assert names(choose([*TWELVE, make_instance(99)], NODES, {}, 11, force=False)) == [make_instance(99).id, "worker12"]
 
 
 def test_nodes_of_a_live_run_stay() -> None:
@@ -66,8 +49,8 @@ def test_nobody_goes_where_all_may_stay() -> None:
 
 
 def test_instances_that_are_ending_do_not_count() -> None:
-    ending = [instance(2, state="shutting-down"), instance(3, lifecycle="Terminating:Wait")]
-    assert remaining(Inventory(stack=STACK, desired_workers=1, instances=(TWELVE[0], *ending))) == (TWELVE[0],)
+    ending = [make_instance(2, state="shutting-down"), make_instance(3, lifecycle="Terminating:Wait")]
+    assert remaining(make_inventory(1, instances=(TWELVE[0], *ending))) == (TWELVE[0],)
 
 
 @pytest.fixture
@@ -120,7 +103,7 @@ class ListingMaster(Master):
 def test_waiting_ends_once_the_registry_has_forgotten_the_node(aws: Aws, group: list[str], slept: list[float]) -> None:
     gone = [Removal(instance_id="i-00000002", name="deeplearning-worker2")]
     reported: list[str] = []
-    master = ListingMaster(LINE.format(1) + LINE.format(2), LINE.format(1))
+    master = ListingMaster(nodes_text(NODES[:2]), nodes_text(NODES[:1]))
     nodes = wait_gone(aws, master, STACK, gone, report=reported.append)
     assert ([node.name for node in nodes], reported) == (["deeplearning-worker1"], ["nodes still leaving: 1"])
 

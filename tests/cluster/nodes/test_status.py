@@ -8,30 +8,11 @@ import json
 
 import pytest
 
-from cluster.aws.inventory import Instance, Inventory
-from cluster.aws.stack import Stack
 from cluster.nodes.status import status_document, status_table
+from tests.factories import LAUNCHED, make_instance, make_inventory, make_master_instance
 
-LAUNCHED = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
 NOW = LAUNCHED + datetime.timedelta(minutes=5)
-STACK = Stack(
-    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
-    login_user="ec2-user", max_workers=16,
-)  # fmt: skip
-
-
-def instance(instance_id: str, role: str, kind: str, lifecycle: str = "InService") -> Instance:
-    return Instance(
-        id=instance_id, role=role, state="running", lifecycle=lifecycle, type=kind, private_ip="10.0.0.5",
-        public_ip="198.18.1.2" if role == "master" else "", zone="us-east-1a", launched=LAUNCHED,
-    )  # fmt: skip
-
-
-INVENTORY = Inventory(
-    stack=STACK,
-    desired_workers=2,
-    instances=(instance("i-0", "master", "t3.medium"), instance("i-1", "worker", "c5.2xlarge", "Terminating")),
-)
+INVENTORY = make_inventory(instances=(make_master_instance(id="i-0"), make_instance(id="i-1", lifecycle="Terminating")))
 PRICES = {"t3.medium": 0.0416, "c5.2xlarge": 0.34}
 
 

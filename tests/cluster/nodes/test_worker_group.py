@@ -9,8 +9,6 @@ from botocore.exceptions import ClientError
 
 from cluster.aws import inventory
 from cluster.aws.client import Aws
-from cluster.aws.inventory import Inventory
-from cluster.aws.stack import Stack
 from cluster.errors import AwsError, NotReadyError, UsageError
 from cluster.nodes import worker_group
 from cluster.nodes.worker_group import (
@@ -23,12 +21,14 @@ from cluster.nodes.worker_group import (
 )
 from cluster.ssh.master import Completed, Master
 from cluster.terminal.status_line import warn
+from tests.factories import make_inventory, make_node, make_stack, nodes_text
 
-STACK = Stack(
-    name="deepcdk", status="CREATE_COMPLETE", master_group="masters", worker_group="workers", efs_mount="/mnt/efs",
-    bucket="bucket", login_user="ec2-user", max_workers=16,
-)  # fmt: skip
-LINE = "deeplearning-worker{0} 10.0.1.{0} {1} 1 eth0 us-east-1a\n"
+STACK = make_stack()
+
+
+def listing(*instance_ids: str) -> str:
+    """Return a nodes file of workers, the first one first, on these instances."""
+    return nodes_text(make_node(index, instance_id=found) for index, found in enumerate(instance_ids, start=1))
 
 
 class ListingMaster(Master):
@@ -89,8 +89,7 @@ def test_any_other_refusal_of_a_size_is_told_in_awss_words(
 
 
 def test_waiting_ends_as_soon_as_enough_nodes_are_listed(aws: Aws, workers: list[str], slept: list[float]) -> None:
-    one = LINE.format(1, workers[0])
-    both = one + LINE.format(2, workers[1])
+    one, both = listing(workers[0]), listing(*workers)
     reported: list[str] = []
     nodes = wait_ready(aws, ListingMaster("", one, both), STACK, 2, timeout_s=60, report=reported.append)
     assert [node.instance_id for node in nodes] == workers
@@ -104,9 +103,9 @@ def test_waiting_ends_as_soon_as_enough_nodes_are_listed(aws: Aws, workers: list
 def test_the_number_of_nodes_is_reported_once_while_it_does_not_change(
     aws: Aws, workers: list[str], slept: list[float]
 ) -> None:
-    one = LINE.format(1, workers[0])
+    one = listing(workers[0])
     reported: list[str] = []
-    master = ListingMaster(one, one, one, one + LINE.format(2, workers[1]))
+    master = ListingMaster(one, one, one, listing(*workers))
     wait_ready(aws, master, STACK, 2, timeout_s=60, report=reported.append)
     assert [line[:19] for line in reported] == ["nodes ready: 1 of 2", "nodes ready: 2 of 2"]
 
@@ -116,7 +115,7 @@ def test_a_node_that_does_not_join_is_named_with_its_console(
 ) -> None:
     monkeypatch.setattr(worker_group, "read_console", lambda _, instance_id: f"{instance_id} booting\nmount failed")
     with pytest.raises(NotReadyError, match=f"1 of 2 nodes are ready after 0 s; missing: {workers[1]}") as caught:
-        wait_ready(aws, ListingMaster(LINE.format(1, workers[0])), STACK, 2, timeout_s=0, report=lambda _: None)
+        wait_ready(aws, ListingMaster(listing(workers[0])), STACK, 2, timeout_s=0, report=lambda _: None)
     assert "mount failed" in str(caught.value)
     assert "--nodes 1" in caught.value.remedy
 
@@ -124,8 +123,8 @@ def test_a_node_that_does_not_join_is_named_with_its_console(
 def test_some_workers_suffice_when_the_time_is_over_and_not_before(
     aws: Aws, workers: list[str], slept: list[float]
 ) -> None:
-    one = LINE.format(1, workers[0])
-    master = ListingMaster(one, one + LINE.format(2, workers[1]))
+    one = listing(workers[0])
+    master = ListingMaster(one, listing(*workers))
     assert len(wait_ready(aws, master, STACK, 2, timeout_s=60, report=lambda _: None, least=1)) == 2
     assert len(wait_ready(aws, ListingMaster(one), STACK, 2, timeout_s=0, report=lambda _: None, least=1)) == 1
     with pytest.raises(NotReadyError):
@@ -133,14 +132,13 @@ def test_some_workers_suffice_when_the_time_is_over_and_not_before(
 
 
 def test_instances_that_never_started_are_told_by_the_groups_last_activity(aws: Aws, workers: list[str]) -> None:
-    nodes = "".join(LINE.format(n, i) for n, i in enumerate(workers, start=1))
     with pytest.raises(NotReadyError, match="2 of 3 nodes") as caught:
-        wait_ready(aws, ListingMaster(nodes), STACK, 3, timeout_s=0, report=lambda _: None)
+        wait_ready(aws, ListingMaster(listing(*workers)), STACK, 3, timeout_s=0, report=lambda _: None)
     assert "workers has started 2 of 3" in str(caught.value)
 
 
 def test_the_nodes_file_is_read_on_the_master() -> None:
-    assert [node.name for node in read_nodes(ListingMaster(LINE.format(1, "i-000000aa")))] == ["deeplearning-worker1"]
+    assert [node.name for node in read_nodes(ListingMaster(listing("i-000000aa")))] == ["deeplearning-worker1"]
 
 
 def test_a_line_against_a_rule_leaves_out_its_node_and_is_told_on_stderr_once(
@@ -148,7 +146,7 @@ def test_a_line_against_a_rule_leaves_out_its_node_and_is_told_on_stderr_once(
 ) -> None:
     warn.cache_clear()
     master = ListingMaster(
-        LINE.format(1, "i-000000aa") + "deeplearning-worker2 10.0.64.5\\'$(touch\x1b[2Jx)\\' i-000000bb 1\n"
+        listing("i-000000aa") + "deeplearning-worker2 10.0.64.5\\'$(touch\x1b[2Jx)\\' i-000000bb 1\n"
     )
     for _ in range(3):
         assert [node.name for node in read_nodes(master)] == ["deeplearning-worker1"]
@@ -166,7 +164,7 @@ def test_a_number_of_nodes_that_is_none_is_refused_by_the_rule(text: str) -> Non
 
 def test_whether_a_number_of_nodes_is_too_large_is_for_the_deployed_cluster_to_say() -> None:
     assert [parse_nodes_argument(text) for text in ("1", "17", "064")] == [1, 17, 64]
-    deployed = Inventory(stack=STACK, desired_workers=2, instances=(), group_maximum=64)
+    deployed = make_inventory(group_maximum=64)
     check_maximum(64, deployed, 16)
     with pytest.raises(OverMaximumError) as caught:
         check_maximum(65, deployed, 16)
@@ -180,6 +178,6 @@ def test_whether_a_number_of_nodes_is_too_large_is_for_the_deployed_cluster_to_s
 
 
 def test_without_a_listed_group_what_the_stack_says_decides() -> None:
-    check_maximum(16, Inventory(stack=STACK, desired_workers=0, instances=()), 1)
+    check_maximum(16, make_inventory(0), 1)
     with pytest.raises(OverMaximumError):
-        check_maximum(17, Inventory(stack=STACK, desired_workers=0, instances=()), 64)
+        check_maximum(17, make_inventory(0), 64)

@@ -9,20 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.spec.nodes import Node
-from agent.spec.run import RunSpec
 from cluster.errors import UsageError
 from cluster.runs.environment import check_secrets, parse_environment, read_secrets
+from tests.factories import make_spec
 from tests.words import WORDS
-
-NODE = Node(
-    name="deeplearning-worker1",
-    address="10.0.1.1",
-    instance_id="i-00000001",
-    slots=1,
-    interface="ens5",
-    zone="us-east-1a",
-)
 
 VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
@@ -101,16 +91,7 @@ def test_any_word_is_a_variable_that_arrives_or_is_refused(word: str) -> None:
             continue
         assert f"{name}={value}" == text
         assert re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name)
-        given_ = ((name, value),)
-        RunSpec(
-            run_id="one",
-            efs_mount="/mnt/efs",
-            agent="a" * 16,
-            payload="0" * 16,
-            command=(),
-            hosts=(NODE,),
-            environment=given_,
-        )
+        make_spec(environment=((name, value),))
 
 
 @pytest.mark.parametrize("file", ["~no-such-user/token", "x" * 5000, "/", "\udcff", "a\nb"])

@@ -10,7 +10,7 @@ from agent.supervisor.cli import _parser
 from cluster.errors import UsageError
 from cluster.runs.run_id import run_id_arguments
 from cluster.runs.supervisor import supervisor_command
-from tests.cluster.runs.test_supervisor import STACK
+from tests.factories import make_stack
 from tests.words import WORDS
 
 VERBS = ("status", "show", "remove", "follow", "logs", "stop")
@@ -25,8 +25,8 @@ def test_the_masters_own_reader_takes_it_for_a_run_and_for_nothing_else(text: st
         assert error.name == "--run"
         return
     if words or verb != "remove":
-        options = _parser().parse_args(supervisor_command(STACK, verb, *words)[3:])
-        assert (options.run, options.root) == (text, STACK.runs_root)
+        options = _parser().parse_args(supervisor_command(make_stack(), verb, *words)[3:])
+        assert (options.run, options.root) == (text, make_stack().runs_root)
 
 
 @pytest.mark.parametrize("text", ["../x", "-rf", "--grace=0", "$(id)", "a b", "x" * 129, ".live", "A", "a/b", "a\n"])

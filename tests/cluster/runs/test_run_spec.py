@@ -8,25 +8,17 @@ from pathlib import Path
 import pytest
 
 from agent.spec.horovod import Knobs
-from agent.spec.nodes import Node, parse_nodes
+from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
-from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, UsageError
 from cluster.runs.program import Program
 from cluster.runs.run_options import RankOptions, RunOptions
 from cluster.runs.run_spec import build, specify
 from cluster.runs.work import Training
+from tests.factories import AGENT, PAYLOAD, PROGRAM, make_master, make_nodes, make_stack
 
-STACK = Stack(
-    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
-    login_user="ec2-user", max_workers=16,
-)  # fmt: skip
-NODES = parse_nodes(
-    "deeplearning-master 10.0.0.12 i-000000aa 1 ens5 us-east-1a\n"
-    "deeplearning-worker1 10.0.1.11 i-000000bb 4 ens5 us-east-1a\n"
-    "deeplearning-worker2 10.0.1.12 i-000000cc 4 ens5 us-east-1a\n",
-    pytest.fail,
-)
+STACK = make_stack()
+NODES = (make_master(), *make_nodes(2, slots=4))
 
 
 def make_launch(
@@ -41,8 +33,8 @@ def make_launch(
         training or Training(),
         nodes,
         count,
-        agent="a" * 16,
-        tree="fedcba9876543210" if isinstance(training, Program) else "0123456789abcdef",
+        agent=AGENT,
+        tree=PROGRAM if isinstance(training, Program) else PAYLOAD,
         options=options or RunOptions(),
         cores=cores,
         now=datetime.datetime(2026, 11, 20, 12, 13, 14),
@@ -103,5 +95,5 @@ def test_options_reach_the_spec() -> None:
 
 def test_too_few_nodes_are_an_error_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(DeepcdkError, match="3 nodes wanted, 2 ready") as caught:
-        specify(STACK, Training(), NODES, 3, agent="a" * 16, tree="b" * 16, options=RunOptions(), source=tmp_path)
+        specify(STACK, Training(), NODES, 3, agent=AGENT, tree="b" * 16, options=RunOptions(), source=tmp_path)
     assert "fab status" in caught.value.remedy

@@ -7,20 +7,14 @@ from typing import Any
 
 import pytest
 
-from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Submission
-from agent.spec.run import RunSpec
 from cluster.answers import AnswerError
-from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, LiveRunError, RemoteError
 from cluster.runs.supervisor import Supervisor, supervisor_command
 from cluster.ssh.master import Completed, Master
+from tests.factories import make_spec, make_stack
 
-STACK = Stack(
-    name="deepcdk", status="CREATE_COMPLETE", master_group="m", worker_group="w", efs_mount="/mnt/efs", bucket="b",
-    login_user="ec2-user", max_workers=16,
-)  # fmt: skip
-NODES = parse_nodes("deeplearning-worker1 10.0.1.1 i-00000001 1 eth0 us-east-1a", pytest.fail)
+STACK = make_stack()
 
 
 class AnsweringMaster(Master):
@@ -56,8 +50,7 @@ def test_a_waiting_run_is_told_as_one_that_goes_first() -> None:
 
 @pytest.mark.parametrize("queue", [False, True])
 def test_a_run_waits_only_where_it_is_asked_for(queue: bool) -> None:
-    spec = RunSpec(run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0" * 16, command=(), hosts=NODES)
-    submission = Submission(spec=spec)
+    submission = Submission(spec=make_spec(run_id="one"))
     for verb in ("start", "resume"):
         master = AnsweringMaster(answer({"run_id": "one", "position": 2, "checkpoints": []}))
         caller = Supervisor(master, STACK, "/x")
@@ -91,10 +84,7 @@ def test_a_run_that_has_ended_and_still_clears_its_nodes_is_not_live() -> None:
     assert [caller.live() for _ in states] == ["", "one", ""]
 
 
-SPEC = RunSpec(
-    run_id="one", efs_mount="/mnt/efs", agent="a" * 16, payload="0123456789abcdef",
-    command=("-m", "payload.train"), hosts=NODES, secrets=("TOKEN",),
-)  # fmt: skip
+SPEC = make_spec(run_id="one", secrets=("TOKEN",))
 
 
 def test_secrets_reach_the_master_before_the_run_and_on_no_command_line() -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 
-from agent.spec.nodes import parse_nodes
 from cluster.errors import DeepcdkError, UsageError
 from cluster.ssh.config_file import (
     INCLUDE,
@@ -31,14 +30,10 @@ from cluster.ssh.config_file import (
 )
 from cluster.ssh.host_keys import HostKey
 from cluster.ssh.session_manager import command, proxy_command
+from tests.factories import make_master, make_node
 from tests.words import FILE_NAMES, WORDS
 
-NODES = parse_nodes(
-    "deeplearning-master 10.0.0.5 i-00000000 1 eth0 us-east-1a\n"
-    "deeplearning-worker1 10.0.1.1 i-00000001 1 eth0 us-east-1a\n"
-    "deeplearning-worker12 10.0.1.12 i-00000012 1 eth0 us-east-1a\n",
-    pytest.fail,
-)
+NODES = (make_master(), make_node(1), make_node(12))
 
 
 def key_of(instance_id: str) -> tuple[HostKey, ...]:
@@ -106,9 +101,9 @@ def test_keys_that_are_known_are_not_asked_for_again() -> None:
         asked.append(instance_id)
         return key_of(instance_id)
 
-    del known["i-00000012"]
+    del known[NODES[2].instance_id]
     assert entries("deepcdk", NODES, "198.18.1.2", known, read) == FOUND
-    assert asked == ["i-00000012"]
+    assert asked == [NODES[2].instance_id]
 
 
 @pytest.mark.parametrize("text", ["worker12", "12", "deepcdk-worker12", "deeplearning-worker12"])
