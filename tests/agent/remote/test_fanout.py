@@ -21,13 +21,11 @@ from agent.errors import SpecError
 from agent.remote import fanout
 from agent.remote.fanout import AbandonedError, fan_out, node_command
 from agent.spec.remote_command import RemoteCommand
+from tests.factories import make_master, make_node, nodes_text
 from tests.waiting import eventually
 from tests.words import LONG, NASTIEST, WORDS
 
-NODES = """deeplearning-master 10.0.0.5 i-00000000 1 eth0 us-east-1a
-deeplearning-worker2 10.0.1.2 i-00000002 1 eth0 us-east-1a
-deeplearning-worker1 10.0.1.1 i-00000001 1 eth0 us-east-1a
-"""
+NODES = nodes_text([make_master(), make_node(2), make_node(1)])
 PRINT_WORDS = (sys.executable, "-I", "-X", "utf8", "-c", "import os,sys; os.write(1, repr(sys.argv[1:]).encode())")
 LISTS = st.lists(WORDS, max_size=5)
 
