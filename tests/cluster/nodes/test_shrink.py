@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from cluster.aws import inventory
 from cluster.aws.client import Aws
 from cluster.errors import NotReadyError
 from cluster.nodes.shrink import BusyNodesError, Removal, choose, remaining, terminate, wait_gone
-from cluster.ssh.master import Completed, Master
+from tests.cluster.nodes.deployed_workers import ListingMaster, start_workers
 from tests.factories import make_instance, make_inventory, make_nodes, make_stack, nodes_text
 
 STACK = make_stack()
@@ -56,14 +55,7 @@ def test_instances_that_are_ending_do_not_count() -> None:
 @pytest.fixture
 def group(aws: Aws) -> list[str]:
     """Start a group of three workers; return their ids."""
-    image = aws.client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
-    scaling = aws.client("autoscaling")
-    scaling.create_launch_configuration(LaunchConfigurationName="c", ImageId=image, InstanceType="t3.medium")
-    scaling.create_auto_scaling_group(
-        AutoScalingGroupName="workers", LaunchConfigurationName="c", MinSize=0, MaxSize=4, DesiredCapacity=3,
-        AvailabilityZones=["us-east-1a"],
-    )  # fmt: skip
-    return [i.id for i in inventory.refresh(aws, STACK).workers]
+    return start_workers(aws, 3)
 
 
 def test_the_chosen_instance_ends_and_none_takes_its_place(aws: Aws, group: list[str]) -> None:
@@ -88,16 +80,6 @@ def test_a_worker_that_has_left_meanwhile_is_not_ended_again(aws: Aws, group: li
     terminate(aws, STACK, before, leavers)
     found = inventory.refresh(aws, STACK)
     assert (found.desired_workers, {i.id for i in remaining(found)}) == (1, {group[0]})
-
-
-class ListingMaster(Master):
-    """List nodes as the next of these texts says, the last one again and again."""
-
-    def __init__(self, *texts: str) -> None:
-        self.texts = list(texts)
-
-    def check(self, argv: Any, *, directory: str = "", stdin: bytes = b"", doing: str) -> Completed:
-        return Completed(status=0, stdout=(self.texts.pop(0) if self.texts[1:] else self.texts[0]).encode(), stderr="")
 
 
 def test_waiting_ends_once_the_registry_has_forgotten_the_node(aws: Aws, group: list[str], slept: list[float]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from botocore.exceptions import ClientError
 
@@ -19,8 +17,8 @@ from cluster.nodes.worker_group import (
     resize,
     wait_ready,
 )
-from cluster.ssh.master import Completed, Master
 from cluster.terminal.status_line import warn
+from tests.cluster.nodes.deployed_workers import ListingMaster, start_workers
 from tests.factories import make_inventory, make_node, make_stack, nodes_text
 
 STACK = make_stack()
@@ -31,28 +29,10 @@ def listing(*instance_ids: str) -> str:
     return nodes_text(make_node(index, instance_id=found) for index, found in enumerate(instance_ids, start=1))
 
 
-class ListingMaster(Master):
-    """List nodes as the next of these texts says, the last one again and again."""
-
-    def __init__(self, *texts: str) -> None:
-        self.texts = list(texts)
-
-    def check(self, argv: Any, *, directory: str = "", stdin: bytes = b"", doing: str) -> Completed:
-        text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
-        return Completed(status=0, stdout=text.encode(), stderr="")
-
-
 @pytest.fixture
 def workers(aws: Aws) -> list[str]:
     """Start a group of two workers; return their ids."""
-    image = aws.client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
-    scaling = aws.client("autoscaling")
-    scaling.create_launch_configuration(LaunchConfigurationName="c", ImageId=image, InstanceType="t3.medium")
-    scaling.create_auto_scaling_group(
-        AutoScalingGroupName="workers", LaunchConfigurationName="c", MinSize=0, MaxSize=4, DesiredCapacity=2,
-        AvailabilityZones=["us-east-1a"],
-    )  # fmt: skip
-    return [i.id for i in inventory.refresh(aws, STACK).workers]
+    return start_workers(aws, 2)
 
 
 def test_the_group_grows_to_what_is_asked(aws: Aws, workers: list[str]) -> None:

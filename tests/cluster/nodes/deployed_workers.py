@@ -1,0 +1,33 @@
+"""A worker group in the AWS of the tests, and a master that lists its nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster.aws import inventory
+from cluster.aws.client import Aws
+from cluster.ssh.master import Completed, Master
+from tests.factories import make_stack
+
+
+def start_workers(aws: Aws, count: int) -> list[str]:
+    """Start a group of this many workers, 4 at most; return the ids of their instances."""
+    image = aws.client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    scaling, stack = aws.client("autoscaling"), make_stack()
+    scaling.create_launch_configuration(LaunchConfigurationName="c", ImageId=image, InstanceType="t3.medium")
+    scaling.create_auto_scaling_group(
+        AutoScalingGroupName=stack.worker_group, LaunchConfigurationName="c", MinSize=0, MaxSize=4,
+        DesiredCapacity=count, AvailabilityZones=["us-east-1a"],
+    )  # fmt: skip
+    return [instance.id for instance in inventory.refresh(aws, stack).workers]
+
+
+class ListingMaster(Master):
+    """List nodes as the next of these texts says, the last one again and again."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = list(texts)
+
+    def check(self, argv: Any, *, directory: str = "", stdin: bytes = b"", doing: str) -> Completed:
+        text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
+        return Completed(status=0, stdout=text.encode(), stderr="")
