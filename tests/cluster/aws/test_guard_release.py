@@ -73,3 +73,18 @@ def test_a_spent_budget_refuses_growth_at_once() -> None:
         wait_until_allowed(cast(Aws, Alarms("GuardBudget", "ALARM")), "deepcdk", pytest.fail)
     assert "raise budget_usd" in str(caught.value)
     assert "fab release" in str(caught.value)
+
+
+def test_a_release_whose_alarm_is_over_already_says_nothing(slept: list[float]) -> None:
+    wait_for_end(cast(Aws, Alarms("GuardBudget", "OK")), "deepcdk", pytest.fail)
+    wait_for_end(cast(Aws, Alarms("GuardIdle", "ALARM")), "deepcdk", pytest.fail)  # another bound's is not waited for
+    wait_until_allowed(cast(Aws, Alarms("GuardIdle", "OK")), "deepcdk", pytest.fail)
+    assert slept == []
+
+
+def test_what_is_waited_for_in_vain_says_where_to_look(slept: list[float]) -> None:
+    with pytest.raises(DeepcdkError, match="the alarm on idle has not ended") as grown:
+        wait_until_allowed(cast(Aws, Alarms("GuardIdle", "ALARM")), "deepcdk", lambda line: None)
+    with pytest.raises(DeepcdkError, match="the budget's alarm has not ended") as released:
+        wait_for_end(cast(Aws, Alarms("GuardBudget", "ALARM")), "deepcdk", lambda line: None)
+    assert "`fab status` shows" in grown.value.remedy and "`fab status` shows" in released.value.remedy

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.cli.numbers import MOST, parse_whole
+from cluster.cli.numbers import MOST, parse_number, parse_whole
 from cluster.errors import UsageError
 from tests.words import WORDS
 
@@ -34,3 +34,16 @@ def test_what_python_would_read_or_fail_at_is_refused(text: str) -> None:
 def test_zeros_before_a_number_change_nothing() -> None:
     assert parse_whole("--rank", "0" * 6000 + "7", lowest=0) == 7
     assert parse_whole("--rank", "000", lowest=0) == 0
+
+
+def test_the_bounds_are_taken_and_beyond_them_a_number_is_refused() -> None:
+    assert [parse_whole("--nodes", text, lowest=1, highest=16) for text in ("1", "16")] == [1, 16]
+    for text in ("0", "17"):
+        with pytest.raises(UsageError, match=f"^--nodes = '{text}': must be a whole number from 1 to 16$"):
+            parse_whole("--nodes", text, lowest=1, highest=16)
+
+
+def test_a_number_may_have_a_fraction_and_another_word_is_refused() -> None:
+    assert parse_number("--hours", "1.5") == 1.5
+    with pytest.raises(UsageError, match=r"^--hours = 'long': must be a number$"):
+        parse_number("--hours", "long")

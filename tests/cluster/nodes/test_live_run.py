@@ -92,3 +92,39 @@ def test_what_waits_does_not_begin_when_the_live_run_is_stopped() -> None:
     session.queued = ("two", "three")
     stop_runs(session, "one", lambda _: None)
     assert [run for run, _ in session.stopped] == ["three", "two", "one"]
+
+
+@pytest.mark.parametrize("state", ["pending", "stopped", "shutting-down"])
+def test_a_master_that_does_not_run_has_no_run(state: str) -> None:
+    assert find_live_run(fake(live="one", states=(state,))) == LiveRun(run_id="")
+
+
+def test_a_stack_without_its_file_system_and_a_worker_without_a_master_have_no_run() -> None:
+    without_files, without_master = fake(live="one"), fake(live="one")
+    without_files.deployed_stack.efs_mount = ""
+    without_master.instances = [SimpleNamespace(role="worker", state="running")]
+    assert find_live_run(without_files) == find_live_run(without_master) == LiveRun(run_id="")
+
+
+def test_without_a_live_run_nothing_is_refused() -> None:
+    assert check_live_run(fake(), "the change", ["2 nodes end"], force=False) == ""
+
+
+def test_why_it_is_not_known_is_one_line() -> None:
+    found = find_live_run(fake(error=ConnectionFailedError("no answer\nand more", where="SSH")))
+    assert found == LiveRun(run_id="", why_unknown="no answer")
+
+
+def test_a_refusal_carries_the_run_its_reasons_and_what_to_do() -> None:
+    known = EndsRunError("the change", "one", "", ["2 nodes end"])
+    assert (known.run_id, known.reasons) == ("one", ("2 nodes end",))
+    assert "fab attach --run one" in known.remedy and f"{STOP_GRACE_S:g} s for its checkpoint" in known.remedy
+    assert "restore the connection to the master" in EndsRunError("the change", "", "no route", []).remedy
+
+
+def test_waiting_runs_are_given_no_time_and_each_is_reported() -> None:
+    session, told = fake(live="one"), list[str]()
+    session.queued = ("two",)
+    stop_runs(session, "one", told.append)
+    assert session.stopped == [("two", 0.0), ("one", STOP_GRACE_S)]
+    assert told == ["taking run two out of the queue", f"stopping run one, with {STOP_GRACE_S:g} s for its checkpoint"]

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any, cast
+
+import pytest
 
 from agent.hardware.gpus import GpuLoad
-from agent.hardware.load import Load
+from agent.hardware.load import Load, to_document
+from agent.spec.nodes import NODE_PYTHON
+from agent.spec.remote_command import RemoteCommand
+from cluster.errors import ConnectionFailedError
+from cluster.nodes import load
 from cluster.nodes.load import Row, documents, rows, table
+from cluster.ssh import fanout
 from tests.factories import MASTER_ID, make_instance, make_inventory, make_master, make_master_instance, make_node
 
 LOAD = Load(
@@ -66,3 +74,71 @@ def test_the_document_holds_load_or_trouble() -> None:
     )
     assert (found[0]["processor"], found[0]["instance"]) == (0.37, M)
     assert found[1] == {"instance": C, "name": "", "trouble": "gone"}
+
+
+def test_large_amounts_have_no_fraction_and_a_node_without_a_disk_is_no_error() -> None:
+    large = dataclasses.replace(LOAD, memory_used=99 << 30, memory_total=2000 << 30, disk_used=0, disk_total=0)
+    (cells,) = table([Row(instance_id=B, name="", load=large)]).rows
+    assert (cells[0], cells[3], cells[-1]) == ("-", "99.0 of 2,000 GiB", "0% of 0.0 GiB")
+    edge = dataclasses.replace(LOAD, memory_used=100 << 30, memory_total=100 << 30)
+    assert table([Row(instance_id=B, name="", load=edge)]).rows[0][3] == "100 of 100 GiB"
+
+
+def test_a_narrow_terminal_can_do_without_disk_instance_and_sent_in_this_order() -> None:
+    shown = table([Row(instance_id=B, name="deeplearning-worker2", load="gone")])
+    assert shown.expendable == ("disk", "instance", "sent")
+    assert set(shown.expendable) < set(shown.columns)
+    assert shown.footer == ("worker2: gone",)
+
+
+def result(name: str, stdout: bytes, exit_code: int = 0) -> fanout.HostResult:
+    return fanout.HostResult(name=name, exit_code=exit_code, reached=True, seconds=0.1, stdout=stdout, stderr=b"")
+
+
+def test_master_and_workers_are_measured_each_with_the_pushed_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = json.dumps(to_document(LOAD)).encode()
+    asked: list[RemoteCommand] = []
+
+    def run(master: object, directory: str, request: RemoteCommand, _: object) -> list[fanout.HostResult]:
+        asked.append(request)
+        if request.master:
+            return [result("deeplearning-master", stdout=document)]
+        return [
+            result("deeplearning-worker2", stdout=b"no load"),
+            result("deeplearning-worker3", stdout=b"no such module", exit_code=1),
+            result("deeplearning-worker10", stdout=document),
+        ]
+
+    monkeypatch.setattr(fanout, "run", run)
+    found = load.read(cast(Any, None), "/mnt/efs/payloads/ab", NODES)
+    assert found["deeplearning-master"] == found["deeplearning-worker10"] == LOAD
+    assert isinstance(found["deeplearning-worker2"], str)
+    assert "no such module" in str(found["deeplearning-worker3"])
+    assert sorted(request.master for request in asked) == [False, True]
+    for request in asked:
+        assert request.command == (
+            "env", "PYTHONPATH=/mnt/efs/payloads/ab", NODE_PYTHON, "-m", "agent.hardware.load",
+        )  # fmt: skip
+    asked.clear()
+    assert load.read(cast(Any, None), "/mnt/efs", [NODES[1]]) == {"deeplearning-master": LOAD}
+    assert len(asked) == 1, "there is no worker to measure"
+
+
+def test_workers_that_cannot_be_reached_leave_the_masters_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = json.dumps(to_document(LOAD)).encode()
+
+    def run(master: object, directory: str, request: RemoteCommand, _: object) -> list[fanout.HostResult]:
+        if request.master:
+            return [result("deeplearning-master", stdout=document)]
+        raise ConnectionFailedError("no route")
+
+    monkeypatch.setattr(fanout, "run", run)
+    found = load.read(cast(Any, None), "/mnt/efs", NODES)
+    assert (found["deeplearning-master"], "no route" in str(found[""])) == (LOAD, True)
+
+    def fail(*_: object) -> list[fanout.HostResult]:
+        raise ConnectionFailedError("no route")
+
+    monkeypatch.setattr(fanout, "run", fail)
+    with pytest.raises(ConnectionFailedError):
+        load.read(cast(Any, None), "/mnt/efs", [NODES[1]])

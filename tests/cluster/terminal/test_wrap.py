@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,3 +45,19 @@ def test_what_is_printable_stays_as_it_is(text: str) -> None:
     assert printable(shown) == shown
     assert not any(unicodedata.category(each) == "Cc" and each not in "\n\t" for each in shown)
     assert shown == text or any(unicodedata.category(each) in ("Cc", "Cf", "Zl", "Zp") for each in text)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_a_line_is_folded_to_its_width_and_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    assert fitted("one two three four\x07 five", Terminal()) == "one two three\n  four\\x07 five"
+
+
+def test_a_line_that_just_fits_is_left_and_one_that_does_not_is_broken_between_words_alone() -> None:
+    assert fold("a  b c", 6) == "a  b c"
+    assert fold("two-word words here", 12) == "two-word\n  words here"
+    assert fold("x" * 30 + " y", 10) == "x" * 30 + "\n  y"

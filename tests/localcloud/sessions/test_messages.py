@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 import uuid
 
 import pytest
@@ -91,3 +92,52 @@ def test_a_client_agrees_to_a_stream_and_to_nothing_else() -> None:
     asked = {"RequestedClientActions": [{"ActionType": "KMSEncryption", "ActionParameters": {"KMSKeyId": "k"}}]}
     refused = json.loads(messages.handshake_response(asked, "1.2"))
     assert refused["Errors"] == ["Unsupported action KMSEncryption"]
+
+
+def test_a_header_that_claims_another_size_is_refused() -> None:
+    data = Message(type=messages.OUTPUT, sequence=0, payload=b"").encode()
+    assert len(data) == 120 and Message.decode(data).payload == b""
+    with pytest.raises(MessageError, match="119 bytes are not a message: the header alone has 120"):
+        Message.decode(data[:-1])
+    with pytest.raises(MessageError, match="a header of 117 bytes and a payload of 0 do not make 120"):
+        Message.decode((117).to_bytes(4, "big") + data[4:])
+
+
+@pytest.mark.parametrize(("payload", "said"), [(b"{", "is not JSON"), (b"[1]", "is not a JSON object")])
+def test_a_payload_that_is_no_document_is_refused(payload: bytes, said: str) -> None:
+    with pytest.raises(MessageError, match=said):
+        Message(type=messages.OUTPUT, sequence=0, payload=payload).document()
+
+
+def test_a_message_is_stamped_with_the_time_unless_it_has_one() -> None:
+    before = time.time() * 1000 - 1
+    stamped = Message.decode(Message(type=messages.OUTPUT, sequence=0, payload=b"").encode())
+    assert before <= stamped.created_ms <= time.time() * 1000
+
+
+def test_the_end_of_a_session_names_it_its_target_and_the_reason() -> None:
+    told = messages.channel_closed("session-1", "i-1", "the host is gone")
+    found = told.document()
+    assert (told.type, found["MessageType"]) == ("channel_closed", "channel_closed")
+    assert (found["SessionId"], found["DestinationId"], found["Output"]) == ("session-1", "i-1", "the host is gone")
+    assert found["SchemaVersion"] == 1
+
+
+def test_a_data_channel_is_opened_with_its_token() -> None:
+    found = json.loads(messages.open_data_channel("secret", "1.2"))
+    assert (found["TokenValue"], found["ClientVersion"], found["MessageSchemaVersion"]) == ("secret", "1.2", "1.0")
+    other = json.loads(messages.open_data_channel("secret", "1.2"))
+    assert {found["RequestId"], found["ClientId"]}.isdisjoint({other["RequestId"], other["ClientId"]})
+
+
+def test_the_handshake_is_as_aws_has_it() -> None:
+    (action,) = json.loads(messages.handshake_request(2049))["RequestedClientActions"]
+    assert action == {
+        "ActionType": "SessionType",
+        "ActionParameters": {"SessionType": "Port", "Properties": {"portNumber": "2049"}},
+    }
+    shell = {"ActionType": "SessionType", "ActionParameters": {"SessionType": "Standard_Stream"}}
+    answer = json.loads(messages.handshake_response({"RequestedClientActions": [action, shell]}, "1.2"))
+    assert [each["ActionStatus"] for each in answer["ProcessedClientActions"]] == [1, 3]
+    assert (answer["ClientVersion"], len(answer["Errors"])) == ("1.2", 1)
+    assert json.loads(messages.handshake_complete()) == {"HandshakeTimeToComplete": 0, "CustomerMessage": ""}

@@ -42,3 +42,19 @@ def test_other_phases_are_refused_with_the_grammar(text: str, said: str) -> None
         Settings(image_phases=text)
     assert caught.value.flag == "--image-phases"
     assert said in str(caught.value)
+
+
+def test_what_a_phase_omits_is_the_runs_own() -> None:
+    plain, own = parse_phases("0:128/512, 4:160/256/0.5/rectangular", smallest_crop=0.08, rectangular=False)
+    assert plain == ImagePhase(start=0, size=128, global_batch=512, smallest_crop=0.08)
+    assert own == ImagePhase(start=4, size=160, global_batch=256, smallest_crop=0.5, rectangular=True)
+    assert not plain.rectangular
+    (whole,) = parse_phases("0:128/512/1", smallest_crop=0.08, rectangular=True)
+    assert (whole.smallest_crop, whole.rectangular) == (1.0, True)
+    (none,) = parse_phases("0:128/512/0", smallest_crop=0.08, rectangular=False)
+    assert none.smallest_crop == 0
+
+
+def test_phases_are_written_as_short_as_they_can_be() -> None:
+    phases = parse_phases("0:128/512,4:160/256/0.5/rectangular", smallest_crop=0, rectangular=False)
+    assert phases_text(phases) == "0:128/512,4:160/256/0.5/rectangular"

@@ -85,3 +85,30 @@ def test_augmented_epochs_come_after_the_plain_ones() -> None:
     assert (settings.total_epochs, schedule.epochs, schedule.augmented_from) == (45, 45, 20)
     assert schedule_for(Settings(epochs=20), examples=100, ranks=1).augmented_from == 0
     assert schedule_for(Settings(epochs=20, augmented_epochs=0), examples=100, ranks=1).augmented_from == 20
+
+
+def test_the_images_left_fall_by_the_batch_to_the_end_of_the_epoch() -> None:
+    schedule = schedule_for(dataclasses.replace(PLAIN, epochs=2), examples=100, ranks=1)
+    assert [schedule.images_left(0, step) for step in range(3)] == [200, 136, 100]
+    assert [schedule.images_left(1, step) for step in range(3)] == [100, 36, 0]
+
+
+def test_a_batch_larger_than_the_data_is_refused_under_the_flag_that_gave_it() -> None:
+    assert schedule_for(PLAIN, examples=64, ranks=1).steps(0) == 1
+    with pytest.raises(SettingError) as plain:
+        schedule_for(PLAIN, examples=63, ranks=1)
+    with pytest.raises(SettingError) as phases:
+        schedule_for(Settings(epochs=12, image_phases=PHASES), examples=511, ranks=1)
+    assert (plain.value.flag, phases.value.flag) == ("--global-batch", "--image-phases")
+
+
+def test_rates_by_phase_are_not_scaled_by_the_batch() -> None:
+    settings = Settings(epochs=4, global_batch=64, base_batch=32, rate_phases="0-2:0..1,2-:0.5")
+    schedule = schedule_for(settings, examples=640, ranks=1)
+    assert [schedule.rate(epoch, 0) for epoch in range(4)] == pytest.approx([0, 0.5, 0.5, 0.5])
+    assert schedule.rate(1, 5) == pytest.approx(0.75)
+    assert (schedule.base_batch, schedule.peak) == (0, 0.5)
+
+
+def test_the_largest_step_is_that_of_the_largest_phase() -> None:
+    assert schedule_for(Settings(epochs=12, image_phases=PHASES), examples=1000, ranks=1).largest_batch == 512

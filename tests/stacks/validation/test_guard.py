@@ -34,3 +34,16 @@ def test_a_broken_rule_is_told_with_its_key(values: dict[str, Any], key: str, ru
 def test_bounds_that_fit_together_are_taken() -> None:
     values: dict[str, Any] = {"idle_minutes": 30, "max_hours": 12.0, "budget_usd": 500.0}
     assert list(check(ClusterConfig(ssh_cidr=SSH_CIDR, **values))) == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"idle_minutes": 30, "idle_cpu_percent": 5.0, "worker_instance_type": "p3.16xlarge"},
+        {"max_hours": 0.5, "ready_timeout_min": 29},
+        {"budget_usd": 5.0, "budget_stops_workers": False, "budget_emails": ("ops@example.com",)},
+        {"budget_usd": 5.0},
+    ],
+)
+def test_what_just_fits_together_is_taken(values: dict[str, Any]) -> None:
+    assert list(check(ClusterConfig(ssh_cidr=SSH_CIDR, allow_unknown_instance_types=True, **values))) == []

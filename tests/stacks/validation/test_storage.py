@@ -63,6 +63,8 @@ def test_archive_wants_elastic_throughput_and_an_earlier_infrequent_access(
         ("efs_backup", True),
         ("efs_infrequent_after_days", 7),
         ("efs_performance", "maxIO"),
+        ("efs_throughput_mibps", 128),
+        ("efs_archive_after_days", 90),
     ],
 )
 def test_an_existing_file_system_is_not_described_anew(key: str, value: Any) -> None:

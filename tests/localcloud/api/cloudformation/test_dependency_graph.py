@@ -23,7 +23,7 @@ def test_references_and_depends_on_are_needs() -> None:
 
 
 def test_a_circle_is_named() -> None:
-    with pytest.raises(ValidationError, match="Circular dependency between resources"):
+    with pytest.raises(ValidationError, match=r"Circular dependency between resources: \[(A, B, A|B, A, B)\]"):
         order({"A": {"B"}, "B": {"A"}})
 
 

@@ -74,3 +74,24 @@ def test_what_is_kept_step_by_step_is_what_is_kept_of_all(accuracies: list[float
 def test_none_is_too_few() -> None:
     with pytest.raises(ValueError, match="newest = 0"):
         Retention(newest=0)
+
+
+def test_a_policy_of_epochs_alone_is_not_moved_by_accuracy() -> None:
+    policy = SavePolicy(epochs=10, last_epoch=100)
+    assert not policy.after_epoch(1, 0.9)
+    assert policy.best == 0.9
+    assert not policy.after_epoch(2, 0.8)
+    assert policy.best == 0.9
+    names = {f"step-{n:08d}": float(-n) for n in range(5)}
+    assert Retention(newest=3).kept(names) == {"step-00000002", "step-00000003", "step-00000004"}
+    assert Retention(newest=1, best=True).kept(names) == {"step-00000000", "step-00000004"}
+
+
+def test_of_equally_good_checkpoints_the_newest_stays() -> None:
+    equal = {"step-1": 0.5, "step-2": 0.5, "step-3": 0.1}
+    assert Retention(newest=1, best=True).kept(equal) == {"step-2", "step-3"}
+
+
+def test_an_epoch_that_is_only_as_good_as_the_best_ends_with_no_checkpoint() -> None:
+    policy = SavePolicy(epochs=10, last_epoch=100, keep_best=True, best=0.5)
+    assert [policy.after_epoch(1, 0.5), policy.after_epoch(2, 0.6), policy.best] == [False, True, 0.6]
