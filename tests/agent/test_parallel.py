@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -39,3 +40,19 @@ def test_whoever_wants_no_more_leaves_nobody_at_work() -> None:
     next(found)
     found.close()  # type: ignore[attr-defined]  # it is a generator
     assert workers and not any(worker.is_alive() for worker in workers)
+
+
+def test_no_more_work_at_once_than_there_are_workers() -> None:
+    lock, busy, most = threading.Lock(), 0, 0
+
+    def work(_: int) -> None:
+        nonlocal busy, most
+        with lock:
+            busy += 1
+            most = max(most, busy)
+        time.sleep(0.002)
+        with lock:
+            busy -= 1
+
+    assert len(list(map_unordered(work, range(20), workers=2))) == 20
+    assert 1 <= most <= 2

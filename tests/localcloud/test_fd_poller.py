@@ -57,5 +57,6 @@ def test_the_thread_is_gone_once_it_is_closed() -> None:
     before = set(threading.enumerate())
     poller = FdPoller()
     (thread,) = set(threading.enumerate()) - before
+    assert thread.daemon, "a process that ends in an error does not wait for it"
     poller.close()
     assert not thread.is_alive()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from stacks.instance_types import find
+from tools import instance_types
 from tools.instance_types import RecordingError, about, instance_type, main, parse, read_recording
 
 # What EC2 says of one type, less what the table does not keep.
@@ -121,3 +122,30 @@ def test_a_recording_must_say_where_it_is_from() -> None:
 def test_the_table_names_its_day_and_source() -> None:
     day = datetime.date(2026, 11, 20)
     assert about("X", day, 3) == "3 EC2 instance types; written 2026-11-20 from X"
+
+
+def test_a_recording_becomes_a_table_that_names_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, recording = tmp_path / "table.csv", tmp_path / "types.json"
+    recording.write_text(json.dumps([RECORDED, {**RECORDED, "InstanceType": "a1.odd"}, "no type"]))
+    monkeypatch.setattr(instance_types, "TABLE", table)
+    assert main(["--recording", str(recording), "--source", "a recording"]) == 0
+    about_it, _, *lines = table.read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["a1.odd", "p6-b300.48xlarge"]
+    assert about_it.startswith("# 2 EC2 instance types; written 20") and about_it.endswith(" from a recording")
+    assert capsys.readouterr().out == f"{table}: {about_it.removeprefix('# ')}\n"
+
+
+def test_a_source_without_a_recording_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--source", "nowhere"])
+    assert "go together" in capsys.readouterr().err
+    assert parse(["--region", "us-west-2"]).region == "us-west-2"
+
+
+def test_cards_of_old_recordings_all_take_efa_and_a_type_without_efa_has_no_first_card() -> None:
+    network = {**RECORDED["NetworkInfo"], "NetworkCards": [{"NetworkCardIndex": n} for n in (3, 2)]}
+    assert instance_type({**RECORDED, "NetworkInfo": network}).efa_first_card == 2
+    without = instance_type({**RECORDED, "NetworkInfo": {**network, "EfaSupported": False}})
+    assert (without.efa_interfaces, without.efa_first_card) == (0, 0)

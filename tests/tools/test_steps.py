@@ -61,3 +61,34 @@ def test_a_key_changes_with_texts_files_and_their_order(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("two")
     keys.add(key_of("a", tmp_path / "lock"))
     assert len(keys) == 5
+
+
+def test_a_command_gets_the_environment_alone_and_both_its_outputs_are_logged(tmp_path: Path) -> None:
+    log = Log(step="one", path=tmp_path / "log", environ={"ONLY": "this"})
+    program = "import os; print(os.environ['ONLY'], 'HOME' in os.environ, os.getcwd())"
+    (tmp_path / "within").mkdir()
+    assert log.run([sys.executable, "-c", program], tmp_path / "within") == f"this False {tmp_path / 'within'}\n"
+    log.run([sys.executable, "-c", "import sys; print('warned', file=sys.stderr)"], tmp_path)
+    logged = (tmp_path / "log").read_text()
+    assert logged.startswith(f"$ {sys.executable} -c import os")
+    assert "this False" in logged and logged.endswith("warned\n")
+
+
+def test_an_error_shows_the_end_of_a_long_log_and_a_new_run_begins_it_anew(tmp_path: Path) -> None:
+    program = "import sys; sys.exit('\\n'.join(f'line {n}' for n in range(100)))"
+
+    def fail(log: Log) -> None:
+        log.run([sys.executable, "-c", program], tmp_path)
+
+    step = Step(name="one", key="1", present=lambda: True, run=fail)
+    for _ in range(2):
+        with pytest.raises(StepError) as failed:
+            run_in(tmp_path / "state", step)
+    assert "line 99" in str(failed.value) and "line 9\n" not in str(failed.value)
+    assert (tmp_path / "state" / "logs" / "one.log").read_text().count("line 50") == 1
+
+
+def test_what_a_step_takes_is_announced_and_no_line_ends_in_blanks(tmp_path: Path) -> None:
+    step = Step(name="one", key="1", present=lambda: True, run=lambda log: None, note="a minute")
+    assert run_in(tmp_path / "a", step)[0] == "one                ... a minute"
+    assert run_in(tmp_path / "b", a_step(tmp_path / "result", name="two"))[0] == "two                ..."

@@ -25,3 +25,10 @@ def test_an_empty_list_is_empty() -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is neither a number nor a range"):
         parse_list(text)
+
+
+def test_the_largest_number_is_the_last_that_is_taken() -> None:
+    assert parse_list(f"0,{LARGEST - 1}") == {0, LARGEST - 1}
+    with pytest.raises(ValueError, match=f"'{LARGEST}' is neither"):
+        parse_list(f"0,{LARGEST}")
+    assert parse_list(" 4-4,1\n") == {1, 4}
