@@ -139,18 +139,19 @@ def test_a_spot_worker_that_is_taken_back_heeds_the_notice_and_is_replaced(own: 
     waiting = ("--payload", str(tmp_path), "--entry", "sleep 600", "--skip-preflight", "--detach", "--yes")
     started = json.loads(own.fab("train", "--nodes", str(len(before) + 1), *waiting, "--json").stdout)
 
-    run = own.run(started["run_id"])
-    eventually(lambda: run.state == "running")
+    def run() -> dict[str, str]:  # the files of a bounded file system are seen inside the cloud alone
+        return dict(json.loads(own.fab("show", "--run", started["run_id"], "--json").stdout)["state"])
+
+    eventually(lambda: run()["state"] == "running")
     name = registered(own)[spot]
     own.localcloud("interrupt", spot, "--notice", "12")
     eventually(lambda: spot not in {i["InstanceId"] for i in own.instances("worker")})
     (master,) = own.instances("master")
     told = own.localcloud("exec", master["InstanceId"], "--", "cat", f"/mnt/efs/.cluster/leaving/{spot}").stdout
     assert "EC2 takes this spot instance back" in told
-    eventually(lambda: run.state == "failed")
+    eventually(lambda: run()["state"] == "failed")
     remedy = f"`fab resume {started['run_id']}` goes on once its group has put another in its place"
-    shown = json.loads(own.fab("show", "--run", started["run_id"], "--json").stdout)["state"]
-    assert shown["reason"] == f"{name} leaves the cluster (EC2 takes this spot instance back); {remedy}"
+    assert run()["reason"] == f"{name} leaves the cluster (EC2 takes this spot instance back); {remedy}"
     eventually(lambda: len(registered(own)) == len(before) + 1 and spot not in registered(own))
 
 
