@@ -42,7 +42,7 @@ CPU: Final = ("--precision", "float32", "--loss-scale", "0", "--compression", "n
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Waits:
-    """Hold what one run showed."""
+    """The result of one run."""
 
     network: str
     ranks: int
@@ -121,7 +121,7 @@ def traced(profile: bytes) -> tuple[list[float], list[float]]:
 
 
 def table(found: Sequence[Waits]) -> str:
-    """Lay out the runs, one a line."""
+    """Return the runs as a table, one a line."""
     lines = [f"{'':24} {'images/s':>9} {'step, ms':>9} {'wait, ms':>9} {'profile':>8} {'epoch':>7}  wanted"]
     for one in found:
         verdict = "kept" if one.part <= AIM else "NOT kept"

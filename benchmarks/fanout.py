@@ -156,7 +156,7 @@ class Book:
         )
 
     def judge_bytes(self, what: str) -> None:
-        """Hold our bytes at the most hosts against those at the fewest."""
+        """Compare our bytes at the most hosts with those at the fewest."""
         ours = {f["hosts"]: f["bytes"] for f in self.figures if f["what"] == what and f["tool"] == OURS}
         fewest, most = min(ours), max(ours)
         if fewest != most:

@@ -81,7 +81,7 @@ def timed(command: Sequence[str]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
-    """Hold a cluster on which the program has run once by `fab train`."""
+    """A cluster on which the program has run once by `fab train`."""
 
     train: tuple[str, ...]
     """The laptop's command."""

@@ -109,7 +109,7 @@ def pipeline(part: Any, cores: int) -> Callable[[int], None]:
 
 @dataclasses.dataclass(kw_only=True)
 class Rates:
-    """Hold what one program reached, by repeat."""
+    """What one program reached, by repeat."""
 
     by_clock: list[float] = dataclasses.field(default_factory=list)
     """Images a second."""

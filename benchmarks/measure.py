@@ -13,7 +13,7 @@ from tools import demo
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measure:
-    """Say what is measured, how, and what is promised of it."""
+    """What is measured, how, and what is promised of it."""
 
     name: str
     unit: str
@@ -25,7 +25,7 @@ class Measure:
     """Take it once, unrecorded, before the first sample."""
 
     def kept(self, value: float) -> bool:
-        """Tell whether a value keeps the promise."""
+        """Return whether a value keeps the promise."""
         return value >= self.promise if self.at_least else value <= self.promise
 
 

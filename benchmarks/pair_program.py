@@ -26,7 +26,7 @@ MOMENTUM: Final = 0.9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """Say what is trained in which way, and how long."""
+    """What is trained in which way, and how long."""
 
     way: str
     """alone: no Horovod; ranks: under horovodrun; mwms: TensorFlow's own strategy, by TF_CONFIG."""

@@ -46,7 +46,7 @@ group.close()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """Hold the cluster that is measured, as the laptop sees it."""
+    """The cluster that is measured, as the laptop sees it."""
 
     user: str
     key: str
@@ -59,7 +59,7 @@ class Fleet:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tool:
-    """Say how one tool pushes, and how it runs a command."""
+    """How one tool pushes, and how it runs a command."""
 
     name: str
     push: Callable[[Fleet, Path], list[str]]

@@ -34,7 +34,7 @@ MOMENTUM: Final = 0.9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """Say what is trained, and how long."""
+    """What is trained, and how long."""
 
     way: str
     """A key of WAYS."""
@@ -124,7 +124,7 @@ def _keras_norm(model: Any, images: Any, labels: Any) -> Train:
 
 
 def _fit(model: Any, images: Any, labels: Any, *, jit_compile: bool | str) -> Train:
-    """Let Keras train; pixels are floats beforehand, which spares it work that the others do in each step."""
+    """Train with Keras; pixels are floats beforehand, which spares it work that the others do in each step."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(RATE, momentum=MOMENTUM), loss, jit_compile=jit_compile)
     pixels = images.astype(np.float32) / 255

@@ -52,7 +52,7 @@ TIMEOUT_S: Final = 900
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Hold what the processes of one way measured together."""
+    """What the processes of one way measured together."""
 
     images_per_s: float
     """Over all processes, by each one's median step."""
@@ -160,7 +160,7 @@ def ratios(rounds: Sequence[Mapping[str, Figures]]) -> dict[str, tuple[float, fl
 
 
 def kept(rounds: Sequence[Mapping[str, Figures]]) -> bool:
-    """Tell whether ours is as fast as promised beside each way that was measured."""
+    """Return whether ours is as fast as promised beside each way that was measured."""
     return all(ratio[1] >= WANTED[way] for way, ratio in ratios(rounds).items() if way in WANTED)
 
 
@@ -178,7 +178,7 @@ def in_turns(rounds: Sequence[Mapping[str, Figures]], way: str) -> list[float]:
 
 
 def table(name: str, rounds: Sequence[Mapping[str, Figures]]) -> str:
-    """Lay out medians and ratios, one line a way."""
+    """Return medians and ratios as a table, one line a way."""
     lines = [f"{name}: {'images/s':>42} {'cpu ms':>8} {'ours is':>8}  (least to most)  wanted"]
     beside = ratios(rounds)
     for way in sorted(rounds[0], key=WAYS.index):
@@ -236,7 +236,7 @@ def _outputs(commands: Sequence[Sequence[str]], environs: Sequence[Mapping[str, 
 
 
 def _free_port() -> int:
-    """Return a port that nobody listens on; another may take it, which then fails loudly."""
+    """Return a port on which nothing listens; another may take it, which then fails loudly."""
     with socket.socket() as found:
         found.bind(("localhost", 0))
         return int(found.getsockname()[1])

@@ -54,20 +54,20 @@ def missing_for(markers: set[str]) -> list[str]:
 
 
 def pytest_configure() -> None:
-    """Let what tests start be interrupted, and end: a shell starts its background jobs with SIGINT ignored."""
+    """Allow what tests start to be interrupted: a shell starts its background jobs with SIGINT ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     NodeManager.EXIT_TIMEOUT = CLOUDS_END_S
 
 
 def shares_cloud(file: str) -> bool:
-    """Tell whether the tests of a file, named from the root, run on the one embedded cloud that files share."""
+    """Return whether the tests of a file, named from the root, run on the one embedded cloud that files share."""
     return file.startswith("tests/e2e/") and not file.endswith(OWN_CLOUDS)
 
 
 @functools.cache
 def has_hosts(file: str) -> bool:
-    """Tell whether tests of a file, named from the root, start hosts."""
+    """Return whether tests of a file, named from the root, start hosts."""
     marked = file.startswith("tests/localcloud/") and "mark.root" in (ROOT / file).read_text(encoding="utf-8")
     return marked or file.startswith("tests/e2e/")
 

@@ -100,7 +100,7 @@ class Runs:
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Hold the guard, so that no other process changes the lock or the queue between a check and a change."""
+        """Lock the guard, so that no other process changes the lock or the queue between a check and a change."""
         with (self.root / ".guard").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

@@ -34,7 +34,7 @@ class KnobError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Knobs:
-    """Hold what a user may turn; None leaves it to Horovod, or to the autotuner, which holds fixed what is given.
+    """Settings of Horovod; None leaves one to Horovod or to its autotuner, which keeps what is given fixed.
 
     What each is annotated with is the help of its flag in `fab train`.
     """

@@ -1,4 +1,4 @@
-"""Lay out the user's own program for a run: a copy in the run's directory, in which its ranks work."""
+"""Copy the user's own program for a run: a copy in the run's directory, in which its ranks work."""
 
 from __future__ import annotations
 

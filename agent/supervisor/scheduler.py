@@ -165,7 +165,7 @@ def _all_there(hosts: Sequence[Node], nodes: Sequence[Node]) -> bool:
 
 @contextlib.contextmanager
 def _scheduler_lock(runs: Runs) -> Iterator[IO[str] | None]:
-    """Hold the scheduler's lock for a block; None where another process holds it."""
+    """Take the scheduler's lock for a block; yield None where another process has it."""
     # The name that older versions used: never two schedulers at once during an upgrade.
     with (runs.root / ".keeper").open("a") as file:
         try:

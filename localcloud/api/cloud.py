@@ -29,7 +29,7 @@ REGION: Final = "us-east-1"
 
 
 class Cloud:
-    """Hold the state of the embedded cloud and serve its API. One at a time in a process."""
+    """The state of the embedded cloud and the server of its API. One at a time in a process."""
 
     def __init__(self, metrics_speed: float = 1.0) -> None:
         self._metrics_speed = metrics_speed

@@ -48,7 +48,7 @@ TASKS: Final[tuple[tuple[str, ...], ...]] = (
 
 
 def connected(pid: int) -> bool:
-    """Tell whether a process has a connection to an SSH server."""
+    """Return whether a process has a connection to an SSH server."""
     try:
         sockets = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
         rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]

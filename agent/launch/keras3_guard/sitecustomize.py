@@ -48,7 +48,7 @@ class KerasTrapError(RuntimeError):
 
 
 class Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Let `keras` and all below it mean the modules of `tf_keras`."""
+    """Import `keras` and all below it from `tf_keras`."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -89,7 +89,7 @@ class Watch(importlib.abc.MetaPathFinder):
 
 
 def is_keras_3(optimizer: object) -> bool:
-    """Tell whether an optimizer is of Keras 3, by where its classes come from."""
+    """Return whether an optimizer is of Keras 3, by where its classes come from."""
     return any(kind.__module__.split(".")[0] == "keras" for kind in type(optimizer).__mro__)
 
 

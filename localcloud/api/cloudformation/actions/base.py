@@ -88,7 +88,7 @@ class Actions(BaseResponse):
         return text
 
     def _hold(self, stack: Stack) -> None:
-        """Let the CLI wait a little for the end of a stack's operation."""
+        """Wait a little for the end of a stack's operation, so that the CLI asks less often."""
         if _CLI in str(self.headers.get("User-Agent", "")):
             with self._account.condition:
                 self._account.condition.wait_for(lambda: not stack.busy, timeout=_HOLD_S)
