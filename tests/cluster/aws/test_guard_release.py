@@ -49,8 +49,14 @@ def test_a_release_empties_the_queue_of_the_budget(aws: Aws) -> None:
 
 def test_a_release_waits_for_the_end_of_the_alarm_and_not_for_ever(slept: list[float]) -> None:
     reported: list[str] = []
-    wait_for_end(cast(Aws, Alarms("GuardBudget", "ALARM", "ALARM", "OK")), "deepcdk", reported.append)
-    assert (len(slept), len(reported)) == (2, 1)
+    waits_before: list[int] = []
+
+    def report(line: str) -> None:
+        reported.append(line)
+        waits_before.append(len(slept))
+
+    wait_for_end(cast(Aws, Alarms("GuardBudget", "ALARM", "ALARM", "OK")), "deepcdk", report)
+    assert (len(slept), len(reported), waits_before) == (2, 1, [0])
     with pytest.raises(DeepcdkError, match="has not ended for 600 s"):
         wait_for_end(cast(Aws, Alarms("GuardBudget", "ALARM")), "deepcdk", reported.append)
 

@@ -57,7 +57,10 @@ def test_a_load_is_told_in_figures_and_trouble_below_the_table() -> None:
     assert shown.rows[0] == (
         "master", M, "37% of 8", "3.0 of 16.0 GiB", "-", "-", "12.5 MB/s", "950 B/s", "25% of 100 GiB",
     )  # fmt: skip
-    assert shown.rows[1][4:6] == ("75% of 2", "16.0 of 32.0 GiB")
+    assert dict(zip(shown.columns, shown.rows[1], strict=True)) == {
+        "node": "worker2", "instance": B, "CPU": "37% of 8", "memory": "3.0 of 16.0 GiB", "GPU": "75% of 2",
+        "GPU memory": "16.0 of 32.0 GiB", "received": "12.5 MB/s", "sent": "950 B/s", "disk": "25% of 100 GiB",
+    }  # fmt: skip
     assert shown.rows[2][2:] == ("-",) * 7
     assert shown.footer == (f"{C}: pending, has not joined the cluster",)
 

@@ -29,7 +29,19 @@ def test_rates_are_in_the_units_in_which_networks_are_sold(value: float, text: s
     assert rate(value) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(-1, "0 s"), (42.4, "42 s"), (185, "3:05"), (7384, "2:03:04")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0 s"),
+        (42.4, "42 s"),
+        (59.4, "59 s"),
+        (59.6, "1:00"),
+        (3599, "59:59"),
+        (3600, "1:00:00"),
+        (185, "3:05"),
+        (7384, "2:03:04"),
+    ],
+)
 def test_a_duration_is_written_for_people(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 

@@ -59,5 +59,6 @@ def test_on_a_terminal_a_line_is_folded_to_its_width_and_written_out(monkeypatch
 
 def test_a_line_that_just_fits_is_left_and_one_that_does_not_is_broken_between_words_alone() -> None:
     assert fold("a  b c", 6) == "a  b c"
-    assert fold("two-word words here", 12) == "two-word\n  words here"
+    assert fold("a\tb ", 4) == "a\tb "
+    assert fold("ab two-word", 8) == "ab\n  two-word"
     assert fold("x" * 30 + " y", 10) == "x" * 30 + "\n  y"

@@ -83,6 +83,10 @@ def test_a_group_of_another_network_allows_nobody() -> None:
         ("tcp", 22, 22, "tcp dport 22-22"),
         ("udp", 1000, 2000, "udp dport 1000-2000"),
         ("tcp", 0, 65535, "meta l4proto tcp"),
+        ("udp", -1, -1, "meta l4proto udp"),
+        ("17", 0, 65535, "meta l4proto udp"),
+        ("1", 8, 0, "icmp type 8 icmp code 0"),
+        ("tcp", 0, 1, "tcp dport 0-1"),
         ("6", 80, 80, "tcp dport 80-80"),
         ("icmp", -1, -1, "meta l4proto icmp"),
         ("icmp", 8, -1, "icmp type 8"),
@@ -128,7 +132,9 @@ def test_a_public_address_in_a_private_subnet_is_not_let_in() -> None:
 
 
 def test_a_cut_host_is_dropped_before_its_open_connections_are_known() -> None:
-    rules = chain(nftables.ruleset(snapshot(WORKER), VPC, [WORKER_IP]), "forward")
+    ruleset = nftables.ruleset(snapshot(WORKER), VPC, [WORKER_IP])
+    assert elements(ruleset, "set", "cut") == [WORKER_IP]
+    rules = chain(ruleset, "forward")
     assert rules.index("ip saddr @cut counter drop") < rules.index("ct state established,related accept")
 
 
@@ -186,3 +192,12 @@ def test_the_ruleset_is_the_same_in_whatever_order_the_parts_are_given() -> None
     )
     cut = [WORKER_IP, MASTER_IP]
     assert nftables.ruleset(turned, VPC, cut[::-1]) == nftables.ruleset(whole, VPC, cut)
+
+
+def test_the_router_itself_answers_for_metadata_and_names_alone() -> None:
+    rules = chain(nftables.ruleset(snapshot(WORKER), VPC), "input")
+    assert {rule for rule in rules if rule.startswith("ip daddr") and rule.endswith("accept")} == {
+        "ip daddr 169.254.169.254 tcp dport 80 accept",
+        "ip daddr 169.254.169.253 udp dport 53 accept",
+        "ip daddr 169.254.169.253 tcp dport 53 accept",
+    }

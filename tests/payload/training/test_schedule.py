@@ -112,3 +112,8 @@ def test_rates_by_phase_are_not_scaled_by_the_batch() -> None:
 
 def test_the_largest_step_is_that_of_the_largest_phase() -> None:
     assert schedule_for(Settings(epochs=12, image_phases=PHASES), examples=1000, ranks=1).largest_batch == 512
+
+
+def test_the_peak_of_a_run_of_one_epoch_is_that_of_its_warm_up() -> None:
+    schedule = schedule_for(dataclasses.replace(PLAIN, epochs=1, warmup_epochs=5), examples=640, ranks=1)
+    assert schedule.peak == pytest.approx(0.2)

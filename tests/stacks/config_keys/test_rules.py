@@ -127,3 +127,17 @@ def test_an_error_names_the_place_in_cdk_json_and_no_value_where_there_is_none()
     assert str(ConfigError("days", 8, "is too long")) == "cluster.days = 8: is too long"
     assert str(ConfigError("days", None, "is missing")) == "cluster.days: is missing"
     assert str(ConfigError("", None, "is no object")) == "cdk.json: is no object"
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        *("/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
+        *("/tmp", "/usr", "/var", "/opt/aws", "/opt/deeplearning"),
+    ],
+)
+def test_no_directory_of_the_system_nor_one_within_it_is_mounted_on(own: str) -> None:
+    for path in (own, f"{own}/data"):
+        with pytest.raises(ConfigError, match=f"must lie outside {own}, which the node itself needs"):
+            is_mount(Keys(place=path), "place")
+    is_mount(Keys(place=f"{own}-data"), "place")

@@ -74,7 +74,8 @@ def test_workers_fill_the_private_subnets_less_the_addresses_that_others_take(zo
 def test_a_cluster_that_nobody_can_reach_is_cautioned_against() -> None:
     (problem,) = cautions(ClusterConfig())
     assert (problem.key, problem.value) == ("ssh_cidr", ())
-    assert "ssh_access = session-manager" in problem.remedy
+    assert problem.remedy.startswith("set ssh_cidr to the network from which you connect")
+    assert problem.remedy.endswith("or ssh_access = session-manager")
     assert not list(cautions(ClusterConfig(ssh_cidr=("198.18.0.7/32",))))
 
 
