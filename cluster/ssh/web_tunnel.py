@@ -63,8 +63,9 @@ def serve(
 ) -> None:
     """Run a server on the master until Ctrl-C, with a tunnel to it from `port` of this machine.
 
-    Its lines with `NOTEBOOK_PREFIX` are reported. Raises DeepcdkError with the server's last lines if it ends by itself
-    or never prints its address.
+    Its lines with `NOTEBOOK_PREFIX` are reported. Returns after Ctrl-C while the server can be reached; before that,
+    KeyboardInterrupt passes. Raises DeepcdkError with the server's last lines if it ends by itself or never prints its
+    address.
     """
     lines: list[str] = []
     addresses: queue.Queue[tuple[int, str] | BaseException | None] = queue.Queue()
@@ -94,12 +95,15 @@ def serve(
     if not isinstance(first, tuple):
         raise first if isinstance(first, DeepcdkError) else _ended("ended at its start", lines, remedy)
     with master.forward(port, first[0]):
-        url = f"http://localhost:{port}{first[1]}"
-        report(f"{url} until Ctrl-C")
-        if browser and has_display(os.environ, sys.platform):
-            webbrowser.open(url)
-        while isinstance(last := addresses.get(), tuple):
-            continue  # The same address again.
+        try:
+            url = f"http://localhost:{port}{first[1]}"
+            report(f"{url} until Ctrl-C")
+            if browser and has_display(os.environ, sys.platform):
+                webbrowser.open(url)
+            while isinstance(last := addresses.get(), tuple):
+                continue  # The same address again.
+        except KeyboardInterrupt:
+            return
     raise last if isinstance(last, DeepcdkError) else _ended("has ended", lines, remedy)
 
 

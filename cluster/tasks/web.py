@@ -64,11 +64,9 @@ def tensorboard(
         logs = f"{session.stack.runs_root}/{chosen}".rstrip("/")
         command = (python, "-m", "tensorboard.main", "--logdir", logs, "--host", "127.0.0.1", "--port", "0")
         print_sentence(f"TensorBoard of {chosen or 'all runs'} on the master")
-        try:
-            request = RemoteCommand(command=command, master=True)
-            web_tunnel.serve(master, agent, request, port=local_port, browser=browser, report=print_sentence)
-        except KeyboardInterrupt:
-            print_sentence("\nTensorBoard has ended")
+        request = RemoteCommand(command=command, master=True)
+        web_tunnel.serve(master, agent, request, port=local_port, browser=browser, report=print_sentence)
+        print_sentence("\nTensorBoard has ended")
 
 
 @task(word="--node", short_flags=False)
@@ -105,13 +103,11 @@ def notebook(
         command = ("env", "-C", agent, NODE_PYTHON, "-m", "agent.remote.notebook", asked.to_json())
         print_sentence(f"JupyterLab on {chosen}; the first time, its packages are installed")
         request = RemoteCommand(command=command, master=True)
-        try:
-            web_tunnel.serve(
-                master, agent, request, port=local_port, browser=browser, report=print_sentence,
-                start_s=NOTEBOOK_S, remedy=NO_PACKAGES,
-            )  # fmt: skip
-        except KeyboardInterrupt:
-            print_sentence("\nJupyterLab has ended")
+        web_tunnel.serve(
+            master, agent, request, port=local_port, browser=browser, report=print_sentence,
+            start_s=NOTEBOOK_S, remedy=NO_PACKAGES,
+        )  # fmt: skip
+        print_sentence("\nJupyterLab has ended")
 
 
 def requirements_tree(text: str) -> Tree:

@@ -8,7 +8,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -78,6 +78,20 @@ def test_the_tunnel_leads_to_the_port_that_the_server_chose() -> None:
 def test_a_server_that_fails_at_its_start_is_told_with_its_last_lines() -> None:
     with pytest.raises(DeepcdkError, match="ended at its start\n    no module named tensorboard"):
         serve(ServingMaster("no module named tensorboard"), "/x", REQUEST, port=7007, browser=False, report=print)
+
+
+def test_ctrl_c_ends_a_server_that_can_be_reached_and_interrupts_one_that_is_awaited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def press(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    master = ServingMaster(TENSORBOARD)
+    serve(master, "/payload", REQUEST, port=6006, browser=False, report=press)
+    assert master.forwarded == [(6006, 43123)]
+    monkeypatch.setattr("cluster.ssh.web_tunnel.doing", press)
+    with pytest.raises(KeyboardInterrupt):
+        serve(ServingMaster(TENSORBOARD), "/payload", REQUEST, port=6006, browser=False, report=print)
 
 
 def test_a_port_that_is_taken_is_refused_by_its_flag() -> None:
