@@ -71,7 +71,7 @@ def test_a_rebooted_master_tells_what_became_of_the_run_keeps_the_queue_and_resu
     first = start(cluster, "--epochs", "5000")
     second = start(cluster, "--payload", str(tmp_path), "--entry", "true", "--queue")
     refused = cluster.fab("train", "--nodes", "2", "--yes", check=False)
-    assert (refused.returncode, f"run {first} is live" in refused.stderr) == (1, True)
+    assert (refused.returncode, f"run {first} is live" in refused.stderr) == (1, True), refused.stderr
     assert states(cluster)[second]["position"] == 1
     eventually(lambda: cluster.run(first).checkpoints)
     (master,) = cluster.instances("master")
