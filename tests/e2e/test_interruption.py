@@ -60,8 +60,9 @@ def connected(pid: int) -> bool:
 def interrupt(cloud: EmbeddedCloud, words: tuple[str, ...], when: Callable[[int], bool]) -> tuple[int, str]:
     """Start a task as a terminal does, interrupt it as a terminal does; return its status and what it said.
 
-    One that was over before this process came to interrupt it has told nothing, and is started again; so is one that
-    had done its work, and that the signal met while Python itself was ending: then nothing handles it any more.
+    One that was over before this process came to interrupt it has shown nothing, and is started again; so is one that
+    had done its work, and that the signal met while Python itself was ending: then nothing handles it any more, and it
+    ends by the signal or with 0.
     """
     at = words.index("--") if "--" in words else len(words)
     task = ("fab", *words[:at], *demo.settings(2), *words[at:])
@@ -79,7 +80,7 @@ def interrupt(cloud: EmbeddedCloud, words: tuple[str, ...], when: Callable[[int]
             output, _ = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
-        if in_time and process.returncode != -signal.SIGINT:
+        if in_time and process.returncode not in (0, -signal.SIGINT):
             break
     return process.returncode, output
 
