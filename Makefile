@@ -21,7 +21,7 @@ demo: setup ## start the embedded cloud, deploy, train on two hosts (NODES=16 fo
 	@$(python) -m tools.demo --nodes $(or $(NODES),2)
 
 # The second part in two processes, whatever the cores: tests with hosts mostly wait, those with TensorFlow start several
-# ranks each. tests/conftest.py deals them out. All in one go took as long (22 minutes), and fails tests of e2e by its load.
+# ranks each. tests/conftest.py deals them out. All in one go took as long, and one unit test needs a process of its own.
 test: setup lint ## run every test; those that cannot run here say why
 	$(python) -m pytest -m "$(unit)" -n auto
 	$(python) -m pytest -m "not ($(unit))" -n 2 --dist loadfile --no-loadscope-reorder --durations=30

@@ -196,7 +196,7 @@ class SmallCloud:
 
 @contextlib.contextmanager
 def running(directory: Path) -> Iterator[SmallCloud]:
-    """Hold a testbed, on a memory file system as overlays need it, and take everything away at the end."""
+    """Yield a testbed, on a memory file system as overlays need it, and take everything away at the end."""
     layers = directory / "layers"
     layers.mkdir()
     namespaces.mount_tmpfs(layers, "mode=755")

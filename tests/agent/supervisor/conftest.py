@@ -22,7 +22,7 @@ from tests.factories import AGENT, PAYLOAD
 
 @pytest.fixture
 def efs(tmp_path: Path) -> Iterator[Path]:
-    """Lay out a shared file system with this project's agent and payload; at the end kill what still runs."""
+    """Make a shared file system with this project's agent and payload; at the end kill what still runs."""
     for tree, package in ((AGENT, "agent"), (PAYLOAD, "payload")):
         directory = tmp_path / "payloads" / tree
         directory.mkdir(parents=True)

@@ -14,7 +14,7 @@ from tests.factories import make_program_spec, make_spec
 
 @pytest.fixture
 def spec(tmp_path: Path) -> RunSpec:
-    """Lay out a pushed program and a run of it."""
+    """Write a pushed program and a run of it."""
     spec = make_program_spec(efs_mount=str(tmp_path))
     pushed = Path(spec.program_directory)
     (pushed / "lib").mkdir(parents=True)
