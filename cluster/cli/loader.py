@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from invoke.collection import Collection
+from invoke.tasks import Task
+
+TASKS: Final = Path(__file__).resolve().parents[1] / "tasks"
 
 MODULES: Final = {
     "run": ("run",),
@@ -49,3 +54,24 @@ def collection(words: Sequence[str] = ()) -> Collection:
         for name in names:
             found.add_task(getattr(bodies, name.replace("-", "_")))
     return found
+
+
+def listing() -> Collection:
+    """Return all tasks as `--list` shows them, by name and docstring, read from the source without importing it."""
+    found = Collection()
+    for module, names in MODULES.items():
+        source = ast.parse((TASKS / f"{module}.py").read_bytes())
+        docstrings = {node.name: ast.get_docstring(node) for node in source.body if isinstance(node, ast.FunctionDef)}
+        for name in names:
+            found.add_task(Task(_Listed(docstrings[name.replace("-", "_")]), name=name, positional=()))
+    return found
+
+
+class _Listed:
+    """The body of a task that is only listed."""
+
+    def __init__(self, docstring: str | None) -> None:
+        self.__doc__ = docstring
+
+    def __call__(self, context: object) -> None:
+        """Do nothing: what is listed is not run."""

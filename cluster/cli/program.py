@@ -16,16 +16,22 @@ from invoke.collection import Collection
 from invoke.exceptions import Exit
 
 from cluster.cli import loader, positionals, suggestions
-from cluster.cli.task import INTERRUPTED, INTERRUPTED_STATUS, PROJECT, Task
+from cluster.cli.process import INTERRUPTED, INTERRUPTED_STATUS, PROJECT, drop_output
 
 
 class Program(Fab):  # type: ignore[misc]  # fabric has no types
     """Fabric's program for the tasks of this project."""
 
     def run(self, argv: list[str] | None = None, exit: bool = True) -> None:
-        """Run the command line. Ctrl-C ends it with 130 and a line at any time; Fabric's own ends with 1 and none."""
+        """Run the command line. Ctrl-C ends it with 130 and a line at any time; Fabric's own ends with 1 and none.
+
+        A reader that goes before the end, as `head` does, ends it with 1 and no message.
+        """
         try:
             super().run(argv, exit=exit)
+        except BrokenPipeError:
+            drop_output()
+            sys.exit(1)
         except SystemExit as ended:
             if not isinstance(ended.__context__, KeyboardInterrupt):
                 raise
@@ -33,18 +39,22 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
             sys.exit(INTERRUPTED_STATUS)
 
     def load_collection(self) -> None:
-        """Load the tasks that the command line names, or all; another collection as Fabric does."""
+        """Load the tasks that the command line names, or all, for `--list` alone; another collection as Fabric does."""
         if self.args.collection.value or self.args["search-root"].value or self._remainder_only:
             super().load_collection()
             return
         self.config.set_project_location(str(PROJECT))
         self.config.load_project()
         asked_help = self.args.help.value
-        self.collection = loader.collection([asked_help] if isinstance(asked_help, str) else self.core.unparsed)
+        if self.args.list.value and not self.core.unparsed:
+            self.collection = loader.listing()
+        else:
+            self.collection = loader.collection([asked_help] if isinstance(asked_help, str) else self.core.unparsed)
 
     def parse_tasks(self) -> None:
         """Parse the tasks and their flags. Raises Exit that names a word which means nothing, and the nearest one."""
-        if all(isinstance(task, Task) for task in self.collection.tasks.values()):
+        # What Fabric loaded, or `--list`, has tasks of Invoke's own class: no words of theirs stand for flags.
+        if all(hasattr(task, "word") for task in self.collection.tasks.values()):
             words, complaint = self._read(self.collection)
             if complaint:
                 raise Exit(self._read(loader.collection())[1], code=1)  # The nearest word is one of all tasks.

@@ -6,8 +6,7 @@ import inspect
 import io
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import invoke.tasks
 from invoke.exceptions import Exit
@@ -16,13 +15,10 @@ from invoke.parser.argument import Argument
 from agent.errors import SpecError
 from agent.spec.horovod import KnobError
 from cluster.cli.flags import REPEATED, call, flags_of
+from cluster.cli.process import INTERRUPTED, INTERRUPTED_STATUS, drop_output
 from cluster.errors import DeepcdkError
 from cluster.terminal.wrap import fitted
 from stacks.config import ConfigError
-
-PROJECT: Final = Path(__file__).resolve().parents[2]
-INTERRUPTED: Final = "\ninterrupted"
-INTERRUPTED_STATUS: Final = 130
 
 Set = Annotated[tuple[str, ...], "override a value of context.cluster in cdk.json, as key=value; may be repeated"]
 Key = Annotated[str, "private SSH key; default: the agent's and those in ~/.ssh"]
@@ -82,8 +78,7 @@ class Task(invoke.tasks.Task[Callable[..., None]]):
         except KeyboardInterrupt:
             raise Exit(INTERRUPTED, code=INTERRUPTED_STATUS) from None
         except BrokenPipeError:
-            # The reader of our output has gone, as `head` does; there is nothing left to print.
-            sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115  # must outlive this function
+            drop_output()
             raise Exit(code=1) from None
 
 

@@ -11,7 +11,8 @@ from agent.spec.nodes import choose_hosts
 from agent.spec.resume import resume_point, resumed_spec
 from agent.spec.run import RunSpec
 from agent.spec.states import LIVE_STATES, QUEUED
-from cluster.cli.task import PROJECT, Json, Key, Queue, RunId, Set, Yes, task
+from cluster.cli.process import PROJECT
+from cluster.cli.task import Json, Key, Queue, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.worker_group import check_maximum, parse_nodes_argument

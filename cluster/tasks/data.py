@@ -9,7 +9,8 @@ import time
 from typing import Annotated
 
 from agent.spec.nodes import workers
-from cluster.cli.task import PROJECT, Json, Key, Set, task
+from cluster.cli.process import PROJECT
+from cluster.cli.task import Json, Key, Set, task
 from cluster.data.report import StagingResult
 from cluster.data.source import BackgroundManifest, is_bucket, parse_name, survey
 from cluster.data.stager import Stager

@@ -10,7 +10,8 @@ from typing import Annotated
 
 from cluster.aws import inventory
 from cluster.aws.stack import describe_stack
-from cluster.cli.task import PROJECT, Json, Key, Set, Yes, task
+from cluster.cli.process import PROJECT
+from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.deploy import cdk, change_set, effects, key_pair, retained
 from cluster.deploy.estimate import describe_deployment
 from cluster.deploy.plan import FAILED_CREATION, Plan, is_new, with_current_sizes

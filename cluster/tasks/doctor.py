@@ -6,7 +6,8 @@ from pathlib import Path
 
 from invoke.exceptions import Exit
 
-from cluster.cli.task import PROJECT, Json, Key, Set, task
+from cluster.cli.process import PROJECT
+from cluster.cli.task import Json, Key, Set, task
 from cluster.session import Session
 from cluster.terminal.output import print_result
 from cluster.terminal.status_line import doing

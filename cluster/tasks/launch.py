@@ -16,7 +16,8 @@ from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from cluster.aws import guard
 from cluster.background import in_background
-from cluster.cli.task import INTERRUPTED_STATUS, Json
+from cluster.cli.process import INTERRUPTED_STATUS
+from cluster.cli.task import Json
 from cluster.runs.provenance import describe_origin, read_roots
 from cluster.runs.supervisor import Supervisor
 from cluster.runs.watch import describe_end, document, watch

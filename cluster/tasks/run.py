@@ -9,7 +9,8 @@ from typing import Annotated
 from invoke.exceptions import Exit
 
 from agent.spec.remote_command import RemoteCommand
-from cluster.cli.task import PROJECT, Json, Key, Set, task
+from cluster.cli.process import PROJECT
+from cluster.cli.task import Json, Key, Set, task
 from cluster.errors import UsageError
 from cluster.nodes.worker_group import parse_nodes_argument
 from cluster.session import Session

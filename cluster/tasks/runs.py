@@ -7,7 +7,8 @@ from typing import Annotated
 
 from agent.spec.states import LIVE_STATES, QUEUED, STOP_GRACE_S
 from cluster.cli.numbers import parse_whole
-from cluster.cli.task import PROJECT, FromBucket, Json, Key, RunId, Set, Yes, task
+from cluster.cli.process import PROJECT
+from cluster.cli.task import FromBucket, Json, Key, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError, NoStackError, UsageError
 from cluster.runs import archive as archives
 from cluster.runs.run_id import check_run_id

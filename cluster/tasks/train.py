@@ -13,7 +13,8 @@ from agent.spec.horovod import Knobs
 from agent.spec.nodes import Node, workers
 from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
-from cluster.cli.task import PROJECT, Json, Key, Queue, Set, Yes, task
+from cluster.cli.process import PROJECT
+from cluster.cli.task import Json, Key, Queue, Set, Yes, task
 from cluster.errors import LiveRunError
 from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.worker_group import check_maximum, parse_nodes_argument

@@ -10,7 +10,8 @@ from agent.spec.remote_command import NotebookRequest, RemoteCommand
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.answers import AnswerError
 from cluster.cli.numbers import parse_whole
-from cluster.cli.task import PROJECT, Browser, Key, Port, RunId, Set, task
+from cluster.cli.process import PROJECT
+from cluster.cli.task import Browser, Key, Port, RunId, Set, task
 from cluster.errors import UsageError
 from cluster.runs.program import Program
 from cluster.runs.run_id import check_run_id

@@ -1,4 +1,4 @@
-"""The checkpoints of one run: when they are due, what goes into them, and what is reported of them."""
+"""The checkpoints of one run: when they are due, what goes with the state, and what is reported of them."""
 
 from __future__ import annotations
 

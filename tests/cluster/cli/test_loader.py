@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from cluster.cli.loader import MODULES, collection, wanted
+from cluster.cli.loader import MODULES, collection, listing, wanted
+
+PROJECT = Path(__file__).resolve().parents[3]
+IMPORTED = "import sys; from cluster.cli.loader import listing; listing(); print(*sys.modules)"
 
 
 def test_without_words_every_task_is_there() -> None:
@@ -25,3 +33,15 @@ def test_the_modules_of_the_named_tasks_are_wanted_and_all_where_the_first_word_
     line: str, modules: set[str]
 ) -> None:
     assert set(wanted(line.split())) == modules
+
+
+def test_the_list_shows_each_task_with_its_docstring() -> None:
+    tasks = collection().tasks
+    assert {name: task.__doc__ for name, task in listing().tasks.items()} == {
+        name: inspect.getdoc(task) for name, task in tasks.items()
+    }
+
+
+def test_the_list_imports_no_task() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTED], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert [name for name in done.stdout.split() if name.startswith("cluster.tasks")] == []

@@ -77,3 +77,8 @@ def test_fabrics_own_program_runs_the_same_tasks_with_their_flags_and_refuses_a_
     assert (status, "No idea what 'digits' is!" in text) == (1, True)
     status, text = run(PROJECT, sys.executable, "-c", FABRIC, "status", "--", "true")
     assert (status, "taken by `fab run` and `fab train` alone" in text) == (1, True)
+
+
+def test_a_reader_that_has_gone_is_no_traceback() -> None:
+    fab = f"{sys.executable} tools/fab.py --list --list-format=json"
+    assert run(PROJECT, "bash", "-c", f"(sleep 2; {fab}; echo $? >&2) | true") == (0, "1\n")
