@@ -15,8 +15,9 @@ def parse_whole(name: str, text: str, *, lowest: int, highest: int = MOST, calle
 
     Raises UsageError that names the rule.
     """
-    digits = text.lstrip("0")[: len(str(MOST)) + 1]
-    number = int(digits or "0") if text.isascii() and text.isdecimal() else None
+    digits = text.lstrip("0")
+    is_number = text.isascii() and text.isdecimal() and len(digits) <= len(str(MOST))
+    number = int(digits or "0") if is_number else None
     if number is None or not lowest <= number <= highest:
         rule = f"must be a whole number from {lowest} to {highest}"
         raise UsageError(name, text, f"{rule} ({called})" if called else rule)

@@ -20,6 +20,18 @@ def test_several_work_at_once() -> None:
     assert len(list(map_unordered(lambda _: meeting.wait(), range(3)))) == 3
 
 
+def test_eight_work_at_once_unless_another_number_is_given_and_none_keeps_a_program_that_ends() -> None:
+    meeting, workers = threading.Barrier(8, timeout=60), set[threading.Thread]()
+
+    def work(_: int) -> None:
+        workers.add(threading.current_thread())
+        meeting.wait()
+
+    assert len(list(map_unordered(work, range(16)))) == 16
+    assert len(workers) == 8
+    assert all(worker.daemon for worker in workers)
+
+
 def test_the_first_error_is_raised_and_what_has_not_begun_is_left() -> None:
     begun: list[int] = []
 

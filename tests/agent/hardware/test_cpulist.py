@@ -28,7 +28,7 @@ def test_anything_else_is_refused(text: str) -> None:
 
 
 def test_the_largest_number_is_the_last_that_is_taken() -> None:
-    assert parse_list(f"0,{LARGEST - 1}") == {0, LARGEST - 1}
-    with pytest.raises(ValueError, match=f"'{LARGEST}' is neither"):
-        parse_list(f"0,{LARGEST}")
+    assert parse_list("0,65535") == {0, 65535}
+    with pytest.raises(ValueError, match="'65536' is neither"):
+        parse_list("0,65536")
     assert parse_list(" 4-4,1\n") == {1, 4}

@@ -31,6 +31,12 @@ def test_what_python_would_read_or_fail_at_is_refused(text: str) -> None:
     assert len(str(caught.value)) < 500
 
 
+def test_a_flag_without_a_bound_of_its_own_takes_nine_digits() -> None:
+    assert parse_whole("--seed", "999999999", lowest=0) == 999_999_999
+    with pytest.raises(UsageError, match="must be a whole number from 0 to 999999999$"):
+        parse_whole("--seed", "1000000000", lowest=0)
+
+
 def test_zeros_before_a_number_change_nothing() -> None:
     assert parse_whole("--rank", "0" * 6000 + "7", lowest=0) == 7
     assert parse_whole("--rank", "000", lowest=0) == 0

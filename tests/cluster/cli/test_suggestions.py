@@ -46,6 +46,15 @@ def test_a_word_that_means_nothing_is_named_with_the_nearest(words: str, says: s
     assert says in said(words)
 
 
+def test_a_surplus_word_is_told_with_its_task_and_whether_that_takes_one() -> None:
+    assert said("scale 4 5") == (
+        "deepcdk: `fab scale` takes one word, as --nodes: '5' is too much\n  do: `fab --help scale` explains it"
+    )
+    assert said("status qqqq") == (
+        "deepcdk: `fab status` takes no word without a flag: 'qqqq' is too much\n  do: `fab --help status` explains it"
+    )
+
+
 @pytest.mark.parametrize(
     "words",
     [

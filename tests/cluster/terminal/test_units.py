@@ -12,6 +12,7 @@ from cluster.terminal.units import amount, duration, rate, span
     [
         (0, "0 bytes"),
         (999, "999 bytes"),
+        (999.5, "1.0 kB"),
         (1000, "1.0 kB"),
         (1_500_000, "1.5 MB"),
         (999_999, "1.0 MB"),
@@ -38,6 +39,7 @@ def test_rates_are_in_the_units_in_which_networks_are_sold(value: float, text: s
         (59.6, "1:00"),
         (3599, "59:59"),
         (3600, "1:00:00"),
+        (3660, "1:01:00"),
         (185, "3:05"),
         (7384, "2:03:04"),
     ],
