@@ -6,12 +6,12 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 from werkzeug.serving import make_server
 
-from localcloud.api import moto_patches, snapshot_reader
+from localcloud.api import failed_calls, moto_patches, snapshot_reader
 from localcloud.api.autoscaling import groups as autoscaling_groups
 from localcloud.api.autoscaling import instance_choice
 from localcloud.api.ec2 import spot_interruption
@@ -45,7 +45,7 @@ class Cloud:
         self._changes = threading.Condition()
         self._version = 0
         self._seen = 0
-        self._application = Application(self.lock, self.announce)
+        self._application = Application(self.lock, self.announce, self._mark)
         self.loopback = Loopback(self._application, REGION)
         self.formation = Account(self.loopback, ACCOUNT, REGION)
         self._application.own["cloudformation"] = Formation(self.formation)
@@ -192,6 +192,9 @@ class Cloud:
             watcher = Watcher(self._backend, account=ACCOUNT, region=REGION, speed=self._metrics_speed)
             if watcher.evaluate():
                 self.announce()
+
+    def _mark(self) -> Callable[[], None]:
+        return failed_calls.mark(self._backend("ec2"), self._backend("efs"))
 
     def _backend(self, service: str) -> Any:
         from moto.backends import get_backend

@@ -26,7 +26,7 @@ def apply() -> object:
         from localcloud.api.autoscaling import activities, groups
         from localcloud.api.cloudwatch import alarms, scaling
         from localcloud.api.ec2 import addresses, instances, placement_groups, security_groups
-        from localcloud.api.iam import managed_policies
+        from localcloud.api.iam import instance_profiles, managed_policies
 
         console = instances.Console()
         addresses.apply()
@@ -35,6 +35,7 @@ def apply() -> object:
         groups.apply()
         activities.apply()
         managed_policies.apply()
+        instance_profiles.apply()
         s3.apply()
         alarms.apply()
         scaling.apply()

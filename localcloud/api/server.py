@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.test import run_wsgi_app
 
-from localcloud.api import error_replies
+from localcloud.api import error_replies, failed_calls
 
 log = logging.getLogger("localcloud.api")
 
@@ -30,9 +30,12 @@ _WATCHED = ("ec2", "autoscaling", "elasticfilesystem", "fsx", "iam")
 class Application:
     """Serve moto and this package's CloudFormation, under one lock."""
 
-    def __init__(self, lock: threading.RLock, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, lock: threading.RLock, changed: Callable[[], None], mark: Callable[[], Callable[[], None]]
+    ) -> None:
         self.lock = lock
         self.changed = changed
+        self._mark = mark
         self.requests = 0
         self.own: dict[str, WsgiApp] = {}
         """Applications for services that moto does not serve here, by signing name."""
@@ -47,8 +50,12 @@ class Application:
         # CloudFormation has a lock of its own: its requests may wait for a stack, and its work goes through this API.
         with contextlib.nullcontext() if service in self.own else self.lock:
             self.requests += 1
+            writes = not action.startswith(_READING)
+            undo = self._mark() if writes and service in failed_calls.SERVICES else None
             status, headers, body = self._answer(environ, service, action)
-            if status < 400 and service in _WATCHED and not action.startswith(_READING):
+            if status >= 400 and undo is not None:
+                undo()
+            if status < 400 and service in _WATCHED and writes:
                 self.changed()
         elapsed_ms = (time.monotonic() - started) * 1000
         log.info("%s %s %d %.0f ms", service or "-", action or environ.get("PATH_INFO"), status, elapsed_ms)

@@ -18,15 +18,17 @@ def apply() -> None:
 
 def _correct_limits() -> None:
     """Refuse a size outside the group's bounds, as AWS does; moto takes any."""
-    original = models.AutoScalingBackend.set_desired_capacity
+    original = responses.AutoScalingResponse.set_desired_capacity
 
-    def set_desired_capacity(self: Any, group_name: str, desired_capacity: int | None) -> None:
-        group = self.autoscaling_groups.get(group_name)
+    # The action and not the backend's method, by which a forced deletion empties a group below its MinSize.
+    def set_desired_capacity(self: Any) -> Any:
+        group = self.autoscaling_backend.autoscaling_groups.get(self._get_param("AutoScalingGroupName"))
         if group is None:
             raise AutoscalingClientError("ValidationError", "AutoScalingGroup name not found - null")
-        original(self, group_name, desired_capacity)
+        check_bounds(self._get_int_param("DesiredCapacity"), group.min_size, group.max_size)
+        return original(self)
 
-    replace(models.AutoScalingBackend, "set_desired_capacity", set_desired_capacity)
+    replace(responses.AutoScalingResponse, "set_desired_capacity", set_desired_capacity)
     original_update = models.AutoScalingBackend.update_auto_scaling_group
 
     def update_auto_scaling_group(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:

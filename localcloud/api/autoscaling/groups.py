@@ -15,7 +15,9 @@ from typing import Any
 from moto.autoscaling import models
 from moto.autoscaling.exceptions import AutoscalingClientError
 from moto.core.exceptions import ServiceException
+from moto.efs.models import efs_backends
 
+from localcloud.api import failed_calls
 from localcloud.api.autoscaling import activities, bounds, instance_choice, termination
 from localcloud.api.ec2 import instances
 from localcloud.api.monkeypatch import replace
@@ -76,16 +78,14 @@ def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> No
     for state in self.active_instances():
         if state.instance.subnet_id in load:
             load[state.instance.subnet_id] += 1
-    launched: list[str] = []
     for _ in range(count_needed):
         emptiest = min(subnets, key=lambda subnet: load[subnet])
         load[emptiest] += 1
         try:
             instance = _launch_one(ec2, what, emptiest, list(instance_choice.choices(policy, on_spot)))
         except ServiceException as error:
-            _report_failed_launch(self, launched, error)
+            _report_failed_launch(self, error)
             return
-        launched.append(instance.id)
         on_spot.append(instance.lifecycle == "spot")
         instance.autoscaling_group = self
         instance._launched_version = str(version.number)
@@ -98,23 +98,24 @@ def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> No
 def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[instance_choice.Purchase]) -> Any:
     """Launch the first of the choices for which there is room. Raises the error of the last one where there is none."""
     for number, choice in enumerate(choices, start=1):
+        # A group goes on without the launch, so that no call fails which would clean up after it.
+        undo = failed_calls.mark(ec2, efs_backends[ec2.account_id][ec2.region_name])
         try:
             (instance,) = instances.launch(ec2, dataclasses.replace(what, purchase=choice), subnet, 1)
             return instance
         except ServiceException as error:
+            undo()
             if error.code != instance_choice.NO_CAPACITY or number == len(choices):
                 raise
     raise AutoscalingClientError("ValidationError", "the group names no instance type")
 
 
-def _report_failed_launch(group: Any, launched: list[str], error: ServiceException) -> None:
+def _report_failed_launch(group: Any, error: ServiceException) -> None:
     """Record a launch that failed; a group that is only being created fails with it, as its stack would on AWS."""
     backend = group.autoscaling_backend
     group._retry_at = time.monotonic() + _RETRY_S
     # Whether there is room AWS finds out only after it has taken the group.
     if group.name not in backend.autoscaling_groups and error.code != instance_choice.NO_CAPACITY:
-        if launched:
-            backend.ec2_backend.terminate_instances(launched)
         raise AutoscalingClientError("ValidationError", error.message) from None
     log.warning("group %s could not launch: %s", group.name, error)
     activities.record(group, "Launching a new EC2 instance", failure=str(error.message))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from localcloud.api.cloudformation import parameters
@@ -15,7 +15,7 @@ from localcloud.api.cloudformation.parameters import Parameter
 from localcloud.api.cloudformation.stacks import ChangeSet, Stack, Target
 from localcloud.api.cloudformation.template import parse
 from localcloud.api.cloudformation.types import allowlist
-from localcloud.api.cloudformation.types.resource_type import Clients, Context
+from localcloud.api.cloudformation.types.resource_type import Clients, Context, Physical
 
 
 class Account:
@@ -72,8 +72,14 @@ class Account:
             if "ExportName" in output
         }
 
-    def context(self, stack: Stack, logical_id: str, tags: Mapping[str, str]) -> Context:
-        """Return the context of a resource for its handlers."""
+    def context(
+        self,
+        stack: Stack,
+        logical_id: str,
+        tags: Mapping[str, str],
+        report: Callable[[Physical], None] = lambda physical: None,
+    ) -> Context:
+        """Return the context of a resource for its handlers; `report` matters to those that create."""
         return Context(
             aws=self.aws,
             stack_name=stack.name,
@@ -83,6 +89,7 @@ class Account:
             region=self.region,
             suffix=uuid.uuid4().hex[:12],
             stack_tags=tags,
+            report=report,
         )
 
     def scope(self, stack: Stack, target: Target) -> Scope:

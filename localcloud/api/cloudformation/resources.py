@@ -84,7 +84,11 @@ class ResourceChanger:
         self.undo.append(lambda: self._unmake(resource, replaces))
         verb = "UPDATE" if replaces else "CREATE"
         self.note(resource, f"{verb}_IN_PROGRESS")
-        context = self.account.context(self.stack, name, target.tags)
+
+        def report(physical: Physical) -> None:
+            resource.physical = physical
+
+        context = self.account.context(self.stack, name, target.tags, report)
         resource.physical = self._call(resource, lambda: resource_type.create(context, properties))
         if replaces is not None:
             self.replaced.append(replaces)

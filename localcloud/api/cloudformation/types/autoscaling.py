@@ -46,6 +46,7 @@ def _create_group(context: Context, properties: Properties) -> Physical:
     autoscaling.create_auto_scaling_group(
         AutoScalingGroupName=name, Tags=_group_tags(context, properties), **_group_values(autoscaling, properties)
     )
+    context.report(Physical(id=name))
     _collect_metrics(autoscaling, name, properties)
     return Physical(id=name, attributes=_group_attributes(autoscaling, name))
 

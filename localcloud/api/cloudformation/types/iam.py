@@ -25,8 +25,10 @@ def _create_role(context: Context, properties: Properties) -> Physical:
         Tags=context.tags(properties.get("Tags")),
         **described,
     )["Role"]
+    physical = Physical(id=name, attributes={"Arn": role["Arn"], "RoleId": role["RoleId"]})
+    context.report(physical)
     _grant(iam, name, properties)
-    return Physical(id=name, attributes={"Arn": role["Arn"], "RoleId": role["RoleId"]})
+    return physical
 
 
 def _grant(iam: Any, name: str, properties: Properties) -> None:
@@ -66,11 +68,13 @@ def _delete_role(context: Context, resource: Physical, properties: Properties) -
 
 def _put_policy(context: Context, properties: Properties) -> Physical:
     iam = context.aws.client("iam")
+    physical = Physical(id=properties["PolicyName"], attributes={"Id": properties["PolicyName"]})
     for role in properties.get("Roles") or ():
         iam.put_role_policy(
             RoleName=role, PolicyName=properties["PolicyName"], PolicyDocument=json.dumps(properties["PolicyDocument"])
         )
-    return Physical(id=properties["PolicyName"], attributes={"Id": properties["PolicyName"]})
+        context.report(physical)
+    return physical
 
 
 def _update_policy(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
@@ -95,9 +99,11 @@ def _create_managed_policy(context: Context, properties: Properties) -> Physical
         Path=properties.get("Path", "/"),
         PolicyDocument=json.dumps(properties["PolicyDocument"]),
     )["Policy"]["Arn"]
+    physical = Physical(id=arn, attributes={"PolicyArn": arn})
+    context.report(physical)
     for role in properties.get("Roles") or ():
         iam.attach_role_policy(RoleName=role, PolicyArn=arn)
-    return Physical(id=arn, attributes={"PolicyArn": arn})
+    return physical
 
 
 def _delete_managed_policy(context: Context, resource: Physical, properties: Properties) -> None:
@@ -113,9 +119,11 @@ def _create_profile(context: Context, properties: Properties) -> Physical:
     arn = iam.create_instance_profile(InstanceProfileName=name, Path=properties.get("Path", "/"))["InstanceProfile"][
         "Arn"
     ]
+    physical = Physical(id=name, attributes={"Arn": arn})
+    context.report(physical)
     for role in properties["Roles"]:
         iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)
-    return Physical(id=name, attributes={"Arn": arn})
+    return physical
 
 
 def _update_profile(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:

@@ -30,8 +30,10 @@ def _create_key(context: Context, properties: Properties) -> Physical:
     created = kms.create_key(Description=properties.get("Description", ""), Tags=_tags(context, properties), **policy)[
         "KeyMetadata"
     ]
-    _rotate(kms, created["KeyId"], properties)
-    return Physical(id=created["KeyId"], attributes={"Arn": created["Arn"], "KeyId": created["KeyId"]})
+    physical = Physical(id=created["KeyId"], attributes={"Arn": created["Arn"], "KeyId": created["KeyId"]})
+    context.report(physical)
+    _rotate(kms, physical.id, properties)
+    return physical
 
 
 def _rotate(kms: Any, key_id: str, properties: Properties) -> None:

@@ -21,9 +21,11 @@ def _create_group(context: Context, properties: Properties) -> Physical:
     if _has_group(logs, name):
         raise ResourceError(f"{name} already exists")
     logs.create_log_group(logGroupName=name, tags=as_mapping(context.user_tags(properties.get("Tags"))))
-    _set_retention(logs, name, properties)
     arn = f"arn:aws:logs:{context.region}:{context.account}:log-group:{name}:*"
-    return Physical(id=name, attributes={"Arn": arn})
+    physical = Physical(id=name, attributes={"Arn": arn})
+    context.report(physical)
+    _set_retention(logs, name, properties)
+    return physical
 
 
 def _has_group(logs: Any, name: str) -> bool:

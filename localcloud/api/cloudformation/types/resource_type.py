@@ -23,6 +23,14 @@ class Clients(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Physical:
+    """A physical resource: what `Ref` and `Fn::GetAtt` return for it."""
+
+    id: str
+    attributes: Attributes = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Context:
     """What handlers know of a resource: its stack, its name in the template, and clients of the API."""
 
@@ -35,6 +43,9 @@ class Context:
     suffix: str
     """Random part of the names of this stack's resources."""
     stack_tags: Mapping[str, str]
+    report: Callable[[Physical], None] = lambda physical: None
+    """Takes the physical resource as soon as it exists, from a `create` that has more to do: should the rest fail, the
+    roll-back deletes what was reported, as CloudFormation does. What `create` returns takes its place."""
 
     def name(self, limit: int = 255) -> str:
         """Return a physical name as CloudFormation makes them up."""
@@ -60,14 +71,6 @@ class Context:
         On AWS only CloudFormation itself may set them, and moto does not know its calls from others.
         """
         return [tag for tag in self.tags(own) if not tag["Key"].startswith("aws:")]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Physical:
-    """A physical resource: what `Ref` and `Fn::GetAtt` return for it."""
-
-    id: str
-    attributes: Attributes = dataclasses.field(default_factory=dict)
 
 
 Create = Callable[[Context, Properties], Physical]

@@ -11,8 +11,10 @@ from localcloud.api.cloudformation.types.resource_type import Context, Physical,
 def _create_route_table(context: Context, properties: Properties) -> Physical:
     ec2 = context.aws.client("ec2")
     table = ec2.create_route_table(VpcId=properties["VpcId"])["RouteTable"]["RouteTableId"]
+    physical = Physical(id=table, attributes={"RouteTableId": table})
+    context.report(physical)
     ec2.create_tags(Resources=[table], Tags=context.tags(properties.get("Tags")))
-    return Physical(id=table, attributes={"RouteTableId": table})
+    return physical
 
 
 def _associate(context: Context, properties: Properties) -> Physical:

@@ -28,9 +28,8 @@ def _create_bucket(context: Context, properties: Properties) -> Physical:
         s3.create_bucket(Bucket=name)
     else:
         raise ResourceError(f"{name} already exists")
-    _set_up_bucket(s3, name, context, properties)
     domain = f"{name}.s3.amazonaws.com"
-    return Physical(
+    physical = Physical(
         id=name,
         attributes={
             "Arn": f"arn:aws:s3:::{name}",
@@ -38,6 +37,9 @@ def _create_bucket(context: Context, properties: Properties) -> Physical:
             "RegionalDomainName": f"{name}.s3.{context.region}.amazonaws.com",
         },
     )
+    context.report(physical)
+    _set_up_bucket(s3, name, context, properties)
+    return physical
 
 
 def _set_up_bucket(s3: Any, name: str, context: Context, properties: Properties) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from localcloud.api.cloudformation.errors import ResourceError
 from localcloud.api.cloudformation.types.handlers import delete_with, retag
 from localcloud.api.cloudformation.types.resource_type import (
@@ -48,17 +46,15 @@ def _create_group(context: Context, properties: Properties) -> Physical:
         VpcId=properties["VpcId"],
         TagSpecifications=[{"ResourceType": "security-group", "Tags": context.tags(properties.get("Tags"))}],
     )["GroupId"]
+    physical = Physical(id=group_id, attributes={"GroupId": group_id, "VpcId": properties["VpcId"]})
+    context.report(physical)
     egress = properties.get("SecurityGroupEgress") or []
     if egress:
         # A group is born open to the outside; rules of its own take the place of that one.
         everything = permission({"IpProtocol": "-1", "CidrIp": "0.0.0.0/0"})
         ec2.revoke_security_group_egress(GroupId=group_id, IpPermissions=[everything])
-    try:
-        _authorize(ec2, group_id, properties.get("SecurityGroupIngress") or [], egress)
-    except (ClientError, ResourceError):
-        ec2.delete_security_group(GroupId=group_id)  # no resource owns it yet, so no roll-back would find it
-        raise
-    return Physical(id=group_id, attributes={"GroupId": group_id, "VpcId": properties["VpcId"]})
+    _authorize(ec2, group_id, properties.get("SecurityGroupIngress") or [], egress)
+    return physical
 
 
 def _authorize(ec2: Any, group_id: str, ingress: Iterable[Properties], egress: Iterable[Properties]) -> None:

@@ -25,8 +25,10 @@ def _create_topic(context: Context, properties: Properties) -> Physical:
     if any(topic["TopicArn"] == arn for topic in sns.list_topics()["Topics"]):
         raise ResourceError(f"{name} already exists")
     sns.create_topic(Name=name, Tags=context.user_tags(properties.get("Tags")))
+    physical = Physical(id=arn, attributes={"TopicArn": arn, "TopicName": name})
+    context.report(physical)
     _describe(sns, arn, properties)
-    return Physical(id=arn, attributes={"TopicArn": arn, "TopicName": name})
+    return physical
 
 
 def _describe(sns: Any, arn: str, properties: Properties) -> None:

@@ -25,6 +25,7 @@ def _create(context: Context, properties: Properties) -> Physical:
         raise ResourceError(f"{name} already exists")
     tags = {tag["Key"]: tag["Value"] for tag in context.tags(properties.get("Tags"))}
     url = sqs.create_queue(QueueName=name, Attributes=_attributes(properties), tags=tags)["QueueUrl"]
+    context.report(Physical(id=url))
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     return Physical(id=url, attributes={"Arn": arn, "QueueName": name, "QueueUrl": url})
 

@@ -15,6 +15,7 @@ def _create_vpc(context: Context, properties: Properties) -> Physical:
     ec2 = context.aws.client("ec2")
     vpc = ec2.create_vpc(CidrBlock=properties["CidrBlock"])["Vpc"]
     vpc_id = vpc["VpcId"]
+    context.report(Physical(id=vpc_id))
     ec2.create_tags(Resources=[vpc_id], Tags=context.tags(properties.get("Tags")))
     _set_vpc_flags(ec2, vpc_id, properties)
     groups = ec2.describe_security_groups(
@@ -72,9 +73,11 @@ def _create_subnet(context: Context, properties: Properties) -> Physical:
         TagSpecifications=tagged("subnet", context, properties),
         **zone,
     )["Subnet"]
-    _map_public(ec2, subnet["SubnetId"], properties)
     attributes = {key: subnet[key] for key in ("SubnetId", "VpcId", "CidrBlock", "AvailabilityZone")}
-    return Physical(id=subnet["SubnetId"], attributes=attributes)
+    physical = Physical(id=subnet["SubnetId"], attributes=attributes)
+    context.report(physical)
+    _map_public(ec2, physical.id, properties)
+    return physical
 
 
 def _map_public(ec2: Any, subnet_id: str, properties: Properties) -> None:

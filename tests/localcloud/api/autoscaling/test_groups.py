@@ -81,6 +81,10 @@ def test_a_size_out_of_bounds_is_refused(client: Client, stacks: Stacks) -> None
     group = stacks.physical(stacks.create(nodes(1)), "Nodes")
     with pytest.raises(ClientError, match="is above max value 64"):
         client("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group, DesiredCapacity=65)
+    for wanted, words in ((65, "65 is above max value 64"), (0, "0 is below min value 1")):
+        client("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group, MinSize=1)
+        with pytest.raises(ClientError, match=f"New SetDesiredCapacity value {words} for the AutoScalingGroup"):
+            client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=wanted)
     with pytest.raises(ClientError, match="AutoScalingGroup name not found"):
         client("autoscaling").set_desired_capacity(AutoScalingGroupName="nobody", DesiredCapacity=1)
 
