@@ -1,0 +1,83 @@
+"""Small templates: one resource each, and what it needs beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.refusals.case import Template
+
+ACCOUNT = "123456789012"
+REGION = "us-east-1"
+
+
+def ref(name: str) -> dict[str, Any]:
+    """Return a reference to a resource."""
+    return {"Ref": name}
+
+
+def arn_of(name: str) -> dict[str, Any]:
+    """Return a reference to a resource's ARN."""
+    return {"Fn::GetAtt": [name, "Arn"]}
+
+
+def resource(kind: str, **properties: Any) -> dict[str, Any]:
+    """Return a resource of a type, named without its AWS::."""
+    return {"Type": f"AWS::{kind}", "Properties": properties}
+
+
+def template(**resources: dict[str, Any]) -> Template:
+    """Return a template of some resources."""
+    return {"Resources": resources}
+
+
+def only(kind: str, **properties: Any) -> Template:
+    """Return a template of one resource."""
+    return template(It=resource(kind, **properties))
+
+
+def network(**more: dict[str, Any]) -> Template:
+    """Return a template of a VPC with two subnets in two zones and a security group, and more."""
+    return template(
+        Vpc=resource("EC2::VPC", CidrBlock="10.0.0.0/16", EnableDnsHostnames=True, EnableDnsSupport=True),
+        A=subnet(1, 0),
+        B=subnet(2, 1),
+        Group=resource("EC2::SecurityGroup", GroupDescription="nodes", VpcId=ref("Vpc")),
+        **more,
+    )
+
+
+def subnet(third: int, zone: int) -> dict[str, Any]:
+    """Return a subnet of the VPC of `network`, in a zone by its number."""
+    where = {"Fn::Select": [zone, {"Fn::GetAZs": ""}]}
+    return resource("EC2::Subnet", VpcId=ref("Vpc"), CidrBlock=f"10.0.{third}.0/24", AvailabilityZone=where)
+
+
+def launch_template(**data: Any) -> dict[str, Any]:
+    """Return a launch template of a small instance."""
+    return resource("EC2::LaunchTemplate", LaunchTemplateData={"InstanceType": "t3.micro", **data})
+
+
+def group(**properties: Any) -> dict[str, Any]:
+    """Return an Auto Scaling group without instances, over the subnets of `network`, of the template `Launch`."""
+    source = {"LaunchTemplateId": ref("Launch"), "Version": {"Fn::GetAtt": ["Launch", "LatestVersionNumber"]}}
+    given = {"MinSize": "0", "MaxSize": "2", "VPCZoneIdentifier": [ref("A"), ref("B")], **properties}
+    if "MixedInstancesPolicy" not in given:
+        given["LaunchTemplate"] = source
+    return resource("AutoScaling::AutoScalingGroup", **given)
+
+
+def mixed(types: list[dict[str, Any]], **distribution: Any) -> dict[str, Any]:
+    """Return a mixed instances policy of the template `Launch`."""
+    source = {"LaunchTemplateId": ref("Launch"), "Version": {"Fn::GetAtt": ["Launch", "LatestVersionNumber"]}}
+    chosen = {"LaunchTemplate": {"LaunchTemplateSpecification": source, "Overrides": types}}
+    return {**chosen, "InstancesDistribution": distribution} if distribution else chosen
+
+
+def statement(**more: Any) -> dict[str, Any]:
+    """Return a policy of one statement that allows."""
+    return {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", **more}]}
+
+
+def trust(**principal: Any) -> dict[str, Any]:
+    """Return a trust policy."""
+    return statement(Principal=principal, Action="sts:AssumeRole")
