@@ -19,11 +19,12 @@ class FdPoller:
     """Call back when a descriptor is readable. Callbacks run in one thread and must not block."""
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        # epoll, which also notices a descriptor that is added while it waits (epoll_wait(2)).
+        self._selector = selectors.EpollSelector()
         self._lock = threading.RLock()
         self._wake_out, self._wake_in = os.pipe()
         self._stopping = False
-        self.watch(self._wake_out, lambda: None)
+        self.watch(self._wake_out, self._stop)
         self._thread = threading.Thread(target=self._run, name="fd-poller", daemon=True)
         self._thread.start()
 
@@ -31,7 +32,6 @@ class FdPoller:
         """Call `ready` whenever `fd` can be read."""
         with self._lock:
             self._selector.register(fd, selectors.EVENT_READ, ready)
-        os.write(self._wake_in, b"x")
 
     def forget(self, fd: int) -> None:
         """Stop watching `fd`; its callback does not run after this returns. Call it before closing the descriptor."""
@@ -40,16 +40,15 @@ class FdPoller:
 
     def close(self) -> None:
         """End the thread."""
-        self._stopping = True
         os.write(self._wake_in, b"x")
         self._thread.join(timeout=5)
+
+    def _stop(self) -> None:
+        self._stopping = True
 
     def _run(self) -> None:
         while not self._stopping:
             for key, _ in self._selector.select():
-                if key.fd == self._wake_out:
-                    os.read(self._wake_out, 4096)
-                    continue
                 with self._lock:
                     if key.fd not in self._selector.get_map():
                         continue

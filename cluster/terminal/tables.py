@@ -46,7 +46,7 @@ def plain_lines(table: Table) -> Iterable[str]:
     widths = _widths(table)
     yield table.title
     for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield "  ".join(map(str.ljust, row, widths)).rstrip()
     yield from table.footer
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+from collections.abc import Iterator
+
+import pytest
 
 from localcloud.fd_poller import FdPoller
 
@@ -25,6 +29,70 @@ def test_readable_descriptor_is_called_back_until_it_is_forgotten() -> None:
     os.write(into, b"x")
     assert not got.wait(0.1)
     poller.close()
+    os.close(out)
+    os.close(into)
+
+
+@pytest.fixture
+def poller() -> Iterator[FdPoller]:
+    poller = FdPoller()
+    yield poller
+    poller.close()
+
+
+def test_a_descriptor_that_another_ones_callback_forgets_is_not_called_back(poller: FdPoller) -> None:
+    pipes = [os.pipe() for _ in range(3)]
+    busy, both_ready, done, called = threading.Event(), threading.Event(), threading.Event(), []
+
+    def hold() -> None:
+        os.read(pipes[0][0], 1)
+        busy.set()
+        assert both_ready.wait(60)
+
+    def forget_the_other(own: int, other: int) -> None:
+        called.append(own)
+        poller.forget(own)
+        poller.forget(other)
+        done.set()
+
+    first, second = pipes[1][0], pipes[2][0]
+    poller.watch(pipes[0][0], hold)
+    poller.watch(first, lambda: forget_the_other(first, second))
+    poller.watch(second, lambda: forget_the_other(second, first))
+    os.write(pipes[0][1], b"x")
+    assert busy.wait(60)
+    os.write(pipes[1][1], b"x")
+    os.write(pipes[2][1], b"x")
+    both_ready.set()
+    assert done.wait(60)
+    poller.close()
+    assert len(called) == 1
+    for fd in (fd for pipe in pipes for fd in pipe):
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [(OSError(5, "Input/output error"), True), (BlockingIOError(11, "Resource temporarily unavailable"), False)],
+)
+def test_a_failed_callback_is_logged_unless_another_read_was_faster(
+    error: OSError, logged: bool, poller: FdPoller, caplog: pytest.LogCaptureFixture
+) -> None:
+    out, into = os.pipe()
+    done = threading.Event()
+
+    def fail() -> None:
+        os.read(out, 1)
+        done.set()
+        raise error
+
+    poller.watch(out, fail)
+    with caplog.at_level(logging.DEBUG, logger="localcloud.fd_poller"):
+        os.write(into, b"x")
+        assert done.wait(60)
+        poller.close()
+    expected = [("localcloud.fd_poller", logging.WARNING, f"descriptor {out}: [Errno 5] Input/output error")]
+    assert caplog.record_tuples == (expected if logged else [])
     os.close(out)
     os.close(into)
 
@@ -57,6 +125,7 @@ def test_the_thread_is_gone_once_it_is_closed() -> None:
     before = set(threading.enumerate())
     poller = FdPoller()
     (thread,) = set(threading.enumerate()) - before
+    assert thread.name == "fd-poller"
     assert thread.daemon, "a process that ends in an error does not wait for it"
     poller.close()
     assert not thread.is_alive()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import errno
 import json
 import os
 import platform
@@ -74,9 +76,29 @@ def test_a_sandbox_that_forbids_it_is_no_error(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_node_that_is_not_there_and_an_unknown_processor_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = prefer_node(1023)  # no machine that runs this has so many nodes
-    assert reason is not None and reason != os.strerror(0)
+    assert reason in (os.strerror(errno.EINVAL), os.strerror(errno.EPERM), os.strerror(errno.ENOSYS))
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert prefer_node(0) == "the number of set_mempolicy on riscv64 is not known"
+
+
+@pytest.mark.parametrize(("machine", "number"), [("x86_64", 238), ("aarch64", 237)])
+@pytest.mark.parametrize(("node", "mask", "bits"), [(0, [1], 65), (63, [1 << 63], 65), (64, [0, 1], 129)])
+def test_the_kernel_is_asked_by_the_processors_own_number_for_the_bit_of_the_node(
+    machine: str, number: int, node: int, mask: list[int], bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Libc:
+        def __init__(self, name: str | None, *, use_errno: bool) -> None:
+            assert name is None and use_errno
+
+        def syscall(self, number: Any, policy: Any, mask: Any, bits: Any) -> int:
+            asked.append((number.value, policy.value, list(mask), bits.value))
+            return 0
+
+    asked: list[tuple[int, int, list[int], int]] = []
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(ctypes, "CDLL", Libc)
+    assert prefer_node(node) is None
+    assert asked == [(number, 1, mask, bits)]  # 1: MPOL_PREFERRED
 
 
 def test_cuda_is_left_one_gpu_unless_the_user_chose() -> None:

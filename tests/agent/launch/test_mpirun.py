@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.launch.mpirun import command, placed, prefix, variables
+from agent.launch.mpirun import CONTROLLER, command, placed, prefix, variables
 
 BASE = Path("/opt/deepcdk/runtime/ab")
 
@@ -44,6 +44,17 @@ def test_waiting_ranks_give_way_and_the_master_alone_speaks_ssh() -> None:
     assert found["OMPI_MCA_plm_rsh_num_concurrent"] == "70"
     assert found["OMPI_MCA_orte_launch_agent"] == f"{BASE}/bin/orted"
     assert found["OMPI_MCA_oob_tcp_if_include"] == "10.0.0.0/20,lo"
+
+
+def test_a_host_that_is_gone_without_a_word_is_noticed_after_a_minute() -> None:
+    found = variables(BASE, 2, [])
+    idle, between, probes = (int(found[f"OMPI_MCA_oob_tcp_keepalive_{name}"]) for name in ("time", "intvl", "probes"))
+    assert (idle, between, probes) == (30, 10, 3)
+    assert idle + between * probes == 60
+
+
+def test_horovod_meets_and_reduces_over_mpi() -> None:
+    assert CONTROLLER == {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
 
 
 def test_a_rank_reads_its_place_as_horovodrun_would_say_it() -> None:

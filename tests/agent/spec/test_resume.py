@@ -18,6 +18,7 @@ def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for
     before = make_spec(hosts=nodes[1:3], interface="")
     again = resumed_spec(before, nodes, nodes[2:4], agent=AGENT)
     assert (again.command[-1], again.hosts, again.interface) == ("--resume", nodes[2:4], "ens5")
+    assert again.network == "10.0.0.0/23"  # the master's 10.0.0.5 and the workers' 10.0.1.1 to 10.0.1.3
     assert resumed_spec(again, nodes, nodes[1:3], agent=AGENT).command == again.command
     with pytest.raises(SpecError, match=r"had 2 ranks; these hosts take 3\. .*: --nodes 3"):
         resumed_spec(before, nodes, nodes[1:4], agent=AGENT)

@@ -33,7 +33,7 @@ def test_what_python_would_read_or_fail_at_is_refused(text: str) -> None:
 
 def test_a_flag_without_a_bound_of_its_own_takes_nine_digits() -> None:
     assert parse_whole("--seed", "999999999", lowest=0) == 999_999_999
-    with pytest.raises(UsageError, match="must be a whole number from 0 to 999999999$"):
+    with pytest.raises(UsageError, match=r"must be a whole number from 0 to 999999999$"):
         parse_whole("--seed", "1000000000", lowest=0)
 
 

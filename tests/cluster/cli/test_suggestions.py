@@ -35,6 +35,7 @@ def test_every_task_refuses_a_flag_that_it_has_not_too_many_words_and_a_flag_wit
         ("sttaus", "no task 'sttaus'; did you mean status?"),
         ("qqqq", "no task 'qqqq'\n"),
         ("train --nods 3", "`fab train` has no --nods; did you mean --nodes?"),
+        ("train --no-sense", "`fab train` has no --no-sense"),
         ("status -x", "`fab status` has no -x"),
         ("scale 4 5", "takes one word, as --nodes: '5' is too much"),
         ("push satus", "'satus' is too much; did you mean status?"),
@@ -66,6 +67,7 @@ def test_a_surplus_word_is_told_with_its_task_and_whether_that_takes_one() -> No
         "logs -fa 1",
         "train --help",
         "status --echo",
+        "--echo status",
         "scale --nodes -1",
     ],
 )

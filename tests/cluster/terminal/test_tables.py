@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cluster.terminal.tables import Table, fitted, plain_lines, print_table
@@ -81,6 +83,32 @@ def test_a_column_is_left_out_only_where_the_lines_do_not_fit() -> None:
     table = Table(title="", columns=("ab", "cd"), rows=(("1234", "12"),), expendable=("cd",))
     assert fitted(table, 8).columns == ("ab", "cd")  # 4 + 2 between + 2
     assert fitted(table, 7) == Table(title="", columns=("ab",), rows=(("1234",),), expendable=("cd",))
+    three = Table(title="", columns=("ab", "cd", "ef"), rows=(), expendable=("ef",))
+    assert [len(fitted(three, columns).columns) for columns in (10, 9)] == [3, 2]  # 2 + 2 between + 2 + 2 between + 2
+    bare = Table(title="", columns=("ab",), rows=())
+    assert fitted(bare, 1) == bare
+
+
+@pytest.mark.parametrize(("columns", "boxed"), [(15, True), (14, False)])
+def test_a_box_takes_three_columns_more_for_each_of_the_tables_and_one(
+    columns: int, boxed: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table(Table(title="runs", columns=("run", "state"), rows=(("one", "ended"),)))
+    lines = re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out).splitlines()
+    assert lines[0].rstrip() == "runs"
+    assert any("│" in line for line in lines) == boxed
+    assert len(lines[-1]) == (15 if boxed else 10)  # 3 + 5 + 7, or 3 + 2 + 5
+
+
+def test_a_plain_line_that_is_wider_than_the_terminal_is_folded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "12")
+    print_table(Table(title="runs", columns=("run", "state"), rows=(("one", "ended"),), footer=("one of them ended",)))
+    assert capsys.readouterr().out.splitlines()[-2:] == ["one of them", "  ended"]
 
 
 def test_a_row_that_lacks_a_cell_is_an_error_on_a_terminal_too(monkeypatch: pytest.MonkeyPatch) -> None:
