@@ -43,7 +43,7 @@ class SourceChangedError(DatasetError):
 def framed(root: Path, entries: Iterable[Entry], opened: Callable[[str], IO[bytes]] = io.FileIO) -> Iterator[bytes]:
     """Yield the stream of these files. Raises SourceChangedError for one that has changed size or is gone."""
     for entry in entries:
-        yield entry.to_line().encode("ascii") + b"\n"
+        yield entry.to_line().encode() + b"\n"
         left = entry.size
         try:
             with opened(f"{root}/{entry.path}") as file:

@@ -13,8 +13,6 @@ from stacks.config import MASTER
 if TYPE_CHECKING:
     from cluster.session import Session
 
-"""Time for the last checkpoint of a run before --force takes its nodes."""
-
 
 class EndsRunError(DeepcdkError):
     """Report that something would end a live run, or might; carries the run's id, "" if it is unknown."""

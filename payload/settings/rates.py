@@ -14,7 +14,7 @@ from typing import Final
 
 from payload.settings.rules import SettingError
 
-_PIECE: Final = re.compile(r"(?P<start>[0-9]+)-(?P<end>[0-9]*):(?P<first>[^.].*?)(?:\.\.(?P<last>.+))?", re.DOTALL)
+_PIECE: Final = re.compile(r"(?P<start>[0-9]+)-(?P<end>[0-9]*):(?P<first>[^.].*?)(?:\.\.(?P<last>.+))?")
 GRAMMAR: Final = "must be pieces START-END:RATE or START-END:FIRST..LAST with commas between, as 0-5:0.1..1,5-20:1"
 
 

@@ -201,3 +201,29 @@ def test_the_router_itself_answers_for_metadata_and_names_alone() -> None:
         "ip daddr 169.254.169.253 udp dport 53 accept",
         "ip daddr 169.254.169.253 tcp dport 53 accept",
     }
+
+
+def test_a_packet_meets_the_rules_of_the_base_chains_in_this_order() -> None:
+    ruleset = nftables.ruleset(snapshot(WORKER), VPC)
+    cut = ["ip saddr @cut counter drop", "ip daddr @cut counter drop"]
+    known = ["ct state established,related accept", "ct state invalid counter drop"]
+    assert chain(ruleset, "forward") == [
+        "type filter hook forward priority 0; policy drop;",
+        *cut,
+        *known,
+        'iifname "igw" ct status dnat goto arrive',  # from outside, only what a public address stands for
+        'iifname "igw" counter drop',
+        "iifname . ip saddr != @sources counter drop",
+        "ip saddr vmap @senders",
+    ]
+    assert chain(ruleset, "input")[:6] == [
+        "type filter hook input priority 0; policy drop;",
+        'iifname "lo" accept',
+        *cut,
+        *known,
+    ]
+    assert chain(ruleset, "output") == ["type filter hook output priority 0; policy accept;", cut[1]]
+    assert chain(ruleset, "prerouting")[0] == "type nat hook prerouting priority dstnat; policy accept;"
+    assert chain(ruleset, "postrouting")[0] == "type nat hook postrouting priority srcnat; policy accept;"
+    assert chain(ruleset, "prerouting")[1:] == ['iifname "igw" dnat to ip daddr map @public']
+    assert chain(ruleset, "postrouting")[1:] == ['oifname "igw" snat to ip saddr map @translated']

@@ -89,15 +89,69 @@ def test_mappings_are_looked_up() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"Fn::Select": [5, ["a"]]}, "nonexistent value at index 5"),
-        ({"Fn::FindInMap": ["No", "such", "map"]}, "No::such::map"),
-        ({"Fn::ImportValue": "nothing"}, "No export named nothing"),
-        ({"Fn::If": ["Unknown", 1, 2]}, "condition dependency Unknown"),
+        (
+            {"Fn::Select": [5, ["a"]]},
+            "Template error: Fn::Select cannot select nonexistent value at index 5",
+        ),
+        (
+            {"Fn::Select": [-1, ["a"]]},
+            "Template error: Fn::Select cannot select nonexistent value at index -1",
+        ),
+        (
+            {"Fn::Select": [1, ["a"]]},
+            "Template error: Fn::Select cannot select nonexistent value at index 1",
+        ),
+        (
+            {"Fn::Select": [0, "text"]},
+            "Template error: Fn::Select cannot select nonexistent value at index 0",
+        ),
+        ({"Fn::FindInMap": ["No", "such", "map"]}, "Template error: Unable to get mapping for No::such::map"),
+        ({"Fn::FindInMap": ["Sizes", 1, "big"]}, "Template error: Unable to get mapping for Sizes::1::big"),
+        ({"Fn::FindInMap": ["Sizes", 1, "small", "x"]}, "Template error: Unable to get mapping for Sizes::1::small::x"),
+        ({"Fn::ImportValue": "nothing"}, "No export named nothing found."),
+        (
+            {"Fn::If": ["Unknown", 1, 2]},
+            "Template format error: Unresolved condition dependency Unknown in the template",
+        ),
+        (
+            {"Fn::If": ["Odd", 1, 2]},
+            "Template format error: {'Fn::Xor': []} is not a condition that the embedded cloud knows",
+        ),
+        (
+            {"Fn::If": ["Bare", 1, 2]},
+            "Template format error: 'yes' is not a condition that the embedded cloud knows",
+        ),
+        (
+            {"Fn::If": ["Two", 1, 2]},
+            "Template format error: {'Fn::Not': [], 'Fn::Or': []} is not a condition that the embedded cloud knows",
+        ),
     ],
 )
 def test_what_cannot_be_resolved_says_so(value: Any, message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        _scope().resolve(value)
+    conditions = {"Odd": {"Fn::Xor": []}, "Bare": "yes", "Two": {"Fn::Not": [], "Fn::Or": []}}
+    with pytest.raises(ValidationError) as refused:
+        _scope({"Mappings": {"Sizes": {"1": {"small": "x"}}}, "Conditions": conditions}).resolve(value)
+    assert str(refused.value) == f"ValidationError: {message}"
+
+
+def test_a_function_is_the_only_key_of_its_object() -> None:
+    assert _scope().resolve({"Ref": "Vpc", "Other": {"Ref": "Size"}}) == {"Ref": "Vpc", "Other": "4"}
+    assert _scope().resolve({"Fn::Unknown": {"Ref": "Size"}}) == {"Fn::Unknown": "4"}
+
+
+def test_a_condition_stands_as_a_value_too_and_is_evaluated_once() -> None:
+    scope = _scope({"Conditions": {"Four": {"Fn::Equals": [{"Ref": "Size"}, 4]}}})
+    assert scope.condition("Four")
+    scope._template = {}
+    assert scope.condition("Four")
+    for value in (
+        {"Fn::Equals": [1, "1"]},
+        {"Fn::Not": [{"Fn::Equals": [1, 2]}]},
+        {"Fn::And": [{"Condition": "Four"}]},
+        {"Fn::Or": [{"Condition": "Four"}]},
+        {"Fn::Contains": [[1, 2], "2"]},
+    ):
+        assert scope.resolve(value) is True
 
 
 def test_references_are_found_in_every_form() -> None:

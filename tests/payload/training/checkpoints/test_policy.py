@@ -87,6 +87,19 @@ def test_a_policy_of_epochs_alone_is_not_moved_by_accuracy() -> None:
     assert Retention(newest=1, best=True).kept(names) == {"step-00000000", "step-00000004"}
 
 
+def test_by_default_neither_the_clock_nor_the_accuracy_asks_for_a_checkpoint_or_retains_one() -> None:
+    policy = SavePolicy(epochs=1, last_epoch=1)
+    assert (policy.minutes, policy.keep_best, policy.best) == (0, False, None)
+    assert Retention(newest=1).best is False
+
+
+def test_half_a_minute_is_a_time_too() -> None:
+    now = 0.0
+    policy = SavePolicy(epochs=1, last_epoch=1, minutes=0.5, clock=lambda: now)
+    now = 30.0
+    assert policy.within_epoch()
+
+
 def test_of_equally_good_checkpoints_the_newest_stays() -> None:
     equal = {"step-1": 0.5, "step-2": 0.5, "step-3": 0.1}
     assert Retention(newest=1, best=True).kept(equal) == {"step-2", "step-3"}
