@@ -61,7 +61,8 @@ def test_a_load_is_told_in_figures_and_trouble_below_the_table() -> None:
         "node": "worker2", "instance": B, "CPU": "37% of 8", "memory": "3.0 of 16.0 GiB", "GPU": "75% of 2",
         "GPU memory": "16.0 of 32.0 GiB", "received": "12.5 MB/s", "sent": "950 B/s", "disk": "25% of 100 GiB",
     }  # fmt: skip
-    assert shown.rows[2][2:] == ("-",) * 7
+    assert shown.rows[2] == ("-", C, *("-",) * 7)
+    assert shown.title == "load over one second"
     assert shown.footer == (f"{C}: pending, has not joined the cluster",)
 
 
@@ -69,6 +70,9 @@ def test_gpus_that_tell_nothing_are_not_called_idle() -> None:
     silent = GpuLoad(name="MIG", utilization=None, memory_used=None, memory_total=None, temperature_c=None)
     shown = table([Row(instance_id=B, name="", load=dataclasses.replace(LOAD, gpus=(silent,)))])
     assert shown.rows[0][4:6] == ("-", "-")
+    half = dataclasses.replace(GPU, memory_used=None)
+    shown = table([Row(instance_id=B, name="", load=dataclasses.replace(LOAD, gpus=(half,)))])
+    assert shown.rows[0][4:6] == ("50% of 1", "-")
 
 
 def test_the_document_holds_load_or_trouble() -> None:

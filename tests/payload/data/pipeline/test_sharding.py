@@ -78,7 +78,7 @@ def test_shares_refuse_a_step_or_a_rank_that_is_not_there() -> None:
 def test_a_batch_is_dealt_by_its_order_unless_by_place() -> None:
     order = np.array([3, 0, 2, 1], np.int64)
     plain = Shares(order=order, global_batch=4, rank=0, ranks=2)
-    assert used(plain[0]) == [3, 0]
+    assert (plain.by_place, used(plain[0])) == (False, [3, 0])
     assert used(Shares(order=order, global_batch=4, rank=0, ranks=2, by_place=True)[0]) == [0, 1]
 
 
@@ -96,4 +96,4 @@ def test_a_negative_rank_or_step_is_no_index_from_the_end() -> None:
 def test_an_unused_slot_points_to_the_first_example_and_weighs_nothing() -> None:
     last = shares(5, 4, 2, by_place=False)[0][1]
     assert (last.used, list(last.positions), list(last.weights)) == (0, [0, 0], [0, 0])
-    assert last.weights.dtype == np.float32
+    assert (last.positions.dtype, last.weights.dtype) == (np.int64, np.float32)

@@ -34,15 +34,16 @@ def test_a_png_tells_its_size() -> None:
     ("content", "fault"),
     [
         (b"", "neither JPEG nor PNG: it starts with nothing"),
-        (b"GIF89a  ", "neither JPEG nor PNG: it starts with 47 49 46 38"),
-        (b"\xff\xd8\xff\xd9", "it has no size"),
-        (b"\xff\xd8\x00\x00", "no marker at byte 2"),
-        (b"\xff\xd8\xff\xe0\x00\x10", "bytes 20 to 21 of 6"),
-        (b"\xff\xd8\xff\xc0\x00\x11\x08\x00\x00\x00\x10", "0 x 16 pixels"),
+        (b"GIF89a  ", "neither JPEG nor PNG: it starts with 47 49 46 38 39 61 20 20"),
+        (b"\xff\xd8\xff\xd9", "a damaged JPEG: it has no size"),
+        (b"\xff\xd8\xff\xda" + b"\xff\xc0\x00\x11\x08\x00\x10\x00\x10", "a damaged JPEG: it has no size"),
+        (b"\xff\xd8\x00\x00", "a damaged JPEG: no marker at byte 2"),
+        (b"\xff\xd8\xff\xe0\x00\x10", ".*bytes 20 to 21 of 6.*"),
+        (b"\xff\xd8\xff\xc0\x00\x11\x08\x00\x00\x00\x10", "an image of 0 x 16 pixels"),
     ],
 )
 def test_what_is_no_image_is_told(content: bytes, fault: str) -> None:
-    with pytest.raises(ValueError, match=fault):
+    with pytest.raises(ValueError, match=f"^{fault}$"):
         header_of(content)
 
 
@@ -55,6 +56,47 @@ def test_noise_after_a_jpegs_first_bytes_ends(noise: bytes) -> None:
     assert header.height > 0
 
 
+def frame(marker: int = 0xC0, height: int = 3, width: int = 5) -> bytes:
+    """Return the segment of a JPEG that tells its size."""
+    return b"\xff" + bytes([marker]) + b"\x00\x11\x08" + height.to_bytes(2, "big") + width.to_bytes(2, "big")
+
+
+@pytest.mark.parametrize("marker", range(0xC0, 0xD0))
+def test_every_kind_of_frame_tells_the_size_and_tables_among_them_do_not(marker: int) -> None:
+    is_table = marker in (0xC4, 0xC8, 0xCC)  # DHT, JPG and DAC
+    content = b"\xff\xd8" + frame(marker, 7, 7).replace(b"\x00\x11", b"\x00\x07") + frame()
+    assert header_of(content) == ImageHeader(kind=JPEG, height=3 if is_table else 7, width=5 if is_table else 7)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"\xff\xff\xff",  # padding
+        *(bytes([0xFF, marker]) for marker in (0x01, *range(0xD0, 0xD8))),  # TEM and RST0 to RST7 have no length
+        b"\xff\x02\x00\x02",  # a reserved marker has one
+        b"\xff\xe1" + (65_535).to_bytes(2, "big") + bytes(65_533),  # the longest
+    ],
+)
+def test_what_may_stand_before_the_frame_is_passed_over(before: bytes) -> None:
+    assert header_of(b"\xff\xd8" + before + frame()) == ImageHeader(kind=JPEG, height=3, width=5)
+
+
+def test_the_largest_sizes_are_read_as_they_are() -> None:
+    assert header_of(b"\xff\xd8" + frame(height=65_535, width=65_534)).height == 65_535
+    png = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + (1 << 31).to_bytes(4, "big") + (9).to_bytes(4, "big")
+    assert len(png) == 24
+    assert header_of(png) == ImageHeader(kind=PNG, height=9, width=1 << 31)
+    with pytest.raises(ValueError, match="neither JPEG nor PNG"):
+        header_of(png[:-1])
+
+
+def test_a_jpeg_of_ten_thousand_segments_without_a_frame_is_given_up() -> None:
+    assert header_of(b"\xff\xd8" + b"\xff\x01" * 9_999 + frame()).width == 5
+    with pytest.raises(ValueError, match="it has no size"):
+        header_of(b"\xff\xd8" + b"\xff\x01" * 10_000 + frame())
+
+
 def test_an_index_can_store_every_kind_and_none_is_the_one_of_a_damaged_image() -> None:
     stored = np.array([JPEG, PNG], RECORD["kind"])
     assert 0 not in stored and len(set(stored)) == 2
+    assert list(stored) == [1, 2], "indexes that are written already have these"
