@@ -29,7 +29,7 @@ def page() -> str:
 
 
 def _section(group: Any) -> str:
-    title = (group.__doc__ or "").strip().rstrip(".")
+    title = group.__doc__.strip().removesuffix(".")
     types = typing.get_type_hints(group)
     rows = [
         f"| `{flag_of(field.name)}` | {_shown(field.default, types[field.name])} | {_text(field)} |"

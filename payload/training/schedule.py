@@ -56,7 +56,7 @@ class Schedule:
 
     def images_left(self, epoch: int, step: int) -> int:
         """Return the images still to be trained on, after `step` steps of `epoch`."""
-        done = min(step * self.phase(epoch).global_batch, self.examples) if epoch < self.epochs else 0
+        done = min(step * self.phase(epoch).global_batch, self.examples)
         return (self.epochs - epoch) * self.examples - done
 
     def rate(self, epoch: int, step: int) -> float:
@@ -69,7 +69,7 @@ class Schedule:
         """Return the largest rate at the beginning of an epoch or the end of the warm-up."""
         points = [float(epoch) for epoch in range(self.epochs)]
         if isinstance(self.rates, Decay):
-            points.append(min(self.rates.warmup_epochs, self.epochs - 1e-9))
+            points.append(self.rates.warmup_epochs)
         return max(self._rate_at(point) for point in points)
 
     def _rate_at(self, point: float) -> float:

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import dataclasses
+import runpy
+from pathlib import Path
+
+import pytest
 
 from payload.settings import Settings, flag_of
 from tools.settings_page import PAGE, page
@@ -14,3 +18,13 @@ def test_every_setting_is_on_the_page_once() -> None:
     text = page()
     for field in dataclasses.fields(Settings):
         assert text.count(f"| `{flag_of(field.name)}` |") == 1
+
+
+def test_run_as_a_program_it_writes_the_page_and_imported_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[Path, str, str]] = []
+    monkeypatch.setattr(Path, "write_text", lambda path, text, encoding: written.append((path, text, encoding)))
+    program = str(PAGE.parents[1] / "tools" / "settings_page.py")
+    runpy.run_path(program, run_name="imported")
+    assert written == []
+    runpy.run_path(program, run_name="__main__")
+    assert written == [(PAGE, page(), "utf-8")]

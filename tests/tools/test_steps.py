@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.steps import Log, Step, StepError, key_of, run_steps
+from tools.steps import Log, Step, StepError, key_of, print_line, run_steps
 
 
 def run_in(state: Path, *steps: Step) -> list[str]:
@@ -34,7 +34,12 @@ def test_a_step_runs_once_for_its_inputs(tmp_path: Path) -> None:
     assert first[0].startswith("python packages")
     *_, seconds, unit = first[1].split()
     assert unit == "s" and 0 <= float(seconds) <= time.monotonic() - started + 0.05  # it is rounded to tenths
-    assert run_in(tmp_path / "state", a_step(result)) == ["python packages    up to date"]
+    other = a_step(tmp_path / "other", name="other")
+    assert run_in(tmp_path / "state", a_step(result), other)[:2] == [
+        "python packages    up to date",
+        "other              ...",
+    ]
+    assert (tmp_path / "state" / "python-packages.stamp").read_text() == "1"
 
 
 def test_changed_inputs_or_a_removed_result_run_a_step_again(tmp_path: Path) -> None:
@@ -87,11 +92,25 @@ def test_an_error_shows_the_end_of_a_long_log_and_a_new_run_begins_it_anew(tmp_p
     for _ in range(2):
         with pytest.raises(StepError) as failed:
             run_in(tmp_path / "state", step)
-    assert "line 99" in str(failed.value) and "line 9\n" not in str(failed.value)
-    assert (tmp_path / "state" / "logs" / "one.log").read_text().count("line 50") == 1
+    log = tmp_path / "state" / "logs" / "one.log"
+    last = "\n".join(f"    line {number}" for number in range(80, 100))
+    assert str(failed.value) == f"one: {sys.executable} ended with status 1\n{last}\n{log}"
+    assert log.read_text().count("line 50") == 1
 
 
 def test_what_a_step_takes_is_announced_and_no_line_ends_in_blanks(tmp_path: Path) -> None:
     step = Step(name="one", key="1", present=lambda: True, run=lambda log: None, note="a minute")
     assert run_in(tmp_path / "a", step)[0] == "one                ... a minute"
     assert run_in(tmp_path / "b", a_step(tmp_path / "result", name="two"))[0] == "two                ..."
+
+
+def test_a_log_that_is_not_text_is_shown_as_far_as_it_is(tmp_path: Path) -> None:
+    log = Log(step="one", path=tmp_path / "log", environ={})
+    program = "import os, sys; os.write(2, b'caf\\xe9\\n'); sys.exit(3)"
+    with pytest.raises(StepError, match=r"ended with status 3\n.*\n    caf\ufffd\n"):
+        log.run([sys.executable, "-c", program], tmp_path)
+
+
+def test_a_line_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    print_line("horovod  up to date")
+    assert capsys.readouterr().out == "horovod  up to date\n"

@@ -148,7 +148,8 @@ class Pool:
         self.batches.append(len(batch))
         self.stored_before.append(len(self.stored))
         future: Future[None] = Future()
-        future.set_result(store(batch))
+        store(batch)
+        future.set_result(None)
         return future
 
 

@@ -36,7 +36,8 @@ class FakeSession:
     def __exit__(self, *_: object) -> None:
         return
 
-    def supervisor(self, _: object) -> Any:
+    def supervisor(self, master: object) -> Any:
+        assert master is self
         runs = [{"run_id": "old", "state": "failed"}, *({"run_id": each, "state": "queued"} for each in self.queued)]
         return SimpleNamespace(
             live=lambda: self.live,
@@ -51,7 +52,7 @@ def fake(**how: Any) -> Any:
 
 def test_the_supervisor_tells_what_is_live() -> None:
     assert find_live_run(fake(live="one")) == LiveRun(run_id="one")
-    assert find_live_run(fake()) == LiveRun(run_id="")
+    assert find_live_run(fake()) == LiveRun(run_id="", why_unknown="")
 
 
 def test_without_a_running_master_no_run_is_live() -> None:
@@ -119,7 +120,10 @@ def test_a_refusal_carries_the_run_its_reasons_and_what_to_do() -> None:
     known = EndsRunError("the change", "one", "", ["2 nodes end"])
     assert (known.run_id, known.reasons) == ("one", ("2 nodes end",))
     assert "fab attach --run one" in known.remedy and f"{STOP_GRACE_S:g} s for its checkpoint" in known.remedy
-    assert "restore the connection to the master" in EndsRunError("the change", "", "no route", []).remedy
+    assert str(known).partition("\n  do: ")[0] == "run one is live, and the change would end it\n  2 nodes end"
+    assert EndsRunError("the change", "", "no route", []).remedy == (
+        "restore the connection to the master, or repeat with --force, which ends any run"
+    )
 
 
 def test_waiting_runs_are_given_no_time_and_each_is_reported() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payload.settings import SettingError, Settings
+from payload.settings.image_phases import ImagePhase
 from payload.training.schedule import global_batch, schedule_for
 
 PLAIN = Settings(epochs=10, global_batch=64, base_batch=32, learning_rate=0.1, warmup_epochs=2)
@@ -30,7 +31,13 @@ def test_a_warm_up_rate_holds_whatever_the_batch() -> None:
 
 def test_without_a_base_batch_the_rate_is_as_it_is_given() -> None:
     schedule = schedule_for(dataclasses.replace(PLAIN, base_batch=0), examples=640, ranks=1)
-    assert schedule.rate(2, 0) == pytest.approx(0.1)
+    assert [schedule.rate(epoch, 0) for epoch in (0, 1, 2)] == pytest.approx([0.1, 0.1, 0.1])
+
+
+def test_without_phases_all_epochs_have_the_runs_own_images() -> None:
+    settings = dataclasses.replace(PLAIN, image_size=96, smallest_crop=0.3, rectangular_validation=True)
+    only = ImagePhase(start=0, size=96, global_batch=64, smallest_crop=0.3, rectangular=True)
+    assert schedule_for(settings, examples=640, ranks=1).phases == (only,)
 
 
 def test_a_short_trial_reaches_its_peak() -> None:

@@ -96,4 +96,5 @@ def test_a_negative_rank_or_step_is_no_index_from_the_end() -> None:
 def test_an_unused_slot_points_to_the_first_example_and_weighs_nothing() -> None:
     last = shares(5, 4, 2, by_place=False)[0][1]
     assert (last.used, list(last.positions), list(last.weights)) == (0, [0, 0], [0, 0])
-    assert (last.positions.dtype, last.weights.dtype) == (np.int64, np.float32)
+    assert last.positions.dtype == np.int64
+    assert last.weights.dtype == np.float32
