@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import botocore.session
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
 from werkzeug.test import EnvironBuilder, run_wsgi_app
+
+ACCESS_KEY: Final = "AKIAEMBEDDEDCLOUD000"
+"""By which the requests of this package are known from those of others."""
 
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -31,7 +34,7 @@ class Loopback:
         self._application = application
         self._region = region
         self._session = botocore.session.Session()
-        self._session.set_credentials("AKIAEMBEDDEDCLOUD000", "embedded")
+        self._session.set_credentials(ACCESS_KEY, "embedded")
         self._clients: dict[str, Any] = {}
 
     def client(self, service: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from localcloud.api.error_replies import WrongMotoError
@@ -17,3 +19,18 @@ def replace(owner: Any, name: str, new: Any) -> Any:
     old = getattr(owner, name)
     setattr(owner, name, new)
     return old
+
+
+def check_first(owner: Any, name: str, check: Callable[..., None]) -> None:
+    """Call `check` with the arguments of a method before it; what it raises refuses the call.
+
+    Raises WrongMotoError where moto has no such name any more.
+    """
+    original: Any = getattr(owner, name, None)
+
+    @functools.wraps(original or check)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        check(*args, **kwargs)
+        return original(*args, **kwargs)
+
+    replace(owner, name, checked)

@@ -22,13 +22,14 @@ def apply() -> object:
     if found != MOTO_VERSION:
         raise error_replies.WrongMotoError(found, MOTO_VERSION)
     if not _applied:
-        from localcloud.api import fsx, s3
+        from localcloud.api import constraints, fsx, s3
         from localcloud.api.autoscaling import activities, groups
         from localcloud.api.cloudwatch import alarms, scaling
         from localcloud.api.ec2 import addresses, instances, placement_groups, security_groups
         from localcloud.api.iam import instance_profiles, managed_policies
 
         console = instances.Console()
+        constraints.apply()
         addresses.apply()
         instances.apply(console)
         placement_groups.apply()

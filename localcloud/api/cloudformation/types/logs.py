@@ -20,7 +20,8 @@ def _create_group(context: Context, properties: Properties) -> Physical:
     name = properties.get("LogGroupName") or context.name()
     if _has_group(logs, name):
         raise ResourceError(f"{name} already exists")
-    logs.create_log_group(logGroupName=name, tags=as_mapping(context.user_tags(properties.get("Tags"))))
+    tags = as_mapping(context.user_tags(properties.get("Tags")))
+    logs.create_log_group(logGroupName=name, **({"tags": tags} if tags else {}))
     arn = f"arn:aws:logs:{context.region}:{context.account}:log-group:{name}:*"
     physical = Physical(id=name, attributes={"Arn": arn})
     context.report(physical)
