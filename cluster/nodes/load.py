@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent.hardware.load import Load, to_document
-from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, Node
+from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.remote_command import RemoteCommand
 from cluster.errors import DeepcdkError
 from cluster.ssh import fanout
@@ -45,7 +46,7 @@ def _load(result: fanout.HostResult) -> Load | str:
     if result.failed:
         return result.reason
     try:
-        return Load.from_json(result.stdout.decode("utf-8", errors="replace"))
+        return Load.from_json(result.stdout.decode(errors="replace"))
     except ValueError as error:
         return str(error)
 
@@ -68,8 +69,8 @@ def rows(inventory: Inventory, nodes: Sequence[Node], loads: Loads) -> tuple[Row
         node = by_instance.get(instance.id)
         load = loads.get(node.name, "no answer") if node else f"{instance.state}, has not joined the cluster"
         found.append(Row(instance_id=instance.id, name=node.name if node else "", load=load))
-    submission = {node.name: node.worker_index or 0 for node in nodes}
-    return tuple(sorted(found, key=lambda row: (row.name == "", row.name != MASTER_NAME, submission.get(row.name, 0))))
+    order = {node.name: node.worker_index or 0 for node in nodes}
+    return tuple(sorted(found, key=lambda row: order.get(row.name, math.inf)))
 
 
 def table(rows_: Sequence[Row]) -> Table:

@@ -6,7 +6,6 @@ import base64
 import binascii
 import dataclasses
 import re
-import struct
 from typing import TYPE_CHECKING, Final
 
 from cluster.aws.console import read_console
@@ -42,12 +41,12 @@ class HostKey:
         if not found:
             return None
         try:
-            blob = base64.b64decode(found[2], validate=True)
-            (length,) = struct.unpack(">I", blob[:4])
-        except (binascii.Error, struct.error):
+            blob = base64.b64decode(found[2])
+        except binascii.Error:
             return None
         # The wire format begins with the algorithm's name; a truncated or swapped key does not match.
-        return cls(algorithm=found[1], blob=blob) if blob[4 : 4 + length] == found[1].encode() else None
+        name = found[1].encode()
+        return cls(algorithm=found[1], blob=blob) if blob.startswith(len(name).to_bytes(4, "big") + name) else None
 
 
 def parse_console(text: str) -> tuple[HostKey, ...]:

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from cluster.aws import guard_release
 from cluster.aws.client import Aws
 from cluster.aws.guard import Bound
 from cluster.aws.guard_release import count_messages, purge_messages, wait_for_end, wait_until_allowed
@@ -56,7 +57,8 @@ def test_a_release_waits_for_the_end_of_the_alarm_and_not_for_ever(slept: list[f
         waits_before.append(len(slept))
 
     wait_for_end(cast(Aws, Alarms("GuardBudget", "ALARM", "ALARM", "OK")), "deepcdk", report)
-    assert (len(slept), len(reported), waits_before) == (2, 1, [0])
+    assert reported == ["released; waiting for the end of the budget's alarm, which takes some minutes"]
+    assert (slept, waits_before) == ([5.0, 5.0], [0])
     with pytest.raises(DeepcdkError, match="has not ended for 600 s"):
         wait_for_end(cast(Aws, Alarms("GuardBudget", "ALARM")), "deepcdk", reported.append)
 
@@ -75,10 +77,10 @@ def test_an_alarm_that_does_not_end_is_not_waited_for_for_ever(slept: list[float
 
 
 def test_a_spent_budget_refuses_growth_at_once() -> None:
-    with pytest.raises(DeepcdkError, match="the budget is spent") as caught:
+    with pytest.raises(DeepcdkError) as caught:
         wait_until_allowed(cast(Aws, Alarms("GuardBudget", "ALARM")), "deepcdk", pytest.fail)
-    assert "raise budget_usd" in str(caught.value)
-    assert "fab release" in str(caught.value)
+    assert caught.value.what == "the budget is spent: new workers would be terminated at once"
+    assert caught.value.remedy == "raise budget_usd and `fab up`, then `fab release`"
 
 
 def test_a_release_whose_alarm_is_over_already_says_nothing(slept: list[float]) -> None:
@@ -94,3 +96,20 @@ def test_what_is_waited_for_in_vain_says_where_to_look(slept: list[float]) -> No
     with pytest.raises(DeepcdkError, match="the budget's alarm has not ended") as released:
         wait_for_end(cast(Aws, Alarms("GuardBudget", "ALARM")), "deepcdk", lambda line: None)
     assert "`fab status` shows" in grown.value.remedy and "`fab status` shows" in released.value.remedy
+
+
+def test_it_is_said_once_and_at_once_for_which_alarms_a_group_waits(
+    slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = [Bound(kind=kind, state="ALARM") for kind in ("idle", "hours")]
+    told: list[tuple[str, int]] = []
+    monkeypatch.setattr(guard_release, "read_or_explain", lambda *_: bounds)
+    with pytest.raises(DeepcdkError, match=r"^the alarm on idle and hours has not ended for 600 s"):
+        wait_until_allowed(Aws(), "deepcdk", lambda line: told.append((line, len(slept))))
+    line = "waiting for the end of the alarm on idle and hours, which has just terminated all workers"
+    assert told == [(line, 0)]
+
+
+def test_alarms_that_cannot_be_read_keep_no_group_from_growing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard_release, "read_or_explain", lambda *_: "no permission to read the alarms")
+    wait_until_allowed(Aws(), "deepcdk", pytest.fail)

@@ -119,7 +119,7 @@ def test_master_and_workers_are_measured_each_with_the_pushed_program(monkeypatc
     monkeypatch.setattr(fanout, "run", run)
     found = load.read(cast(Any, None), "/mnt/efs/payloads/ab", NODES)
     assert found["deeplearning-master"] == found["deeplearning-worker10"] == LOAD
-    assert isinstance(found["deeplearning-worker2"], str)
+    assert "Expecting value" in str(found["deeplearning-worker2"])
     assert "no such module" in str(found["deeplearning-worker3"])
     assert sorted(request.master for request in asked) == [False, True]
     for request in asked:

@@ -69,6 +69,7 @@ def test_a_key_outside_the_marks_is_not_trusted() -> None:
         CONSOLE.replace("ssh-ed25519 AAAAC3", "ssh-rsa AAAAC3").replace(ECDSA, ""),  # the name and the key differ
         CONSOLE.replace(ED25519, "ssh-ed25519 ????").replace(ECDSA, "ssh-ed25519"),
         CONSOLE.replace(ED25519, "ssh-ed25519 AAA=").replace(ECDSA, ""),  # shorter than a length
+        CONSOLE.replace(ED25519, "ssh-ed25519 /////3NzaC1lZDI1NTE5").replace(ECDSA, ""),  # a length beyond its end
     ],
 )
 def test_what_is_malformed_yields_no_key(text: str) -> None:
@@ -92,9 +93,16 @@ def test_the_console_is_read_until_it_shows_keys(monkeypatch: pytest.MonkeyPatch
     line = f"{key.get_name()} {key.get_base64()} root@x"
     block = f"-----BEGIN SSH HOST KEY KEYS-----\n{line}\n-----END SSH HOST KEY KEYS-----"
     consoles = ["", "booting", block]
-    monkeypatch.setattr(host_keys, "read_console", lambda *_: consoles.pop(0))
-    found = host_keys.read_host_keys(Aws(), "i-0aa")
-    assert ([host_key.blob for host_key in found], len(slept)) == ([key.asbytes()], 2)
+    aws, asked = Aws(), list[tuple[Aws, str]]()
+
+    def read(asked_aws: Aws, instance_id: str) -> str:
+        asked.append((asked_aws, instance_id))
+        return consoles.pop(0)
+
+    monkeypatch.setattr(host_keys, "read_console", read)
+    found = host_keys.read_host_keys(aws, "i-0aa")
+    assert ([host_key.blob for host_key in found], slept) == ([key.asbytes()], [1.0, 1.0])
+    assert asked == [(aws, "i-0aa")] * 3
 
 
 def test_a_console_that_never_shows_keys_is_an_error(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
@@ -102,5 +110,7 @@ def test_a_console_that_never_shows_keys_is_an_error(monkeypatch: pytest.MonkeyP
     with pytest.raises(ConnectionFailedError, match="i-0aa shows no SSH host keys") as caught:
         host_keys.read_host_keys(Aws(), "i-0aa")
     assert caught.value.where == "EC2 GetConsoleOutput"
-    assert caught.value.remedy.startswith("wait for the end of its boot and repeat")
-    assert sum(slept) == host_keys.TIMEOUT_S
+    assert caught.value.remedy == (
+        "wait for the end of its boot and repeat; a rebooted instance may have lost its console: replace the master"
+    )
+    assert sum(slept) == 60

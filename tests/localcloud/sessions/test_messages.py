@@ -54,15 +54,16 @@ def test_what_is_encoded_decodes_to_itself(
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda data: data[:100], "are not a message"),
-        (lambda data: data[:-1], "do not make"),
-        (lambda data: data[:-1] + b"!", "does not match its digest"),
+        (lambda data: data[:100], "100 bytes are not a message: the header alone has 120"),
+        (lambda data: data[:-1], "a header of 116 bytes and a payload of 5 do not make 124"),
+        (lambda data: data[:-1] + b"!", "the payload does not match its digest"),
     ],
 )
 def test_a_damaged_message_is_refused(damage: object, said: str) -> None:
     whole = Message(type=messages.OUTPUT, sequence=0, payload=b"hello").encode()
-    with pytest.raises(MessageError, match=said):
+    with pytest.raises(MessageError) as refused:
         Message.decode(damage(whole))  # type: ignore[operator]  # one of the functions above
+    assert str(refused.value) == said
 
 
 @given(data=st.binary(max_size=400))
@@ -103,7 +104,10 @@ def test_a_header_that_claims_another_size_is_refused() -> None:
         Message.decode((117).to_bytes(4, "big") + data[4:])
 
 
-@pytest.mark.parametrize(("payload", "said"), [(b"{", "is not JSON"), (b"[1]", "is not a JSON object")])
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [(b"{", "^the payload is not JSON: Expecting property"), (b"[1]", "^the payload is not a JSON object$")],
+)
 def test_a_payload_that_is_no_document_is_refused(payload: bytes, said: str) -> None:
     with pytest.raises(MessageError, match=said):
         Message(type=messages.OUTPUT, sequence=0, payload=payload).document()
@@ -121,13 +125,18 @@ def test_the_end_of_a_session_names_it_its_target_and_the_reason() -> None:
     assert (told.type, found["MessageType"]) == ("channel_closed", "channel_closed")
     assert (found["SessionId"], found["DestinationId"], found["Output"]) == ("session-1", "i-1", "the host is gone")
     assert found["SchemaVersion"] == 1
+    assert abs(int(found["CreatedDate"]) - time.time() * 1000) < 60_000
+    assert uuid.UUID(found["MessageId"]) != uuid.UUID(messages.channel_closed("s", "i", "").document()["MessageId"])
+    assert (told.sequence, told.payload_type) == (0, 0)
 
 
 def test_a_data_channel_is_opened_with_its_token() -> None:
     found = json.loads(messages.open_data_channel("secret", "1.2"))
     assert (found["TokenValue"], found["ClientVersion"], found["MessageSchemaVersion"]) == ("secret", "1.2", "1.0")
     other = json.loads(messages.open_data_channel("secret", "1.2"))
-    assert {found["RequestId"], found["ClientId"]}.isdisjoint({other["RequestId"], other["ClientId"]})
+    ids = [uuid.UUID(each[key]) for each in (found, other) for key in ("RequestId", "ClientId")]
+    assert len(set(ids)) == 4
+    assert set(found) == {"MessageSchemaVersion", "RequestId", "TokenValue", "ClientId", "ClientVersion"}
 
 
 def test_the_handshake_is_as_aws_has_it() -> None:
@@ -136,8 +145,39 @@ def test_the_handshake_is_as_aws_has_it() -> None:
         "ActionType": "SessionType",
         "ActionParameters": {"SessionType": "Port", "Properties": {"portNumber": "2049"}},
     }
+    assert json.loads(messages.handshake_request(2049))["AgentVersion"] == "3.3.0.0"
     shell = {"ActionType": "SessionType", "ActionParameters": {"SessionType": "Standard_Stream"}}
     answer = json.loads(messages.handshake_response({"RequestedClientActions": [action, shell]}, "1.2"))
-    assert [each["ActionStatus"] for each in answer["ProcessedClientActions"]] == [1, 3]
-    assert (answer["ClientVersion"], len(answer["Errors"])) == ("1.2", 1)
+    assert answer == {
+        "ClientVersion": "1.2",
+        "ProcessedClientActions": [
+            {"ActionType": "SessionType", "ActionStatus": 1, "ActionResult": None, "Error": ""},
+            {
+                "ActionType": "SessionType",
+                "ActionStatus": 3,
+                "ActionResult": None,
+                "Error": "Unsupported action SessionType",
+            },
+        ],
+        "Errors": ["Unsupported action SessionType"],
+    }
+    assert json.loads(messages.handshake_response({}, "1.2"))["ProcessedClientActions"] == []
     assert json.loads(messages.handshake_complete()) == {"HandshakeTimeToComplete": 0, "CustomerMessage": ""}
+
+
+def test_types_are_numbered_as_aws_numbers_them() -> None:
+    assert (messages.DATA, messages.HANDSHAKE_REQUEST, messages.HANDSHAKE_RESPONSE) == (1, 5, 6)
+    assert (messages.HANDSHAKE_COMPLETE, messages.FLAG, messages.TERMINATE) == (7, 10, b"\0\0\0\2")
+    names = (messages.INPUT, messages.OUTPUT, messages.ACKNOWLEDGE, messages.CHANNEL_CLOSED)
+    assert names == ("input_stream_data", "output_stream_data", "acknowledge", "channel_closed")
+
+
+def test_a_type_may_be_padded_with_zeros_and_one_that_is_not_text_is_no_error() -> None:
+    data = Message(type="", sequence=0, payload=b"").encode()
+    assert Message.decode(data[:4] + b"acknowledge".ljust(32, b"\0") + data[36:]).type == "acknowledge"
+    assert Message.decode(data[:4] + b"\xffa".ljust(32) + data[36:]).type == "\ufffda"
+
+
+def test_an_acknowledgement_has_no_place_in_the_sequence() -> None:
+    told = messages.acknowledgement(Message(type=messages.OUTPUT, sequence=3, payload=b"x", id=ID))
+    assert (told.sequence, told.payload_type) == (0, 0)
