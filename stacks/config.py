@@ -32,6 +32,13 @@ RENDEZVOUS_PORTS: Final = (1024, 65535)
 # The one prefix of the run bucket that the master reads and writes.
 RUNS_PREFIX: Final = "runs/"
 
+# What names must not begin with that CloudFormation makes from the stack's name, a hyphen and more.
+_S3: Final = "S3 reserves among names of buckets"
+RESERVED_PREFIXES: Final = {
+    "sg-": "EC2 keeps for the ids of security groups",
+    **dict.fromkeys(("xn--", "sthree-", "amzn-s3-demo-"), _S3),
+}
+
 # Addresses of a subnet that no instance gets: five that AWS keeps, one of the mount target.
 RESERVED_ADDRESSES: Final = 6
 
@@ -80,6 +87,9 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, GuardKeys, Observabil
 
     def __post_init__(self) -> None:
         matches(self, "name", r"[a-z](?:[a-z0-9-]{0,30}[a-z0-9])?", "1 to 32 of a-z 0-9 -, a letter first, no - last")
+        for prefix, owner in RESERVED_PREFIXES.items():
+            if f"{self.name}-".startswith(prefix):
+                raise ConfigError("name", self.name, f"names made from it would begin with {prefix}, which {owner}")
         self.check_compute()
         self.check_storage()
         self.check_guard()

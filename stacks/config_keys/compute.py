@@ -103,11 +103,13 @@ class ComputeKeys:
 
     def check_compute(self) -> None:
         """Raise ConfigError for the first value that is wrong by itself."""
-        matches(self, "key_name", r"[ -~]{1,255}", "1 to 255 printable ASCII characters")
+        name = r"[!-~](?:[ -~]{0,253}[!-~])?"
+        matches(self, "key_name", name, "1 to 255 printable ASCII characters, without blanks at the ends")
         for key in ("worker_instance_type", "master_instance_type", "worker_alternatives"):
             matches(self, key, r"[a-z][a-z0-9-]*\.[a-z0-9-]+", "an EC2 instance type such as c5.2xlarge")
         for key in ("worker_image_parameter", "master_image_parameter"):
-            matches(self, key, r"(?:/[\w./-]+)?", "the name of an SSM parameter, which starts with /, or empty")
+            name = r"(?=.{0,1011}$)(?:(?:/[\w.-]+){1,15})?"
+            matches(self, key, name, "the name of an SSM parameter, such as /lab/image: / and a name, 15 times at most")
             matches(
                 self,
                 key.replace("parameter", "id"),

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Final
 
-from stacks.config_keys.rules import ConfigError, matches, one_of, within
+from stacks.config_keys.rules import EMAIL, ConfigError, matches, one_of, within
 
 # EC2 publishes its metrics every five minutes, unless detailed monitoring is paid for.
 IDLE_PERIOD_MIN: Final = 5
@@ -16,6 +16,9 @@ DAY_H: Final = 24
 WEEK_H: Final = 168
 # AWS allows 50 tags for each resource; the stack, the Auto Scaling group and this project need some themselves.
 MOST_TAGS: Final = 40
+# Each of up to 64 resources has all tags, and CloudFormation takes templates of 1 MB.
+MOST_TAG_CHARACTERS: Final = 8000
+LEAST_USD: Final = 0.01
 _TAG_TEXT: Final = r"[A-Za-z0-9 _.:/=+@-]"
 _RESERVED: Final = ("aws:", "deepcdk:")
 
@@ -50,14 +53,16 @@ class GuardKeys:
 
     def check_guard(self) -> None:
         """Raise ConfigError for the first value that is wrong by itself."""
-        policy = r"(?:arn:aws[a-z-]*:iam::(?:[0-9]{12}|aws):policy/[A-Za-z0-9+=,.@_/-]+)?"
+        word = "[A-Za-z0-9+=,.@_-]"
+        policy = rf"(?:arn:aws[a-z-]*:iam::(?:[0-9]{{12}}|aws):policy/(?=.{{1,639}}$)(?:{word}+/)*{word}{{1,128}})?"
         matches(self, "permissions_boundary", policy, "the ARN of an IAM policy, or empty")
         self._check_tags()
         self._check_times()
         within(self, "budget_usd", 0, 1e9)
+        if 0 < self.budget_usd < LEAST_USD:
+            raise ConfigError("budget_usd", self.budget_usd, f"must be 0, or {LEAST_USD} and more")
         one_of(self, "budget_scope", "account", "cluster")
-        address = r"[^@\s,]{1,64}@[A-Za-z0-9.-]{1,190}\.[A-Za-z]{2,}"
-        matches(self, "budget_emails", address, "e-mail addresses")
+        matches(self, "budget_emails", EMAIL, "e-mail addresses")
         if len(self.budget_emails) > 10:
             raise ConfigError("budget_emails", self.budget_emails, "must be 10 at most, as AWS Budgets has it")
 
@@ -68,12 +73,16 @@ class GuardKeys:
             key, _, value = text.partition("=")
             if key.lower().startswith(_RESERVED) or key == "Name":
                 raise ConfigError("tags", text, "the key must not be Name, nor begin with aws: or deepcdk:")
-            if not 1 <= len(key) <= 128 or not 1 <= len(value) <= 256:  # EC2 takes an empty value, CloudWatch does not
-                raise ConfigError("tags", text, "a key has 1 to 128 characters, a value 1 to 256")
-        if len(self.tag_values) != len(self.tags):
-            raise ConfigError("tags", self.tags, "a key must not come twice")
+            if not 1 <= len(key) <= 127 or not 1 <= len(value) <= 256:  # EC2 takes an empty value, CloudWatch does not
+                raise ConfigError("tags", text, "a key has 1 to 127 characters, a value 1 to 256")
+        if len({key.lower() for key in self.tag_values}) != len(self.tags):
+            raise ConfigError("tags", self.tags, "a key must not come twice; to IAM, Team and team are one key")
         if len(self.tags) > MOST_TAGS:
             raise ConfigError("tags", f"{len(self.tags)} tags", f"must be {MOST_TAGS} at most")
+        total = sum(map(len, self.tags))
+        if total > MOST_TAG_CHARACTERS:
+            rule = f"must be {MOST_TAG_CHARACTERS} at most: every resource has all tags, and a template has 1 MB"
+            raise ConfigError("tags", f"{total} characters", rule)
 
     def _check_times(self) -> None:
         if self.idle_minutes and (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from stacks.config_keys.rules import ConfigError, is_mount, matches, one_of, within
+from stacks.config_keys.rules import BUCKET, ConfigError, is_mount, matches, one_of, within
 
 # MB/s per TiB that can be provisioned on SSDs (CreateFileSystem, PerUnitStorageThroughput); 0: a fixed rate.
 FSX_THROUGHPUTS: Final = {
@@ -48,6 +48,6 @@ class LustreKeys:
         matches(
             self,
             "fsx_s3",
-            r"(?:s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[\w.=-]+)*/?)?",
+            rf"(?=.{{0,1024}}$)(?:s3://{BUCKET}(?:/[\w.=-]+)*/?)?",
             "s3://BUCKET or s3://BUCKET/PREFIX, or empty",
         )

@@ -6,13 +6,15 @@ import dataclasses
 import ipaddress
 from typing import Final
 
-from stacks.config_keys.rules import ConfigError, matches, network, one_of, within
+from stacks.config_keys.rules import BUCKET, ConfigError, matches, network, one_of, within
 
 # A wider ssh_cidr is a typing error, or needs ssh_from_anywhere: no organisation has more than a /8.
 WIDEST_SSH_PREFIX: Final = 8
 # Zones that a stack without an account of its own sees, and those that any region has at most.
 ZONES_OF_A_NEW_VPC: Final = 2
 ZONES_AT_MOST: Final = 6
+# Networks for hosts themselves, which EC2 refuses for a VPC; Python counts them as private.
+RESERVED_NETWORKS: Final = ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16")
 
 SSH_PORT_OPEN: Final = "port"
 SESSION_MANAGER: Final = "session-manager"
@@ -65,8 +67,9 @@ class NetworkKeys:
         matches(
             self,
             "flow_logs",
-            rf"{NO_FLOW_LOGS}|{FLOW_LOGS_TO_GROUP}|arn:aws[a-z-]*:s3:::[a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9](?:/[\w./=-]*)?",
-            f"{NO_FLOW_LOGS}, {FLOW_LOGS_TO_GROUP}, or the ARN of a bucket such as arn:aws:s3:::my-flow-logs",
+            rf"{NO_FLOW_LOGS}|{FLOW_LOGS_TO_GROUP}|arn:aws[a-z-]*:s3:::{BUCKET}(?:/(?!AWSLogs(?:/|$))[\w.=-]+)*/?",
+            f"{NO_FLOW_LOGS}, {FLOW_LOGS_TO_GROUP}, or the ARN of a bucket such as arn:aws:s3:::my-flow-logs, without "
+            "the folder AWSLogs, which is EC2's own",
         )
         matches(self, "ssh_prefix_lists", r"pl-[0-9a-f]{8,17}", "a prefix list such as pl-0123456789abcdef0")
         matches(self, "vpc_id", r"(?:vpc-[0-9a-f]{8,17})?", "a VPC such as vpc-0123456789abcdef0, or empty")
@@ -78,6 +81,9 @@ class NetworkKeys:
             self._check_source(network("ssh_cidr", source))
         for key in ("ssh_cidr", "ssh_prefix_lists", "vpc_endpoints", "public_subnet_ids", "private_subnet_ids"):
             _check_once(key, getattr(self, key))
+        for key in ("public_subnet_ids", "private_subnet_ids"):
+            if len(getattr(self, key)) > ZONES_AT_MOST:
+                raise ConfigError(key, getattr(self, key), f"must be {ZONES_AT_MOST} at most, one for each zone")
 
     def _check_vpc_cidr(self) -> None:
         vpc = network("vpc_cidr", self.vpc_cidr)
@@ -89,6 +95,10 @@ class NetworkKeys:
             raise ConfigError(
                 "vpc_cidr", self.vpc_cidr, "must be a /16 to /24: a VPC's own limit, and room for the subnets"
             )
+        reserved = [each for each in map(ipaddress.IPv4Network, RESERVED_NETWORKS) if vpc.subnet_of(each)]
+        if reserved:
+            rule = f"lies within {reserved[0]}, of which EC2 makes no VPC; take one such as 10.0.0.0/16"
+            raise ConfigError("vpc_cidr", self.vpc_cidr, rule)
         if not vpc.is_private:
             raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a private network, such as 10.0.0.0/16")
 

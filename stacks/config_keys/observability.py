@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from stacks.config_keys.rules import ConfigError, matches, within
+from stacks.config_keys.rules import EMAIL, ConfigError, matches, within
 
 # Days that CloudWatch Logs keeps events (PutRetentionPolicy, retentionInDays); it knows no others.
 RETENTIONS: Final = (
     *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),
     *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
 )
+# A stack has 500 resources at most, and all others of a cluster are about 110.
+MOST_EMAILS: Final = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +43,10 @@ class ObservabilityKeys:
             days = ", ".join(map(str, RETENTIONS))
             raise ConfigError("log_retention_days", self.log_retention_days, f"must be one of {days}")
         within(self, "metrics_interval_s", 1, 3600)
-        matches(self, "alarm_emails", r"[^@\s,]{1,64}@[A-Za-z0-9.-]{1,190}\.[A-Za-z]{2,}", "e-mail addresses")
+        matches(self, "alarm_emails", EMAIL, "e-mail addresses")
+        if len(self.alarm_emails) > MOST_EMAILS:
+            rule = f"must be {MOST_EMAILS} at most, each of which is a resource of the stack; name a mailing list"
+            raise ConfigError("alarm_emails", f"{len(self.alarm_emails)} addresses", rule)
         matches(
             self,
             "alarm_topic",

@@ -15,6 +15,14 @@ _OF_THE_NODE: Final = tuple(
     )
 )
 _PARENTS: Final = ("/mnt", "/opt")
+_LONGEST_MOUNT: Final = 255  # user data and the agent's configuration, which AWS bounds, name it several times
+
+# What SNS and AWS Budgets take as an address: RFC 5321 without quoted names.
+_ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+EMAIL: Final = rf"(?=[^@]{{1,64}}@.{{1,254}}$){_ATOM}(?:\.{_ATOM})*@(?:{_LABEL}\.)+[A-Za-z]{{2,63}}"
+# S3's rules: no two dots in a row, and nothing like an IP address.
+BUCKET: Final = r"(?!(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?:/|$))[a-z0-9](?:[a-z0-9-]|\.(?!\.)){1,61}[a-z0-9]"
 
 
 class ConfigError(ValueError):
@@ -55,6 +63,8 @@ def is_mount(keys: object, key: str) -> None:
     """Raise ConfigError unless a text is a directory where a node may mount something without hiding its own files."""
     matches(keys, key, r"(?:/[A-Za-z0-9][A-Za-z0-9_-]*)+", "an absolute path of letters, digits, - and _")
     value = getattr(keys, key)
+    if len(value) > _LONGEST_MOUNT:
+        raise ConfigError(key, value, f"must be {_LONGEST_MOUNT} characters at most")
     for own in _OF_THE_NODE:
         if value == own or value.startswith(f"{own}/"):
             raise ConfigError(key, value, f"must lie outside {own}, which the node itself needs; such as /mnt/NAME")

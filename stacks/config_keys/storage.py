@@ -6,7 +6,7 @@ import dataclasses
 from typing import Final
 
 from stacks.config_keys.lustre import LustreKeys
-from stacks.config_keys.rules import is_mount, matches, one_of, within
+from stacks.config_keys.rules import BUCKET, is_mount, matches, one_of, within
 
 # Days without access after which EFS can move a file; 0: never.
 EFS_DAYS: Final = (0, 1, 7, 14, 30, 60, 90, 180, 270, 365)
@@ -68,10 +68,5 @@ class StorageKeys(LustreKeys):
         within(self, "bucket_expire_versions_days", 0, 3650)
         within(self, "bucket_expire_runs_days", 0, 3650)
         for name in ("data_buckets", "checkpoint_buckets"):
-            matches(
-                self,
-                name,
-                r"(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
-                "the name of a bucket, without s3:// and without a prefix",
-            )
+            matches(self, name, BUCKET, "the name of a bucket, without s3:// and without a prefix")
         matches(self, "kms_key", rf"(?:create|{_KEY_ARN})?", "create, the ARN of a key (not of an alias), or empty")

@@ -1,12 +1,17 @@
-"""Rules of the nodes: instance types, placement, EFA."""
+"""Rules of the nodes: instance types, placement, EFA, updates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from stacks.config import ClusterConfig
 from stacks.instance_types import find, nearest, origin
 from stacks.validation.problem import Problem
+
+# CloudFormation waits PT1H at most for a batch of a rolling update (AutoScalingRollingUpdate, PauseTime), though 12
+# hours for the nodes of a creation.
+_LONGEST_PAUSE_MIN: Final = 60
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
@@ -19,6 +24,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
     yield from _efa(config)
     yield from _capacity(config)
     yield from _scratch(config)
+    yield from _rolling(config)
 
 
 def _instance_type(config: ClusterConfig, key: str, name: str) -> Iterator[Problem]:
@@ -97,3 +103,13 @@ def _scratch(config: ClusterConfig) -> Iterator[Problem]:
                 rule=f"{kind.name} has no NVMe instance store",
                 remedy="leave it out, or take a type with one, such as c5d, g5 or p5",
             )
+
+
+def _rolling(config: ClusterConfig) -> Iterator[Problem]:
+    if config.update_policy == "rolling" and config.ready_timeout_min > _LONGEST_PAUSE_MIN:
+        yield Problem(
+            key="ready_timeout_min",
+            value=config.ready_timeout_min,
+            rule=f"with update_policy = rolling CloudFormation waits {_LONGEST_PAUSE_MIN} minutes at most for a batch",
+            remedy=f"set ready_timeout_min to {_LONGEST_PAUSE_MIN} or less, or update_policy = keep",
+        )

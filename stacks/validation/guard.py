@@ -14,6 +14,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
     yield from _idle(config)
     yield from _hours(config)
     yield from _budget(config)
+    yield from _protection(config)
 
 
 def _idle(config: ClusterConfig) -> Iterator[Problem]:
@@ -53,10 +54,29 @@ def _budget(config: ClusterConfig) -> Iterator[Problem]:
             rule="are notified of a budget, but budget_usd = 0: there is none",
             remedy="set budget_usd, or leave budget_emails out",
         )
+    repeated = sorted({each for each in config.budget_emails if config.budget_emails.count(each) > 1})
+    if repeated:
+        yield Problem(
+            key="budget_emails",
+            value=config.budget_emails,
+            rule=f"names {', '.join(repeated)} more than once",
+            remedy="name each address once",
+        )
     if config.budget_usd and not config.budget_emails and not config.budget_stops_workers:
         yield Problem(
             key="budget_usd",
             value=config.budget_usd,
             rule="notifies nobody and stops nothing",
             remedy="set budget_emails, or budget_stops_workers = true",
+        )
+
+
+def _protection(config: ClusterConfig) -> Iterator[Problem]:
+    """Refuse what EC2 does: "You can't enable termination protection for Spot Instances" (EC2 User Guide)."""
+    if config.protect_instances and config.spot:
+        yield Problem(
+            key="protect_instances",
+            value=True,
+            rule="EC2 protects no spot instance from termination, and spot = true",
+            remedy="set protect_instances = false, or spot = false",
         )

@@ -20,6 +20,12 @@ _OF_A_NEW_FILE_SYSTEM: Final = (
     "efs_backup",
 )
 
+# IAM's limit on a managed policy, characters without blanks, and what a bucket's ARN and a statement take beside the
+# name: stacks/bucket_access.py makes one statement for the objects of all buckets of a key.
+_POLICY_LIMIT: Final = 6144
+_ARN_CHARACTERS: Final = len('"arn:aws-us-gov:s3:::/*",')
+_STATEMENT_CHARACTERS: Final = 200
+
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
     """Yield every rule of the shared file system and the run bucket that the configuration breaks."""
@@ -29,6 +35,8 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
         yield from _throughput(config)
         yield from _classes(config)
     yield from _versions(config)
+    for key in ("data_buckets", "checkpoint_buckets"):
+        yield from _policy(key, getattr(config, key))
     yield from lustre.check(config)
 
 
@@ -101,4 +109,16 @@ def _versions(config: ClusterConfig) -> Iterator[Problem]:
             value=config.bucket_expire_versions_days,
             rule="says how long older versions stay, but bucket_versioning is false, so there are none",
             remedy="set bucket_versioning = true, or leave it out",
+        )
+
+
+def _policy(key: str, buckets: tuple[str, ...]) -> Iterator[Problem]:
+    """Refuse more buckets than a policy of a role can name."""
+    size = _STATEMENT_CHARACTERS + sum(len(name) + _ARN_CHARACTERS for name in buckets)
+    if size > _POLICY_LIMIT:
+        yield Problem(
+            key=key,
+            value=f"{len(buckets)} buckets",
+            rule=f"take about {size:,} characters in a policy, of which IAM takes {_POLICY_LIMIT:,}",
+            remedy="name fewer, such as those that are used now",
         )

@@ -28,6 +28,9 @@ _RARELY: Final = st.sampled_from([False, False, False, True])
 _EMAILS: Final = st.lists(
     st.sampled_from(["ops@example.com", "you@example.org", "a.b+c@x.io"]), unique=True, max_size=3
 )
+# Without the beginnings of names that EC2 and S3 reserve.
+_NAME: Final = r"(?!(?:sg|sthree|amzn-s3-demo)(?:-|\Z)|xn--)[a-z](?:[a-z0-9-]{0,30}[a-z0-9])?"
+_TEXT: Final = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
 _HEX: Final = "0123456789abcdef"
 
 
@@ -69,7 +72,7 @@ def clusters(draw: Draw) -> Values:
     if lustre["fsx_capacity_gib"] and UBUNTU in (compute["worker_image_parameter"], compute["master_image_parameter"]):
         lustre |= {key: value for key, value in _NO_LUSTRE.items() if key in lustre}
     return {
-        "name": draw(st.from_regex(r"[a-z](?:[a-z0-9-]{0,30}[a-z0-9])?", fullmatch=True)),
+        "name": draw(st.from_regex(_NAME, fullmatch=True)),
         **network,
         **compute,
         **lustre,
@@ -124,7 +127,7 @@ def _compute(draw: Draw) -> Values:
         bought, st.just("arn:aws:resource-groups:us-east-1:123456789012:group/mine")
     )
     return {
-        "key_name": draw(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)),
+        "key_name": draw(_TEXT.filter(lambda text: text == text.strip())),
         "workers": workers,
         "worker_instance_type": worker,
         "worker_alternatives": others,
@@ -268,7 +271,7 @@ def _guard(draw: Draw, compute: Values) -> Values:
     return {
         "permissions_boundary": draw(st.sampled_from(["", boundary])),
         "termination_protection": draw(_BOTH),
-        "protect_instances": draw(_BOTH),
+        "protect_instances": not compute["spot"] and draw(_BOTH),
         "tags": tuple(f"{key}={value}" for key, value in draw(tags).items()),
         "idle_minutes": idle,
         "idle_cpu_percent": percent,

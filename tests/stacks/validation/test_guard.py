@@ -23,6 +23,12 @@ from tests.stacks.conftest import SSH_CIDR
         ({"max_hours": 0.5, "ready_timeout_min": 30}, "max_hours", "ready_timeout_min = 30"),
         ({"budget_emails": ("ops@example.com",)}, "budget_emails", "budget_usd = 0"),
         ({"budget_usd": 5.0, "budget_stops_workers": False}, "budget_usd", "notifies nobody and stops nothing"),
+        (
+            {"budget_usd": 5.0, "budget_emails": ("a@example.com", "b@example.com", "a@example.com")},
+            "budget_emails",
+            "names a@example.com more than once",
+        ),
+        ({"protect_instances": True, "spot": True}, "protect_instances", "protects no spot instance"),
     ],
 )
 def test_a_broken_rule_is_told_with_its_key(values: dict[str, Any], key: str, rule: str) -> None:
@@ -43,6 +49,7 @@ def test_bounds_that_fit_together_are_taken() -> None:
         {"max_hours": 0.5, "ready_timeout_min": 29},
         {"budget_usd": 5.0, "budget_stops_workers": False, "budget_emails": ("ops@example.com",)},
         {"budget_usd": 5.0},
+        {"protect_instances": True},
     ],
 )
 def test_what_just_fits_together_is_taken(values: dict[str, Any]) -> None:

@@ -81,3 +81,13 @@ def test_older_versions_expire_where_there_are_versions() -> None:
 
 def test_versioning_is_switched_off_by_its_own_key_alone() -> None:
     assert keys(bucket_versioning=False) == keys(bucket_versioning=False, bucket_expire_versions_days=0) == []
+
+
+@pytest.mark.parametrize(("length", "most"), [(63, 67), (10, 169)])
+def test_as_many_buckets_are_taken_as_a_policy_can_name(length: int, most: int) -> None:
+    buckets = tuple(f"{n:03}".rjust(length, "b") for n in range(most + 1))
+    for key in ("data_buckets", "checkpoint_buckets"):
+        assert keys(**{key: buckets[:most]}) == []
+        (problem,) = problems(**{key: buckets})
+        assert (problem.key, problem.value) == (key, f"{most + 1} buckets")
+        assert "of which IAM takes 6,144" in problem.rule

@@ -335,3 +335,10 @@ def test_validation_costs_no_third_party_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_batch_of_a_rolling_update_is_not_waited_for_longer_than_cloudformation_does() -> None:
+    assert keys(update_policy="rolling", ready_timeout_min=60) == keys(ready_timeout_min=720) == []
+    (problem,) = problems(update_policy="rolling", ready_timeout_min=61)
+    assert problem.key == "ready_timeout_min"
+    assert "update_policy = rolling" in problem.rule and "update_policy = keep" in problem.remedy

@@ -1,0 +1,113 @@
+"""The cluster with the most of everything that its keys take keeps the limits of CloudFormation, IAM, EC2 and SSM."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, Final
+
+import pytest
+
+from stacks.config import ClusterConfig
+from stacks.user_data import USER_DATA_LIMIT
+from stacks.validation import check
+from tests.stacks.clusters.eight import CLUSTERS
+from tests.stacks.clusters.synthesis import PREFLIGHT, Inspected, inspect
+from tests.stacks.clusters.template import Template
+
+TEMPLATE_BYTES: Final = 1_000_000
+RESOURCES: Final = 500
+INLINE_CHARACTERS: Final = 10_240
+MANAGED_CHARACTERS: Final = 6_144
+PARAMETER_CHARACTERS: Final = 4_096
+# Values of the longest region, partition and stack.
+_REFERENCES: Final = {
+    "AWS::Partition": "aws-us-gov",
+    "AWS::Region": "ap-southeast-1",
+    "AWS::AccountId": "123456789012",
+    "AWS::StackId": f"arn:aws-us-gov:cloudformation:ap-southeast-1:123456789012:stack/{'n' * 32}/{'0' * 36}",
+}
+_NAME: Final = "n" * 63
+
+
+def resolve(value: Any) -> Any:
+    """Return a value of a template with every function replaced by a text as long as its result can be."""
+    if isinstance(value, list):
+        return [resolve(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "Fn::Join" in value:
+        glue, parts = value["Fn::Join"]
+        return glue.join(resolve(part) for part in parts)
+    if "Ref" in value:
+        return _REFERENCES.get(value["Ref"], _NAME)
+    if "Fn::GetAtt" in value:
+        return f"arn:aws-us-gov:logs:ap-southeast-1:123456789012:log-group:{_NAME}"
+    return {key: resolve(each) for key, each in value.items()}
+
+
+def characters(document: Any) -> int:
+    """Return the size of a policy as IAM counts it: without blanks between its words."""
+    return len(json.dumps(resolve(document), separators=(",", ":")))
+
+
+@pytest.fixture(scope="module")
+def config() -> ClusterConfig:
+    buckets = tuple(f"{n:03}".rjust(63, "b") for n in range(67))
+    mount = "/mnt/" + "m" * 249
+    return CLUSTERS["everything"].config(
+        name="n" * 32,
+        tags=tuple(f"{n:0100}={'v' * 99}" for n in range(40)),
+        data_buckets=buckets,
+        checkpoint_buckets=tuple(reversed(buckets)),
+        alarm_emails=tuple(f"{n}{'a' * 50}@{'b' * 60}.example.com" for n in range(100)),
+        efs_mount=f"{mount}e",
+        fsx_mount=f"{mount}f",
+        scratch_mount=f"{mount}s",
+        login_user="u" * 32,
+        permissions_boundary=f"arn:aws:iam::123456789012:policy/{'b' * 128}",
+    )
+
+
+@pytest.fixture(scope="module")
+def inspected(config: ClusterConfig) -> Inspected:
+    return inspect(config)
+
+
+@pytest.fixture
+def template(inspected: Inspected) -> Template:
+    return inspected.template
+
+
+def test_its_configuration_is_taken(config: ClusterConfig) -> None:
+    assert list(check(config)) == []
+
+
+def test_it_breaks_no_rule_that_aws_refuses_templates_by(inspected: Inspected) -> None:
+    assert inspected.findings[PREFLIGHT] == []
+
+
+def test_its_template_is_within_the_size_that_cloudformation_takes(template: Template) -> None:
+    text = json.dumps(template.document, indent=1)  # as the CDK writes it
+    assert 900_000 < len(text.encode()) < TEMPLATE_BYTES
+    assert len(template.resources) < RESOURCES
+
+
+def test_its_policies_are_within_the_sizes_that_iam_takes(template: Template) -> None:
+    managed = [characters(each["PolicyDocument"]) for each in template.of("AWS::IAM::ManagedPolicy").values()]
+    assert 6_000 < max(managed) <= MANAGED_CHARACTERS
+    assert max(characters(each["PolicyDocument"]) for each in template.of("AWS::IAM::Policy").values()) <= (
+        INLINE_CHARACTERS
+    )
+
+
+def test_its_user_data_and_parameters_are_within_their_limits(template: Template) -> None:
+    for group in ("MasterGroup", "WorkerGroup"):
+        assert len(template.user_data(group).encode()) < USER_DATA_LIMIT - 2048
+    for parameter in template.of("AWS::SSM::Parameter").values():
+        assert len(resolve(parameter["Value"])) < PARAMETER_CHARACTERS
+
+
+def test_a_character_more_in_its_tags_is_refused(config: ClusterConfig) -> None:
+    with pytest.raises(ValueError, match="8001 characters"):
+        dataclasses.replace(config, tags=(*config.tags[:-1], f"{config.tags[-1]}v"))
