@@ -19,6 +19,7 @@ _TRAPS: Final = {
     "elastic.KerasState": "fails with Keras 3",
     "elastic.TensorFlowKerasState": "fails with Keras 3",
 }
+_TRAP_OF: Final = {f"{module}.{trap}": trap for module in _MODULES for trap in _TRAPS}
 SILENT: Final = ("DistributedOptimizer",)
 
 
@@ -113,8 +114,6 @@ def _dotted(node: ast.expr) -> str:
 def _trap(dotted: str, names: dict[str, str]) -> str:
     """Return the trap's name where a dotted name of the program means one, else ""."""
     for known, meant in names.items():
-        if dotted == known or dotted.startswith(f"{known}."):
-            full = meant + dotted[len(known) :]
-            rest = next((full[len(m) + 1 :] for m in _MODULES if full.startswith(f"{m}.")), "")
-            return rest if rest in _TRAPS else ""
+        if f"{dotted}.".startswith(f"{known}."):
+            return _TRAP_OF.get(meant + dotted[len(known) :], "")
     return ""

@@ -64,6 +64,7 @@ def test_the_others_are_found_too(tmp_path: Path) -> None:
         "class hvd: pass\nhvd.DistributedOptimizer = 3\n",
         "# import horovod.keras as hvd; hvd.DistributedOptimizer\n",
         "import horovod.tensorflow as hvd\nhvd.allreduce(x)\n",
+        "import horovod.tensorflow as hvd\nhvd().DistributedOptimizer(o)\nhvdx.DistributedOptimizer(o)\n",
     ],
 )
 def test_what_is_no_trap_is_not_called_one(tmp_path: Path, source: str) -> None:
@@ -87,6 +88,7 @@ def test_a_program_that_would_train_wrongly_is_refused_unless_the_user_says_whic
     (tmp_path / "train.py").write_text("import horovod.keras as hvd\nhvd.DistributedOptimizer(o)\n")
     with pytest.raises(KerasTrapError, match=r"train\.py:2: .*averages nothing") as caught:
         Program.from_arguments(str(tmp_path), "train.py", ())
+    assert [trap.line for trap in caught.value.traps] == [2]
     assert str(caught.value).startswith("this program would train wrongly:\n  train.py:2: hvd.DistributedOptimizer")
     assert caught.value.remedy == (
         "give --keras 2 (tf.keras and keras are then Keras 2); or --keras 3 where the program does not go that way: "
@@ -121,11 +123,12 @@ def test_a_trap_in_a_module_is_found_however_that_is_imported(tmp_path: Path, fi
     assert [(trap.file, trap.line) for trap in find(tmp_path, tmp_path / "train.py")] == [(file, 2)]
 
 
+@pytest.mark.parametrize("imported", ["from . import optimizer", "import optimizer"])
 def test_a_module_beside_the_one_that_imports_it_is_read_and_one_that_does_not_parse_is_passed_over(
-    tmp_path: Path,
+    imported: str, tmp_path: Path
 ) -> None:
     (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "__init__.py").write_text("from . import optimizer\nimport broken\nimport optimizer\n")
+    (tmp_path / "lib" / "__init__.py").write_text(f"import broken\n{imported}\n")
     (tmp_path / "lib" / "optimizer.py").write_text("import horovod.keras as h\nh.DistributedOptimizer(1)\n")
     (tmp_path / "broken.py").write_text("def\n")
     (tmp_path / "train.py").write_text("import lib\n")

@@ -12,6 +12,9 @@ from localcloud.api.cloudformation.errors import ValidationError
 from localcloud.api.cloudformation.intrinsics import Scope
 from localcloud.api.cloudformation.parameters import Parameter
 
+NUMBER_RULE = "Parameter 'P' must be a number within its MinValue and MaxValue"
+LENGTH_RULE = "Parameter 'P' must contain as many characters as its MinLength and MaxLength say"
+
 
 class _Store:
     """Hold one parameter, as SSM's client would return it."""
@@ -40,27 +43,43 @@ def test_parameters_of_the_store_are_fetched() -> None:
     declared = {"Ami": {"Type": "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>", "Default": "/ami"}}
     found = parameters.resolve({"Parameters": declared}, {}, _Store())["Ami"]
     assert (found.given, found.value, found.stored) == ("/ami", "ami-1", True)
-    with pytest.raises(ValidationError, match=r"Unable to fetch parameters \[/other\]"):
+    with pytest.raises(ValidationError) as refused:
         _resolve(declared, Ami="/other")
+    assert (
+        str(refused.value)
+        == "ValidationError: Unable to fetch parameters [/other] from parameter store for this account."
+    )
 
 
 @pytest.mark.parametrize(
     ("declaration", "given", "message"),
     [
-        ({"AllowedValues": ["a", "b"]}, "c", "one of AllowedValues"),
-        ({"AllowedPattern": "[a-z]+"}, "A", "must match pattern"),
-        ({"Type": "Number"}, "x", "must be a number"),
-        ({"Type": "Number", "MaxValue": 3}, "4", "MaxValue"),
-        ({"MinLength": 2}, "x", "MinLength"),
+        ({"AllowedValues": ["a", "b"]}, "c", "Parameter 'P' must be one of AllowedValues"),
+        ({"AllowedPattern": "[a-z]+"}, "A", "Parameter 'P' must match pattern [a-z]+"),
+        ({"AllowedPattern": "[a-z]+"}, "ab1", "Parameter 'P' must match pattern [a-z]+"),
+        (
+            {"AllowedPattern": "a", "ConstraintDescription": "one a"},
+            "b",
+            "Parameter P failed to satisfy constraint: one a",
+        ),
+        ({"Type": "Number"}, "x", "Parameter 'P' must be a number."),
+        ({"Type": "Number", "MaxValue": 3}, "4", NUMBER_RULE),
+        ({"Type": "Number", "MinValue": 1}, "0.5", NUMBER_RULE),
+        ({"MinLength": 2}, "x", LENGTH_RULE),
+        ({"MaxLength": 3}, "xyzz", LENGTH_RULE),
+        ({"Type": "String"}, "x" * 4097, LENGTH_RULE),
     ],
 )
-def test_values_are_checked(declaration: dict[str, Any], given: str, message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
+def test_a_value_that_its_declaration_forbids_is_refused_with_the_rule(
+    declaration: dict[str, Any], given: str, message: str
+) -> None:
+    with pytest.raises(ValidationError) as refused:
         _resolve({"P": declaration}, P=given)
+    assert str(refused.value) == f"ValidationError: {message}"
 
 
 def test_a_missing_value_is_named() -> None:
-    with pytest.raises(ValidationError, match=r"Parameters: \[A, B\] must have values"):
+    with pytest.raises(ValidationError, match=r"^ValidationError: Parameters: \[A, B\] must have values$"):
         _resolve({"A": {"Type": "String"}, "B": {"Type": "String"}})
 
 
@@ -71,7 +90,7 @@ def test_a_previous_value_is_the_given_one_and_a_new_parameter_takes_its_default
 
 
 def test_an_unknown_parameter_is_refused() -> None:
-    with pytest.raises(ValidationError, match=r"\[X\] do not exist in the template"):
+    with pytest.raises(ValidationError, match=r"^ValidationError: Parameters: \[X\] do not exist in the template$"):
         parameters.choose({}, [{"ParameterKey": "X", "ParameterValue": "1"}], {})
 
 
@@ -92,8 +111,10 @@ def test_the_cdks_rule_on_the_bootstrap_version_is_checked(version: str, holds: 
     if holds:
         parameters.check_rules(template, scope)
     else:
-        with pytest.raises(ValidationError, match="Rule CheckBootstrapVersion failed: bootstrap again"):
+        with pytest.raises(ValidationError) as refused:
             parameters.check_rules(template, scope)
+        failed = "Template error: Rule CheckBootstrapVersion failed: bootstrap again"
+        assert str(refused.value) == f"ValidationError: {failed}"
 
 
 @pytest.mark.parametrize(
@@ -111,23 +132,6 @@ def test_the_cdks_rule_on_the_bootstrap_version_is_checked(version: str, holds: 
 )
 def test_the_bounds_of_a_declaration_are_allowed(declaration: dict[str, Any], given: str) -> None:
     assert _resolve({"P": declaration}, P=given) == {"P": given}
-
-
-@pytest.mark.parametrize(
-    ("declaration", "given", "message"),
-    [
-        ({"Type": "Number", "MinValue": 1}, "0.5", "within its MinValue"),
-        ({"MaxLength": 3}, "xyzz", "as many characters as its MinLength and MaxLength say"),
-        ({"Type": "String"}, "x" * 4097, "as many characters as"),
-        ({"AllowedPattern": "[a-z]+"}, "ab1", "'P' must match pattern"),
-        ({"AllowedPattern": "a", "ConstraintDescription": "one a"}, "b", "P failed to satisfy constraint: one a"),
-    ],
-)
-def test_beyond_its_bounds_a_value_is_refused_with_the_rule(
-    declaration: dict[str, Any], given: str, message: str
-) -> None:
-    with pytest.raises(ValidationError, match=message):
-        _resolve({"P": declaration}, P=given)
 
 
 @pytest.mark.parametrize(("declared", "secret"), [({}, False), ({"NoEcho": True}, True), ({"NoEcho": "true"}, True)])
@@ -148,5 +152,33 @@ def test_a_rule_whose_condition_does_not_hold_is_not_checked() -> None:
     )
     never = {"Fn::Equals": [{"Ref": "P"}, "y"]}
     parameters.check_rules({"Rules": {"R": {"RuleCondition": never, "Assertions": [{"Assert": never}]}}}, scope)
-    with pytest.raises(ValidationError, match="Rule R failed: its assertion does not hold"):
+    with pytest.raises(ValidationError, match=r"Rule R failed: its assertion does not hold$"):
         parameters.check_rules({"Rules": {"R": {"Assertions": [{"Assert": never}]}}}, scope)
+
+
+def test_a_value_that_is_given_is_taken_as_text_and_the_stacks_only_where_it_is_asked_for() -> None:
+    old = {"A": Parameter(key="A", given="old", value="old", secret=False, stored=False)}
+    given = [
+        {"ParameterKey": "A", "UsePreviousValue": False, "ParameterValue": 7},
+        {"ParameterKey": "B"},
+    ]
+    assert parameters.choose({"A": {}, "B": {}}, given, old) == {"A": "7"}
+
+
+def test_one_condition_that_does_not_hold_leaves_the_other_rules_to_be_checked() -> None:
+    scope = Scope({}, parameters={}, pseudo={}, zones=[], exports={}, reference=str, attribute=lambda name, key: "")
+    never, always = {"Fn::Equals": ["x", "y"]}, {"Fn::Equals": ["x", "x"]}
+    rules = {
+        "Skipped": {"RuleCondition": never, "Assertions": [{"Assert": never}]},
+        "Bare": {},
+        "Broken": {"RuleCondition": always, "Assertions": [{"Assert": always}, {"Assert": never}]},
+    }
+    with pytest.raises(ValidationError, match="Rule Broken failed"):
+        parameters.check_rules({"Rules": rules}, scope)
+    parameters.check_rules({}, scope)
+
+
+def test_a_parameter_is_plain_text_unless_it_says_otherwise() -> None:
+    found = parameters.resolve({"Parameters": {"P": {"Default": 5}}}, {}, _Store())
+    assert found == {"P": Parameter(key="P", given="5", value="5", secret=False, stored=False)}
+    assert parameters.resolve({}, {}, _Store()) == {}
