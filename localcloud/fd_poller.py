@@ -23,8 +23,8 @@ class FdPoller:
         self._selector = selectors.EpollSelector()
         self._lock = threading.RLock()
         self._wake_out, self._wake_in = os.pipe()
-        self._stopping = False
-        self.watch(self._wake_out, self._stop)
+        self._stopping = threading.Event()
+        self.watch(self._wake_out, self._stopping.set)
         self._thread = threading.Thread(target=self._run, name="fd-poller", daemon=True)
         self._thread.start()
 
@@ -40,21 +40,21 @@ class FdPoller:
 
     def close(self) -> None:
         """End the thread."""
-        os.write(self._wake_in, b"x")
+        os.close(self._wake_in)  # so that the other end is readable
         self._thread.join(timeout=5)
 
-    def _stop(self) -> None:
-        self._stopping = True
-
     def _run(self) -> None:
-        while not self._stopping:
+        while not self._stopping.is_set():
             for key, _ in self._selector.select():
                 with self._lock:
-                    if key.fd not in self._selector.get_map():
-                        continue
-                    try:
-                        key.data()
-                    except BlockingIOError:
-                        continue  # another read was faster
-                    except OSError as error:
-                        log.warning("descriptor %d: %s", key.fd, error)
+                    if key.fd in self._selector.get_map():
+                        _call_back(key)
+
+
+def _call_back(key: selectors.SelectorKey) -> None:
+    try:
+        key.data()
+    except BlockingIOError:
+        pass  # another read was faster
+    except OSError as error:
+        log.warning("descriptor %d: %s", key.fd, error)

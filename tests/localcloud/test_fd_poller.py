@@ -37,7 +37,8 @@ def test_readable_descriptor_is_called_back_until_it_is_forgotten() -> None:
 def poller() -> Iterator[FdPoller]:
     poller = FdPoller()
     yield poller
-    poller.close()
+    if poller._thread.is_alive():
+        poller.close()
 
 
 def test_a_descriptor_that_another_ones_callback_forgets_is_not_called_back(poller: FdPoller) -> None:
@@ -129,3 +130,12 @@ def test_the_thread_is_gone_once_it_is_closed() -> None:
     assert thread.daemon, "a process that ends in an error does not wait for it"
     poller.close()
     assert not thread.is_alive()
+
+
+def test_a_callback_that_hangs_keeps_the_daemon_for_five_seconds_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    poller, given = FdPoller(), list[float]()
+    join = poller._thread.join
+    monkeypatch.setattr(poller._thread, "join", lambda timeout: given.append(timeout))
+    poller.close()
+    assert given == [5]
+    join()

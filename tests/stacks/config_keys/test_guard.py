@@ -98,3 +98,61 @@ def test_by_default_a_cluster_has_no_bounds_and_nothing_hinders_its_removal() ->
 def test_the_widest_values_are_taken(values: dict[str, Any]) -> None:
     ((key, value),) = values.items()
     assert getattr(ClusterConfig(ssh_cidr=SSH_CIDR, **values), key) == value
+
+
+TAG = "must be KEY=VALUE of letters, digits, spaces and _ . : / = + @ -"
+IDLE = "must be 0, or 10 to 1430 and a multiple of 5, the minutes between two metrics of EC2"
+HOURS = "must be 0, or 0.5 to 168: CloudWatch looks back a week at most"
+
+
+@pytest.mark.parametrize(
+    ("values", "rule"),
+    [
+        ({"permissions_boundary": "boundary"}, "must be the ARN of an IAM policy, or empty"),
+        ({"tags": ("team",)}, TAG),
+        ({"tags": ("team=a;b",)}, TAG),
+        ({"tags": ("te;am=a",)}, TAG),
+        ({"tags": ("aws:team=a",)}, "the key must not be Name, nor begin with aws: or deepcdk:"),
+        ({"tags": ("k" * 129 + "=a",)}, "a key has 1 to 128 characters, a value 1 to 256"),
+        ({"tags": ("team=a", "team=b")}, "a key must not come twice"),
+        ({"tags": tuple(f"k{n}=a" for n in range(41))}, "must be 40 at most"),
+        ({"idle_minutes": 5}, IDLE),
+        ({"idle_minutes": 1435}, IDLE),
+        ({"max_hours": 0.4}, HOURS),
+        ({"max_hours": 24.5}, "must be a whole number beyond 24"),
+        ({"max_hours": 1.01}, "must be a multiple of five minutes, such as 0.5, 0.75 or 1.25"),
+        ({"idle_cpu_percent": -1.0}, "must be 0 to 100"),
+        ({"budget_usd": 1e9 + 1}, "must be 0 to 1000000000.0"),
+        ({"budget_scope": "team"}, "must be one of account, cluster"),
+        ({"budget_emails": ("nobody",)}, "must be e-mail addresses"),
+        (
+            {"budget_emails": tuple(f"n{n}@example.com" for n in range(11))},
+            "must be 10 at most, as AWS Budgets has it",
+        ),
+    ],
+)
+def test_the_rule_is_told_in_full(values: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ClusterConfig(ssh_cidr=SSH_CIDR, **values)
+    assert caught.value.rule == rule
+
+
+def test_too_many_tags_are_counted_and_any_other_wrong_value_is_shown() -> None:
+    for values, shown in (
+        ({"tags": tuple(f"k{n}=a" for n in range(41))}, "41 tags"),
+        ({"tags": ("team=a", "Name=b")}, "Name=b"),
+        ({"tags": ("team=a", "team=b")}, ("team=a", "team=b")),
+        ({"idle_minutes": 5}, 5),
+        ({"max_hours": 1.01}, 1.01),
+        ({"max_hours": 24.5}, 24.5),
+        ({"max_hours": 169.0}, 169.0),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            ClusterConfig(ssh_cidr=SSH_CIDR, **values)  # type: ignore[arg-type]  # each key's own kind
+        assert caught.value.value == shown
+
+
+def test_nothing_is_switched_on_by_default() -> None:
+    config = ClusterConfig(ssh_cidr=SSH_CIDR)
+    assert (config.termination_protection, config.protect_instances) == (False, False)
+    assert (config.idle_cpu_percent, config.budget_scope) == (0, "account")

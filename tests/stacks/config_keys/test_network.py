@@ -8,6 +8,8 @@ import pytest
 
 from stacks.config import ClusterConfig, ConfigError
 
+VPC = "vpc-0123456789abcdef0"
+
 
 def build(**values: Any) -> ClusterConfig:
     return ClusterConfig.from_context({"cluster": values})
@@ -100,3 +102,79 @@ def test_a_private_network_of_any_size_that_holds_the_subnets_may_be_the_vpcs(ci
 def test_the_rule_says_what_would_be_right(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         build(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"ssh_access": "bastion"}, "must be one of port, session-manager"),
+        ({"nat_gateways": "two"}, "must be one of one, one-per-zone"),
+        ({"flow_logs": "on"}, "must be off, log-group, or the ARN of a bucket such as arn:aws:s3:::my-flow-logs"),
+        ({"ssh_prefix_lists": "pl-0"}, "must be a prefix list such as pl-0123456789abcdef0"),
+        ({"vpc_id": "my-vpc"}, "must be a VPC such as vpc-0123456789abcdef0, or empty"),
+        ({"public_subnet_ids": "subnet-XYZ"}, "must be a subnet such as subnet-0123456789abcdef0"),
+        ({"private_subnet_ids": "subnet-XYZ"}, "must be a subnet such as subnet-0123456789abcdef0"),
+        ({"availability_zones": 0}, "must be 1 to 2"),
+        ({"vpc_cidr": "10.0.0.0/25"}, "must be a /16 to /24: a VPC's own limit, and room for the subnets"),
+        ({"vpc_cidr": "10.0.0.0/29", "vpc_id": VPC}, "must be a /16 to /28, as AWS requires of a VPC"),
+        ({"vpc_cidr": "198.51.0.0/16"}, "must be a private network, such as 10.0.0.0/16"),
+        ({"ssh_cidr": "198.18.0.7/32,198.18.0.7/32"}, "is listed twice"),
+        ({"ssh_prefix_lists": "pl-01234567,pl-01234567"}, "is listed twice"),
+        ({"public_subnet_ids": "subnet-01234567,subnet-01234567"}, "is listed twice"),
+        (
+            {"ssh_cidr": "0.0.0.0/0"},
+            "opens the master to the whole internet; give your own address as a /32, "
+            "or confirm it with ssh_from_anywhere = true",
+        ),
+        ({"ssh_cidr": "198.18.0.7"}, "must be written as 198.18.0.7/32"),
+    ],
+)
+def test_the_first_wrong_value_is_refused_with_its_whole_rule(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build(**values)
+    assert (caught.value.key, caught.value.rule) == (next(iter(values)), said)
+
+
+def test_a_number_of_digits_tells_an_identifier() -> None:
+    for digits in ("01234567", "0123456789abcdef0"):
+        config = build(
+            vpc_id=f"vpc-{digits}",
+            ssh_prefix_lists=f"pl-{digits}",
+            public_subnet_ids=f"subnet-{digits}",
+            private_subnet_ids=f"subnet-{digits}",
+        )
+        assert (config.vpc_id, config.ssh_prefix_lists) == (f"vpc-{digits}", (f"pl-{digits}",))
+    for digits in ("0123456", "0123456789abcdef01"):
+        with pytest.raises(ConfigError, match="must be a VPC such as"):
+            build(vpc_id=f"vpc-{digits}")
+
+
+def test_by_default_a_cluster_is_in_one_zone_of_a_vpc_of_its_own_and_open_to_no_network() -> None:
+    config = build()
+    assert (config.ssh_access, config.ssh_cidr, config.ssh_prefix_lists) == ("port", (), ())
+    assert config.ssh_from_anywhere is False
+    assert (config.vpc_cidr, config.availability_zones, config.nat_gateways) == ("10.0.0.0/16", 1, "one")
+    assert (config.vpc_endpoints, config.flow_logs) == ((), "off")
+    assert (config.vpc_id, config.public_subnet_ids, config.private_subnet_ids) == ("", (), ())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"availability_zones": 2},
+        {"availability_zones": 6, "vpc_id": VPC},
+        {"nat_gateways": "one-per-zone"},
+        {"vpc_endpoints": "s3,ssm,ecr,logs"},
+        {"flow_logs": "log-group"},
+        {"flow_logs": "arn:aws:s3:::my-flow-logs"},
+        {"flow_logs": "arn:aws-us-gov:s3:::abc/of/deep_cdk=1."},
+        {"vpc_cidr": "10.0.0.0/28", "vpc_id": VPC},
+        {"vpc_cidr": "10.0.0.0/16", "vpc_id": VPC},
+        {"vpc_cidr": "198.51.0.0/16", "vpc_id": VPC},
+    ],
+)
+def test_all_that_a_network_can_have_is_taken(values: dict[str, Any]) -> None:
+    config = build(**values)
+    for key, value in values.items():
+        given = getattr(config, key)
+        assert (",".join(given) if isinstance(given, tuple) else given) == value

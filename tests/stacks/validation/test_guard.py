@@ -54,3 +54,40 @@ def test_bounds_that_fit_together_are_taken() -> None:
 )
 def test_what_just_fits_together_is_taken(values: dict[str, Any]) -> None:
     assert list(check(ClusterConfig(ssh_cidr=SSH_CIDR, allow_unknown_instance_types=True, **values))) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "rule", "remedy"),
+    [
+        (
+            {"idle_cpu_percent": 2.0},
+            "says when a worker is idle, but idle_minutes = 0: idle workers are not stopped",
+            "set idle_minutes, or leave idle_cpu_percent out",
+        ),
+        (
+            {"idle_minutes": 30, "worker_instance_type": "p3.16xlarge", "allow_unknown_instance_types": True},
+            "0 means half of one vCPU, and the table does not list how many p3.16xlarge has",
+            "set the processor use, in percent of all vCPUs, below which a worker is idle",
+        ),
+        (
+            {"max_hours": 0.5, "ready_timeout_min": 30},
+            "ends the workers within ready_timeout_min = 30, perhaps before they are up",
+            "set more hours, or fewer minutes to get ready",
+        ),
+        (
+            {"budget_emails": ("ops@example.com",)},
+            "are notified of a budget, but budget_usd = 0: there is none",
+            "set budget_usd, or leave budget_emails out",
+        ),
+        (
+            {"budget_usd": 5.0, "budget_stops_workers": False},
+            "notifies nobody and stops nothing",
+            "set budget_emails, or budget_stops_workers = true",
+        ),
+    ],
+)
+def test_a_problem_shows_the_value_and_says_what_to_set(values: dict[str, Any], rule: str, remedy: str) -> None:
+    config = ClusterConfig(ssh_cidr=SSH_CIDR, **values)
+    (problem,) = check(config)
+    assert (problem.rule, problem.remedy) == (rule, remedy)
+    assert problem.value == getattr(config, problem.key)

@@ -81,3 +81,116 @@ def test_a_cluster_that_nobody_can_reach_is_cautioned_against() -> None:
 
 def test_a_confirmed_whole_internet_does_not_clash_with_the_vpc() -> None:
     assert keys(ssh_cidr="0.0.0.0/0", ssh_from_anywhere=True) == []
+
+
+VPC = "vpc-0123456789abcdef0"
+PUBLIC, PRIVATE = EXISTING["public_subnet_ids"], EXISTING["private_subnet_ids"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            {"ssh_cidr": "198.18.0.7/32", "public_subnet_ids": PUBLIC},
+            (
+                (PUBLIC,),
+                "are subnets of an existing VPC, and vpc_id names none",
+                "set vpc_id too, or leave public_subnet_ids out",
+            ),
+        ),
+        (
+            {**EXISTING, "availability_zones": 2},
+            (
+                (PRIVATE,),
+                "must be one for each of availability_zones (2), where the workers and the file system's mount targets "
+                "are",
+                "list one private subnet of vpc_id for each zone, or set availability_zones to their number",
+            ),
+        ),
+        (
+            {**EXISTING, "public_subnet_ids": ""},
+            (
+                (),
+                f"missing: the master, which is reached at its SSH port, needs a public subnet of {VPC}",
+                "list one, or set ssh_access = session-manager, which needs none",
+            ),
+        ),
+        (
+            {**EXISTING, "ssh_access": "session-manager", "ssh_cidr": ""},
+            (
+                (PUBLIC,),
+                "nothing would be in them: with ssh_access = session-manager the master is in a private subnet",
+                "leave them out",
+            ),
+        ),
+        (
+            {**EXISTING, "private_subnet_ids": PUBLIC},
+            (
+                (PUBLIC,),
+                f"{PUBLIC} is in public_subnet_ids too: a subnet is either public or private",
+                "list it once",
+            ),
+        ),
+        (
+            {**EXISTING, "vpc_endpoints": "s3"},
+            (
+                ("s3",),
+                f"{VPC} has its own endpoints: a second one of a service would clash with the first",
+                "leave vpc_endpoints out, and add to the VPC what it lacks",
+            ),
+        ),
+        (
+            {**EXISTING, "nat_gateways": "one-per-zone"},
+            (
+                "one-per-zone",
+                f"{VPC} has its own routes: no NAT gateway is made in an existing VPC",
+                "leave nat_gateways out",
+            ),
+        ),
+        (
+            {"ssh_access": "session-manager", "ssh_cidr": "198.18.0.7/32"},
+            (
+                ("198.18.0.7/32",),
+                "with ssh_access = session-manager no port is open to any network",
+                "leave ssh_cidr out; on a command line: --set ssh_cidr=",
+            ),
+        ),
+        (
+            {"ssh_cidr": "10.0.0.9/32"},
+            (
+                "10.0.0.0/16",
+                "overlaps ssh_cidr 10.0.0.9/32: the master would look for you inside the VPC",
+                "set another private network, such as 10.64.0.0/16, or the public address from which you connect",
+            ),
+        ),
+        (
+            {"ssh_cidr": "198.18.0.7/32", "vpc_cidr": "10.0.0.0/24", "max_workers": 59},
+            (
+                59,
+                "the private subnets of vpc_cidr 10.0.0.0/24 hold 58 workers at most",
+                "set max_workers to 58 or less, or a wider vpc_cidr (a /16 at most)",
+            ),
+        ),
+    ],
+)
+def test_a_problem_says_what_is_wrong_and_what_to_set(values: dict[str, Any], expected: tuple[Any, str, str]) -> None:
+    (problem,) = check(ClusterConfig.from_context({"cluster": values}))
+    assert (problem.value, problem.rule, problem.remedy) == expected
+
+
+def test_the_caution_names_the_port_that_is_open_to_nobody() -> None:
+    (problem,) = cautions(ClusterConfig())
+    assert problem.rule == (
+        "empty, as ssh_prefix_lists is: the SSH port is open to no network, and no task reaches the master"
+    )
+    assert problem.remedy == (
+        "set ssh_cidr to the network from which you connect, such as your own address as a /32, "
+        "or ssh_access = session-manager"
+    )
+
+
+def test_all_subnets_that_are_in_both_lists_are_named_in_order() -> None:
+    both = "subnet-0bbbbbbbbbbbbbbb1,subnet-0aaaaaaaaaaaaaaa1"
+    given = {**EXISTING, "availability_zones": 2, "public_subnet_ids": both, "private_subnet_ids": both}
+    (problem,) = check(ClusterConfig.from_context({"cluster": given}))
+    assert problem.rule.startswith("subnet-0aaaaaaaaaaaaaaa1, subnet-0bbbbbbbbbbbbbbb1 is in public_subnet_ids too")
