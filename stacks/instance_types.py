@@ -83,12 +83,9 @@ def names() -> tuple[str, ...]:
 def nearest(name: str) -> str:
     """Return the name in the table nearest to `name`, of its family (`p5en`) or generation (`p5`) if possible."""
     family = name.partition(".")[0]
-    generation = re.match(r"[a-z]*[0-9]*", name)
-    for start in (family + ".", generation.group() if generation else ""):
-        relatives = [known for known in _rows() if known.startswith(start)]
-        if start and relatives:
-            return difflib.get_close_matches(name, relatives, n=1, cutoff=0)[0]
-    return difflib.get_close_matches(name, _rows(), n=1, cutoff=0)[0]
+    (generation,) = re.findall(r"^[a-z]*[0-9]*", name)
+    nearby = ([known for known in _rows() if known.startswith(start)] for start in (f"{family}.", generation, ""))
+    return difflib.get_close_matches(name, next(filter(None, nearby)), cutoff=0)[0]
 
 
 @functools.cache
@@ -117,7 +114,7 @@ def _rows() -> dict[str, tuple[int, str]]:
     except OSError as error:
         raise TableError(TABLE, 0, f"cannot be read ({error.strerror})") from None
     start = next((index for index, line in enumerate(lines) if not line.startswith(COMMENT)), len(lines))
-    if ",".join(FIELDS) not in lines[start : start + 1]:
+    if lines[start : start + 1] != [",".join(FIELDS)]:
         raise TableError(TABLE, start + 1, f"the columns must be {', '.join(FIELDS)}")
     return {line.partition(",")[0]: (number, line) for number, line in enumerate(lines[start + 1 :], start=start + 2)}
 

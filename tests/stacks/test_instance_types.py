@@ -12,6 +12,8 @@ import pytest
 from stacks import instance_types
 from stacks.instance_types import InstanceType, TableError, find, names, nearest, origin, render
 
+HEADER = ",".join(instance_types.FIELDS) + "\n"
+
 
 @pytest.fixture
 def fresh() -> object:
@@ -63,7 +65,12 @@ def test_the_table_says_when_and_from_what_it_was_made() -> None:
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("c5.2xlage", "c5.2xlarge"), ("p5.48xl", "p5.48xlarge"), ("p3.16xlarge", "p3dn.24xlarge")],
+    [
+        ("c5.2xlage", "c5.2xlarge"),
+        ("p5.48xl", "p5.48xlarge"),
+        ("p3.16xlarge", "p3dn.24xlarge"),
+        ("x1.2xlarge", "x1.32xlarge"),
+    ],
 )
 def test_the_nearest_type_is_of_the_same_family_or_generation(typed: str, meant: str) -> None:
     assert find(typed) is None
@@ -88,25 +95,39 @@ def test_what_is_written_is_what_is_read(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "line", "said"),
     [
-        (None, "cannot be read"),
-        ("", "the columns must be name, vcpus"),
-        ("name,vcpus\n", "the columns must be name, vcpus"),
-        (",".join(instance_types.FIELDS) + "\nx,1\n", "line 2: has 2 cells in place of 16"),
-        (",".join(instance_types.FIELDS) + "\nx,many" + "," * 14 + "\n", "line 2: vcpus = 'many' must be a whole"),
+        (None, 0, "cannot be read (No such file or directory)"),
+        ("", 1, f"the columns must be {', '.join(instance_types.FIELDS)}"),
+        ("# about\nname,vcpus\n", 2, f"the columns must be {', '.join(instance_types.FIELDS)}"),
+        ("name,vcpus\n" + HEADER, 1, f"the columns must be {', '.join(instance_types.FIELDS)}"),
+        (HEADER + "x,1\n", 2, "has 2 cells in place of 16"),
+        ("# about\n" + HEADER + "y,1\nx,many" + "," * 14 + "\n", 4, "vcpus = 'many' must be a whole number"),
     ],
 )
 def test_a_broken_table_is_named_with_its_line_and_the_remedy(
-    text: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: object
+    text: str | None, line: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: object
 ) -> None:
     path = tmp_path / "table.csv"
     if text is not None:
         path.write_text(text)
     monkeypatch.setattr(instance_types, "TABLE", path)
-    with pytest.raises(TableError, match=said) as caught:
+    with pytest.raises(TableError) as caught:
         find("x")
-    assert "python -m tools.instance_types" in str(caught.value)
+    assert (caught.value.path, caught.value.line, caught.value.rule) == (path, line, said)
+    assert str(caught.value) == f"{path}, line {line}: {said}; write it anew with `python -m tools.instance_types`"
+
+
+def test_a_table_may_say_in_several_lines_what_it_was_made_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: object
+) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("# two types,\n# made up\n" + HEADER)
+    monkeypatch.setattr(instance_types, "TABLE", path)
+    origin.cache_clear()
+    assert origin() == "two types, made up"
+    origin.cache_clear()
+    assert names() == ()
 
 
 def test_the_configuration_alone_reads_no_table() -> None:

@@ -87,7 +87,7 @@ def _parameter(key: str, given: str, declaration: Mapping[str, Any], aws: Client
         kind = kind[len(_STORED) : -1]
     if kind == "CommaDelimitedList" or kind.startswith("List<"):
         value = [each.strip() for each in str(value).split(",")] if value else []
-    secret = str(declaration.get("NoEcho", False)).lower() == "true"
+    secret = str(declaration.get("NoEcho")).lower() == "true"
     return Parameter(key=key, given=given, value=value, secret=secret, stored=stored)
 
 

@@ -148,7 +148,7 @@ def test_too_many_tags_are_counted_and_any_other_wrong_value_is_shown() -> None:
         ({"max_hours": 169.0}, 169.0),
     ):
         with pytest.raises(ConfigError) as caught:
-            ClusterConfig(ssh_cidr=SSH_CIDR, **values)  # type: ignore[arg-type]  # each key's own kind
+            ClusterConfig(ssh_cidr=SSH_CIDR, **values)
         assert caught.value.value == shown
 
 

@@ -143,7 +143,9 @@ def test_only_a_parameter_that_is_not_to_be_echoed_is_secret(declared: dict[str,
 def test_a_list_of_the_store_or_of_any_type_is_split_and_an_empty_one_has_no_members() -> None:
     stored = {"Type": "AWS::SSM::Parameter::Value<List<String>>", "Default": "/ami"}
     subnets = {"Type": "List<AWS::EC2::Subnet::Id>"}
-    assert _resolve({"A": stored, "B": subnets}, B="") == {"A": ["ami-1"], "B": []}
+    commas = {"Type": "AWS::SSM::Parameter::Value<CommaDelimitedList>", "Default": "/ami"}
+    found = _resolve({"A": stored, "B": subnets, "C": commas}, B="")
+    assert found == {"A": ["ami-1"], "B": [], "C": ["ami-1"]}
 
 
 def test_a_rule_whose_condition_does_not_hold_is_not_checked() -> None:
@@ -158,7 +160,7 @@ def test_a_rule_whose_condition_does_not_hold_is_not_checked() -> None:
 
 def test_a_value_that_is_given_is_taken_as_text_and_the_stacks_only_where_it_is_asked_for() -> None:
     old = {"A": Parameter(key="A", given="old", value="old", secret=False, stored=False)}
-    given = [
+    given: list[dict[str, Any]] = [
         {"ParameterKey": "A", "UsePreviousValue": False, "ParameterValue": 7},
         {"ParameterKey": "B"},
     ]
