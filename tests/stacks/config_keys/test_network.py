@@ -109,7 +109,11 @@ def test_the_rule_says_what_would_be_right(values: dict[str, Any], said: str) ->
     [
         ({"ssh_access": "bastion"}, "must be one of port, session-manager"),
         ({"nat_gateways": "two"}, "must be one of one, one-per-zone"),
-        ({"flow_logs": "on"}, "must be off, log-group, or the ARN of a bucket such as arn:aws:s3:::my-flow-logs"),
+        (
+            {"flow_logs": "on"},
+            "must be off, log-group, or the ARN of a bucket such as arn:aws:s3:::my-flow-logs, "
+            "without the folder AWSLogs, which is EC2's own",
+        ),
         ({"ssh_prefix_lists": "pl-0"}, "must be a prefix list such as pl-0123456789abcdef0"),
         ({"vpc_id": "my-vpc"}, "must be a VPC such as vpc-0123456789abcdef0, or empty"),
         ({"public_subnet_ids": "subnet-XYZ"}, "must be a subnet such as subnet-0123456789abcdef0"),
