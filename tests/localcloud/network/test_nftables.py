@@ -87,6 +87,7 @@ def test_a_group_of_another_network_allows_nobody() -> None:
         ("17", 0, 65535, "meta l4proto udp"),
         ("1", 8, 0, "icmp type 8 icmp code 0"),
         ("tcp", 0, 1, "tcp dport 0-1"),
+        ("tcp", 1, 65535, "tcp dport 1-65535"),
         ("6", 80, 80, "tcp dport 80-80"),
         ("icmp", -1, -1, "meta l4proto icmp"),
         ("icmp", 8, -1, "icmp type 8"),
@@ -216,14 +217,48 @@ def test_a_packet_meets_the_rules_of_the_base_chains_in_this_order() -> None:
         "iifname . ip saddr != @sources counter drop",
         "ip saddr vmap @senders",
     ]
-    assert chain(ruleset, "input")[:6] == [
+    rules = chain(ruleset, "input")
+    assert rules[:7] == [
         "type filter hook input priority 0; policy drop;",
         'iifname "lo" accept',
         *cut,
         *known,
+        "iifname . ip saddr != @sources counter drop",
     ]
+    assert rules[-1] == "ip saddr vmap @senders"
     assert chain(ruleset, "output") == ["type filter hook output priority 0; policy accept;", cut[1]]
     assert chain(ruleset, "prerouting")[0] == "type nat hook prerouting priority dstnat; policy accept;"
     assert chain(ruleset, "postrouting")[0] == "type nat hook postrouting priority srcnat; policy accept;"
     assert chain(ruleset, "prerouting")[1:] == ['iifname "igw" dnat to ip daddr map @public']
     assert chain(ruleset, "postrouting")[1:] == ['oifname "igw" snat to ip saddr map @translated']
+
+
+def test_each_set_and_map_is_declared_with_the_type_of_its_elements() -> None:
+    ruleset = nftables.ruleset(snapshot(MASTER, WORKER), VPC, [WORKER_IP])
+    declared = re.findall(r"  (set|map) (\S+) {\n    (type [^\n]+)\n", ruleset)
+    assert {name: (kind, types) for kind, name, types in declared if not name.startswith("m_")} == {
+        "cut": ("set", "type ipv4_addr"),
+        "sources": ("set", "type ifname . ipv4_addr"),
+        "outbound": ("set", "type ipv4_addr"),
+        "public": ("map", "type ipv4_addr : ipv4_addr"),
+        "translated": ("map", "type ipv4_addr : ipv4_addr"),
+        "receivers": ("map", "type ipv4_addr : verdict"),
+        "senders": ("map", "type ipv4_addr : verdict"),
+    }
+    assert {types for _, name, types in declared if name.startswith("m_")} == {"type ipv4_addr"}
+    assert elements(ruleset, "map", "senders") == [
+        f"{MASTER_IP} : goto from_10_0_0_10",
+        f"{WORKER_IP} : goto from_10_0_1_10",
+    ]
+    assert f"{MASTER_IP} : goto to_10_0_0_10" in elements(ruleset, "map", "receivers")
+    assert ruleset.endswith("  }\n}\n")
+    assert ruleset.count("{") == ruleset.count("}")
+
+
+def test_a_packet_that_nobody_in_the_network_receives_leaves_only_from_where_there_is_a_way_out() -> None:
+    assert chain(nftables.ruleset(snapshot(WORKER), VPC), "arrive") == [
+        "ip daddr vmap @receivers",
+        "ip daddr 10.0.0.0/16 counter drop",
+        "ip saddr @outbound accept",
+        "counter drop",
+    ]

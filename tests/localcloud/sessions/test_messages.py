@@ -114,6 +114,7 @@ def test_a_payload_that_is_no_document_is_refused(payload: bytes, said: str) -> 
 
 
 def test_a_message_is_stamped_with_the_time_unless_it_has_one() -> None:
+    assert Message(type=messages.OUTPUT, sequence=0, payload=b"").created_ms == 0
     before = time.time() * 1000 - 1
     stamped = Message.decode(Message(type=messages.OUTPUT, sequence=0, payload=b"").encode())
     assert before <= stamped.created_ms <= time.time() * 1000

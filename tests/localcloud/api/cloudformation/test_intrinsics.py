@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localcloud.api.cloudformation.errors import ValidationError
-from localcloud.api.cloudformation.intrinsics import NO_VALUE, Scope, references
+from localcloud.api.cloudformation.intrinsics import NO_VALUE, PSEUDO, Scope, references
 
 
 def _scope(template: dict[str, Any] | None = None) -> Scope:
@@ -45,6 +45,7 @@ def _scope(template: dict[str, Any] | None = None) -> Scope:
         ({"Fn::Join": [",", {"Ref": "Zones"}]}, "a,b"),
         ({"Fn::Split": ["|", "a|b"]}, ["a", "b"]),
         ({"Fn::Select": ["1", {"Fn::GetAZs": ""}]}, "us-east-1b"),
+        ({"Fn::Select": [0, {"Fn::GetAZs": ""}]}, "us-east-1a"),
         ({"Fn::Sub": "${AWS::StackName}: ${Vpc.Cidr} ${!Kept} ${Vpc}"}, "one: 10.0.0.0/16 ${Kept} vpc-1"),
         ({"Fn::Sub": ["${Own}${Template.Version}", {"Own": {"Ref": "Size"}}]}, "43"),
         ({"Fn::Base64": {"Fn::Join": ["", ["#!", "sh"]]}}, "IyFzaA=="),
@@ -79,6 +80,7 @@ def test_conditions_choose_branches() -> None:
     ]
     assert scope.resolve({"Fn::If": ["Four", "yes", {"Ref": "Missing"}]}) == "yes", "the other branch is not looked at"
     assert scope.resolve({"Fn::If": ["Four", {"Ref": "AWS::NoValue"}, 1]}) is NO_VALUE
+    assert scope.resolve({"Fn::If": ["NotFour", {"Ref": "Missing"}, "no"]}) == "no"
 
 
 def test_mappings_are_looked_up() -> None:
@@ -161,3 +163,20 @@ def test_references_are_found_in_every_form() -> None:
         "c": {"Fn::Sub": ["${Four} ${Five.X.Y} ${!Not} ${ Own }", {"Own": {"Ref": "Six"}}]},
     }
     assert references(value) == {"One", "Two", "Three", "Four", "Five", "Six"}
+    assert references({"Fn::Sub": "${Seven}-${AWS::Region}"}) == {"Seven", "AWS::Region"}
+    assert references({"Ref": ["a list is no name"]}) == set()
+
+
+def test_null_is_a_value_and_not_the_lack_of_one() -> None:
+    assert _scope().resolve({"a": None, "b": [None, {"Ref": "AWS::NoValue"}]}) == {"a": None, "b": [None]}
+
+
+def test_a_template_without_conditions_or_mappings_has_none() -> None:
+    with pytest.raises(ValidationError, match="Unresolved condition dependency Any"):
+        _scope({"Resources": {}}).condition("Any")
+
+
+def test_the_pseudo_parameters_are_those_of_cloudformation() -> None:
+    """https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/pseudo-parameter-reference.html"""
+    names = "AccountId NoValue NotificationARNs Partition Region StackId StackName URLSuffix"
+    assert {f"AWS::{name}" for name in names.split()} == PSEUDO
