@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import gzip
 import json
+import runpy
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from stacks.instance_types import find
+from stacks.instance_types import InstanceType, find
 from tools import instance_types
 from tools.instance_types import RecordingError, about, instance_type, main, parse, read_recording
 
@@ -46,7 +50,14 @@ def test_a_recorded_answer_becomes_the_line_in_the_tree() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "joined"), [("V100", 8, 8), ("A100", 8, 8), ("H100", 1, 0), ("A10G", 8, 0), ("L40S", 8, 0)]
+    ("name", "count", "joined"),
+    [
+        *((name, 2, 2) for name in ("V100", "A100", "H100", "H200", "B200", "B300", "GB200", "GB300")),
+        ("V100", 8, 8),
+        ("H100", 1, 0),
+        ("A10G", 8, 0),
+        ("L40S", 8, 0),
+    ],
 )
 def test_nvlink_joins_several_gpus_of_the_kinds_that_have_it(name: str, count: int, joined: int) -> None:
     gpus = {"Gpus": [{"Name": name, "Manufacturer": "NVIDIA", "Count": count}], "TotalGpuMemoryInMiB": 1}
@@ -88,12 +99,22 @@ def test_recordings_come_as_arrays_and_objects_packed_or_not(document: object, s
     assert read_recording(path) == [RECORDED]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", "not json", '{"InstanceTypes": []}'])
-def test_a_recording_without_types_is_refused_by_name(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not readable as JSON (Expecting value: line 1 column 1 (char 0))"),
+        ("not json", "not readable as JSON (Expecting value: line 1 column 1 (char 0))"),
+        ("{}", "holds no items of DescribeInstanceTypes"),
+        ("[1]", "holds no items of DescribeInstanceTypes"),
+        ('{"InstanceTypes": []}', "holds no items of DescribeInstanceTypes"),
+    ],
+)
+def test_a_recording_without_types_is_refused_by_name(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "types.json"
     path.write_text(text)
-    with pytest.raises(RecordingError, match=r"types\.json"):
+    with pytest.raises(RecordingError) as caught:
         read_recording(path)
+    assert (caught.value.path, str(caught.value)) == (path, f"{path}: {said}")
 
 
 def test_a_wrong_recording_leaves_the_table_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,3 +170,107 @@ def test_cards_of_old_recordings_all_take_efa_and_a_type_without_efa_has_no_firs
     assert instance_type({**RECORDED, "NetworkInfo": network}).efa_first_card == 2
     without = instance_type({**RECORDED, "NetworkInfo": {**network, "EfaSupported": False}})
     assert (without.efa_interfaces, without.efa_first_card) == (0, 0)
+
+
+# What EC2 says of every type.
+LEAST: dict[str, Any] = {
+    "InstanceType": "t1.none",
+    "VCpuInfo": {"DefaultVCpus": 1},
+    "MemoryInfo": {"SizeInMiB": 627},
+    "ProcessorInfo": {"SupportedArchitectures": ["i386", "x86_64"]},
+    "NetworkInfo": {"NetworkPerformance": "Very Low"},
+}
+PLAIN = InstanceType(
+    name="t1.none", vcpus=1, memory_mib=627, architectures=("i386", "x86_64"), gpus=0, gpu_maker="", gpu_name="",
+    gpu_memory_mib=0, nvlink_gpus=0, network="Very Low", efa_interfaces=0, efa_first_card=0, store_disks=0, store_gb=0,
+    placements=(), hypervisor="",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "changed"),
+    [
+        ({}, {}),
+        ({"InstanceStorageInfo": {"NvmeSupport": "supported"}}, {}),
+        ({"PlacementGroupInfo": {}}, {}),
+        ({"GpuInfo": {"Gpus": []}}, {}),
+        (
+            {"GpuInfo": {"Gpus": [{"Name": "M60", "Manufacturer": "NVIDIA"}]}},
+            {"gpu_name": "M60", "gpu_maker": "NVIDIA"},
+        ),
+        (
+            {"NetworkInfo": {"NetworkPerformance": "Low", "NetworkCards": [{"NetworkCardIndex": 1}]}},
+            {"network": "Low"},
+        ),
+    ],
+)
+def test_what_ec2_does_not_tell_of_a_type_is_zero_or_empty(told: dict[str, Any], changed: dict[str, Any]) -> None:
+    assert instance_type({**LEAST, **told}) == dataclasses.replace(PLAIN, **changed)
+
+
+def test_help_says_what_each_flag_is_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        parse(["--help"])
+    assert " ".join(capsys.readouterr().out.split()) == (
+        "usage: python -m tools.instance_types [-h] [--region REGION] [--recording RECORDING] [--source SOURCE] "
+        "Write stacks/instance_types.csv anew. "
+        "options: "
+        "-h, --help show this help message and exit "
+        "--region REGION region to ask; default: the one that the AWS CLI would use "
+        "--recording RECORDING a recorded DescribeInstanceTypes in place of AWS "
+        "--source SOURCE where the recording is from, for the table's first line"
+    )
+
+
+class Ec2:
+    """Answer DescribeInstanceTypes in two pages, in the region of the session."""
+
+    def __init__(self, region_name: str | None) -> None:
+        self.meta = SimpleNamespace(region_name=region_name or "of-the-profile")
+
+    def client(self, service: str) -> Ec2:
+        assert service == "ec2"
+        return self
+
+    def get_paginator(self, call: str) -> Ec2:
+        assert call == "describe_instance_types"
+        return self
+
+    def paginate(self) -> list[dict[str, Any]]:
+        return [{"InstanceTypes": [RECORDED]}, {"InstanceTypes": [LEAST]}]
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "region"),
+    [
+        (["--region", "us-west-2"], {"AWS_REGION": "eu-west-1"}, "us-west-2"),
+        ([], {"AWS_REGION": "eu-west-1"}, "eu-west-1"),
+        ([], {}, "of-the-profile"),
+    ],
+)
+def test_all_pages_of_aws_become_a_table_that_names_the_region(
+    flags: list[str], environ: dict[str, str], region: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("boto3.Session", Ec2)
+    monkeypatch.setattr(instance_types, "TABLE", tmp_path / "table.csv")
+    assert main(flags) == 0
+    about_it, _, *lines = (tmp_path / "table.csv").read_text().splitlines()
+    assert about_it.endswith(f" from DescribeInstanceTypes in {region}")
+    assert [line.partition(",")[0] for line in lines] == ["p6-b300.48xlarge", "t1.none"]
+
+
+def test_run_as_a_program_it_takes_its_flags_and_ends_with_the_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["instance_types", "--recording", str(tmp_path / "none"), "--source", "nowhere"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(instance_types.__file__, run_name="__main__")
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == (
+        f"instance_types: {tmp_path / 'none'}: not readable as JSON "
+        f"([Errno 2] No such file or directory: '{tmp_path / 'none'}')\n"
+    )
