@@ -16,6 +16,7 @@ from typing import Any, Final
 from localcloud import control, laptop, lifecycle, options
 from localcloud.daemon import main as run_daemon
 from localcloud.errors import LocalCloudError, UnknownInstanceError
+from localcloud.hosts import debian_image
 from localcloud.layout import Layout, log_tail
 
 _COLUMNS: Final = ("instance_id", "name", "private_ip", "public_ip", "pid", "network", "user_data")
@@ -88,7 +89,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _start(arguments: argparse.Namespace) -> int:
     started = time.monotonic()
-    state = lifecycle.start(options.from_arguments(arguments))
+    chosen = options.from_arguments(arguments)
+    if chosen.image:
+        debian_image.root_of(debian_image.DISTRIBUTIONS[chosen.image], debian_image.default_cache(os.environ))
+    state = lifecycle.start(chosen)
     layout = Layout(name=arguments.name)
     name = "" if arguments.name == "lc0" else f" --name {arguments.name}"
     print(f"embedded cloud {arguments.name} is up after {time.monotonic() - started:.1f} s")

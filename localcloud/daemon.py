@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from localcloud.control import ControlServer
 from localcloud.errors import LocalCloudError, UnknownInstanceError
-from localcloud.hosts import image
-from localcloud.hosts.binds import Bind, aws_cli_binds, interpreter_binds
+from localcloud.hosts import debian_image, machine_image
+from localcloud.hosts.binds import aws_cli_binds, interpreter_binds
 from localcloud.hosts.host import hostname
+from localcloud.hosts.images import Image, Images
 from localcloud.hosts.metering import Meter
 from localcloud.layout import Layout
 from localcloud.network import namespaces
@@ -47,20 +48,20 @@ class Daemon:
         self.region = REGION
         self._stopping = False
         self._error = ""
-        binds = (*interpreter_binds(), *aws_cli_binds(), *options.binds)
-        environment = guest_environment(REGION)
-        self._mount_layers(binds, environment)
+        self._mount_layers()
         self.cloud = Cloud(options.metrics_speed)
         self.meter = Meter(options.metrics_speed)
         self.internet = Internet()
+        machine = self._machine_image()
+        debian, archive = self._debian_images()
         self.reconciler = Reconciler(
             cloud=self.cloud,
             layout=self.layout,
             internet=self.internet,
-            binds=binds,
-            environment=environment,
+            images=Images(machine=machine, by_id=debian),
             region=REGION,
             account=ACCOUNT,
+            outside=self.internet.forward({*options.reach, *archive}),
         )
         relay = Relay(self.internet.listen(SESSIONS_PORT))
         self.cloud.serve_sessions(
@@ -120,7 +121,7 @@ class Daemon:
             log.exception(what)
         self._error = text
 
-    def _mount_layers(self, binds: tuple[Bind, ...], environment: dict[str, str]) -> None:
+    def _mount_layers(self) -> None:
         namespaces.leave_mount_namespace()
         layout = self.layout
         layout.layers.mkdir(parents=True)
@@ -128,9 +129,29 @@ class Daemon:
         namespaces.mount_tmpfs(layout.layers, "mode=755")
         if self.options.efs_size:
             namespaces.mount_tmpfs(layout.efs, f"mode=755,size={self.options.efs_size}")
-        layer = layout.layers / "image"
+
+    def _machine_image(self) -> Image:
+        layer = self.layout.layers / "image"
         layer.mkdir()
-        image.build(layer, binds, environment)
+        binds = (*interpreter_binds(), *aws_cli_binds(), *self.options.binds)
+        return machine_image.build(layer, binds, guest_environment(self.region))
+
+    def _debian_images(self) -> tuple[dict[str, Image], frozenset[str]]:
+        """Return Debian's image, if asked for, by the id of its AMI, and the hosts that have its packages."""
+        if not self.options.image:
+            return {}, frozenset()
+        distribution = debian_image.DISTRIBUTIONS[self.options.image]
+        root = debian_image.root_of(distribution, debian_image.default_cache(os.environ))
+        layer = self.layout.layers / distribution.name
+        layer.mkdir()
+        image = debian_image.build(layer, root, distribution, self.options.binds, guest_environment(self.region))
+        ami = self.cloud.publish_image(
+            distribution.ami_name,
+            owner=debian_image.OWNER,
+            root_device=debian_image.ROOT_DEVICE,
+            parameter=distribution.parameter,
+        )
+        return {ami: image}, debian_image.archive_hosts(root)
 
     def _write_state(self) -> None:
         spaces = {"laptop": self.internet.laptop, "outside": self.internet.namespace}

@@ -8,6 +8,7 @@ import re
 
 from localcloud.errors import LocalCloudError
 from localcloud.hosts.binds import Bind
+from localcloud.hosts.debian_image import DISTRIBUTIONS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,12 +21,18 @@ class Options:
     """Size of a memory file system for all shared file systems, such as 64m; empty: on disk, bounded by the disk."""
     metrics_speed: float = 1.0
     """How many minutes of the metrics and alarms pass in one."""
+    image: str = ""
+    """Distribution whose image there is beside Amazon's, and whose hosts have its own root; empty: none."""
+    reach: tuple[str, ...] = ()
+    """Names of hosts of the real internet that the cloud's hosts reach, at ports 80 and 443."""
 
     def to_argv(self) -> list[str]:
         """Return the daemon's command line."""
         binds = [part for bind in self.binds for part in ("--mount", f"{bind.source}:{bind.target}")]
         speed = ["--metrics-speed", f"{self.metrics_speed:g}"]
-        return ["--name", self.name, "--efs-size", self.efs_size, *speed, *binds]
+        reach = [part for host in self.reach for part in ("--reach", host)]
+        image = ["--image", self.image] if self.image else []
+        return ["--name", self.name, "--efs-size", self.efs_size, *speed, *binds, *image, *reach]
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -35,6 +42,19 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--metrics-speed", default="1", metavar="N", help="let N minutes of metrics and alarms pass in one (default: 1)"
     )
+    command.add_argument(
+        "--image",
+        default="",
+        metavar="NAME",
+        help=f"offer Debian's own image too, made by mmdebstrap at its first use: {', '.join(DISTRIBUTIONS)}",
+    )
+    command.add_argument(
+        "--reach",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="let hosts reach HOST of the real internet, at ports 80 and 443; an image's package archive always is",
+    )
 
 
 def from_arguments(arguments: argparse.Namespace) -> Options:
@@ -43,9 +63,16 @@ def from_arguments(arguments: argparse.Namespace) -> Options:
         raise LocalCloudError(f"--efs-size {arguments.efs_size!r}: must be 1 to 9999999 and k, m or g, such as 64m")
     if not re.fullmatch(r"[1-9][0-9]{0,2}", arguments.metrics_speed):
         raise LocalCloudError(f"--metrics-speed {arguments.metrics_speed!r}: must be a whole number from 1 to 999")
+    if arguments.image and arguments.image not in DISTRIBUTIONS:
+        raise LocalCloudError(f"--image {arguments.image!r}: must be one of {', '.join(DISTRIBUTIONS)}")
+    for host in arguments.reach:
+        if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", host, flags=re.ASCII):
+            raise LocalCloudError(f"--reach {host!r}: must be the name of a host in lower case, without port or path")
     return Options(
         name=arguments.name,
         binds=tuple(map(Bind.parse, arguments.mount)),
         efs_size=arguments.efs_size,
         metrics_speed=float(arguments.metrics_speed),
+        image=arguments.image,
+        reach=tuple(arguments.reach),
     )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from localcloud.errors import CommandError, UnknownInstanceError
 from localcloud.fd_poller import FdPoller
-from localcloud.hosts.binds import Bind
 from localcloud.hosts.console import Consoles
 from localcloud.hosts.host import Host
+from localcloud.hosts.images import Images
 from localcloud.layout import Layout
 from localcloud.network import addressing
 from localcloud.network.internet import Internet
@@ -50,13 +50,13 @@ class Reconciler:
         cloud: CloudState,
         layout: Layout,
         internet: Internet,
-        binds: Sequence[Bind],
-        environment: dict[str, str],
+        images: Images,
         region: str,
         account: str,
+        outside: Mapping[str, str],
     ) -> None:
-        self.cloud, self.layout, self.internet = cloud, layout, internet
-        self.binds, self.environment, self.region, self.account = tuple(binds), environment, region, account
+        self.cloud, self.layout, self.internet, self.images = cloud, layout, internet, images
+        self.region, self.account, self.outside = region, account, outside
         self.fd_poller = FdPoller()
         self.routers: dict[str, Router] = {}
         self.hosts: dict[str, Host] = {}
@@ -133,6 +133,7 @@ class Reconciler:
                 credentials=self.cloud.role_credentials,
                 region=self.region,
                 account=self.account,
+                outside=self.outside,
             )
             self.internet.attach(index, router.namespace)
             self.routers[vpc_id] = router
@@ -157,7 +158,13 @@ class Reconciler:
             directory = self.layout.layers / "hosts" / instance.id
             try:
                 hosts.append(
-                    Host(instance=instance, subnet=subnets[instance.subnet_id], directory=directory, region=self.region)
+                    Host(
+                        instance=instance,
+                        subnet=subnets[instance.subnet_id],
+                        directory=directory,
+                        region=self.region,
+                        image=self.images.of(instance.image_id),
+                    )
                 )
             except (OSError, KeyError) as error:
                 shutil.rmtree(directory, ignore_errors=True)
@@ -171,9 +178,8 @@ class Reconciler:
         log.info("started %d hosts in %.2f s", len(hosts), time.monotonic() - started)
 
     def _boot(self, host: Host) -> None:
-        image, shared = self.layout.layers / "image", self.layout.efs
         try:
-            host.boot(image=image, shared=shared, binds=self.binds, environment=self.environment)
+            host.boot(shared=self.layout.efs)
         except OSError as error:  # such as no memory for another process; without one it would count as up forever
             self._remove([host])
             self._give_up(host.instance.id, f"its host could not be started: {error}")

@@ -1,9 +1,10 @@
 """Show a whole run on one machine: an embedded cloud, `cdk deploy`, `fab train`, the fetched results.
 
-    .venv/bin/python -m tools.demo [--nodes N] [--keep]
+    .venv/bin/python -m tools.demo [--nodes N] [--image NAME] [--keep]
 
 Every command is printed as a user would type it on a laptop, with the time it took. The cloud is taken down at the end,
-also after an error or Ctrl-C; `--keep` leaves it up and says how to go on.
+also after an error or Ctrl-C; `--keep` leaves it up and says how to go on. `--image debian-12` runs all nodes on
+Debian's own root, made by mmdebstrap at its first use, with its own cloud-init and apt.
 """
 
 from __future__ import annotations
@@ -82,21 +83,24 @@ def step(title: str, shown: Sequence[str], command: Sequence[str]) -> None:
     print(f"({time.monotonic() - began:.1f} s)", flush=True)
 
 
-def commands(nodes: int) -> list[tuple[str, list[str]]]:
+def commands(nodes: int, image: str = "") -> list[tuple[str, list[str]]]:
     """Return the commands from an empty account to results on the user's disk, each with its title."""
     return [
-        ("Deploy the cluster", ["fab", "up", "--yes", *settings(nodes)]),
+        ("Deploy the cluster", ["fab", "up", "--yes", *settings(nodes, image)]),
         ("Look at it", ["fab", "status"]),
         ("Train", ["fab", "train", "--nodes", str(nodes), "--recipe", "digits", "--yes"]),
         ("Fetch the results", ["fab", "fetch"]),
     ]
 
 
-def settings(nodes: int) -> list[str]:
-    """Return the settings that a user would change in cdk.json."""
+def settings(nodes: int, image: str = "") -> list[str]:
+    """Return the settings that a user would change in cdk.json. `image`: a release of Debian, as debian-12."""
     values = {"ssh_cidr": LAPTOP_CIDR, "retain_data": "false"}
     if nodes != DEFAULT_NODES:
         values |= {"workers": str(nodes), "max_workers": str(max(nodes, 16))}
+    if image:
+        parameter = f"/aws/service/debian/release/{image.removeprefix('debian-')}/latest/amd64"
+        values |= {"master_image_parameter": parameter, "worker_image_parameter": parameter}
     return [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
 
 
@@ -104,12 +108,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=DEFAULT_NODES, help="workers to train on (each is one rank)")
+    parser.add_argument("--image", default="", metavar="NAME", help="Debian's image for all nodes: debian-12")
     parser.add_argument("--keep", action="store_true", help="leave the embedded cloud up at the end")
     options = parser.parse_args(argv)
     if not 1 <= options.nodes <= 64:
         parser.error(f"--nodes must be 1 to 64, not {options.nodes}")
     began = time.monotonic()
-    start = localcloud("start", "--name", CLOUD, *runtime_mount())
+    image = ["--image", options.image] if options.image else []
+    start = localcloud("start", "--name", CLOUD, *image, *runtime_mount())
     started = False
     try:
         step("Start the embedded cloud", ["python", *start[1:]], start)
@@ -117,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         step(
             "Make an SSH key on the laptop, as you have one already", SSH_KEYGEN, laptop("sh", "-c", shell(SSH_KEYGEN))
         )
-        for title, command in commands(options.nodes):
+        for title, command in commands(options.nodes, options.image):
             step(title, command, laptop(*command))
         if not options.keep:
             down = ["fab", "down", "--yes", "--set", "retain_data=false"]

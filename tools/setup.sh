@@ -20,6 +20,7 @@ mount:mount
 nsenter:util-linux
 setsid:util-linux
 curl:curl
+mmdebstrap:mmdebstrap
 '
 PATH=$PATH:/usr/sbin:/sbin
 

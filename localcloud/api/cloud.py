@@ -118,6 +118,20 @@ class Cloud:
             ended = spot_interruption.end_due(self._backend("ec2"))
             return autoscaling_groups.keep(self._backend("autoscaling")) or bool(ended) or changed
 
+    def publish_image(self, name: str, *, owner: str, root_device: str, parameter: str) -> str:
+        """Add a public image and the public SSM parameter that names it; return the image's id."""
+        from localcloud.api.ec2 import public_images
+
+        with self.lock:
+            return public_images.publish(
+                self._backend("ec2"),
+                self._backend("ssm"),
+                name=name,
+                owner=owner,
+                root_device=root_device,
+                parameter=parameter,
+            )
+
     def interrupt(self, instance_id: str, notice_s: float) -> None:
         """Interrupt a spot instance after a notice. Raises NotInterruptibleError for any other instance."""
         with self.lock:

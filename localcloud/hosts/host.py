@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import os
 import re
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+import uuid
 from pathlib import Path
 from typing import Final
 
-from localcloud.hosts.binds import Bind
-from localcloud.hosts.image import GUEST, LOGIN_USERS
+from localcloud.hosts.images import Image
+from localcloud.hosts.machine_image import GUEST, LOGIN_USERS
 from localcloud.network.addressing import RESOLVER_ADDRESS, guest_commands
 from localcloud.network.namespaces import NetworkNamespace
 from localcloud.snapshot import Instance, Subnet
@@ -46,16 +47,27 @@ def domain(region: str) -> str:
     return "ec2.internal" if region == "us-east-1" else f"{region}.compute.internal"
 
 
-def files(instance: Instance, subnet: Subnet, region: str) -> tuple[GuestFile, ...]:
-    """Return the files that differ between hosts."""
+def firmware_id(instance_id: str) -> str:
+    """Return the UUID and serial number in an instance's firmware: programs know EC2 by its beginning."""
+    digits = hashlib.sha256(instance_id.encode()).hexdigest()
+    return str(uuid.UUID(f"ec2{digits[:29]}"))
+
+
+def files(instance: Instance, subnet: Subnet, region: str, image: Image) -> tuple[GuestFile, ...]:
+    """Return the files that differ between hosts. An image with cloud-init writes most of them itself."""
     name = hostname(instance.private_ip)
     hosts = f"127.0.0.1 localhost\n{instance.private_ip} {name}.{domain(region)} {name}\n"
     resolver = f"nameserver {RESOLVER_ADDRESS}\nsearch {domain(region)}\noptions timeout:2 attempts:2\n"
     found = [
-        GuestFile(path="etc/hostname", content=f"{name}\n".encode()),
-        GuestFile(path="etc/hosts", content=hosts.encode()),
         GuestFile(path="etc/resolv.conf", content=resolver.encode()),
         GuestFile(path="run/localcloud/network", content="\n".join([*guest_commands(instance, subnet), ""]).encode()),
+    ]
+    if not image.accounts:
+        found.append(GuestFile(path="run/localcloud/firmware-id", content=f"{firmware_id(instance.id)}\n".encode()))
+        return tuple(found)
+    found += [
+        GuestFile(path="etc/hostname", content=f"{name}\n".encode()),
+        GuestFile(path="etc/hosts", content=hosts.encode()),
         GuestFile(path="var/lib/cloud/instance/user-data.txt", content=instance.user_data, mode=0o700),
     ]
     if instance.public_key:
@@ -70,11 +82,12 @@ def files(instance: Instance, subnet: Subnet, region: str) -> tuple[GuestFile, .
 class Host:
     """Run one instance in namespaces of its own, over a layer of its own."""
 
-    def __init__(self, *, instance: Instance, subnet: Subnet, directory: Path, region: str) -> None:
+    def __init__(self, *, instance: Instance, subnet: Subnet, directory: Path, region: str, image: Image) -> None:
         self.instance = instance
         self.subnet = subnet
         self.directory = directory
         self.region = region
+        self.image = image
         self.process: subprocess.Popen[bytes] | None = None
         self.reboots = instance.reboots
         self._prepare()
@@ -87,21 +100,22 @@ class Host:
             (self.directory / name).mkdir(parents=True)
         (self.directory / "upper").chmod(0o755)
         os.mkfifo(self.directory / "console", 0o600)
-        for file in files(self.instance, self.subnet, self.region):
+        for file in files(self.instance, self.subnet, self.region, self.image):
             path = self.directory / "upper" / file.path
             _make_parents(self.directory / "upper", path.parent, file.owner)
             path.write_bytes(file.content)
             path.chmod(file.mode)
             os.chown(path, file.owner, file.owner)
 
-    def boot(self, *, image: Path, shared: Path, binds: Sequence[Bind], environment: dict[str, str]) -> None:
+    def boot(self, *, shared: Path) -> None:
         """Start the host's first process. Call it in a thread that lives as long as the host may.
 
         The kernel kills the host when that thread ends, and so when the daemon dies.
         """
-        pairs = [text for bind in binds for text in (str(bind.source), bind.target)]
+        pairs = [text for bind in self.image.binds for text in (str(bind.source), bind.target)]
         namespaces = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"]
-        arguments = [str(self.directory), hostname(self.instance.private_ip), str(shared), str(image), *pairs]
+        name, lower = hostname(self.instance.private_ip), ":".join(map(str, self.image.lower))
+        arguments = [str(self.directory), name, str(shared), lower, str(GUEST / self.image.boot), *pairs]
         self.process = subprocess.Popen(
             [
                 *("setpriv", "--pdeathsig", "KILL", "--bounding-set", _DROPPED),
@@ -109,7 +123,7 @@ class Host:
                 *namespaces,
                 *("/bin/bash", str(GUEST / "init"), *arguments),
             ],
-            env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **environment},
+            env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **self.image.environment},
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=self.console,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from typing import Final
 
 from localcloud.snapshot import Instance, NatGateway, Snapshot, Subnet
@@ -14,6 +15,13 @@ LAPTOP_GATEWAY: Final = "100.64.0.1"
 METADATA_ADDRESS: Final = "169.254.169.254"
 RESOLVER_ADDRESS: Final = "169.254.169.253"
 UPLINK: Final = "igw"
+# Of the range for hosts outside the cloud.
+_PASSAGES: Final = ipaddress.IPv4Network("198.18.255.128/25")
+
+
+def passage_addresses(hosts: Iterable[str]) -> dict[str, str]:
+    """Return an address in the cloud's internet for each host of the real one that may be reached, 126 at most."""
+    return {host: str(address) for host, address in zip(sorted(set(hosts)), _PASSAGES.hosts(), strict=False)}
 
 
 def interface(instance_id: str) -> str:

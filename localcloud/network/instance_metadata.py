@@ -19,12 +19,17 @@ MAX_TOKEN_TTL_S: Final = 21600
 Credentials = Callable[[str], dict[str, Any]]
 """Takes the name of a role; returns AccessKeyId, SecretAccessKey, Token and Expiration."""
 
+# Of the document's signatures, which AWS has beside it, there are none.
+_DYNAMIC: Final = {"dynamic": "instance-identity/", "dynamic/instance-identity": "document"}
+
 
 def answer(instance: Instance, path: str, *, region: str, account: str, credentials: Credentials) -> bytes | None:
     """Return the answer for `path`, such as `meta-data/instance-id`; None where there is nothing."""
     path = path.strip("/")
     if path == "user-data":
         return instance.user_data or None
+    if path in _DYNAMIC:
+        return _DYNAMIC[path].encode()
     if path == "dynamic/instance-identity/document":
         return json.dumps(_identity(instance, region, account), indent=2).encode()
     if not (path == "meta-data" or path.startswith("meta-data/")):
@@ -54,6 +59,16 @@ def _tree(instance: Instance, region: str) -> dict[str, str]:
         "security-groups": "\n".join(instance.group_ids),
         "services/domain": "amazonaws.com",
         "services/partition": "aws",
+    }
+    card = f"network/interfaces/macs/{tree['mac']}"
+    tree |= {
+        f"{card}/device-number": "0",
+        f"{card}/local-hostname": name,
+        f"{card}/local-ipv4s": instance.private_ip,
+        f"{card}/mac": tree["mac"],
+        f"{card}/security-group-ids": "\n".join(instance.group_ids),
+        f"{card}/subnet-id": instance.subnet_id,
+        f"{card}/vpc-id": instance.vpc_id,
     }
     if instance.public_ip:
         tree["public-ipv4"] = instance.public_ip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
 from typing import Final
 
 from localcloud.network.addressing import (
@@ -13,6 +14,7 @@ from localcloud.network.addressing import (
     UPLINK,
     uplink_addresses,
 )
+from localcloud.network.forwarder import Forwarder
 from localcloud.network.namespaces import ROUTER_SYSCTLS, NetworkNamespace
 
 API_PORT: Final = 80
@@ -50,6 +52,15 @@ class Internet:
     def listen(self, port: int = API_PORT) -> socket.socket:
         """Open a listening socket at the API's public address."""
         return self.namespace.listen(API_ADDRESS, port)
+
+    def forward(self, hosts: Iterable[str]) -> dict[str, str]:
+        """Let the VPCs reach hosts of the real internet; return the address of each in this one."""
+
+        def listen(address: str, port: int) -> socket.socket:
+            self.namespace.ip([f"addr replace {address}/32 dev lo"])
+            return self.namespace.listen(address, port)
+
+        return Forwarder(hosts, listen).addresses
 
     def attach(self, index: int, router: NetworkNamespace) -> None:
         """Link the VPC with number `index` (from 0)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from dnslib import QTYPE, RCODE, RR, A, DNSError, DNSHeader, DNSRecord
@@ -14,11 +14,12 @@ _TTL_S: Final = 5
 _HEADER_BYTES: Final = 12
 
 
-def lookup(snapshot: Snapshot, vpc_id: str, region: str, name: str, asker: str) -> str:
+def lookup(snapshot: Snapshot, vpc_id: str, region: str, name: str, asker: str, outside: Mapping[str, str]) -> str:
     """Return the address of `name` for the instance whose address is `asker`; empty for an unknown name.
 
     `fs-ID.efs.REGION.amazonaws.com` is the mount target in the asker's zone, as on AWS; a mount target of another zone
-    is found as `ZONE.fs-ID.efs.REGION.amazonaws.com`. A file system of FSx has one address for all zones.
+    is found as `ZONE.fs-ID.efs.REGION.amazonaws.com`. A file system of FSx has one address for all zones. `outside` has
+    the addresses of the hosts of the real internet that may be reached.
     """
     instances = [instance for instance in snapshot.instances if instance.vpc_id == vpc_id]
     for instance in instances:
@@ -32,7 +33,7 @@ def lookup(snapshot: Snapshot, vpc_id: str, region: str, name: str, asker: str) 
         near = target.service == "fsx" or zone == asking_zone
         if target.vpc_id == vpc_id and (name == f"{zone}.{full}" or (name == full and near)):
             return target.ip
-    return ""
+    return outside.get(name, "")
 
 
 def respond(query: bytes, find: Callable[[str], str]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from localcloud.fd_poller import FdPoller
 from localcloud.network import addressing, nftables, resolver
@@ -16,9 +16,17 @@ class Router:
     """Enforce a VPC's routes and security groups, and serve instance metadata, DNS and mount targets."""
 
     def __init__(
-        self, *, vpc_id: str, index: int, fd_poller: FdPoller, credentials: Credentials, region: str, account: str
+        self,
+        *,
+        vpc_id: str,
+        index: int,
+        fd_poller: FdPoller,
+        credentials: Credentials,
+        region: str,
+        account: str,
+        outside: Mapping[str, str],
     ) -> None:
-        self.vpc_id, self.index, self.region = vpc_id, index, region
+        self.vpc_id, self.index, self.region, self.outside = vpc_id, index, region, outside
         self._fd_poller = fd_poller
         self._snapshot = Snapshot()
         self._instances: dict[str, Instance] = {}
@@ -104,7 +112,7 @@ class Router:
         query, asker = self._names.recvfrom(4096)
 
         def find(name: str) -> str:
-            return resolver.lookup(self._snapshot, self.vpc_id, self.region, name, asker[0])
+            return resolver.lookup(self._snapshot, self.vpc_id, self.region, name, asker[0], self.outside)
 
         answer = resolver.respond(query, find)
         if answer:

@@ -45,16 +45,26 @@ finish() {
 }
 trap finish EXIT
 
+# Install a package: $1 its name for dnf, $2 for apt. An image's own updates at boot hold apt's locks for minutes; of its
+# two commands only the second one can wait for a lock itself.
+install_package() {
+  if command -v dnf >/dev/null; then
+    dnf install -y -q "$1"
+  elif command -v apt-get >/dev/null; then
+    local deadline=$((SECONDS + ${DEEPCDK_APT_TIMEOUT_S:-300}))
+    until apt-get update -q; do
+      if ((SECONDS >= deadline)); then return 1; fi
+      sleep 5
+    done
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q -o DPkg::Lock::Timeout=300 "$2"
+  else
+    log "the package $1 is missing, and so are dnf and apt-get" && return 1
+  fi
+}
+
 # Install the package of a command that is missing: $1 command, $2 dnf package, $3 apt package.
 need() {
-  if command -v "$1" >/dev/null; then return; fi
-  if command -v dnf >/dev/null; then
-    dnf install -y -q "$2"
-  elif command -v apt-get >/dev/null; then
-    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$3"
-  else
-    log "the command $1 is missing, and so are dnf and apt-get" && return 1
-  fi
+  if ! command -v "$1" >/dev/null; then install_package "$2" "$3"; fi
 }
 
 step='installing missing commands'
@@ -131,6 +141,10 @@ fi
 if [[ -z $(compgen -G "$runtime/*") ]]; then
   need g++ gcc-c++ g++
   need make make make
+  # Debian keeps apart what makes virtual environments.
+  if ! "$python" -c 'import ensurepip' 2>/dev/null; then
+    install_package "${python##*/}" "${python##*/}-venv"
+  fi
 fi
 if [[ ! -d $root$login_home/.ssh ]]; then install -d -m 700 -o "$login_uid" -g "$login_gid" "$root$login_home/.ssh"; fi
 if [[ $DEEPCDK_ROLE == master ]]; then
@@ -141,7 +155,7 @@ fi
 
 if [[ -n ${DEEPCDK_SCRATCH:-} ]]; then
   step="making the scratch directory $DEEPCDK_SCRATCH"
-  export -f need log
+  export -f need install_package log
   "$root/opt/deepcdk/bin/scratch" "$login_uid:$login_gid"
 fi
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from localcloud.daemon import guest_environment
-from localcloud.hosts import image
+from localcloud.hosts import machine_image
 from localcloud.hosts.binds import Bind, aws_cli_binds, interpreter_binds
+from localcloud.hosts.images import Images
 from localcloud.layout import Layout
 from localcloud.network import namespaces
 from localcloud.network.addressing import LAPTOP_ADDRESS, interface
@@ -147,16 +148,16 @@ class SmallCloud:
         (directory / "shown/word").write_text("seen\n")
         shown = Bind(source=directory / "shown", target="/opt/shown/here")
         binds = (*interpreter_binds(), *aws_cli_binds(), shown)
-        image.build(layers / "image", binds, environment)
+        self.environment = environment
         self.internet = Internet()
         self.reconciler = Reconciler(
             cloud=self.cloud,
             layout=self.layout,
             internet=self.internet,
-            binds=binds,
-            environment=environment,
+            images=Images(machine=machine_image.build(layers / "image", binds, environment)),
             region="us-east-1",
             account="123456789012",
+            outside={},
         )
 
     def show(self, now: Snapshot) -> None:
@@ -181,7 +182,7 @@ class SmallCloud:
             text=True,
             timeout=60,
             check=False,
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", **self.reconciler.environment},
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", **self.environment},
         )
 
     def console(self, of: Instance) -> str:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 
-from localcloud.hosts.host import domain, files, hostname, read_result
+from localcloud.hosts.host import GuestFile, domain, files, firmware_id, hostname, read_result
+from localcloud.hosts.images import Image
 from tests.localcloud.testbed import WORKER, snapshot
 
 SUBNET = snapshot().subnets[1]
+MACHINE = Image(lower=(), boot="boot_machine", environment={})
+DEBIAN = dataclasses.replace(MACHINE, boot="boot_cloud_init", accounts=False)
+
+
+def found(image: Image = MACHINE, **changes: object) -> dict[str, GuestFile]:
+    instance = dataclasses.replace(WORKER, **changes)  # type: ignore[arg-type]
+    return {file.path: file for file in files(instance, SUBNET, "us-east-1", image)}
 
 
 def content(path: str, **changes: object) -> str:
-    found = {f.path: f for f in files(dataclasses.replace(WORKER, **changes), SUBNET, "us-east-1")}  # type: ignore[arg-type]
-    return found[path].content.decode()
+    return found(MACHINE, **changes)[path].content.decode()
 
 
 def test_host_is_named_after_its_address() -> None:
@@ -25,14 +33,24 @@ def test_host_is_named_after_its_address() -> None:
 def test_key_pair_may_log_in_and_only_it() -> None:
     key = "ssh-ed25519 AAAA me"
     assert content("home/ec2-user/.ssh/authorized_keys", public_key=key) == f"{key}\n"
-    paths = {file.path for file in files(WORKER, SUBNET, "us-east-1")}
-    assert not any("authorized_keys" in path for path in paths)
+    assert not any("authorized_keys" in path for path in found())
 
 
 def test_user_data_is_kept_byte_by_byte() -> None:
-    found = {f.path: f for f in files(dataclasses.replace(WORKER, user_data=b"#!/bin/sh\n\xff"), SUBNET, "us-east-1")}
-    assert found["var/lib/cloud/instance/user-data.txt"].content == b"#!/bin/sh\n\xff"
-    assert found["var/lib/cloud/instance/user-data.txt"].mode == 0o700
+    file = found(user_data=b"#!/bin/sh\n\xff")["var/lib/cloud/instance/user-data.txt"]
+    assert (file.content, file.mode) == (b"#!/bin/sh\n\xff", 0o700)
+
+
+def test_an_image_with_cloud_init_is_given_its_network_and_firmware_and_writes_the_rest_itself() -> None:
+    files = found(DEBIAN, public_key="ssh-ed25519 AAAA me", user_data=b"#!/bin/sh\n")
+    assert set(files) == {"etc/resolv.conf", "run/localcloud/network", "run/localcloud/firmware-id"}
+    assert files["run/localcloud/firmware-id"].content.decode() == f"{firmware_id(WORKER.id)}\n"
+
+
+def test_the_firmware_names_ec2_and_the_instance() -> None:
+    assert firmware_id("i-1").startswith("ec2")
+    assert uuid.UUID(firmware_id("i-1")) != uuid.UUID(firmware_id("i-2"))
+    assert firmware_id("i-1") == firmware_id("i-1")
 
 
 def test_result_of_user_data_is_read_from_the_console() -> None:

@@ -44,6 +44,10 @@ def ask(instance: Instance, path: str) -> str | None:
         ("meta-data/public-keys/0/openssh-key", "ssh-ed25519 AAAA me"),
         ("meta-data/iam/security-credentials/", "node"),
         ("meta-data/placement/", "availability-zone\nregion"),
+        ("meta-data/network/interfaces/macs/", "02:42:0a:00:01:0a/"),
+        ("meta-data/network/interfaces/macs/02:42:0a:00:01:0a/subnet-id", "subnet-private"),
+        ("dynamic/", "instance-identity/"),
+        ("dynamic/instance-identity/", "document"),
         ("user-data", "#!/bin/sh\n"),
     ],
 )

@@ -27,6 +27,7 @@ def router() -> Iterator[Router]:
         credentials=FakeCloud().role_credentials,
         region="us-east-1",
         account="123456789012",
+        outside={},
     )
     yield router
     router.close()

@@ -6,11 +6,12 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from localcloud.hosts.binds import AWS_CLI, Bind, interpreter_binds
+from localcloud.hosts.images import Image
 
 GUEST: Final = Path(__file__).parent.parent / "guest"
 LOGIN_USERS: Final = ("ec2-user", "ubuntu")
@@ -68,30 +69,31 @@ _DEVICE_LINKS: Final = {
 }
 
 
-def build(layer: Path, binds: Sequence[Bind], environment: dict[str, str]) -> None:
-    """Fill the empty directory `layer`, which lies on a file system of its own, with the nodes' image."""
+def build(layer: Path, binds: Sequence[Bind], environment: Mapping[str, str]) -> Image:
+    """Fill the empty directory `layer`, which lies on a file system of its own, with what differs; return the image."""
     _hide(layer)
-    _devices(layer / "dev")
+    make_devices(layer / "dev")
     _accounts(layer)
     for directory in ("run/localcloud/efs", "run/lock", "run/sshd", "var/lib/cloud/instance", ".machine"):
         (layer / directory).mkdir(parents=True, exist_ok=True)
     (layer / "run/localcloud/efs").chmod(0o700)
     (layer / "run/localcloud").chmod(0o755)
-    _install(GUEST / "mount.nfs4", layer / "usr/sbin/mount.nfs4")
+    install(GUEST / "mount.nfs4", layer / "usr/sbin/mount.nfs4")
     _link(layer / "usr/sbin/mount.nfs", "mount.nfs4")
-    _install(GUEST / "mount.lustre", layer / "usr/sbin/mount.lustre")
-    _install(GUEST / "cfn-signal", layer / "opt/aws/bin/cfn-signal")
+    install(GUEST / "mount.lustre", layer / "usr/sbin/mount.lustre")
+    install(GUEST / "cfn-signal", layer / "opt/aws/bin/cfn-signal")
     _cloudwatch_agent(layer)
     lines = [f"{key}={value}" for key, value in sorted(environment.items())]
-    _write(layer / "etc/environment", "".join(f"{line}\n" for line in lines))
+    write(layer / "etc/environment", "".join(f"{line}\n" for line in lines))
     sshd_config = (GUEST / "sshd_config").read_text(encoding="utf-8")
-    _write(layer / "etc/ssh/sshd_config", f"{sshd_config}SetEnv {' '.join(lines)}\n")
+    write(layer / "etc/ssh/sshd_config", f"{sshd_config}SetEnv {' '.join(lines)}\n")
     _interpreter(layer)
     if any(bind.target == AWS_CLI for bind in binds):
         wrapper = f'#!/bin/sh\nPYTHONPATH={AWS_CLI} exec {_python()} -m awscli "$@"\n'
-        _write(layer / "usr/bin/aws", wrapper, mode=0o755)
+        write(layer / "usr/bin/aws", wrapper, mode=0o755)
     for bind in binds:
-        _mount_point(layer, bind.target)
+        make_mount_point(layer, bind.target)
+    return Image(lower=(layer, Path("/")), boot="boot_machine", environment=environment, binds=tuple(binds))
 
 
 def _hide(layer: Path) -> None:
@@ -117,7 +119,9 @@ def _whiteout(path: Path) -> None:
     os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
 
 
-def _devices(directory: Path) -> None:
+def make_devices(directory: Path) -> None:
+    """Make the devices that every host has."""
+    directory.mkdir(exist_ok=True)
     for name, (major, minor) in _DEVICES.items():
         os.mknod(directory / name, stat.S_IFCHR | 0o666, os.makedev(major, minor))
         (directory / name).chmod(0o666)
@@ -146,15 +150,15 @@ def _accounts(layer: Path) -> None:
             os.chown(path, number, number)
         home.chmod(0o700)
         (home / ".ssh").chmod(0o700)
-    _write(layer / "etc/passwd", "".join(f"{line}\n" for line in users))
-    _write(layer / "etc/group", "".join(f"{line}\n" for line in groups))
+    write(layer / "etc/passwd", "".join(f"{line}\n" for line in users))
+    write(layer / "etc/group", "".join(f"{line}\n" for line in groups))
     # An asterisk: no password fits, yet the account is not locked, so that keys do.
-    _write(layer / "etc/shadow", "".join(f"{line.split(':')[0]}:*:19000:0:99999:7:::\n" for line in users), mode=0o640)
-    _write(layer / "etc/gshadow", "".join(f"{line.split(':')[0]}:*::\n" for line in groups), mode=0o640)
+    write(layer / "etc/shadow", "".join(f"{line.split(':')[0]}:*:19000:0:99999:7:::\n" for line in users), mode=0o640)
+    write(layer / "etc/gshadow", "".join(f"{line.split(':')[0]}:*::\n" for line in groups), mode=0o640)
     for name in ("subuid", "subgid"):
-        _write(layer / "etc" / name, "")
+        write(layer / "etc" / name, "")
     sudoers = "".join(f"{user} ALL=(ALL) NOPASSWD:ALL\n" for user in LOGIN_USERS)
-    _write(layer / "etc/sudoers.d/90-cloud-init-users", sudoers, mode=0o440)
+    write(layer / "etc/sudoers.d/90-cloud-init-users", sudoers, mode=0o440)
 
 
 def _is_system(line: str) -> bool:
@@ -172,17 +176,17 @@ def _cloudwatch_agent(layer: Path) -> None:
     """Install the stand-in for the CloudWatch agent where Amazon's packages install theirs."""
     home = "opt/aws/amazon-cloudwatch-agent"
     for source in sorted((GUEST / "cloudwatch_agent").glob("*.py")):
-        _install(source, layer / home / "lib/cloudwatch_agent" / source.name)
+        install(source, layer / home / "lib/cloudwatch_agent" / source.name)
     wrapper = f'#!/bin/sh\nPYTHONPATH=/{home}/lib exec {_python()} -m cloudwatch_agent "$@"\n'
     (layer / home / "bin").mkdir()
-    _write(layer / home / "bin/amazon-cloudwatch-agent-ctl", wrapper, mode=0o755)
+    write(layer / home / "bin/amazon-cloudwatch-agent-ctl", wrapper, mode=0o755)
 
 
 def _python() -> str:
     return str(Path(sys.base_prefix).resolve() / f"bin/python3.{sys.version_info.minor}")
 
 
-def _mount_point(layer: Path, target: str) -> None:
+def make_mount_point(layer: Path, target: str) -> None:
     """Make the directory onto which a bind is mounted, with parents that every user may traverse."""
     path = layer
     for part in target.strip("/").split("/"):
@@ -192,7 +196,8 @@ def _mount_point(layer: Path, target: str) -> None:
             path.chmod(path.stat().st_mode | 0o011)
 
 
-def _install(source: Path, target: Path) -> None:
+def install(source: Path, target: Path) -> None:
+    """Copy a program, with the directories above it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
     target.chmod(0o755)
@@ -203,7 +208,8 @@ def _link(path: Path, target: str) -> None:
     path.symlink_to(target)
 
 
-def _write(path: Path, text: str, mode: int = 0o644) -> None:
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file, with the directories above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     path.chmod(mode)

@@ -1,0 +1,69 @@
+"""Connections that leave the cloud by name."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from localcloud.network import forwarder
+from localcloud.network.addressing import passage_addresses
+from localcloud.network.forwarder import Forwarder
+
+
+def listen(port: int = 0) -> socket.socket:
+    return socket.create_server(("127.0.0.1", port))
+
+
+@contextlib.contextmanager
+def echo() -> Iterator[int]:
+    """Yield the port of a server that reads to the end of what it is sent, and then sends it back twice."""
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        with connection:
+            data = b"".join(iter(lambda: connection.recv(65536), b""))
+            connection.sendall(data * 2)
+
+    with listen() as server:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join(timeout=60)
+
+
+def entrance(host: str, port: int, monkeypatch: pytest.MonkeyPatch) -> socket.socket:
+    """Start a forwarder to one port of a host; return a connection to it."""
+    monkeypatch.setattr(forwarder, "PORTS", (port,))
+    opened: list[socket.socket] = []
+
+    def listen_here(_address: str, _port: int) -> socket.socket:
+        opened.append(listen())
+        return opened[0]
+
+    Forwarder([host], listen_here)
+    return socket.create_connection(opened[0].getsockname(), timeout=60)
+
+
+def test_bytes_go_both_ways_and_each_way_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = b"GET / HTTP/1.1\r\n" + bytes(range(256)) * 2000
+    with echo() as port, entrance("localhost", port, monkeypatch) as client:
+        client.sendall(sent)
+        client.shutdown(socket.SHUT_WR)
+        assert b"".join(iter(lambda: client.recv(65536), b"")) == sent * 2
+
+
+def test_a_host_that_does_not_answer_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listen() as closed:
+        port = closed.getsockname()[1]
+    with entrance("localhost", port, monkeypatch) as client, contextlib.suppress(ConnectionResetError):
+        client.sendall(b"x")
+        assert client.recv(1) == b""
+
+
+def test_each_host_has_an_address_of_its_own() -> None:
+    found = passage_addresses(["b.example.org", "a.example.org", "b.example.org"])
+    assert found == {"a.example.org": "198.18.255.129", "b.example.org": "198.18.255.130"}
