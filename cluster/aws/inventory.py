@@ -6,13 +6,16 @@ import concurrent.futures
 import dataclasses
 import datetime
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from cluster.aws.client import Aws, aws_errors
 from cluster.aws.stack import Stack, describe_stack, parse_stack
 from cluster.errors import AwsError, NoStackError
 from stacks.config import CLUSTER_TAG, MASTER, ROLE_TAG, WORKER
 from stacks.config_keys.network import SESSION_MANAGER, SSH_PORT_OPEN
+
+GROUP_TAG: Final = "aws:autoscaling:groupName"
+"""The tag of an instance that names its Auto Scaling group; Auto Scaling sets it, and nobody else can."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,15 +133,21 @@ def _make_clients(aws: Aws) -> None:
 
 
 def refresh(aws: Aws, stack: Stack) -> Inventory:
-    """Return the instances of a known stack as they are now."""
+    """Return the instances of a known stack as they are now.
+
+    EC2 is asked by the tag that Auto Scaling puts on its instances: asked by id it refuses the whole question for one
+    id that it does not know yet, or no more (InvalidInstanceID.NotFound), and takes 1,000 at most. An instance that
+    only its group knows is left out until EC2 knows it.
+    """
     with aws_errors(f"listing the nodes of {stack.name}"):
         groups = aws.client("autoscaling").describe_auto_scaling_groups(
             AutoScalingGroupNames=[stack.master_group, stack.worker_group]
         )["AutoScalingGroups"]
-        ids = [member["InstanceId"] for group in groups for member in group["Instances"]]
+        filled = [group["AutoScalingGroupName"] for group in groups if group["Instances"]]
         reservations: list[Mapping[str, Any]] = []
-        if ids:
-            for page in aws.client("ec2").get_paginator("describe_instances").paginate(InstanceIds=ids):
+        if filled:
+            pages = aws.client("ec2").get_paginator("describe_instances")
+            for page in pages.paginate(Filters=[{"Name": f"tag:{GROUP_TAG}", "Values": filled}]):
                 reservations += page["Reservations"]
     return parse_inventory(stack, groups, reservations)
 

@@ -124,6 +124,29 @@ def test_a_deployed_stack_is_found_with_its_nodes(aws: Aws) -> None:
     assert isinstance(read_console(aws, found.instances[0].id), str)
 
 
+def test_an_instance_that_only_its_group_knows_hides_none_of_the_others(aws: Aws) -> None:
+    """EC2 answers by id only once it knows an instance, some time after Auto Scaling lists it."""
+    deploy(aws, OUTPUTS)
+    image = aws.client("ec2").describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    aws.client("ec2").create_launch_template(
+        LaunchTemplateName="nodes", LaunchTemplateData={"ImageId": image, "InstanceType": "t3.medium"}
+    )
+    scaling = aws.client("autoscaling")
+    scaling.create_auto_scaling_group(
+        AutoScalingGroupName="workers", LaunchTemplate={"LaunchTemplateName": "nodes", "Version": "$Latest"},
+        MinSize=0, MaxSize=4, DesiredCapacity=2, AvailabilityZones=["us-east-1a"],
+    )  # fmt: skip
+
+    def list_one_more(parsed: dict[str, Any], **_: Any) -> None:
+        for listed in parsed["AutoScalingGroups"]:
+            listed["Instances"].append({"InstanceId": "i-0123456789abcdef0", "LifecycleState": "Pending"})
+
+    scaling.meta.events.register("after-call.auto-scaling.DescribeAutoScalingGroups", list_one_more)
+    found = find(aws, "deepcdk")
+    assert len(found.workers) == found.desired_workers == 2
+    assert "i-0123456789abcdef0" not in {each.id for each in found.instances}
+
+
 def test_the_master_is_found_by_its_tags_and_an_older_or_ended_one_is_not_taken(aws: Aws) -> None:
     deploy(aws, OUTPUTS)
     ec2 = aws.client("ec2")
