@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from cluster.aws.client import Aws
 
 PUBLIC_KEYS = ("id_ed25519.pub", "id_rsa.pub")
-"""Types that EC2 accepts."""
+KINDS = ("ssh-ed25519", "ssh-rsa")
+"""Types that EC2 imports: neither ECDSA nor DSA, nor keys of security keys (sk-...)."""
 
 
 class OtherKeyError(DeepcdkError):
@@ -52,15 +53,32 @@ class Match:
 
 
 def find_public_key(home: Path, key: str = "") -> Path:
-    """Return the file of the user's public key: next to `key` if that is given, else in ~/.ssh."""
+    """Return the file of the user's public key: next to `key` if that is given, else in ~/.ssh.
+
+    Raises DeepcdkError where there is none, or one of a kind that EC2 does not import.
+    """
     candidates = [Path(f"{expanded(key)}.pub")] if key else [home / ".ssh" / name for name in PUBLIC_KEYS]
     for candidate in candidates:
         if is_file(candidate):
+            _check_kind(candidate)
             return candidate
     raise DeepcdkError(
         "you have no SSH key that EC2 accepts",
         where=", ".join(map(str, candidates)),
         remedy="make one with `ssh-keygen -t ed25519`, or give --key FILE",
+    )
+
+
+def _check_kind(path: Path) -> None:
+    """Raise DeepcdkError for a public key that ImportKeyPair would refuse (InvalidKey.Format)."""
+    parsed = parse_public_key(path.read_text(encoding="utf-8", errors="replace"))
+    if parsed and parsed[0] in KINDS:
+        return
+    what = f"EC2 imports no key of type {parsed[0]}" if parsed else "this is no public key in OpenSSH's format"
+    raise DeepcdkError(
+        what,
+        where=str(path),
+        remedy="make one with `ssh-keygen -t ed25519`, or give another with --key FILE: EC2 takes ed25519 and rsa",
     )
 
 

@@ -33,6 +33,25 @@ def test_without_a_key_the_way_to_one_is_told(home: Path) -> None:
     assert "ssh-keygen -t ed25519" in caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ecdsa-sha2-nistp256 A me", "EC2 imports no key of type ecdsa-sha2-nistp256"),
+        ("sk-ssh-ed25519@openssh.com A", "EC2 imports no key of type sk-ssh-ed25519@openssh.com"),
+        ("ssh-dss A", "EC2 imports no key of type ssh-dss"),
+        ("ssh-ed25519", "no public key in OpenSSH's format"),
+        ("-----BEGIN PUBLIC KEY-----", "no public key in OpenSSH's format"),
+        ("", "no public key in OpenSSH's format"),
+    ],
+)
+def test_a_key_of_a_kind_that_ec2_does_not_import_is_refused_before_the_call(home: Path, text: str, said: str) -> None:
+    (home / "mine.pub").write_text(text)
+    with pytest.raises(DeepcdkError, match=said) as caught:
+        key_pair.find_public_key(home, str(home / "mine"))
+    assert caught.value.where == str(home / "mine.pub")
+    assert "ssh-keygen -t ed25519" in caught.value.remedy
+
+
 def make_key(path: Path, passphrase: str = "") -> Path:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(path)], check=True)
     return path
