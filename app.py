@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from aws_cdk import App
@@ -18,7 +19,7 @@ def main() -> None:
     Preflight.apply(app)
     try:
         config = ClusterConfig.from_context(app.node.get_all_context())
-        validate(config)
+        validate(config, os.environ.get("CDK_DEFAULT_REGION", ""))  # the CDK CLI sets it
     except ConfigError as error:
         sys.exit(f"deepcdk: {error}")
     ClusterStack(app, config)

@@ -37,17 +37,17 @@ def parse_overrides(given: Iterable[str]) -> dict[str, str]:
     return overrides
 
 
-def read_config(project: Path, overrides: dict[str, str], *, deploying: bool) -> ClusterConfig:
+def read_config(project: Path, overrides: dict[str, str], *, deploying: bool, region: str = "") -> ClusterConfig:
     """Read cdk.json with the overrides.
 
-    Only a deployment is checked as a whole, before anything is done for it, and it alone needs a way to the master: no
-    other task could use a cluster without one. Raises ConfigError.
+    Only a deployment, to `region`, is checked as a whole, before anything is done for it, and it alone needs a way to
+    the master: no other task could use a cluster without one. Raises ConfigError.
     """
     config = ClusterConfig.from_file(project / "cdk.json", overrides)
     if deploying:
         from stacks.validation import validate  # What only a deployment needs, no other task pays for.
 
-        validate(config)
+        validate(config, region)
         if not config.is_reachable:
             raise ConfigError(
                 "ssh_cidr",
@@ -81,8 +81,9 @@ class Session:
     def __init__(self, project: Path, overrides: Iterable[str], *, key: str = "", deploying: bool = False) -> None:
         self.project, self.key = project, key
         self.overrides = parse_overrides(overrides)
-        self.config = read_config(project, self.overrides, deploying=deploying)
         self.aws = Aws()
+        region = self.aws.region if deploying else ""
+        self.config = read_config(project, self.overrides, deploying=deploying, region=region)
         self.prices = Prices(self.aws, cache_file(Path.home()))
         self.loaded_inventory: inventory.Inventory | None = None
         self._deployed: inventory.DeployedMaster | None = None

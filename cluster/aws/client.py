@@ -7,7 +7,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 from cluster.errors import AwsError, DeepcdkError
 
@@ -38,6 +38,14 @@ _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _SIGN_IN = "sign in again (`aws sso login`, or fresh keys), then repeat"
 
 
+class IamClient(Protocol):
+    """The one call of IAM that the tasks make, for which a package of stubs would be much."""
+
+    def get_policy(self, *, PolicyArn: str) -> Mapping[str, Any]:  # boto3's own name
+        """Return the description of a managed policy."""
+        ...
+
+
 class Aws:
     """Make the clients of one session, each once; safe to share between threads."""
 
@@ -58,6 +66,8 @@ class Aws:
     def client(self, service: Literal["ec2"], *, impatient: bool = False) -> EC2Client: ...
     @overload
     def client(self, service: Literal["efs"], *, impatient: bool = False) -> EFSClient: ...
+    @overload
+    def client(self, service: Literal["iam"], *, impatient: bool = False) -> IamClient: ...
     @overload
     def client(self, service: Literal["pricing"], *, impatient: bool = False) -> PricingClient: ...
     @overload

@@ -21,7 +21,10 @@ def configuration(subject: Subject) -> Iterator[Finding]:
     """Check the configuration as a whole, as `fab up` does, without AWS."""
     name = "configuration"
     config = subject.config
-    found = [Finding(check=name, state=FAIL, what=each.what, remedy=each.remedy) for each in check(config)]
+    found = [
+        Finding(check=name, state=FAIL, what=each.what, remedy=each.remedy)
+        for each in check(config, subject.aws.region)
+    ]
     for each in cautions(config):
         # A cluster without access can be synthesised, but `fab up` does not deploy it.
         state = WARN if config.is_reachable or each.key != "ssh_cidr" else FAIL

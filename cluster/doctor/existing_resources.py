@@ -1,4 +1,4 @@
-"""Checks of existing resources that the cluster is to use: the subnets of a VPC, a file system."""
+"""Checks of existing resources that the cluster is to use: subnets of a VPC, a file system, a permissions boundary."""
 
 from __future__ import annotations
 
@@ -148,3 +148,23 @@ def judge_file_system(
             WARN, f"{fs} is not encrypted", "copy its data to an encrypted one; encryption cannot be enabled later"
         )
     return found(OK, f"{fs} is {state}")
+
+
+def permissions_boundary(subject: Subject) -> Iterator[Finding]:
+    """Check that the policy exists that is to bound every role: IAM creates no role under one that does not."""
+    arn = subject.config.permissions_boundary
+    if not arn:
+        return
+    from botocore.exceptions import ClientError
+
+    name = "permissions boundary"
+    with aws_errors(f"reading the policy {arn}"):
+        try:
+            subject.aws.client("iam").get_policy(PolicyArn=arn)
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "NoSuchEntity":
+                raise
+            remedy = "set permissions_boundary to a policy of this account, or leave it out"
+            yield Finding(check=name, state=FAIL, what=f"there is no policy {arn} in this account", remedy=remedy)
+            return
+    yield Finding(check=name, state=OK, what=f"{arn} exists")

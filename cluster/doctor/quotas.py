@@ -26,7 +26,7 @@ _NAMES: Final = {
     ON_DEMAND: re.compile(r"Running On-Demand (.+) instances"),
     SPOT: re.compile(r"All (.+) Spot Instance Requests"),
 }
-_ASK: Final = (
+ASK: Final = (
     "ask for more in Service Quotas: https://console.aws.amazon.com/servicequotas/home/services/{service}/quotas"
 )
 _COUNTED: Final = ("pending", "running")
@@ -126,7 +126,7 @@ def judge_vcpus(name: str, limit: float, taken: int, needed: Sequence[Demand]) -
     now, most = sum(each.now for each in needed), sum(each.most for each in needed)
     kinds = ", ".join(dict.fromkeys(each.instance_type for each in needed))
     what = f"{name}: {limit:g} vCPUs, {taken} in use by others; {kinds} need {now}, {most} with all of max_workers"
-    remedy = _ASK.format(service="ec2")
+    remedy = ASK.format(service="ec2")
     if taken + now > limit:
         return Finding(check="vCPU quota", state=FAIL, what=what, remedy=remedy)
     if taken + most > limit:
@@ -191,7 +191,7 @@ def judge_count(service: str, name: str, limit: float | None, have: int, more: i
     what = f"{name}: {limit:g}, {have} exist; {more} more wanted"
     if have + more <= limit:
         return Finding(check="network quotas", state=OK, what=what)
-    remedy = f"delete what is not used, or {_ASK.format(service=service)}"
+    remedy = f"delete what is not used, or {ASK.format(service=service)}"
     return Finding(check="network quotas", state=FAIL, what=what, remedy=remedy)
 
 

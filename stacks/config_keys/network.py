@@ -13,6 +13,8 @@ WIDEST_SSH_PREFIX: Final = 8
 # Zones that a stack without an account of its own sees, and those that any region has at most.
 ZONES_OF_A_NEW_VPC: Final = 2
 ZONES_AT_MOST: Final = 6
+# A filter of EC2's Describe calls takes 200 values.
+MOST_PREFIX_LISTS: Final = 200
 # Networks for hosts themselves, which EC2 refuses for a VPC; Python counts them as private.
 RESERVED_NETWORKS: Final = ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16")
 
@@ -81,6 +83,9 @@ class NetworkKeys:
             self._check_source(network("ssh_cidr", source))
         for key in ("ssh_cidr", "ssh_prefix_lists", "vpc_endpoints", "public_subnet_ids", "private_subnet_ids"):
             _check_once(key, getattr(self, key))
+        if len(self.ssh_prefix_lists) > MOST_PREFIX_LISTS:
+            rule = f"must be {MOST_PREFIX_LISTS} at most, as many as EC2 describes in one call"
+            raise ConfigError("ssh_prefix_lists", f"{len(self.ssh_prefix_lists)} lists", rule)
         for key in ("public_subnet_ids", "private_subnet_ids"):
             if len(getattr(self, key)) > ZONES_AT_MOST:
                 raise ConfigError(key, getattr(self, key), f"must be {ZONES_AT_MOST} at most, one for each zone")

@@ -10,22 +10,28 @@ from collections.abc import Iterator
 
 from stacks.config import ClusterConfig
 from stacks.validation import compute, guard, images, network, observability, purchasing, runtime, storage
+from stacks.validation import region as region_rules
 from stacks.validation.problem import InvalidClusterError, Problem
 
 __all__ = ["InvalidClusterError", "Problem", "cautions", "check", "validate"]
 
 
-def validate(config: ClusterConfig) -> None:
-    """Raise InvalidClusterError with all problems of a configuration, if it has any."""
-    problems = list(check(config))
+def validate(config: ClusterConfig, region: str = "") -> None:
+    """Raise InvalidClusterError with all problems of a configuration, if it has any.
+
+    `region` is that of the deployment, "" where it is not known.
+    """
+    problems = list(check(config, region))
     if problems:
         raise InvalidClusterError(problems)
 
 
-def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield every rule that the configuration breaks."""
+def check(config: ClusterConfig, region: str = "") -> Iterator[Problem]:
+    """Yield every rule that the configuration breaks; those of a region where one is given."""
     for area in (compute, purchasing, images, runtime, network, storage, guard, observability):
         yield from area.check(config)
+    if region:
+        yield from region_rules.check(config, region)
 
 
 def cautions(config: ClusterConfig) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cluster.deploy.cdk import context
 from cluster.errors import DeepcdkError, UsageError
-from cluster.session import confirm, parse_overrides, read_config
+from cluster.session import Session, confirm, parse_overrides, read_config
 from cluster.ssh.config_file import Files
 from stacks.config import ClusterConfig, ConfigError
 from tests.words import LONG, WORDS
@@ -91,6 +91,18 @@ def test_a_deployment_is_checked_as_a_whole_and_nothing_else_is(project: Path) -
     with pytest.raises(ConfigError, match=r"(?s)2 problems.*c5\.2xlage.*max_workers"):
         read_config(project, wrong, deploying=True)
     assert read_config(project, wrong, deploying=False).max_workers == 999
+
+
+def test_a_deployment_is_checked_for_the_region_of_the_credentials(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    settings = ["ssh_cidr=198.18.0.7/32", "alarms=true", "alarm_topic=arn:aws:sns:eu-west-1:123456789012:ops"]
+    with pytest.raises(ConfigError, match="lies in eu-west-1, the cluster in us-east-1"):
+        Session(project, settings, deploying=True)
+    assert Session(project, settings).config.alarms
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert Session(project, settings, deploying=True).config.alarms
 
 
 def test_nobody_there_is_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:

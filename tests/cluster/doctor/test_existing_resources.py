@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from cluster.doctor.existing_resources import file_system, judge_file_system, judge_room, judge_vpc, subnets
+from cluster.doctor.existing_resources import (
+    file_system,
+    judge_file_system,
+    judge_room,
+    judge_vpc,
+    permissions_boundary,
+    subnets,
+)
 from cluster.doctor.finding import FAIL, OK, WARN
 from tests.cluster.doctor.conftest import Examined, config_of
 
@@ -101,3 +108,17 @@ def test_an_existing_network_and_file_system_are_found(subject: Examined) -> Non
     ]  # fmt: skip
     (missing,) = file_system(subject(file_system_id=FS))
     assert missing.state == FAIL
+
+
+def test_a_permissions_boundary_must_exist_in_the_account(subject: Examined) -> None:
+    import boto3
+
+    assert list(permissions_boundary(subject())) == []
+    document = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"*","Resource":"*"}]}'
+    iam = boto3.Session().client("iam")
+    arn = iam.create_policy(PolicyName="boundary", PolicyDocument=document)["Policy"]["Arn"]
+    (found,) = permissions_boundary(subject(permissions_boundary=arn))
+    assert (found.state, found.remedy) == (OK, "")
+    (found,) = permissions_boundary(subject(permissions_boundary=f"{arn}-2"))
+    assert (found.state, f"{arn}-2" in found.what) == (FAIL, True)
+    assert "permissions_boundary" in found.remedy

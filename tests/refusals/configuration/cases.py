@@ -14,6 +14,10 @@ def _key(entry: str, key: str, wrong: Any, right: Any, **others: Any) -> Case[Va
 
 _LONG: Final = tuple(f"{n:03}".rjust(63, "b") for n in range(68))
 
+_EXISTING: Final = {"vpc_id": "vpc-0123456789abcdef0", "private_subnet_ids": ["subnet-0123456789abcdef0"]}
+_PUBLIC: Final = [f"subnet-1{n:016x}" for n in range(201)]
+_TOPIC: Final = "arn:aws:sns:{}:123456789012:words"
+
 CASES: Final[tuple[Case[Values], ...]] = (
     _key("EC2-04", "name", "sg-train", "train-sg"),
     _key("EC2-04", "name", "sg", "sgs"),
@@ -26,6 +30,11 @@ CASES: Final[tuple[Case[Values], ...]] = (
     _key("EC2-39", "protect_instances", True, False, spot=True),
     _key("EC2-47", "tags", ["aws:owner=me"], ["owner=me"]),
     _key("EC2-53", "key_name", " deepcdk ", "deep cdk"),
+    _key("EC2-57", "public_subnet_ids", _PUBLIC, _PUBLIC[:6], **_EXISTING),
+    *(
+        _key(entry, "alarm_topic", _TOPIC.format("eu-west-1"), _TOPIC.format("us-east-1"), alarms=True)
+        for entry in ("AS-16", "CW-11")
+    ),
     _key("AS-32", "ready_timeout_min", 90, 60, update_policy="rolling"),
     _key("SNS-07", "alarm_emails", ["ops at example.com"], ["ops@example.com"], alarms=True),
     _key("BUD-06", "budget_emails", ["ops"], ["ops@example.com"], budget_usd=5),

@@ -8,12 +8,13 @@ from stacks.config import ClusterConfig, ConfigError
 from stacks.validation import check
 from tests.refusals.case import Case, Values
 from tests.refusals.configuration.cases import CASES
+from tests.refusals.templates import REGION
 
 
 def wrong_keys(values: Values) -> list[str]:
-    """Return the keys that are refused: the first wrong by itself, or all that do not go together."""
+    """Return the keys that are refused in a region: the first wrong by itself, or all that do not go together."""
     try:
-        return [problem.key for problem in check(ClusterConfig.from_context({"cluster": values}))]
+        return [problem.key for problem in check(ClusterConfig.from_context({"cluster": values}), REGION)]
     except ConfigError as error:
         return [error.key]
 

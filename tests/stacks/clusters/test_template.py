@@ -141,6 +141,14 @@ def test_app_writes_a_template_that_passes_the_cdks_own_rules(tmp_path: Path) ->
     assert document["Resources"]["WorkerGroup"]["Properties"]["DesiredCapacity"] == "3"
 
 
+def test_app_refuses_a_topic_of_another_region_than_the_cdks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDK_DEFAULT_REGION", "eu-west-1")
+    topic = "arn:aws:sns:us-east-1:123456789012:ops"
+    result = run_app(tmp_path, checked=False, ssh_cidr=SSH_CIDR, alarms=True, alarm_topic=topic)
+    assert result.returncode == 1
+    assert "cluster.alarm_topic" in result.stderr and "the cluster in eu-west-1" in result.stderr
+
+
 # What stood in the firewall once, and EC2 would have refused at the first deployment.
 SPOILT = "Ranks to Horovod's launcher"
 SPOIL = f"""

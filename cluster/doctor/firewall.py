@@ -1,0 +1,70 @@
+"""Check that the rules which admit SSH fit into one security group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from cluster.aws.client import aws_errors
+from cluster.doctor import quotas
+from cluster.doctor.finding import FAIL, OK, UNKNOWN, Finding, Subject
+from stacks.config import LUSTRE_PORTS, ClusterConfig
+
+if TYPE_CHECKING:
+    from types_boto3_ec2.type_defs import ManagedPrefixListTypeDef
+
+QUOTA: Final = "Inbound or outbound rules per security group"
+_RANKS: Final = 1
+"""The rule of the master's group that admits the ranks of the workers."""
+
+
+def rules(subject: Subject) -> Iterator[Finding]:
+    """Check the managed prefix lists, and that all inbound rules of the master are within the account's quota."""
+    config = subject.config
+    wanted = list(config.ssh_prefix_lists)
+    lists: Sequence[ManagedPrefixListTypeDef] = []
+    if wanted:
+        with aws_errors("describing the prefix lists"):
+            # A filter, since asking for a missing id directly is an error.
+            lists = subject.aws.client("ec2").describe_managed_prefix_lists(
+                Filters=[{"Name": "prefix-list-id", "Values": wanted}]
+            )["PrefixLists"]
+    entries = {each["PrefixListId"]: each.get("MaxEntries") for each in lists}
+    limit = quotas.read_quotas(subject.aws, "vpc").get(QUOTA) if config.opens_ssh_port else None
+    yield from judge_rules(config, entries, limit)
+
+
+def judge_rules(config: ClusterConfig, entries: Mapping[str, int | None], limit: float | None) -> Iterator[Finding]:
+    """Judge the inbound rules of the master's group.
+
+    `entries` has the most entries of each prefix list that exists, None for AWS's own, whose weight EC2 does not tell.
+    A list counts with its most entries, however few it has ("Prefix lists and security group rules", VPC User Guide).
+    """
+    if not config.opens_ssh_port:
+        return
+
+    def found(state: str, what: str, remedy: str = "") -> Finding:
+        return Finding(check="firewall", state=state, what=what, remedy=remedy)
+
+    for name in config.ssh_prefix_lists:
+        if name not in entries:
+            remedy = "set ssh_prefix_lists to lists of this account and region, or such as are shared with it"
+            yield found(FAIL, f"there is no prefix list {name} in this account and region", remedy)
+    count = own_rules(config) + sum(each or 0 for each in entries.values())
+    what = f"{count} inbound rules of the master, prefix lists counted with their most entries"
+    unknown = sorted(name for name, most in entries.items() if most is None)
+    if limit is None:
+        yield found(UNKNOWN, f"{what}; the quota is unknown")
+    elif count > limit:
+        remedy = f"name fewer networks, make smaller lists, or {quotas.ASK.format(service='vpc')}"
+        yield found(FAIL, f"{what}; a security group takes {limit:g}", remedy)
+    elif unknown:
+        yield found(UNKNOWN, f"{what} of {limit:g}, and those of {', '.join(unknown)}, whose weight EC2 does not tell")
+    else:
+        yield found(OK, f"{what}; a security group takes {limit:g}")
+
+
+def own_rules(config: ClusterConfig) -> int:
+    """Return the inbound rules of the master's group without prefix lists."""
+    lustre = len(LUSTRE_PORTS) if config.fsx_capacity_gib else 0
+    return len(config.ssh_cidr) + _RANKS + lustre

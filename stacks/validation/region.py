@@ -1,0 +1,44 @@
+"""Rules that bind what a configuration names by ARN to the region of the deployment, where that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from stacks.config import ClusterConfig
+from stacks.validation.problem import Problem
+
+# Keys that may hold an ARN. Auto Scaling, CloudWatch and the services that encrypt take one of their own region alone.
+_KEYS: Final = ("alarm_topic", "kms_key", "capacity_reservation", "flow_logs", "permissions_boundary")
+# Beginnings of the regions outside the partition `aws`.
+_PARTITIONS: Final = {
+    "cn-": "aws-cn",
+    "us-gov-": "aws-us-gov",
+    "us-iso-": "aws-iso",
+    "us-isob-": "aws-iso-b",
+    "eu-isoe-": "aws-iso-e",
+    "us-isof-": "aws-iso-f",
+    "eusc-": "aws-eusc",
+}
+
+
+def partition_of(region: str) -> str:
+    """Return the partition of a region: of AWS's public regions, of China's, ..."""
+    return next((partition for start, partition in _PARTITIONS.items() if region.startswith(start)), "aws")
+
+
+def check(config: ClusterConfig, region: str) -> Iterator[Problem]:
+    """Yield a problem for each ARN that lies in another region than the deployment, or in another partition."""
+    for key in _KEYS:
+        arn = getattr(config, key)
+        if not arn.startswith("arn:"):
+            continue
+        _, partition, _, place, *_ = arn.split(":")
+        if partition != partition_of(region):
+            yield _elsewhere(key, arn, f"lies in partition {partition}, the cluster in {partition_of(region)}", region)
+        elif place not in ("", region):
+            yield _elsewhere(key, arn, f"lies in {place}, the cluster in {region}", region)
+
+
+def _elsewhere(key: str, arn: str, rule: str, region: str) -> Problem:
+    return Problem(key=key, value=arn, rule=rule, remedy=f"name one of {region}, or deploy to another region")

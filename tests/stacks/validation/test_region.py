@@ -1,0 +1,64 @@
+"""What a configuration names by ARN lies where the cluster is deployed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stacks.config import ClusterConfig
+from stacks.validation import InvalidClusterError, check, validate
+from stacks.validation.region import partition_of
+
+TOPIC = "arn:{}:sns:{}:123456789012:ops"
+KEY = "arn:aws:kms:{}:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+GROUP = "arn:aws:resource-groups:{}:123456789012:group/mine"
+BOUNDARY = "arn:{}:iam::123456789012:policy/boundary"
+
+
+def problems(region: str, **values: Any) -> list[tuple[str, str]]:
+    config = ClusterConfig(ssh_cidr=("198.18.0.7/32",), alarms=True, **values)
+    return [(problem.key, problem.rule) for problem in check(config, region)]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("alarm_topic", TOPIC.format("aws", "{}")), ("kms_key", KEY), ("capacity_reservation", GROUP)]
+)
+def test_what_has_a_region_lies_in_the_clusters(key: str, value: str) -> None:
+    theirs = value.format("eu-west-1")
+    assert problems("us-east-1", **{key: theirs}) == [(key, "lies in eu-west-1, the cluster in us-east-1")]
+    assert problems("eu-west-1", **{key: theirs}) == problems("", **{key: theirs}) == []
+
+
+def test_what_has_no_region_lies_in_the_clusters_partition() -> None:
+    china = {"permissions_boundary": BOUNDARY.format("aws-cn"), "flow_logs": "arn:aws-cn:s3:::logs"}
+    rule = "lies in partition aws-cn, the cluster in aws"
+    assert problems("us-east-1", **china) == [("flow_logs", rule), ("permissions_boundary", rule)]
+    assert problems("cn-north-1", **china) == []
+    assert problems("us-gov-west-1", alarm_topic=TOPIC.format("aws", "us-gov-west-1")) == [
+        ("alarm_topic", "lies in partition aws, the cluster in aws-us-gov")
+    ]
+
+
+def test_an_id_and_a_word_have_no_region() -> None:
+    assert problems("us-east-1", capacity_reservation="cr-0123456789abcdef0", kms_key="create") == []
+
+
+def test_the_partition_of_every_region_is_the_one_that_aws_lists() -> None:
+    import botocore.session
+
+    session = botocore.session.get_session()
+    listed = {
+        region: partition
+        for partition in session.get_available_partitions()
+        for region in session.get_available_regions("ec2", partition_name=partition)
+    }
+    assert len(listed) > 30
+    assert {region: partition_of(region) for region in listed} == listed
+
+
+def test_validation_refuses_it_where_the_region_is_known() -> None:
+    config = ClusterConfig(ssh_cidr=("198.18.0.7/32",), alarms=True, alarm_topic=TOPIC.format("aws", "eu-west-1"))
+    validate(config)
+    with pytest.raises(InvalidClusterError, match="alarm_topic"):
+        validate(config, "us-east-1")
