@@ -128,9 +128,10 @@ def test_a_module_beside_the_one_that_imports_it_is_read_and_one_that_does_not_p
     imported: str, tmp_path: Path
 ) -> None:
     (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "__init__.py").write_text(f"import broken\n{imported}\n")
+    (tmp_path / "lib" / "__init__.py").write_text(f"import broken\n{imported}\nimport broken2\n")
     (tmp_path / "lib" / "optimizer.py").write_text("import horovod.keras as h\nh.DistributedOptimizer(1)\n")
     (tmp_path / "broken.py").write_text("def\n")
+    (tmp_path / "broken2.py").write_text("def\n")
     (tmp_path / "train.py").write_text("import lib\n")
     assert [str(trap).partition(" ")[0] for trap in find(tmp_path, tmp_path / "train.py")] == ["lib/optimizer.py:2:"]
 

@@ -62,3 +62,8 @@ def test_a_line_that_just_fits_is_left_and_one_that_does_not_is_broken_between_w
     assert fold("a\tb ", 4) == "a\tb "
     assert fold("ab two-word", 8) == "ab\n  two-word"
     assert fold("x" * 30 + " y", 10) == "x" * 30 + "\n  y"
+
+
+def test_a_command_in_backticks_is_as_wide_as_it_is_shown() -> None:
+    assert fold("say `a b c` more", 11) == "say `a b c`\n  more"
+    assert fold("say `a b c` more", 10) == "say\n  `a b c`\n  more"

@@ -182,3 +182,50 @@ def test_all_that_a_network_can_have_is_taken(values: dict[str, Any]) -> None:
     for key, value in values.items():
         given = getattr(config, key)
         assert (",".join(given) if isinstance(given, tuple) else given) == value
+
+
+def many(kind: str, count: int) -> str:
+    return ",".join(f"{kind}-{number:08x}" for number in range(count))
+
+
+def test_as_many_prefix_lists_and_subnets_are_taken_as_ec2_describes() -> None:
+    assert len(build(ssh_prefix_lists=many("pl", 200)).ssh_prefix_lists) == 200
+    with pytest.raises(ConfigError) as caught:
+        build(ssh_prefix_lists=many("pl", 201))
+    assert (caught.value.key, caught.value.value) == ("ssh_prefix_lists", "201 lists")
+    assert caught.value.rule == "must be 200 at most, as many as EC2 describes in one call"
+    for key in ("public_subnet_ids", "private_subnet_ids"):
+        assert len(getattr(build(vpc_id=VPC, **{key: many("subnet", 6)}), key)) == 6
+        with pytest.raises(ConfigError) as caught:
+            build(vpc_id=VPC, **{key: many("subnet", 7)})
+        assert (caught.value.key, caught.value.rule) == (key, "must be 6 at most, one for each zone")
+
+
+@pytest.mark.parametrize(
+    ("cidr", "reserved"),
+    [("0.1.0.0/16", "0.0.0.0/8"), ("127.0.0.0/16", "127.0.0.0/8"), ("169.254.0.0/16", "169.254.0.0/16")],
+)
+def test_networks_of_hosts_themselves_are_no_vpcs(cidr: str, reserved: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build(vpc_cidr=cidr)
+    assert (caught.value.key, caught.value.value) == ("vpc_cidr", cidr)
+    assert caught.value.rule == f"lies within {reserved}, of which EC2 makes no VPC; take one such as 10.0.0.0/16"
+
+
+@pytest.mark.parametrize(
+    ("bucket", "taken"),
+    [
+        ("/AWSLogs", False),
+        ("/of/AWSLogs/", False),
+        ("/AWSLogsOld", True),
+        ("/of/the=cluster_1./", True),
+        ("/a b", False),
+    ],
+)
+def test_flow_logs_go_to_any_folder_but_ec2s_own(bucket: str, taken: bool) -> None:
+    arn = f"arn:aws:s3:::my-flow-logs{bucket}"
+    if taken:
+        assert build(flow_logs=arn).flow_logs == arn
+        return
+    with pytest.raises(ConfigError, match="without the folder AWSLogs, which is EC2's own"):
+        build(flow_logs=arn)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
 
-from stacks.config_keys.rules import ConfigError, coerce, is_mount, matches, network, one_of, within
+from stacks.config_keys.rules import BUCKET, EMAIL, ConfigError, coerce, is_mount, matches, network, one_of, within
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,3 +188,59 @@ def test_numbers_on_a_command_line_have_nine_digits_on_either_side_at_most() -> 
     for text, kind in (("1000000000", "float"), ("0.0000000001", "float"), ("", "int"), ("", "float"), (".5", "float")):
         with pytest.raises(ConfigError, match="must be a"):
             coerce("key", text, kind)
+
+
+@pytest.mark.parametrize(
+    ("address", "taken"),
+    [
+        ("Ops.Team+Z9!#$%&'*/=?^_`{|}~-@Example-1.Z0.COM", True),
+        ("a@b.co", True),
+        ("a" * 64 + "@example.com", True),
+        ("a" * 65 + "@example.com", False),
+        ("a@" + "b" * 63 + ".com", True),
+        ("a@" + "b" * 64 + ".com", False),
+        ("a@" + "b." * 95 + "c" * 63, True),
+        ("a@" + "b." * 96 + "c" * 63, False),
+        ("a@b." + "c" * 64, False),
+        ("a@b.c", False),
+        ("a@b.c0m", False),
+        ("a..b@example.com", False),
+        (".a@example.com", False),
+        ("a@-b.com", False),
+        ("a@b-.com", False),
+        ("a@com", False),
+        ("a b@example.com", False),
+    ],
+)
+def test_an_address_is_one_of_rfc_5321_without_quotes(address: str, taken: bool) -> None:
+    assert bool(re.fullmatch(EMAIL, address)) == taken
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        ("abc", True),
+        ("a-b.c9", True),
+        ("0" + "b" * 61 + "0", True),
+        ("b" * 64, False),
+        ("ab", False),
+        ("a..b", False),
+        ("Abc", False),
+        ("-abc", False),
+        ("abc.", False),
+        ("192.168.1.1", False),
+        ("1.22.333.4", False),
+        ("192.168.1", True),
+        ("192.168.1.1a", True),
+        ("1234.1.1.1", True),
+    ],
+)
+def test_a_bucket_is_named_as_s3_allows(name: str, taken: bool) -> None:
+    assert bool(re.fullmatch(BUCKET, name)) == taken
+
+
+def test_the_path_of_a_mount_has_255_characters_at_most() -> None:
+    is_mount(Keys(place="/" + "a" * 254), "place")
+    with pytest.raises(ConfigError) as caught:
+        is_mount(Keys(place="/" + "a" * 255), "place")
+    assert (caught.value.value, caught.value.rule) == ("/" + "a" * 255, "must be 255 characters at most")

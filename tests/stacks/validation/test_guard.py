@@ -84,6 +84,16 @@ def test_what_just_fits_together_is_taken(values: dict[str, Any]) -> None:
             "notifies nobody and stops nothing",
             "set budget_emails, or budget_stops_workers = true",
         ),
+        (
+            {"budget_usd": 5.0, "budget_emails": ("b@example.com", "a@example.com") * 2},
+            "names a@example.com, b@example.com more than once",
+            "name each address once",
+        ),
+        (
+            {"protect_instances": True, "spot": True},
+            "EC2 protects no spot instance from termination, and spot = true",
+            "set protect_instances = false, or spot = false",
+        ),
     ],
 )
 def test_a_problem_shows_the_value_and_says_what_to_set(values: dict[str, Any], rule: str, remedy: str) -> None:

@@ -90,7 +90,9 @@ def test_as_many_buckets_are_taken_as_a_policy_can_name(length: int, most: int) 
         assert keys(**{key: buckets[:most]}) == []
         (problem,) = problems(**{key: buckets})
         assert (problem.key, problem.value) == (key, f"{most + 1} buckets")
-        assert "of which IAM takes 6,144" in problem.rule
+        taken = 200 + (most + 1) * (length + len('"arn:aws-us-gov:s3:::/*",'))
+        assert problem.rule == f"take about {taken:,} characters in a policy, of which IAM takes 6,144"
+        assert problem.remedy == "name fewer, such as those that are used now"
 
 
 @pytest.mark.parametrize(
