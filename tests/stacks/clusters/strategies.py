@@ -123,6 +123,7 @@ def _compute(draw: Draw) -> Values:
     if efa and bought != "block" and not clustered:
         efa = False
     workers = draw(st.integers(0, 12))
+    update = draw(st.sampled_from(["keep", "rolling"]))
     reservation = {"reservation": _id("cr"), "block": _id("cr")}.get(
         bought, st.just("arn:aws:resource-groups:us-east-1:123456789012:group/mine")
     )
@@ -142,9 +143,9 @@ def _compute(draw: Draw) -> Values:
         "efa": efa,
         "scratch_mount": draw(st.sampled_from(["", "/mnt/scratch", "/scratch"])) if disks else "",
         "termination_notice_s": draw(st.sampled_from([0, 30, 600, 7200])),
-        "ready_timeout_min": draw(st.integers(1, 60)),
+        "ready_timeout_min": draw(st.integers(1, 60 if update == "rolling" else 720)),
         "capacity_policy": f"at-least {draw(st.integers(1, workers))}" if workers and draw(_BOTH) else "all",
-        "update_policy": draw(st.sampled_from(["keep", "rolling"])),
+        "update_policy": update,
         "update_batch": draw(st.integers(1, 100)),
         **_images(draw, worker),
     }
@@ -267,7 +268,9 @@ def _guard(draw: Draw, compute: Values) -> Values:
     budget = draw(st.sampled_from([0.0, 0.5, 500.0]))
     emails = tuple(draw(_EMAILS)) if budget else ()
     boundary = "arn:aws:iam::123456789012:policy/team/boundary"
-    tags = st.dictionaries(st.sampled_from(["team", "cost center", "a:b/c"]), st.sampled_from(["42", "x=y @z"]))
+    tags = st.dictionaries(
+        st.sampled_from(["team", "Cost Center", "a:b/c", "k" * 127]), st.sampled_from(["42", "x=y @z"])
+    )
     return {
         "permissions_boundary": draw(st.sampled_from(["", boundary])),
         "termination_protection": draw(_BOTH),
