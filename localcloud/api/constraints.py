@@ -66,10 +66,15 @@ def apply() -> None:
         if not broken:
             return original(self)
         text = f"{len(broken)} validation error{'s' if len(broken) > 1 else ''} detected: {'; '.join(broken)}"
-        status, headers, body = self.serialized(ActionResult(ConstraintError(CODES[self.boto3_service_name], text)))
-        return status, {**headers, "status": str(status)}, body
+        return refusal(self, ConstraintError(CODES[self.boto3_service_name], text))
 
     replace(BaseResponse, "call_action", call_action)
+
+
+def refusal(responses: Any, error: ServiceException) -> tuple[int, dict[str, Any], Any]:
+    """Return an error as `call_action` answers it."""
+    status, headers, body = responses.serialized(ActionResult(error))
+    return status, {**headers, "status": str(status)}, body
 
 
 def _check(responses: Any) -> list[str]:

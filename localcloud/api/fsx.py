@@ -21,6 +21,10 @@ _THROUGHPUTS: Final = {"SCRATCH_2": (None,), "PERSISTENT_1": (50, 100, 200), "PE
 """MB/s per TiB by deployment type; SCRATCH_1, which links to S3 in another way, is left out."""
 
 
+_VERSIONS_OF_PERSISTENT_2: Final = ("2.12", "2.15")
+_LINKS: Final = frozenset({"AutoImportPolicy", "ExportPath", "ImportPath", "ImportedFileChunkSize"})
+
+
 class BadRequest(JsonRESTError):
     """Refuse a file system that FSx would refuse."""
 
@@ -87,7 +91,21 @@ def check(values: dict[str, Any]) -> dict[str, Any]:
     capacity = values.get("storage_capacity") or 0
     if capacity != 1200 and (capacity <= 0 or capacity % 2400):
         raise BadRequest(f"StorageCapacity {capacity}: 1200 GiB, 2400 GiB, or increments of 2400 GiB.")
+    _check_persistence(deployment, given, values.get("file_system_type_version"))
     return given
+
+
+def _check_persistence(deployment: str, given: dict[str, Any], version: str | None) -> None:
+    """Refuse what does not go with a deployment type: rules of the API reference; no texts of errors were found."""
+    if deployment == "PERSISTENT_2":
+        if version is not None and version not in _VERSIONS_OF_PERSISTENT_2:
+            raise BadRequest(
+                f"FileSystemTypeVersion {version} with PERSISTENT_2: must be {' or '.join(_VERSIONS_OF_PERSISTENT_2)}."
+            )
+        if linked := sorted(_LINKS & given.keys()):
+            raise BadRequest(f"{linked[0]} does not go with PERSISTENT_2, which has data repository associations.")
+    if deployment.startswith("SCRATCH") and given.get("AutomaticBackupRetentionDays"):
+        raise BadRequest(f"AutomaticBackupRetentionDays does not go with {deployment}, which has no backups.")
 
 
 def _subnet(ec2: Any, ids: list[str]) -> Any:

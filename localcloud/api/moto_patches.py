@@ -22,11 +22,12 @@ def apply() -> object:
     if found != MOTO_VERSION:
         raise error_replies.WrongMotoError(found, MOTO_VERSION)
     if not _applied:
-        from localcloud.api import constraints, fsx, s3
-        from localcloud.api.autoscaling import activities, groups
-        from localcloud.api.cloudwatch import alarms, scaling
-        from localcloud.api.ec2 import addresses, instances, placement_groups, security_groups
-        from localcloud.api.iam import instance_profiles, managed_policies
+        from localcloud.api import budgets, constraints, efs, fsx, parameter_names, s3, sns, sqs
+        from localcloud.api.autoscaling import activities, creation, groups
+        from localcloud.api.cloudwatch import alarms, requests, scaling
+        from localcloud.api.ec2 import addresses, instances, key_pairs, placement_groups, rule_limits, security_groups
+        from localcloud.api.ec2 import requests as ec2_requests
+        from localcloud.api.iam import assumption, instance_profiles, managed_policies, roles
 
         console = instances.Console()
         constraints.apply()
@@ -42,5 +43,17 @@ def apply() -> object:
         scaling.apply()
         fsx.apply()
         security_groups.apply()
+        rule_limits.apply()
+        key_pairs.apply()
+        ec2_requests.apply()
+        creation.apply()
+        roles.apply()
+        assumption.apply()
+        requests.apply()
+        budgets.apply()
+        efs.apply()
+        parameter_names.apply()
+        sns.apply()
+        sqs.apply()
         _applied.append(console)
     return _applied[0]

@@ -2,22 +2,29 @@
 
 AWS applies a statement of a bucket policy only where its conditions hold; moto takes a condition that it does not know
 for one that always holds, so the usual rule against plain HTTP denies every request. And since 2023 every bucket of AWS
-is encrypted with SSE-S3 unless it says otherwise; moto reports none.
+is encrypted with SSE-S3 unless it says otherwise; moto reports none. S3 refuses policies of principals that do not
+exist, and requests that delete more than 1,000 objects.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from moto.iam.access_control import IAMPolicy, PermissionResult
+from moto.iam.models import iam_backends
 from moto.s3 import models
+from moto.s3.exceptions import MalformedXML, S3ClientError
+from moto.s3.responses import S3Response
 
-from localcloud.api.monkeypatch import replace
+from localcloud.api.iam.documents import missing_principals
+from localcloud.api.monkeypatch import check_first, replace
 
 # What holds for every request: the API is reached within one machine, as if over TLS 1.3.
 _FACTS: dict[str, str] = {"aws:securetransport": "true", "s3:tlsversion": "1.3"}
+_MOST_DELETIONS: Final = 1000
 _SSE_S3 = {"Rule": {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}, "BucketKeyEnabled": "false"}}
 
 
@@ -66,3 +73,18 @@ def apply() -> None:
         return original(self, bucket_name) or _SSE_S3
 
     replace(models.S3Backend, "get_bucket_encryption", get_bucket_encryption)
+    check_first(models.S3Backend, "put_bucket_policy", _check_policy)
+    check_first(S3Response, "_bucket_response_delete_keys", _check_deletion)
+
+
+def _check_policy(s3: Any, bucket_name: str, policy: bytes) -> None:
+    """Refuse a policy of principals that do not exist."""
+    account = s3.get_bucket(bucket_name).account_id
+    if any(missing_principals(iam_backends[account]["aws"], account, policy.decode())):
+        raise S3ClientError("MalformedPolicy", "Invalid principal in policy")
+
+
+def _check_deletion(responses: Any, *_: Any, **__: Any) -> None:
+    """Refuse to delete more objects than a request may name."""
+    if len(re.findall(rb"<Object>", responses.raw_body)) > _MOST_DELETIONS:
+        raise MalformedXML

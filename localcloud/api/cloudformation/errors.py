@@ -21,3 +21,10 @@ class ValidationError(FormationError):
 
 class ResourceError(Exception):
     """Report that one resource could not be created, updated or deleted; the message becomes its status reason."""
+
+
+class ServiceRefusalError(ResourceError):
+    """Report what a service refused about a resource, in CloudFormation's form."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f'Resource handler returned message: "{message}" (HandlerErrorCode: {code})')

@@ -11,7 +11,7 @@ from moto.core.exceptions import ServiceException
 
 from localcloud.api.cloudformation.account import Account
 from localcloud.api.cloudformation.dependency_graph import dependencies, order
-from localcloud.api.cloudformation.errors import ResourceError
+from localcloud.api.cloudformation.errors import ResourceError, ValidationError
 from localcloud.api.cloudformation.resources import ResourceChanger
 from localcloud.api.cloudformation.signals import Wait
 from localcloud.api.cloudformation.stacks import Resource, Stack, Target, now
@@ -27,6 +27,8 @@ class Operation:
         self.stack = stack
         self._changer = ResourceChanger(account, stack)
         self._failed: list[str] = []
+        self._unexplained = ""
+        """Why it failed, where that is the reason of no resource."""
 
     def start(self, run: Callable[[], None]) -> threading.Thread:
         """Run in the background; a failure of this code itself fails the stack instead of leaving it in progress."""
@@ -51,7 +53,7 @@ class Operation:
         if not self._failed:
             self._status("CREATE_COMPLETE")
             return
-        failed = f"The following resource(s) failed to create: [{', '.join(self._failed)}]. "
+        failed = self._unexplained or f"The following resource(s) failed to create: [{', '.join(self._failed)}]. "
         if self.stack.disable_rollback:
             self._status("CREATE_FAILED", failed)
             return
@@ -86,7 +88,7 @@ class Operation:
         self._status("DELETE_COMPLETE")
 
     def _roll_back(self, former: Target) -> None:
-        failed = f"The following resource(s) failed to update: [{', '.join(self._failed)}]. "
+        failed = self._unexplained or f"The following resource(s) failed to update: [{', '.join(self._failed)}]. "
         if self.stack.disable_rollback:
             self._status("UPDATE_FAILED", failed)
             return
@@ -170,7 +172,8 @@ class Operation:
         try:
             outputs = self._outputs(target)
         except ServiceException as error:
-            self._failed.append(f"Outputs ({error.message})")
+            self._failed.append("Outputs")
+            self._unexplained = f"{error.message}. "
             return
         with self.account.condition:
             self.stack.outputs = outputs
@@ -185,9 +188,18 @@ class Operation:
             if "Description" in declared:
                 output["Description"] = declared["Description"]
             if "Export" in declared:
-                output["ExportName"] = str(scope.resolve(declared["Export"]["Name"]))
+                output["ExportName"] = self._export(str(scope.resolve(declared["Export"]["Name"])))
             found.append(output)
         return found
+
+    def _export(self, name: str) -> str:
+        """Return the name of an export. Raises ValidationError where another stack has it."""
+        _, owner = self.account.exports().get(name, ("", self.stack.stack_id))
+        if owner != self.stack.stack_id:
+            raise ValidationError(
+                f"Export with name {name} is already exported by stack {self.account.get(owner).name}"
+            )
+        return name
 
     def _delete_all(self, *, on_create: bool = False, retained: list[str] | None = None) -> list[str]:
         """Delete the stack's resources; return the names of those that could not be."""

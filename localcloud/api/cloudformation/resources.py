@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError, ParamValidationError
 from moto.core.exceptions import ServiceException
 
 from localcloud.api.cloudformation.account import Account
-from localcloud.api.cloudformation.errors import ResourceError
+from localcloud.api.cloudformation.errors import ResourceError, ServiceRefusalError
 from localcloud.api.cloudformation.intrinsics import NO_VALUE
 from localcloud.api.cloudformation.rolling import replaces_instances, roll
 from localcloud.api.cloudformation.signals import Wait, creation_wait
@@ -53,6 +53,7 @@ class ResourceChanger:
             existing.declaration = declaration
             return None
         if existing.type != resource_type.name or resource_type.update is None or changed & resource_type.replaced_by:
+            _refuse_same_name(existing, resource_type, properties)
             self.note(
                 existing,
                 "UPDATE_IN_PROGRESS",
@@ -144,10 +145,7 @@ class ResourceChanger:
             return handler()
         except ClientError as error:
             found = error.response["Error"]
-            raise ResourceError(
-                f'Resource handler returned message: "{found.get("Message", found["Code"])}" '
-                f"(HandlerErrorCode: {found['Code']})"
-            ) from None
+            raise ServiceRefusalError(found["Code"], found.get("Message", found["Code"])) from None
         except ParamValidationError as error:
             raise ResourceError(f"Properties validation failed for resource {resource.logical_id}: {error}") from None
         except KeyError as error:
@@ -182,6 +180,20 @@ class ResourceChanger:
             self.note(resource, "DELETE_FAILED", str(error))
             raise
         self.note(resource, "DELETE_COMPLETE")
+
+
+def _refuse_same_name(existing: Resource, resource_type: ResourceType, properties: Mapping[str, Any]) -> None:
+    """Refuse to replace a resource under a name of the template's own, which the old one still has."""
+    name = properties.get(resource_type.named_by)
+    if (
+        name is not None
+        and existing.type == resource_type.name
+        and existing.properties.get(resource_type.named_by) == name
+    ):
+        raise ResourceError(
+            "CloudFormation cannot update a stack when a custom-named resource requires replacing. "
+            f"Rename {name} and update the stack again."
+        )
 
 
 def _without_unmodified_sizes(

@@ -8,10 +8,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from moto.cloudwatch.exceptions import InvalidParameterValue
+from moto.cloudwatch.exceptions import InvalidParameterValue, ValidationError
 from moto.cloudwatch.models import CloudWatchBackend
 
 from localcloud.api.cloudwatch import states
@@ -135,10 +135,27 @@ def _ordered(sources: dict[str, Source]) -> Iterator[Source]:
             if id not in done and (source.expression is None or names(source.expression) <= done)
         ]
         if not ready:
-            raise InvalidParameterValue("An expression names an id that is not among the metrics.")
+            raise _undefined(sources)
         for source in ready:
             done.add(source.id)
             yield source
+
+
+def _undefined(sources: dict[str, Source]) -> ValidationError:
+    """Return the error of expressions that name an id which is not there, or each other."""
+    id, source = next((id, each) for id, each in sources.items() if each.expression and names(each.expression) - {id})
+    wanted = names(source.expression) if source.expression else frozenset()
+    missing = sorted(wanted - sources.keys()) or sorted(wanted)
+    return ValidationError(f"Error in expression '{id}': Undefined variable {missing[0]}")
+
+
+def _check_regions(region: str, given: Mapping[str, Any]) -> None:
+    """Refuse actions of another region, as CloudWatch does."""
+    for kind in ("alarm_actions", "ok_actions", "insufficient_data_actions"):
+        for action in given.get(kind) or ():
+            other = str(action).split(":")[3:4]
+            if other and other != [region]:
+                raise ValidationError(f"Invalid region {other[0]} specified. Only {region} is supported.")
 
 
 def apply() -> None:
@@ -148,6 +165,7 @@ def apply() -> None:
     @functools.wraps(original)
     def put_metric_alarm(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
         before = self.alarms.get(name)
+        _check_regions(self.region_name, kwargs)
         alarm = original(self, name, *args, **kwargs)
         try:
             read(alarm)

@@ -60,6 +60,11 @@ def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
     instance_type = what.purchase.instance_type or data.get("InstanceType") or "m1.small"
     check_room(ec2, instance_type)
     placement_group = placement_groups.admit(ec2, data.get("Placement") or {}, instance_type, subnet_id)
+    if what.purchase.spot and _truth(data.get("DisableApiTermination")):
+        # That EC2 refuses it is in its user guide; the code of the error was not found.
+        raise EC2ClientError(
+            "InvalidParameterCombination", "You can't enable termination protection for Spot Instances."
+        )
     market = "spot" if what.purchase.spot else (data.get("InstanceMarketOptions") or {}).get("MarketType")
     reservation = ec2.run_instances(
         data.get("ImageId", ""),

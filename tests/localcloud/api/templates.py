@@ -123,7 +123,7 @@ def nodes(count: int, *, data: dict[str, Any] | None = None, **attributes: Any) 
             "Type": "AWS::EC2::LaunchTemplate",
             "Properties": {
                 "LaunchTemplateData": {
-                    "ImageId": "ami-12345678",
+                    "ImageId": "ami-03cf127a",
                     "InstanceType": "c5.large",
                     "SecurityGroupIds": [{"Fn::GetAtt": ["Group", "GroupId"]}],
                     "UserData": {"Fn::Base64": {"Fn::Sub": "#!/bin/sh\necho ${AWS::StackName}\n"}},

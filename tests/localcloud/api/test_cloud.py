@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -121,7 +122,9 @@ def test_console_output_is_what_the_host_printed(cloud: Cloud, client: Client, s
 def test_credentials_of_a_role_are_taken_by_the_api(cloud: Cloud, client: Client, endpoint: str) -> None:
     import boto3
 
-    client("iam").create_role(RoleName="nodes", AssumeRolePolicyDocument="{}")
+    allowed = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    trust = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+    client("iam").create_role(RoleName="nodes", AssumeRolePolicyDocument=trust)
     given = cloud.role_credentials("nodes")
     assert given["Expiration"].endswith("Z")
     sts = boto3.Session().client(

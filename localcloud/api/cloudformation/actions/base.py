@@ -17,6 +17,8 @@ from localcloud.api.cloudformation.stacks import ChangeSet, Stack, Target, now
 # seconds, and most operations are over in one. Others are answered at once, as by AWS.
 _HOLD_S = 5.0
 _CLI = "aws-cdk"
+_LARGEST_BYTES = 1_000_000
+"""Of a template in S3."""
 
 _UPDATABLE = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "CREATE_FAILED", "UPDATE_FAILED")
 
@@ -62,6 +64,8 @@ class Actions(BaseResponse):
 
     def _read_target(self, stack: Stack) -> Target:
         tags = self._get_param("Tags")
+        if any(str(tag["Key"]).lower().startswith("aws:") for tag in tags or ()):
+            raise ValidationError("aws: prefixed tag key names are not allowed for external use.")
         return self._account.target(
             stack,
             self._body(stack),
@@ -84,8 +88,10 @@ class Actions(BaseResponse):
             answer = self._account.aws.client("s3").get_object(Bucket=bucket, Key=key)
         except ClientError as error:
             raise ValidationError(f"S3 error: {error.response['Error'].get('Message')} ({url})") from None
-        text: str = answer["Body"].read().decode()
-        return text
+        content: bytes = answer["Body"].read()
+        if len(content) > _LARGEST_BYTES:
+            raise ValidationError(f"Template may not exceed {_LARGEST_BYTES} bytes in size.")
+        return content.decode()
 
     def _hold(self, stack: Stack) -> None:
         """Wait a little for the end of a stack's operation, so that the CLI asks less often."""

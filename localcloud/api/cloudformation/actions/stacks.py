@@ -58,7 +58,7 @@ class StackActions(Actions):
             raise ValidationError(f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled")
         importers = self._importers(stack)
         if importers:
-            raise ValidationError(f"Cannot delete stack {stack.name}: its exports are in use by {', '.join(importers)}")
+            raise ValidationError(f"Cannot delete export {importers[0]}")
         retained: list[str] = self._get_param("RetainResources", [])
         with account.condition:
             self._refuse_while_busy(stack)
@@ -72,12 +72,14 @@ class StackActions(Actions):
         return EmptyResult()
 
     def _importers(self, stack: Stack) -> list[str]:
+        """Return an end of a sentence for each other stack that imports from a stack, after the export's name."""
         names = {output["ExportName"] for output in stack.outputs if "ExportName" in output}
         return [
-            other.name
+            f"{each['Fn::ImportValue']} as it is in use by {other.name}"
             for other in self._account.live()
             if other is not stack and other.target is not None
-            if any(each.get("Fn::ImportValue") in names for each in template.walk(dict(other.target.template)))
+            for each in template.walk(dict(other.target.template))
+            if each.get("Fn::ImportValue") in names
         ]
 
     def rollback_stack(self) -> ActionResult:

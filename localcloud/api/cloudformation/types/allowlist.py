@@ -87,6 +87,12 @@ _UPDATE = {
     "AutoScalingScheduledAction": ("IgnoreUnmodifiedGroupSizeProperties",),
 }
 
+_LONGEST_PAUSE_S: Final = 3600.0
+_PAUSE: Final = (
+    "Invalid Autoscaling rolling update policy: PauseTime must be in the ISO8601 time period format and must be no "
+    "greater than PT3600S seconds"
+)
+
 
 def check(template: Template, *, holds: Callable[[str], bool]) -> None:
     """Refuse a template that holds anything that would not be honoured.
@@ -104,7 +110,19 @@ def check(template: Template, *, holds: Callable[[str], bool]) -> None:
         problems += _unknown_functions(f"output {name}", output)
     if problems:
         raise ValidationError("Template validation error: " + "; ".join(problems))
+    _check_exports(template)
     _check_references(template, made)
+
+
+def _check_exports(template: Template) -> None:
+    """Refuse a name that the template exports twice; one that is made by functions is known only later."""
+    exported = [each["Export"]["Name"] for each in template.get("Outputs", {}).values() if "Export" in each]
+    twice = sorted({name for name in exported if isinstance(name, str) and exported.count(name) > 1})
+    if twice:
+        raise ValidationError(
+            f"Template format error: The Outputs section contains duplicate Export names: [{', '.join(twice)}]. "
+            "Specify a unique name for each export."
+        )
 
 
 def _problems(name: str, resource: Mapping[str, Any]) -> Iterator[str]:
@@ -168,8 +186,18 @@ def _policy_problems(name: str, resource: Mapping[str, Any], resource_type: Reso
             for key, value in values.items():
                 if key not in table[policy]:
                     yield f"the embedded cloud does not support {attribute} {policy}.{key} {where}"
+                elif key == "PauseTime" and isinstance(value, str) and (parse_duration(value) or 0) > _LONGEST_PAUSE_S:
+                    yield f"{_PAUSE} {where}"
+                elif key == "MinInstancesInService" and _at_least(value, (resource.get("Properties") or {})):
+                    yield f"MinInstancesInService must be less than the autoscaling group's MaxSize {where}"
                 elif key in ("Timeout", "PauseTime") and isinstance(value, str) and parse_duration(value) is None:
                     yield f"{attribute} {policy}.{key} {value} is not an ISO 8601 duration such as PT15M {where}"
+
+
+def _at_least(value: Any, properties: Mapping[str, Any]) -> bool:
+    """Return whether a number is that of the group's MaxSize or more, where both are known before anything is made."""
+    known = [str(each) for each in (value, properties.get("MaxSize")) if isinstance(each, str | int)]
+    return len(known) == 2 and all(each.isdecimal() for each in known) and int(known[0]) >= int(known[1])
 
 
 def _unknown_functions(where: str, value: Any) -> Iterator[str]:

@@ -47,6 +47,7 @@ def _create_group(context: Context, properties: Properties) -> Physical:
         AutoScalingGroupName=name, Tags=_group_tags(context, properties), **_group_values(autoscaling, properties)
     )
     context.report(Physical(id=name))
+    _notify(autoscaling, name, properties)
     _collect_metrics(autoscaling, name, properties)
     return Physical(id=name, attributes=_group_attributes(autoscaling, name))
 
@@ -61,6 +62,14 @@ def _collect_metrics(autoscaling: Any, name: str, properties: Properties) -> Non
     autoscaling.enable_metrics_collection(
         AutoScalingGroupName=name, Granularity="1Minute", Metrics=[each for each in GROUP_METRICS if each in metrics]
     )
+
+
+def _notify(autoscaling: Any, name: str, properties: Properties) -> None:
+    for each in properties.get("NotificationConfigurations") or ():
+        for topic in [each["TopicARN"]] if isinstance(each["TopicARN"], str) else each["TopicARN"]:
+            autoscaling.put_notification_configuration(
+                AutoScalingGroupName=name, TopicARN=topic, NotificationTypes=each.get("NotificationTypes") or []
+            )
 
 
 def _group_attributes(autoscaling: Any, name: str) -> dict[str, Any]:
@@ -81,6 +90,7 @@ def _update_group(context: Context, resource: Physical, old: Properties, new: Pr
     gone = before - {tag["Key"] for tag in after}
     if gone:
         autoscaling.delete_tags(Tags=[{"Key": key, **whose} for key in sorted(gone)])
+    _notify(autoscaling, name, new)
     _collect_metrics(autoscaling, name, new)
     return resource
 
@@ -118,6 +128,7 @@ def _write_hook(context: Context, name: str, properties: Properties) -> Physical
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::AutoScaling::AutoScalingGroup",
+        named_by="AutoScalingGroupName",
         honoured=frozenset(
             {
                 "AutoScalingGroupName",
@@ -179,6 +190,7 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::AutoScaling::LifecycleHook",
+        named_by="LifecycleHookName",
         honoured=frozenset(
             {"LifecycleHookName", "AutoScalingGroupName", "LifecycleTransition", "HeartbeatTimeout", "DefaultResult"}
         ),

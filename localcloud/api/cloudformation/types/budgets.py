@@ -33,7 +33,10 @@ def _create(context: Context, properties: Properties) -> Physical:
 
 
 def _update(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Recreate it under its name, which on AWS is a change in place: no counts can be lost."""
+    """Recreate it under its name, which on AWS is a change in place: no counts can be lost.
+
+    Other notifications or subscribers make another budget, on AWS as here.
+    """
     _delete(context, resource, old)
     return _create(context, {**new, "Budget": {**new["Budget"], "BudgetName": resource.id}})
 
@@ -59,6 +62,7 @@ RESOURCE_TYPES = (
             "NotificationsWithSubscribers": _NOTHING_IS_SPENT,
             "ResourceTags": "budgets are found by name here",
         },
+        replaced_by=frozenset({"NotificationsWithSubscribers"}),
         create=_create,
         update=_update,
         delete=_delete,

@@ -66,6 +66,7 @@ def _check_body(body: str) -> None:
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::CloudWatch::Alarm",
+        named_by="AlarmName",
         honoured=_ALARM,
         inert={"Metrics.Label": "a description only"},
         refused={
@@ -81,6 +82,7 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::CloudWatch::Dashboard",
+        named_by="DashboardName",
         honoured=frozenset({"DashboardName", "DashboardBody"}),
         inert={"Tags": "dashboards are found by name"},
         replaced_by=frozenset({"DashboardName"}),

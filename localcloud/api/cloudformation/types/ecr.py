@@ -27,6 +27,7 @@ def _create_repository(context: Context, properties: Properties) -> Physical:
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::ECR::Repository",
+        named_by="RepositoryName",
         honoured=frozenset({"RepositoryName", "ImageTagMutability"}),
         inert={
             "ImageScanningConfiguration": "images are kept, never run or scanned",

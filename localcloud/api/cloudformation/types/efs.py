@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localcloud.api.cloudformation.types.handlers import delete_with, keep, shaped, truth
+from localcloud.api.cloudformation.types.handlers import delete_with, shaped, truth
 from localcloud.api.cloudformation.types.kms import require
 from localcloud.api.cloudformation.types.resource_type import (
     NOTHING_TO_ENCRYPT,
@@ -15,6 +15,7 @@ from localcloud.api.cloudformation.types.resource_type import (
 _ONE_DISK = "a file system is a directory of this machine: no classes of storage, no rates to choose from, no backups"
 
 
+_THROUGHPUT = ("ThroughputMode", "ProvisionedThroughputInMibps")
 _GIVEN = ("KmsKeyId", "ProvisionedThroughputInMibps")
 
 
@@ -33,6 +34,15 @@ def _create_file_system(context: Context, properties: Properties) -> Physical:
     )
     attributes = {"FileSystemId": created["FileSystemId"], "Arn": created["FileSystemArn"]}
     return Physical(id=created["FileSystemId"], attributes=attributes)
+
+
+def _update_file_system(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
+    """Change the throughput, which is all that can change in place and that EFS has rules for."""
+    if any(old.get(key) != new.get(key) for key in _THROUGHPUT):
+        efs = context.aws.client("efs")
+        given = {"ThroughputMode": "bursting"} | {key: new[key] for key in _THROUGHPUT if key in new}
+        efs.update_file_system(FileSystemId=resource.id, **shaped(efs, "UpdateFileSystem", given))
+    return resource
 
 
 def _create_mount_target(context: Context, properties: Properties) -> Physical:
@@ -71,7 +81,7 @@ RESOURCE_TYPES = (
         replaced_by=frozenset({"Encrypted", "KmsKeyId", "PerformanceMode"}),
         attributes=frozenset({"FileSystemId", "Arn"}),
         create=_create_file_system,
-        update=keep,
+        update=_update_file_system,
         delete=delete_with("efs", "delete_file_system", "FileSystemId", gone=("FileSystemNotFound",)),
     ),
     ResourceType(

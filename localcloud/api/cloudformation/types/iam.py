@@ -145,6 +145,7 @@ def _delete_profile(context: Context, resource: Physical, properties: Properties
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::IAM::Role",
+        named_by="RoleName",
         honoured=frozenset(
             {
                 "RoleName",
@@ -173,6 +174,7 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::IAM::ManagedPolicy",
+        named_by="ManagedPolicyName",
         honoured=frozenset({"ManagedPolicyName", "Path", "PolicyDocument", "Roles"}),
         inert={"Description": DESCRIPTION},
         attributes=frozenset({"PolicyArn"}),
@@ -181,6 +183,7 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::IAM::InstanceProfile",
+        named_by="InstanceProfileName",
         honoured=frozenset({"InstanceProfileName", "Path", "Roles"}),
         replaced_by=frozenset({"InstanceProfileName", "Path"}),
         attributes=frozenset({"Arn"}),

@@ -58,6 +58,7 @@ def _create_placement(context: Context, properties: Properties) -> Physical:
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::EC2::LaunchTemplate",
+        named_by="LaunchTemplateName",
         honoured=frozenset(
             {
                 "LaunchTemplateName",

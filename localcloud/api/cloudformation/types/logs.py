@@ -56,6 +56,7 @@ def _update_group(context: Context, resource: Physical, old: Properties, new: Pr
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::Logs::LogGroup",
+        named_by="LogGroupName",
         honoured=frozenset({"LogGroupName", "Tags"}),
         inert={
             "RetentionInDays": "it is kept and shown, but no embedded cloud lives for a day",

@@ -99,6 +99,8 @@ class ResourceType:
     """Properties (of the first level) whose change replaces the resource even though it can be updated."""
     perhaps_replaced_by: frozenset[str] = frozenset()
     """Properties that may replace the resource in AWS's change sets; here they never do."""
+    named_by: str = ""
+    """The property that may name the resource, where a second one of a name cannot be made."""
     attributes: frozenset[str] = frozenset()
     """Names that `Fn::GetAtt` takes."""
     policies: frozenset[str] = frozenset()

@@ -118,6 +118,7 @@ def _beneath(parent: str, names: Iterable[str]) -> frozenset[str]:
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::EC2::SecurityGroup",
+        named_by="GroupName",
         honoured=frozenset({"GroupName", "VpcId", "Tags"})
         | _beneath("SecurityGroupIngress", _RULE | {"SourceSecurityGroupId", "SourcePrefixListId"})
         | _beneath("SecurityGroupEgress", _RULE | {"DestinationSecurityGroupId", "DestinationPrefixListId"}),

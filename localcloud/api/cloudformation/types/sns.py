@@ -69,6 +69,7 @@ def _subscribe(context: Context, properties: Properties) -> Physical:
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::SNS::Topic",
+        named_by="TopicName",
         honoured=frozenset({"TopicName", "DisplayName", "Tags"}),
         inert={"KmsMasterKeyId": NOTHING_TO_ENCRYPT},
         replaced_by=frozenset({"TopicName"}),

@@ -56,6 +56,7 @@ def _write_policy(context: Context, name: str, properties: Properties) -> Physic
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::SQS::Queue",
+        named_by="QueueName",
         honoured=frozenset({"QueueName", "Tags", *_ATTRIBUTES}),
         inert={"SqsManagedSseEnabled": NOTHING_TO_ENCRYPT, "KmsMasterKeyId": NOTHING_TO_ENCRYPT},
         replaced_by=frozenset({"QueueName"}),

@@ -26,6 +26,7 @@ def _update_parameter(context: Context, resource: Physical, old: Properties, new
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::SSM::Parameter",
+        named_by="Name",
         honoured=frozenset({"Name", "Type", "Value"}),
         inert={
             "Description": DESCRIPTION,

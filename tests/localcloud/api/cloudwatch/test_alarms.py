@@ -221,7 +221,7 @@ def test_what_is_not_carried_out_is_refused_by_name(client: Client, change: dict
 
 
 def test_expressions_that_name_nothing_are_refused(client: Client) -> None:
-    with pytest.raises(ClientError, match="names an id that is not among the metrics"):
+    with pytest.raises(ClientError, match=r"Error in expression '[a-z]+': Undefined variable [a-z]+"):
         client("cloudwatch").put_metric_alarm(
             AlarmName="refused",
             ComparisonOperator="GreaterThanThreshold",

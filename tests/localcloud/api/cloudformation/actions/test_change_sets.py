@@ -171,7 +171,7 @@ def test_a_reference_to_what_is_replaced_replaces_conditionally_and_what_is_reta
 
 
 def test_a_changed_parameter_and_a_changed_policy_are_told_as_what_they_are(client: Client, stacks: Stacks) -> None:
-    declared = {"Image": {"Type": "String", "Default": "ami-11111111"}}
+    declared = {"Image": {"Type": "String", "Default": "ami-03cf127a"}}
     resources = nodes(0, data={"ImageId": {"Ref": "Image"}})
     name = stacks.create(resources, Parameters=declared)
     resources["Nodes"]["UpdatePolicy"] = {"AutoScalingScheduledAction": {"IgnoreUnmodifiedGroupSizeProperties": True}}
@@ -181,7 +181,7 @@ def test_a_changed_parameter_and_a_changed_policy_are_told_as_what_they_are(clie
         StackName=name,
         ChangeSetName="next",
         TemplateBody=json.dumps({"Resources": resources, "Parameters": declared}),
-        Parameters=[{"ParameterKey": "Image", "ParameterValue": "ami-22222222"}],
+        Parameters=[{"ParameterKey": "Image", "ParameterValue": "ami-12c6146b"}],
     )
     changes = _by_name(cf.describe_change_set(StackName=name, ChangeSetName="next"))
     (image,) = changes["Template"]["Details"]
@@ -212,11 +212,11 @@ def test_templates_are_fetched_from_buckets_by_either_style_of_address() -> None
 
 def test_a_previous_parameter_of_the_store_is_fetched_anew(client: Client, stacks: Stacks) -> None:
     ssm, cf = client("ssm"), client("cloudformation")
-    ssm.put_parameter(Name="/image", Type="String", Value="ami-11111111")
+    ssm.put_parameter(Name="/image", Type="String", Value="ami-03cf127a")
     declared = {"Image": {"Type": "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>", "Default": "/image"}}
     resources = nodes(0, data={"ImageId": {"Ref": "Image"}})
     name = stacks.create(resources, Parameters=declared)
-    ssm.put_parameter(Name="/image", Type="String", Value="ami-22222222", Overwrite=True)
+    ssm.put_parameter(Name="/image", Type="String", Value="ami-12c6146b", Overwrite=True)
     cf.update_stack(
         StackName=name,
         UsePreviousTemplate=True,
@@ -224,10 +224,10 @@ def test_a_previous_parameter_of_the_store_is_fetched_anew(client: Client, stack
     )
     stacks.settle(name)
     assert stacks.describe(name)["Parameters"] == [
-        {"ParameterKey": "Image", "ParameterValue": "/image", "ResolvedValue": "ami-22222222"}
+        {"ParameterKey": "Image", "ParameterValue": "/image", "ResolvedValue": "ami-12c6146b"}
     ]
     versions = client("ec2").describe_launch_template_versions(LaunchTemplateId=stacks.physical(name, "Template"))
-    assert [each["LaunchTemplateData"]["ImageId"] for each in versions["LaunchTemplateVersions"]][-1] == "ami-22222222"
+    assert [each["LaunchTemplateData"]["ImageId"] for each in versions["LaunchTemplateVersions"]][-1] == "ami-12c6146b"
 
 
 def test_exports_are_imported_and_guarded(client: Client, stacks: Stacks) -> None:

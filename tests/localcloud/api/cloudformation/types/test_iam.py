@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.localcloud.api.templates import Client, Stacks
@@ -24,6 +25,13 @@ def test_a_permissions_boundary_is_kept_changed_and_taken_away(client: Client, s
         found = client("iam").get_role(RoleName=stacks.physical(name, "Role"))["Role"]
         return str(found.get("PermissionsBoundary", {}).get("PermissionsBoundaryArn", ""))
 
+    for policy in ("", "2"):
+        client("iam").create_policy(
+            PolicyName=f"{BOUNDARY.rsplit('/', 1)[1]}{policy}",
+            PolicyDocument=json.dumps(
+                {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
+            ),
+        )
     options: dict[str, Any] = {"options": {"Capabilities": ["CAPABILITY_IAM"]}}
     name = stacks.create(role(PermissionsBoundary=BOUNDARY), **options)
     assert boundary() == BOUNDARY
