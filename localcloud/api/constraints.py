@@ -2,7 +2,7 @@
 
 The models (botocore's) give for a parameter whether it is required, its least and greatest length or value, its pattern
 and its values. The services check these before anything else, and name all that are broken in one error; moto checks a
-few. Some limits are only in the API reference: `_DOCUMENTED`.
+few. Some limits are only in the API reference: `DOCUMENTED`.
 
 Left out are EC2, S3 and SQS, whose models state next to nothing and whose errors are of another kind.
 """
@@ -40,7 +40,7 @@ CODES: Final[Mapping[str, str]] = {
 }
 """The services whose calls are checked, and the code of their error."""
 
-_DOCUMENTED: Final[Mapping[tuple[str, str], Mapping[str, int]]] = {
+DOCUMENTED: Final[Mapping[tuple[str, str], Mapping[str, int]]] = {
     # "The maximum value is 100", in the API reference of every Describe action that takes it.
     ("autoscaling", "MaxRecords"): {"max": 100},
     ("cloudformation", "TemplateBody"): {"min": 1, "max": 51_200},
@@ -141,7 +141,7 @@ def violations(service: str, shape: Any, value: Any, path: str = "", *, reserved
 
 def _broken(service: str, shape: Any, value: Any, reserved: str) -> str:
     """Return the end of the sentence on the constraint that a value itself breaks; empty where it breaks none."""
-    limits = {**shape.metadata, **_DOCUMENTED.get((service, shape.name), {})}
+    limits = {**shape.metadata, **DOCUMENTED.get((service, shape.name), {})}
     if shape.type_name in ("timestamp", "boolean"):
         return ""
     what, size = ("length", len(value)) if isinstance(value, str | bytes | list | dict) else ("value", value)

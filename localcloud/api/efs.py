@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 from moto.core.exceptions import JsonRESTError
@@ -14,6 +15,11 @@ from localcloud.api.error_replies import WrongMotoError
 
 _DAY_S: Final = 24 * 3600.0
 _CHANGED: Final = "_throughput_changed"
+
+RULES: Final[Mapping[str, str]] = {
+    "elasticfilesystem:UpdateFileSystem": "the throughput mode, or less provisioned throughput, once in a day",
+}
+"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

@@ -24,9 +24,16 @@ def apply() -> object:
     if not _applied:
         from localcloud.api import budgets, constraints, efs, fsx, parameter_names, s3, sns, sqs
         from localcloud.api.autoscaling import activities, creation, groups
-        from localcloud.api.cloudwatch import alarms, requests, scaling
-        from localcloud.api.ec2 import addresses, instances, key_pairs, placement_groups, rule_limits, security_groups
-        from localcloud.api.ec2 import requests as ec2_requests
+        from localcloud.api.cloudwatch import alarms, metric_limits, scaling
+        from localcloud.api.ec2 import (
+            addresses,
+            call_limits,
+            instances,
+            key_pairs,
+            placement_groups,
+            rule_limits,
+            security_groups,
+        )
         from localcloud.api.iam import assumption, instance_profiles, managed_policies, roles
 
         console = instances.Console()
@@ -45,11 +52,11 @@ def apply() -> object:
         security_groups.apply()
         rule_limits.apply()
         key_pairs.apply()
-        ec2_requests.apply()
+        call_limits.apply()
         creation.apply()
         roles.apply()
         assumption.apply()
-        requests.apply()
+        metric_limits.apply()
         budgets.apply()
         efs.apply()
         parameter_names.apply()

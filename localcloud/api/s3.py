@@ -52,6 +52,13 @@ def _compare(operator: str, fact: str, value: str) -> bool:
     return False
 
 
+RULES: Final[Mapping[str, str]] = {
+    "s3:PutBucketPolicy": "principals by ARN exist",
+    "s3:DeleteObjects": "1,000 objects at most",
+}
+"""What is refused, by action; shown in docs/."""
+
+
 def apply() -> None:
     """Correct moto."""
 

@@ -18,6 +18,15 @@ from localcloud.api.monkeypatch import check_first
 _NAME: Final = re.compile(r"[!-9;-~]+")
 """ASCII 33 to 126 without the colon, of the API reference of CreateAutoScalingGroup."""
 
+RULES: Final[Mapping[str, str]] = {
+    "autoscaling:CreateAutoScalingGroup": (
+        "a name once, of ASCII 33 to 126 without a colon; a launch template that EC2 would launch"
+    ),
+    "autoscaling:UpdateAutoScalingGroup": "a launch template that EC2 would launch",
+    "autoscaling:PutNotificationConfiguration": "a topic of the group's region",
+}
+"""What is refused, by action; shown in docs/."""
+
 
 def apply() -> None:
     """Correct moto."""

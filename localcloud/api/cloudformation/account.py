@@ -9,6 +9,7 @@ from typing import Any
 
 from localcloud.api.cloudformation import parameters
 from localcloud.api.cloudformation.dependency_graph import dependencies, order
+from localcloud.api.cloudformation.early_validation import Finding, findings
 from localcloud.api.cloudformation.errors import FormationError, ValidationError
 from localcloud.api.cloudformation.intrinsics import Scope
 from localcloud.api.cloudformation.parameters import Parameter
@@ -160,6 +161,10 @@ class Account:
         parameters.check_rules(template, scope)
         order(dependencies(self.active_resources(stack, target)))
         return target
+
+    def findings(self, stack: Stack, target: Target) -> list[Finding]:
+        """Return what the properties of a target's resources break of their types' schemas."""
+        return findings(self.scope(stack, target), self.active_resources(stack, target))
 
     def active_resources(self, stack: Stack, target: Target) -> dict[str, Mapping[str, Any]]:
         """Return the resources of a target whose conditions hold."""

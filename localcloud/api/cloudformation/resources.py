@@ -10,6 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError, ParamValidationError
 from moto.core.exceptions import ServiceException
 
+from localcloud.api.cloudformation import schemas
 from localcloud.api.cloudformation.account import Account
 from localcloud.api.cloudformation.errors import ResourceError, ServiceRefusalError
 from localcloud.api.cloudformation.intrinsics import NO_VALUE
@@ -90,7 +91,12 @@ class ResourceChanger:
             resource.physical = physical
 
         context = self.account.context(self.stack, name, target.tags, report)
-        resource.physical = self._call(resource, lambda: resource_type.create(context, properties))
+
+        def create() -> Physical:
+            _validate(name, resource_type, properties)
+            return resource_type.create(context, properties)
+
+        resource.physical = self._call(resource, create)
         if replaces is not None:
             self.replaced.append(replaces)
         wait = creation_wait(declaration)
@@ -131,6 +137,7 @@ class ResourceChanger:
         def change() -> Physical:
             if update is None or old_made is None:
                 raise ResourceError(f"{resource_type.name} cannot be updated")
+            _validate(resource.logical_id, resource_type, properties)
             return update(context, old_made, old, given)
 
         resource.physical = self._call(resource, change)
@@ -180,6 +187,14 @@ class ResourceChanger:
             self.note(resource, "DELETE_FAILED", str(error))
             raise
         self.note(resource, "DELETE_COMPLETE")
+
+
+def _validate(name: str, resource_type: ResourceType, properties: Mapping[str, Any]) -> None:
+    """Raise ResourceError for properties that break their type's schema, now that all of them are known."""
+    found = schemas.check(resource_type.name, properties)
+    if found:
+        lines = "\n".join(f"#{''.join(f'/{part}' for part in each.path)}: {each.text}" for each in found)
+        raise ResourceError(f"Properties validation failed for resource {name} with message:\n{lines}")
 
 
 def _refuse_same_name(existing: Resource, resource_type: ResourceType, properties: Mapping[str, Any]) -> None:

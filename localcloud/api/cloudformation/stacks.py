@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from localcloud.api.cloudformation.early_validation import Finding
 from localcloud.api.cloudformation.parameters import Parameter
 from localcloud.api.cloudformation.types.resource_type import Physical
 
@@ -141,6 +142,8 @@ class ChangeSet:
     capabilities: list[str] = dataclasses.field(default_factory=list)
     role_arn: str = ""
     disable_rollback: bool = False
+    findings: Sequence[Finding] = ()
+    """What early validation found, for which the change set has failed."""
     created: datetime.datetime = dataclasses.field(default_factory=now)
 
     @property

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from moto.iam import models
 from moto.iam.exceptions import NotFoundException
 
 from localcloud.api.monkeypatch import replace
+
+RULES: Final[Mapping[str, str]] = {
+    "iam:RemoveRoleFromInstanceProfile": "the role is in the profile",
+}
+"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from moto.iam import models
@@ -13,6 +14,13 @@ from localcloud.api.monkeypatch import check_first
 
 _LONGEST_TRUST: Final = 2048
 """Characters without blanks: the quota Role trust policy length, by default."""
+
+RULES: Final[Mapping[str, str]] = {
+    "iam:CreateRole": "a trust policy of 2,048 characters whose principals exist; a boundary that exists",
+    "iam:UpdateAssumeRolePolicy": "2,048 characters; principals exist",
+    "iam:PutRolePermissionsBoundary": "exists",
+}
+"""What is refused, by action; shown in docs/."""
 
 
 def apply() -> None:

@@ -12,6 +12,7 @@ from moto.core.responses import ActionResult, EmptyResult
 from localcloud.api.cloudformation import changes
 from localcloud.api.cloudformation.actions.base import Actions
 from localcloud.api.cloudformation.actions.views import show_parameters, show_tags
+from localcloud.api.cloudformation.early_validation import FAILED
 from localcloud.api.cloudformation.errors import FormationError, ValidationError
 from localcloud.api.cloudformation.stacks import ChangeSet, Stack, Target, same
 
@@ -81,6 +82,10 @@ class ChangeSetActions(Actions):
             role_arn=self._text("RoleARN"),
             disable_rollback=self._text("OnStackFailure") == "DO_NOTHING",
         )
+        change_set.findings = account.findings(stack, target)
+        if change_set.findings:
+            change_set.status, change_set.execution_status, change_set.reason = "FAILED", "UNAVAILABLE", FAILED
+            return change_set
         unchanged = stack.target is not None and same(stack.target, target)
         if unchanged and stack.status not in ("CREATE_FAILED", "UPDATE_FAILED"):
             change_set.status, change_set.execution_status, change_set.reason = "FAILED", "UNAVAILABLE", _UNCHANGED
@@ -104,6 +109,34 @@ class ChangeSetActions(Actions):
                 "Capabilities": each.capabilities,
                 "Tags": show_tags(each.target),
                 "Changes": each.changes,
+            }
+        )
+
+    def describe_events(self) -> ActionResult:
+        """Show what early validation found of a change set."""
+        if not self._text("ChangeSetName"):
+            raise ValidationError("the embedded cloud shows the events of change sets alone: give ChangeSetName")
+        each = self._find_change_set()
+        return ActionResult(
+            {
+                "OperationEvents": [
+                    {
+                        "EventId": f"{each.change_set_id}/{number}",
+                        "StackId": each.stack.stack_id,
+                        "OperationId": each.change_set_id,
+                        "OperationType": "CREATE_CHANGESET",
+                        "EventType": "VALIDATION_ERROR",
+                        "LogicalResourceId": finding.logical_id,
+                        "ResourceType": finding.type,
+                        "Timestamp": each.created,
+                        "ValidationFailureMode": "FAIL",
+                        "ValidationName": "PROPERTY_VALIDATION",
+                        "ValidationStatus": "FAILED",
+                        "ValidationStatusReason": finding.reason,
+                        "ValidationPath": finding.path,
+                    }
+                    for number, finding in enumerate(each.findings)
+                ]
             }
         )
 

@@ -9,7 +9,7 @@ from localcloud.api.cloudformation import template
 from localcloud.api.cloudformation.actions.base import Actions
 from localcloud.api.cloudformation.errors import FormationError, ValidationError
 from localcloud.api.cloudformation.operations import Operation
-from localcloud.api.cloudformation.stacks import Stack, same
+from localcloud.api.cloudformation.stacks import Stack, Target, same
 
 
 class StackActions(Actions):
@@ -23,6 +23,7 @@ class StackActions(Actions):
         stack = account.new_stack(name)
         try:
             target = self._read_target(stack)
+            self._validate_early(stack, target)
         except ServiceException:
             account.stacks.pop(stack.stack_id)
             raise
@@ -43,10 +44,18 @@ class StackActions(Actions):
         target = self._read_target(stack)
         if same(stack.target, target):
             raise ValidationError("No updates are to be performed.")
+        self._validate_early(stack, target)
         stack.disable_rollback = self._get_bool_param("DisableRollback", False)
         stack.capabilities = self._get_param("Capabilities", []) or stack.capabilities
         self._begin(stack, target)
         return ActionResult({"StackId": stack.stack_id})
+
+    def _validate_early(self, stack: Stack, target: Target) -> None:
+        """Refuse properties that break their types' schemas; that AWS does so is known, and not its words."""
+        found = self._account.findings(stack, target)
+        if found:
+            listed = "; ".join(f"{each.reason} (at {each.path})" for each in found)
+            raise ValidationError(f"Early validation failed: {listed}")
 
     def delete_stack(self) -> ActionResult:
         """Start the deletion of a stack; that there is none is no error."""

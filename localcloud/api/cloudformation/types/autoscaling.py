@@ -11,6 +11,7 @@ from localcloud.api.cloudwatch import GROUP_METRICS
 
 _MIX = "MixedInstancesPolicy"
 _ORDER = "nothing has a price here, and a type has room until `localcloud limit`: the order of the types decides"
+_LAUNCHED = "what it launches is looked at: see AWS::EC2::LaunchTemplate"
 _STEP = frozenset({"PolicyType", "AutoScalingGroupName", "AdjustmentType", "StepAdjustments"})
 _GROUP_VALUES = (
     "MinSize",
@@ -128,6 +129,13 @@ def _write_hook(context: Context, name: str, properties: Properties) -> Physical
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::AutoScaling::AutoScalingGroup",
+        rules={
+            "AutoScalingGroupName": "unique; ASCII 33 to 126 without a colon",
+            "LaunchTemplate": _LAUNCHED,
+            "MixedInstancesPolicy.LaunchTemplate.LaunchTemplateSpecification": _LAUNCHED,
+            "MetricsCollection": "metrics that Auto Scaling has",
+            "NotificationConfigurations": "topics of the group's region",
+        },
         named_by="AutoScalingGroupName",
         honoured=frozenset(
             {
@@ -169,6 +177,11 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::AutoScaling::ScalingPolicy",
+        rules={
+            "PolicyType": "StepScaling",
+            "AutoScalingGroupName": "exists",
+            "StepAdjustments": "at least one",
+        },
         honoured=_STEP,
         inert={
             "EstimatedInstanceWarmup": "an instance counts as soon as its host is up",
@@ -190,6 +203,9 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::AutoScaling::LifecycleHook",
+        rules={
+            "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING",
+        },
         named_by="LifecycleHookName",
         honoured=frozenset(
             {"LifecycleHookName", "AutoScalingGroupName", "LifecycleTransition", "HeartbeatTimeout", "DefaultResult"}

@@ -53,6 +53,10 @@ def _delete(context: Context, resource: Physical, properties: Properties) -> Non
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::Budgets::Budget",
+        rules={
+            "Budget.BudgetName": "unique",
+            "NotificationsWithSubscribers": "one SNS subscriber for a notification, each address once",
+        },
         honoured=frozenset({"Budget.BudgetName"}),
         inert={
             "Budget.BudgetLimit": _NOTHING_IS_SPENT,

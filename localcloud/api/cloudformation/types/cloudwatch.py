@@ -66,6 +66,16 @@ def _check_body(body: str) -> None:
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::CloudWatch::Alarm",
+        rules={
+            "AlarmActions": "scaling policies and topics of the alarm's region",
+            "OKActions": "scaling policies and topics of the alarm's region",
+            "InsufficientDataActions": "scaling policies and topics of the alarm's region",
+            "Metrics.Expression": "can be read, and names ids that are there",
+            "Metrics.ReturnData": "true for exactly one",
+            "Metrics.MetricStat.Stat": "a statistic, no percentile",
+            "Metrics.MetricStat.Period": "one for all metrics",
+            "EvaluationPeriods": "a day at most, a week for periods of an hour",
+        },
         named_by="AlarmName",
         honoured=_ALARM,
         inert={"Metrics.Label": "a description only"},
@@ -82,6 +92,9 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::CloudWatch::Dashboard",
+        rules={
+            "DashboardBody": "a JSON object with a list of widgets",
+        },
         named_by="DashboardName",
         honoured=frozenset({"DashboardName", "DashboardBody"}),
         inert={"Tags": "dashboards are found by name"},

@@ -67,6 +67,11 @@ def _update_mount_target(context: Context, resource: Physical, old: Properties, 
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::EFS::FileSystem",
+        rules={
+            "KmsKeyId": "exists and is enabled",
+            "ThroughputMode": "changed once in a day",
+            "ProvisionedThroughputInMibps": "decreased once in a day",
+        },
         honoured=frozenset({"FileSystemTags"}),
         inert={
             "Encrypted": NOTHING_TO_ENCRYPT,
@@ -86,6 +91,12 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::EFS::MountTarget",
+        rules={
+            "FileSystemId": "exists",
+            "SubnetId": "exists; one for each zone, all in one VPC",
+            "SecurityGroups": "exist; five at most",
+            "IpAddress": "within the subnet",
+        },
         honoured=frozenset({"FileSystemId", "SubnetId", "SecurityGroups", "IpAddress"}),
         replaced_by=frozenset({"FileSystemId", "SubnetId", "IpAddress"}),
         attributes=frozenset({"Id", "IpAddress"}),

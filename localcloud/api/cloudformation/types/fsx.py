@@ -50,6 +50,16 @@ def _update_file_system(context: Context, resource: Physical, old: Properties, n
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::FSx::FileSystem",
+        rules={
+            "FileSystemType": "LUSTRE",
+            "FileSystemTypeVersion": "2.12 or 2.15 with PERSISTENT_2",
+            "StorageCapacity": "1200 or a multiple of 2400",
+            "SubnetIds": "one, which exists",
+            "SecurityGroupIds": "exist in the VPC; let LNET through on port 988",
+            "KmsKeyId": "exists and is enabled",
+            "LustreConfiguration.DeploymentType": "SCRATCH_2, PERSISTENT_1 or PERSISTENT_2",
+            "LustreConfiguration.PerUnitStorageThroughput": "one of the deployment type's",
+        },
         honoured=frozenset({"FileSystemType", "SubnetIds", "SecurityGroupIds", "Tags"}),
         inert={
             "FileSystemTypeVersion": "a directory has no version of Lustre",

@@ -145,6 +145,13 @@ def _delete_profile(context: Context, resource: Physical, properties: Properties
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::IAM::Role",
+        rules={
+            "RoleName": "unique",
+            "AssumeRolePolicyDocument": "2,048 characters without blanks; principals by ARN exist",
+            "PermissionsBoundary": "exists",
+            "ManagedPolicyArns": "exist",
+            "Tags": "keys that differ by more than case",
+        },
         named_by="RoleName",
         honoured=frozenset(
             {
@@ -166,6 +173,10 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::IAM::Policy",
+        rules={
+            "PolicyDocument": "IAM's grammar",
+            "Roles": "exist",
+        },
         honoured=frozenset({"PolicyName", "PolicyDocument", "Roles"}),
         attributes=frozenset({"Id"}),
         create=_put_policy,
@@ -174,6 +185,10 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::IAM::ManagedPolicy",
+        rules={
+            "PolicyDocument": "IAM's grammar",
+            "Roles": "exist",
+        },
         named_by="ManagedPolicyName",
         honoured=frozenset({"ManagedPolicyName", "Path", "PolicyDocument", "Roles"}),
         inert={"Description": DESCRIPTION},
@@ -183,6 +198,9 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::IAM::InstanceProfile",
+        rules={
+            "Roles": "exist; one at most",
+        },
         named_by="InstanceProfileName",
         honoured=frozenset({"InstanceProfileName", "Path", "Roles"}),
         replaced_by=frozenset({"InstanceProfileName", "Path"}),

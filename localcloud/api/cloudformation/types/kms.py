@@ -69,6 +69,9 @@ def _delete_key(context: Context, resource: Physical, properties: Properties) ->
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::KMS::Key",
+        rules={
+            "PendingWindowInDays": "7 to 30",
+        },
         honoured=frozenset({"EnableKeyRotation", "KeyPolicy", "PendingWindowInDays", "Tags"}),
         inert={"Description": DESCRIPTION},
         refused={

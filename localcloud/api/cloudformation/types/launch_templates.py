@@ -58,6 +58,20 @@ def _create_placement(context: Context, properties: Properties) -> Physical:
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::EC2::LaunchTemplate",
+        rules={
+            "LaunchTemplateData.ImageId": "exists, when a group is made",
+            "LaunchTemplateData.KeyName": "exists, when a group is made",
+            "LaunchTemplateData.IamInstanceProfile": "Arn or Name, not both",
+            "LaunchTemplateData.SecurityGroupIds": "not beside NetworkInterfaces",
+            "LaunchTemplateData.NetworkInterfaces.AssociatePublicIpAddress": "at DeviceIndex 0 alone",
+            "LaunchTemplateData.DisableApiTermination": "not for spot instances, when one is launched",
+            "LaunchTemplateData.MetadataOptions.HttpPutResponseHopLimit": "1 to 64",
+            "LaunchTemplateData.BlockDeviceMappings": (
+                "KmsKeyId with Encrypted; gp3: 500 IOPS for each GiB, 0.25 MiB/s for each of the IOPS"
+            ),
+            "LaunchTemplateData.TagSpecifications": "no keys that begin with aws:",
+            "TagSpecifications": "no keys that begin with aws:",
+        },
         named_by="LaunchTemplateName",
         honoured=frozenset(
             {

@@ -56,6 +56,9 @@ def _update_group(context: Context, resource: Physical, old: Properties, new: Pr
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::Logs::LogGroup",
+        rules={
+            "LogGroupName": "unique",
+        },
         named_by="LogGroupName",
         honoured=frozenset({"LogGroupName", "Tags"}),
         inert={

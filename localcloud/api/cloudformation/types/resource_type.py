@@ -95,6 +95,8 @@ class ResourceType:
     """Paths of properties that are accepted without effect, and why."""
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Paths of properties that are refused with a reason; unknown ones are refused without."""
+    rules: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Paths of properties of which more is checked than their schema says, and what; shown in docs/ alone."""
     replaced_by: frozenset[str] = frozenset()
     """Properties (of the first level) whose change replaces the resource even though it can be updated."""
     perhaps_replaced_by: frozenset[str] = frozenset()

@@ -91,6 +91,9 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::EC2::Route",
+        rules={
+            "DestinationCidrBlock": "once in a table",
+        },
         honoured=frozenset({"RouteTableId", "DestinationCidrBlock", "GatewayId", "NatGatewayId"}),
         replaced_by=frozenset({"RouteTableId", "DestinationCidrBlock"}),
         attributes=frozenset({"CidrBlock"}),
@@ -116,6 +119,9 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::EC2::NatGateway",
+        rules={
+            "AllocationId": "exists",
+        },
         honoured=frozenset({"SubnetId", "AllocationId", "Tags"}),
         replaced_by=frozenset({"SubnetId", "AllocationId"}),
         attributes=frozenset({"NatGatewayId"}),

@@ -114,6 +114,11 @@ def _put_bucket_policy(context: Context, properties: Properties) -> Physical:
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::S3::Bucket",
+        rules={
+            "BucketName": "unique",
+            "AccessControl": "none with BucketOwnerEnforced",
+            "LifecycleConfiguration": "NoncurrentDays are positive",
+        },
         named_by="BucketName",
         honoured=frozenset({"BucketName", "VersioningConfiguration", "PublicAccessBlockConfiguration", "Tags"}),
         inert={
@@ -131,6 +136,10 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::S3::BucketPolicy",
+        rules={
+            "Bucket": "exists",
+            "PolicyDocument": "principals by ARN exist",
+        },
         honoured=frozenset({"Bucket", "PolicyDocument"}),
         replaced_by=frozenset({"Bucket"}),
         create=_put_bucket_policy,

@@ -118,6 +118,13 @@ def _beneath(parent: str, names: Iterable[str]) -> frozenset[str]:
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::EC2::SecurityGroup",
+        rules={
+            "GroupDescription": "EC2's characters, 255 at most",
+            "SecurityGroupIngress.Description": "EC2's characters, 255 at most",
+            "SecurityGroupEgress.Description": "EC2's characters, 255 at most",
+            "SecurityGroupIngress.SourcePrefixListId": "exists; counts with its MaxEntries",
+            "SecurityGroupEgress.DestinationPrefixListId": "exists; counts with its MaxEntries",
+        },
         named_by="GroupName",
         honoured=frozenset({"GroupName", "VpcId", "Tags"})
         | _beneath("SecurityGroupIngress", _RULE | {"SourceSecurityGroupId", "SourcePrefixListId"})
@@ -135,6 +142,11 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::EC2::SecurityGroupIngress",
+        rules={
+            "Description": "EC2's characters, 255 at most",
+            "SourcePrefixListId": "exists; counts with its MaxEntries",
+            "CidrIp": "a rule once",
+        },
         honoured=_RULE | {"GroupId", "SourceSecurityGroupId", "SourcePrefixListId"},
         inert={"Description": DESCRIPTION},
         attributes=frozenset({"Id"}),
@@ -143,6 +155,11 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::EC2::SecurityGroupEgress",
+        rules={
+            "Description": "EC2's characters, 255 at most",
+            "DestinationPrefixListId": "exists; counts with its MaxEntries",
+            "CidrIp": "a rule once",
+        },
         honoured=_RULE | {"GroupId", "DestinationSecurityGroupId", "DestinationPrefixListId"},
         inert={"Description": DESCRIPTION},
         attributes=frozenset({"Id"}),

@@ -69,6 +69,9 @@ def _subscribe(context: Context, properties: Properties) -> Physical:
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::SNS::Topic",
+        rules={
+            "TopicName": "unique",
+        },
         named_by="TopicName",
         honoured=frozenset({"TopicName", "DisplayName", "Tags"}),
         inert={"KmsMasterKeyId": NOTHING_TO_ENCRYPT},
@@ -80,6 +83,9 @@ RESOURCE_TYPES = (
     ),
     ResourceType(
         name="AWS::SNS::TopicPolicy",
+        rules={
+            "PolicyDocument": "the actions of topics alone",
+        },
         honoured=frozenset({"PolicyDocument", "Topics"}),
         attributes=frozenset({"Id"}),
         **create_and_update(_write_policy),

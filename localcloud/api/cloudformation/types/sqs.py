@@ -56,6 +56,9 @@ def _write_policy(context: Context, name: str, properties: Properties) -> Physic
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::SQS::Queue",
+        rules={
+            "QueueName": "unique; not that of a queue deleted within 60 s",
+        },
         named_by="QueueName",
         honoured=frozenset({"QueueName", "Tags", *_ATTRIBUTES}),
         inert={"SqsManagedSseEnabled": NOTHING_TO_ENCRYPT, "KmsMasterKeyId": NOTHING_TO_ENCRYPT},
@@ -68,6 +71,9 @@ RESOURCE_TYPES = (
     # Who may send is kept and shown, and not enforced, as with all permissions here.
     ResourceType(
         name="AWS::SQS::QueuePolicy",
+        rules={
+            "PolicyDocument": "principals by ARN exist",
+        },
         honoured=frozenset({"PolicyDocument", "Queues"}),
         attributes=frozenset({"Id"}),
         replaced_by=frozenset({"Queues"}),

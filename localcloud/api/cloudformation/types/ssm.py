@@ -26,6 +26,9 @@ def _update_parameter(context: Context, resource: Physical, old: Properties, new
 RESOURCE_TYPES = (
     ResourceType(
         name="AWS::SSM::Parameter",
+        rules={
+            "Name": "unique; with a slash in it, begins with one",
+        },
         named_by="Name",
         honoured=frozenset({"Name", "Type", "Value"}),
         inert={

@@ -1,0 +1,269 @@
+"""CloudFormation's schemas of resource types, and what of a resource's properties breaks them.
+
+The schemas are those of CloudFormation's registry as cfn-lint packages them for us-east-1: with the constraints that it
+takes from the services' own models and documentation. Only its files are read; the linter itself is not imported.
+
+AWS checks the properties of a template against the registry's schemas when a change set or a stack is made ("early
+validation"), as far as they are known by then, and those of a resource again when it is made. The texts are those of
+CloudFormation's own validator (github.com/aws-cloudformation/cloudformation-resource-schema), which names the keyword
+in place of a value; those of keywords that are cfn-lint's are worded alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import ipaddress
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import regex
+
+Schema = Mapping[str, Any]
+
+UNKNOWN: Final = object()
+"""A value that is known only when what it refers to has been made; it breaks nothing."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Violation:
+    """One property that breaks its schema."""
+
+    path: tuple[str, ...]
+    """Below the resource's properties."""
+    text: str
+
+
+@functools.cache
+def _files() -> tuple[Path, Mapping[str, str]]:
+    """Return the folder of the schemas, and the name of each type's file without its ending."""
+    spec = importlib.util.find_spec("cfnlint")
+    if spec is None or not spec.submodule_search_locations:
+        raise RuntimeError("cfn-lint is not installed: install the group localcloud of pyproject.toml")
+    folder = Path(spec.submodule_search_locations[0]) / "data" / "schemas"
+    names: Mapping[str, str] = json.loads((folder / "providers" / "us-east-1.json").read_text(encoding="utf-8"))
+    return folder / "resources", names
+
+
+@functools.cache
+def schema_of(type_name: str) -> Schema | None:
+    """Return the schema of a resource type; None for one that the registry lacks."""
+    folder, names = _files()
+    if type_name not in names:
+        return None
+    found: Schema = json.loads((folder / f"{names[type_name]}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def check(type_name: str, properties: Mapping[str, Any]) -> list[Violation]:
+    """Return what a resource's properties break; UNKNOWN stands for what is not known yet."""
+    schema = schema_of(type_name)
+    if schema is None:
+        return []
+    return list(_violations(schema, {"type": "object", **schema}, properties, ()))
+
+
+def resolved(root: Schema, schema: Schema) -> Schema:
+    """Return a schema without its reference."""
+    while "$ref" in schema:
+        schema = root["definitions"][schema["$ref"].rsplit("/", 1)[1]]
+    return schema
+
+
+def _violations(root: Schema, schema: Schema, value: Any, path: tuple[str, ...]) -> Iterator[Violation]:
+    if value is UNKNOWN:
+        return
+    schema = resolved(root, schema)
+    given, fits = _coerced(schema, value)
+    if not fits:
+        wanted = schema["type"] if isinstance(schema["type"], str) else ", ".join(schema["type"])
+        yield Violation(path=path, text=f"expected type: {wanted.capitalize()}, found: {_kind(value)}")
+        return
+    for keyword, rule in _RULES.items():
+        if keyword in schema and (text := rule(given, schema[keyword])):
+            yield Violation(path=path, text=text)
+    yield from _among(root, schema, value, path)
+    if isinstance(value, Mapping):
+        yield from _members(root, schema, value, path)
+    elif isinstance(value, list) and "items" in schema:
+        for number, each in enumerate(value):
+            yield from _violations(root, schema["items"], each, (*path, str(number)))
+
+
+def _members(root: Schema, schema: Schema, value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Violation]:
+    for key in schema.get("required", ()):
+        if key not in value:
+            yield Violation(path=path, text=f"required key [{key}] not found")
+    known = schema.get("properties", {})
+    for key, each in value.items():
+        if key in known:
+            yield from _violations(root, known[key], each, (*path, key))
+        elif not _fitting_pattern(schema, key) and known and schema.get("additionalProperties") is False:
+            yield Violation(path=path, text=f"extraneous key [{key}] is not permitted")
+
+
+def _fitting_pattern(schema: Schema, key: str) -> bool:
+    return any(regex.search(pattern, key) for pattern in schema.get("patternProperties", {}))
+
+
+def _among(root: Schema, schema: Schema, value: Any, path: tuple[str, ...]) -> Iterator[Violation]:
+    """Yield a violation where a value fits too few or too many of the alternatives of a schema."""
+    for keyword in ("anyOf", "oneOf"):
+        if keyword not in schema:
+            continue
+        fitting = sum(not list(_violations(root, each, value, path)) for each in schema[keyword])
+        if not fitting or (keyword == "oneOf" and fitting > 1 and not _has_unknown(value)):
+            yield Violation(path=path, text=f"failed validation constraint for keyword [{keyword}]")
+
+
+def _has_unknown(value: Any) -> bool:
+    members = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return value is UNKNOWN or any(_has_unknown(each) for each in members)
+
+
+def _coerced(schema: Schema, value: Any) -> tuple[Any, bool]:
+    """Return a value as its type has it, and whether it fits: a template may write "true" and "3" for true and 3."""
+    kinds = schema.get("type", ())
+    kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+    if not kinds:
+        return value, True
+    for kind in kinds:
+        if isinstance(value, _PYTHON[kind]) and not (kind in ("integer", "number") and isinstance(value, bool)):
+            return value, True
+    if "string" in kinds and isinstance(value, bool | int | float):
+        return (str(value).lower() if isinstance(value, bool) else str(value)), True
+    if isinstance(value, str):
+        return _read(kinds, value)
+    return value, False
+
+
+def _read(kinds: tuple[str, ...], text: str) -> tuple[Any, bool]:
+    if "boolean" in kinds and text.lower() in ("true", "false"):
+        return text.lower() == "true", True
+    number = regex.fullmatch(r"-?\d+(\.\d+)?", text)
+    if number and ("number" in kinds or ("integer" in kinds and not number[1])):
+        return float(text) if number[1] else int(text), True
+    if "object" in kinds:
+        return _document(text)
+    return text, False
+
+
+def _document(text: str) -> tuple[Any, bool]:
+    """Return a JSON document that a template holds as text."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text, False
+    return found, isinstance(found, dict)
+
+
+_PYTHON: Final[Mapping[str, Any]] = {
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": int | float,
+    "array": list,
+    "object": Mapping,
+    "null": type(None),
+}
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "JSONObject"
+    names = {"list": "JSONArray", "str": "String", "bool": "Boolean", "int": "Integer"}
+    return names.get(type(value).__name__, "Number")
+
+
+def _scrubbed(keyword: str, broken: Callable[[Any, Any], bool]) -> Callable[[Any, Any], str]:
+    """Return a rule whose text names its keyword alone: CloudFormation repeats no values."""
+    return lambda value, given: f"failed validation constraint for keyword [{keyword}]" if broken(value, given) else ""
+
+
+def _bound(what: str, kind: type[str | list[Any]], least: bool) -> Callable[[Any, Any], str]:
+    def rule(value: Any, limit: Any) -> str:
+        if not isinstance(value, kind) or (len(value) >= limit if least else len(value) <= limit):
+            return ""
+        if what == "item count":
+            return f"expected {'minimum' if least else 'maximum'} item count: {limit}, found: {len(value)}"
+        return f"expected {'minLength' if least else 'maxLength'}: {limit}, actual: {len(value)}"
+
+    return rule
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _repeats(value: Any) -> bool:
+    if not isinstance(value, list):
+        return False
+    texts = [json.dumps(each, sort_keys=True, default=repr) for each in value if each is not UNKNOWN]
+    return len(set(texts)) < len(texts)
+
+
+def _present(value: Any, keys: list[str]) -> list[str]:
+    return [key for key in keys if isinstance(value, Mapping) and key in value]
+
+
+def _exactly_one(value: Any, keys: list[str]) -> str:
+    found = len(_present(value, keys))
+    return "" if found == 1 else f"exactly one of [{', '.join(keys)}] is required, found: {found}"
+
+
+def _at_least_one(value: Any, keys: list[str]) -> str:
+    return "" if _present(value, keys) else f"one of [{', '.join(keys)}] is required"
+
+
+def _together(value: Any, given: Mapping[str, list[str]]) -> str:
+    for key, needed in given.items():
+        missing = [each for each in needed if _present(value, [key]) and not _present(value, [each])]
+        if missing:
+            return f"property [{key}] requires [{', '.join(missing)}]"
+    return ""
+
+
+def _apart(value: Any, given: Mapping[str, list[str]]) -> str:
+    for key, excluded in given.items():
+        found = _present(value, excluded) if _present(value, [key]) else []
+        if found:
+            return f"property [{key}] excludes [{', '.join(found)}]"
+    return ""
+
+
+def _network(value: Any, kind: str) -> bool:
+    if kind != "ipv4-network" or not isinstance(value, str):
+        return False
+    try:
+        ipaddress.IPv4Network(value, strict=False)
+    except ValueError:
+        return True
+    return "/" not in value
+
+
+_RULES: Final[Mapping[str, Callable[[Any, Any], str]]] = {
+    "enum": _scrubbed("enum", lambda value, allowed: isinstance(value, str | int) and value not in allowed),
+    "enumCaseInsensitive": _scrubbed(
+        "enum", lambda value, allowed: isinstance(value, str) and value.lower() not in map(str.lower, allowed)
+    ),
+    "pattern": _scrubbed("pattern", lambda value, pattern: isinstance(value, str) and not regex.search(pattern, value)),
+    "minLength": _bound("length", str, least=True),
+    "maxLength": _bound("length", str, least=False),
+    "minItems": _bound("item count", list, least=True),
+    "maxItems": _bound("item count", list, least=False),
+    "minimum": _scrubbed("minimum", lambda value, least: _number(value) and value < least),
+    "maximum": _scrubbed("maximum", lambda value, most: _number(value) and value > most),
+    "uniqueItems": lambda value, unique: "array items are not unique" if unique and _repeats(value) else "",
+    "format": _scrubbed("format", _network),
+    "requiredXor": _exactly_one,
+    "requiredOr": _at_least_one,
+    "dependentRequired": _together,
+    "dependentExcluded": _apart,
+}
+"""Rules by keyword: each returns what is broken, or nothing. `type`, `required` and the like are above."""
+
+KEYWORDS: Final = frozenset({*_RULES, "type", "required", "additionalProperties", "anyOf", "oneOf"})
+"""The keywords that are checked."""
