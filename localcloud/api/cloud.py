@@ -16,7 +16,10 @@ from localcloud.api.autoscaling import groups as autoscaling_groups
 from localcloud.api.autoscaling import instance_choice
 from localcloud.api.ec2 import spot_interruption
 from localcloud.api.ec2.instances import Console
-from localcloud.api.iam import permissions
+from localcloud.api.permissions.caller import Caller
+from localcloud.api.permissions.evaluator import Evaluator
+from localcloud.api.permissions.request import Signature
+from localcloud.laptop import ACCESS_KEY_ID
 from localcloud.sessions.service import SessionService
 from localcloud.snapshot import HostLoad, Snapshot
 
@@ -26,6 +29,10 @@ ACCOUNT: Final = "123456789012"
 """The account that every request belongs to."""
 REGION: Final = "us-east-1"
 """The only region."""
+ADMINISTRATOR: Final = "administrator"
+"""The user whose access key the laptop has: no root user, for which nobody may take a role."""
+_EVERYWHERE: Final = ("budgets", "iam", "s3", "sts")
+"""Services whose state moto keeps for all regions together."""
 
 
 class Cloud:
@@ -38,6 +45,7 @@ class Cloud:
         from localcloud.api.cloudformation.account import Account
         from localcloud.api.cloudformation.application import Application as Formation
         from localcloud.api.loopback import Loopback
+        from localcloud.api.permissions import gate
         from localcloud.api.server import Application
 
         _reset_moto()
@@ -45,11 +53,31 @@ class Cloud:
         self._changes = threading.Condition()
         self._version = 0
         self._seen = 0
-        self._application = Application(self.lock, self.announce, self._mark)
+        self.evaluator = Evaluator()
+        self.evaluator.start()
+        account = gate.Account(
+            id=ACCOUNT,
+            region=REGION,
+            backend=self._backend,
+            stack_id=lambda name: self.formation.id_of(name),
+            lock=self.lock,
+        )
+        self._gate = gate.Gate(account, self.evaluator)
+        self._application = Application(self.lock, self.announce, self._mark, self._gate.refusal)
         self.loopback = Loopback(self._application, REGION)
-        self.formation = Account(self.loopback, ACCOUNT, REGION)
+        self.formation = Account(self.loopback, ACCOUNT, REGION, self._gate.assumed_by_cloudformation)
         self._application.own["cloudformation"] = Formation(self.formation)
         self._server: Any = None
+        self._create_administrator()
+
+    def _create_administrator(self) -> None:
+        """Create the laptop's user, who may do everything."""
+        iam = self.loopback.client("iam")
+        iam.create_user(UserName=ADMINISTRATOR)
+        iam.attach_user_policy(UserName=ADMINISTRATOR, PolicyArn="arn:aws:iam::aws:policy/AdministratorAccess")
+        iam.create_access_key(UserName=ADMINISTRATOR)
+        (key,) = self._backend("iam").users[ADMINISTRATOR].access_keys
+        key.access_key_id = ACCESS_KEY_ID
 
     def serve(self, listener: socket.socket) -> threading.Thread:
         """Serve the API on a listening socket, each connection in a thread; return the (daemon) thread that accepts.
@@ -82,13 +110,17 @@ class Cloud:
 
         self._application.own["ssm"] = Sessions(self._application.moto, self.lock, service)
 
-    def denied_actions(self, role_name: str, actions: tuple[str, ...]) -> list[str]:
-        """Return the actions that the policies of a role do not allow."""
-        with self.lock:
-            return permissions.denied(self._backend("iam"), role_name, actions)
+    def denied_actions(self, role_name: str, instance_id: str, actions: tuple[str, ...]) -> list[str]:
+        """Return the actions that a role does not allow to an instance that has it."""
+        return self._gate.denied_actions(role_name, instance_id, actions)
+
+    def caller(self, signature: Signature) -> Caller:
+        """Return whose credentials these are. Raises UnknownCallerError."""
+        return self._gate.caller(signature)
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving, and end the evaluator: from now on every call is refused."""
+        self.evaluator.close()
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -160,13 +192,16 @@ class Cloud:
         with self.lock:
             self.console.write(instance_id, text)
 
-    def role_credentials(self, role_name: str) -> dict[str, Any]:
+    def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:
         """Return fresh credentials of a role: AccessKeyId, SecretAccessKey, Token, Expiration (ISO 8601, UTC).
 
-        Raises botocore's ClientError (NoSuchEntity) for an unknown role.
+        The session of an instance has the instance's id as its name, as on AWS. Raises botocore's ClientError
+        (NoSuchEntity) for an unknown role.
         """
         arn = self.loopback.client("iam").get_role(RoleName=role_name)["Role"]["Arn"]
-        given = self.loopback.client("sts").assume_role(RoleArn=arn, RoleSessionName="instance", DurationSeconds=21600)
+        given = self.loopback.client("sts").assume_role(
+            RoleArn=arn, RoleSessionName=session_name, DurationSeconds=21600
+        )
         credentials = given["Credentials"]
         return {
             "AccessKeyId": credentials["AccessKeyId"],
@@ -214,7 +249,7 @@ class Cloud:
         from moto.backends import get_backend
 
         find: Any = get_backend  # overloaded for a literal name each
-        return find(service)[ACCOUNT]["aws" if service == "iam" else REGION]
+        return find(service)[ACCOUNT]["aws" if service in _EVERYWHERE else REGION]
 
 
 def _reset_moto() -> None:

@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
-# `Credential=KEY/20261120/us-east-1/ec2/aws4_request`
+# `KEY/20261120/us-east-1/ec2/aws4_request`, in the Authorization header or, quoted, in a presigned URL.
 _SCOPE = re.compile(r"Credential=[^/\s]+/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request")
 
 Reply = tuple[int, list[tuple[str, str]], bytes]
@@ -29,16 +30,32 @@ class WrongMotoError(RuntimeError):
 
 
 def service_of(environ: Mapping[str, Any]) -> tuple[str, str]:
-    """Return service and region from a request's signature; empty strings where it is not signed."""
-    match = _SCOPE.search(str(environ.get("HTTP_AUTHORIZATION", "")))
+    """Return service and region from a request's signature; empty strings where it is not signed.
+
+    CloudFormation's helper scripts sign in a way of their own, which names neither.
+    """
+    authorization = str(environ.get("HTTP_AUTHORIZATION", ""))
+    if authorization.startswith("CFN_V1 "):
+        return "cloudformation", ""
+    query = unquote(str(environ.get("QUERY_STRING", "")))
+    match = _SCOPE.search(authorization) or _SCOPE.search(query)
+    if match is None and "AWSAccessKeyId=" in query:  # presigned in the older way, which S3 alone still takes
+        return "s3", ""
     return (match["service"], match["region"]) if match else ("", "")
+
+
+def is_json(environ: Mapping[str, Any]) -> bool:
+    """Return whether a request's service speaks JSON. What an object of S3 holds does not matter."""
+    service, _ = service_of(environ)
+    if environ.get("HTTP_X_AMZ_TARGET") or service in ("elasticfilesystem", "lambda"):
+        return True
+    return service != "s3" and "json" in str(environ.get("CONTENT_TYPE", ""))
 
 
 def reply(environ: Mapping[str, Any], code: str, message: str, status: int = 400) -> Reply:
     """Build an error reply in the protocol of the request's service."""
     service, _ = service_of(environ)
-    content_type = str(environ.get("CONTENT_TYPE", ""))
-    if environ.get("HTTP_X_AMZ_TARGET") or "json" in content_type or service in ("elasticfilesystem", "lambda"):
+    if is_json(environ):
         body = json.dumps({"__type": code, "message": message, "Message": message})
         return status, [("Content-Type", "application/x-amz-json-1.1"), ("x-amzn-ErrorType", code)], body.encode()
     text = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"

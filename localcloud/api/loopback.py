@@ -1,7 +1,12 @@
-"""boto3 clients whose requests never leave the process: how this package itself uses the API that it serves."""
+"""boto3 clients whose requests never leave the process: how this package itself uses the API that it serves.
+
+They are the cloud's own, which nothing refuses, but for what is done within `acting_as`: that needs a caller's rights.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import io
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
@@ -11,6 +16,8 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
+from localcloud.api.permissions.caller import CALLER, TRUSTED, Caller
+
 ACCESS_KEY: Final = "AKIAEMBEDDEDCLOUD000"
 """By which the requests of this package are known from those of others."""
 
@@ -18,6 +25,18 @@ WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 # Nothing listens there; the handler below answers before a connection is made.
 _ENDPOINT = "http://loopback.invalid"
+
+_acting: contextvars.ContextVar[Caller | None] = contextvars.ContextVar("acting", default=None)
+
+
+@contextlib.contextmanager
+def acting_as(caller: Caller | None) -> Iterator[None]:
+    """Have the requests of this thread need the rights of a caller; None: they are the cloud's own."""
+    token = _acting.set(caller)
+    try:
+        yield
+    finally:
+        _acting.reset(token)
 
 
 class _Raw(io.BytesIO):
@@ -61,6 +80,8 @@ class Loopback:
             path=path or "/", query_string=query, method=request.method, headers=headers, data=data
         )
         environ = builder.get_environ()
+        caller = _acting.get()
+        environ |= {CALLER: caller} if caller else {TRUSTED: True}
         environ["RAW_URI"] = request.url[len(_ENDPOINT) :] or "/"
         content, status, reply_headers = run_wsgi_app(self._application, environ)
         fields: Any = dict(reply_headers)  # Any mapping does, though the stubs name http.client's alone.

@@ -31,11 +31,17 @@ class Application:
     """Serve moto and this package's CloudFormation, under one lock."""
 
     def __init__(
-        self, lock: threading.RLock, changed: Callable[[], None], mark: Callable[[], Callable[[], None]]
+        self,
+        lock: threading.RLock,
+        changed: Callable[[], None],
+        mark: Callable[[], Callable[[], None]],
+        refusal: Callable[[dict[str, Any]], error_replies.Reply | None],
     ) -> None:
         self.lock = lock
         self.changed = changed
         self._mark = mark
+        self._refusal = refusal
+        """Takes a request; returns the answer to one that policies do not allow."""
         self.requests = 0
         self.own: dict[str, WsgiApp] = {}
         """Applications for services that moto does not serve here, by signing name."""
@@ -47,6 +53,9 @@ class Application:
         service, _ = error_replies.service_of(environ)
         action = _action(environ)
         started = time.monotonic()
+        refused = None if _is_outside_aws(environ) else self._refused(environ, service, action)
+        if refused is not None:
+            return self._send(refused, environ, start_response, f"{service or '-'} {action}", started)
         # CloudFormation has a lock of its own: its requests may wait for a stack, and its work goes through this API.
         with contextlib.nullcontext() if service in self.own else self.lock:
             self.requests += 1
@@ -57,8 +66,28 @@ class Application:
                 undo()
             if status < 400 and service in _WATCHED and writes:
                 self.changed()
-        elapsed_ms = (time.monotonic() - started) * 1000
-        log.info("%s %s %d %.0f ms", service or "-", action or environ.get("PATH_INFO"), status, elapsed_ms)
+        reply = status, headers, body
+        return self._send(
+            reply, environ, start_response, f"{service or '-'} {action or environ.get('PATH_INFO')}", started
+        )
+
+    def _refused(self, environ: dict[str, Any], service: str, action: str) -> error_replies.Reply | None:
+        try:
+            return self._refusal(environ)
+        except Exception as error:  # What fails to decide allows nothing.
+            log.error("%s %s could not be decided\n%s", service, action, traceback.format_exc())
+            return error_replies.reply(environ, "InternalFailure", f"{type(error).__name__}: {error}")
+
+    def _send(
+        self,
+        reply: error_replies.Reply,
+        environ: dict[str, Any],
+        start_response: Callable[..., Any],
+        what: str,
+        started: float,
+    ) -> Iterable[bytes]:
+        status, headers, body = reply
+        log.info("%s %d %.0f ms", what, status, (time.monotonic() - started) * 1000)
         if status >= 400:
             log.info("  %s", body[:500].decode("utf-8", "replace"))
         if environ.get("REQUEST_METHOD") == "HEAD":
@@ -69,8 +98,7 @@ class Application:
         return [body]
 
     def _answer(self, environ: dict[str, Any], service: str, action: str) -> error_replies.Reply:
-        # moto's own control interface (`/moto-api/reset`) and its fixed instance metadata are no part of AWS's API.
-        if str(environ.get("PATH_INFO", "")).startswith(("/moto-api", "/latest/")):
+        if _is_outside_aws(environ):
             return error_replies.reply(environ, "NoSuchPath", "the embedded cloud has no such path", 404)
         try:
             content, line, headers = run_wsgi_app(self.own.get(service, self.moto), environ, buffered=True)
@@ -87,6 +115,11 @@ class Application:
             log.error("%s %s answered %d: %r", service, action, reply[0], reply[2][:2000])
             return error_replies.reply(environ, "InternalFailure", reply[2][:500].decode("utf-8", "replace"))
         return reply
+
+
+def _is_outside_aws(environ: Mapping[str, Any]) -> bool:
+    """Return whether a request is to moto's control interface or fixed instance metadata, which AWS's API lacks."""
+    return str(environ.get("PATH_INFO", "")).startswith(("/moto-api", "/latest/"))
 
 
 def _read_body(environ: dict[str, Any]) -> None:

@@ -16,8 +16,8 @@ from localcloud.network.addressing import mac
 from localcloud.snapshot import Instance
 
 MAX_TOKEN_TTL_S: Final = 21600
-Credentials = Callable[[str], dict[str, Any]]
-"""Takes the name of a role; returns AccessKeyId, SecretAccessKey, Token and Expiration."""
+Credentials = Callable[[str, str], dict[str, Any]]
+"""Takes the name of a role and an instance's id; returns AccessKeyId, SecretAccessKey, Token and Expiration."""
 
 # Of the document's signatures, which AWS has beside it, there are none.
 _DYNAMIC: Final = {"dynamic": "instance-identity/", "dynamic/instance-identity": "document"}
@@ -36,7 +36,7 @@ def answer(instance: Instance, path: str, *, region: str, account: str, credenti
         return None
     key = path.removeprefix("meta-data").strip("/")
     if instance.role_name and key == f"iam/security-credentials/{instance.role_name}":
-        return json.dumps(_credentials(credentials(instance.role_name)), indent=2).encode()
+        return json.dumps(_credentials(credentials(instance.role_name, instance.id)), indent=2).encode()
     tree = _tree(instance, region)
     if key in tree:
         return tree[key].encode()

@@ -58,8 +58,8 @@ class SessionService:
 
     relay: Relay
     hosts: Mapping[str, Host]
-    denied: Callable[[str, tuple[str, ...]], list[str]]
-    """Takes the name of a role and actions; returns the actions that the role does not allow."""
+    denied: Callable[[str, str, tuple[str, ...]], list[str]]
+    """Takes the name of a role, an instance's id and actions; returns the actions that the role does not allow."""
 
     def url(self, session: Session) -> str:
         """Return the URL for the client of a session."""
@@ -111,7 +111,7 @@ class SessionService:
         role = host.instance.role_name
         if not role:
             raise NotConnectedError(instance_id, "it has no instance role")
-        denied = self.denied(role, REQUIRED_ACTIONS)
+        denied = self.denied(role, instance_id, REQUIRED_ACTIONS)
         if denied:
             raise NotConnectedError(instance_id, f"its role {role} does not allow {', '.join(denied)}")
         try:

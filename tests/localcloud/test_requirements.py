@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from localcloud import requirements
+from localcloud.api.permissions import evaluator
 from localcloud.errors import MissingRequirementsError
 from localcloud.requirements import missing_commands
 
@@ -25,6 +26,14 @@ def test_nothing_is_missing_where_all_is_there() -> None:
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(MissingRequirementsError, match="not run as root"):
+        requirements.check()
+
+
+def test_a_missing_evaluator_of_policies_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(evaluator, "PACKAGES", tmp_path)
+    with pytest.raises(MissingRequirementsError, match=r"the IAM evaluator is not in .*: npm ci"):
         requirements.check()
 
 

@@ -124,9 +124,9 @@ class FakeCloud:
     def instance_failed(self, instance_id: str, reason: str) -> None:
         self.failed[instance_id] = reason
 
-    def role_credentials(self, role_name: str) -> dict[str, Any]:
+    def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:
         return {
-            "AccessKeyId": f"KEY-{role_name}",
+            "AccessKeyId": f"KEY-{role_name}-{session_name}",
             "SecretAccessKey": "secret",
             "Token": "token",
             "Expiration": "2099-01-01T00:00:00Z",

@@ -17,13 +17,17 @@ from localcloud.api.cloudformation.stacks import ChangeSet, Stack, Target
 from localcloud.api.cloudformation.template import parse
 from localcloud.api.cloudformation.types import allowlist
 from localcloud.api.cloudformation.types.resource_type import Clients, Context, Physical
+from localcloud.api.permissions.caller import CLOUDFORMATION, Caller
 
 
 class Account:
     """Own the stacks; every read or change of one happens under `condition`."""
 
-    def __init__(self, aws: Clients, account: str, region: str) -> None:
+    def __init__(
+        self, aws: Clients, account: str, region: str, assume: Callable[[str], Caller | None] = lambda role_arn: None
+    ) -> None:
         self.aws = aws
+        self._assume = assume
         self.account = account
         self.region = region
         self.condition = threading.Condition()
@@ -41,6 +45,25 @@ class Account:
         if name_or_id in self.stacks:
             return self.stacks[name_or_id]
         return next((stack for stack in self.live() if stack.name == name_or_id), None)
+
+    def id_of(self, name: str) -> str:
+        """Return the id of a stack by its name, or by the ARN of one of its change sets; empty where there is none."""
+        if name in self.change_sets:
+            return self.change_sets[name].stack.stack_id
+        stack = self.find(name)
+        return stack.stack_id if stack else ""
+
+    def actor(self, role_arn: str, caller: Caller | None) -> Caller | None:
+        """Return with whose rights an operation is carried out: a role's, or else those of who asks for it.
+
+        Raises ValidationError for a role that CloudFormation may not take.
+        """
+        if not role_arn:
+            return caller.through(CLOUDFORMATION) if caller else None
+        role = self._assume(role_arn)
+        if role is None:
+            raise ValidationError(f"Role {role_arn} is invalid or cannot be assumed")
+        return role
 
     def get(self, name_or_id: str) -> Stack:
         """Return a stack.

@@ -15,6 +15,7 @@ from localcloud.api.cloudformation.errors import ResourceError, ValidationError
 from localcloud.api.cloudformation.resources import ResourceChanger
 from localcloud.api.cloudformation.signals import Wait
 from localcloud.api.cloudformation.stacks import Resource, Stack, Target, now
+from localcloud.api.loopback import acting_as
 
 log = logging.getLogger("localcloud.api")
 
@@ -35,7 +36,8 @@ class Operation:
 
         def guarded() -> None:
             try:
-                run()
+                with acting_as(self.stack.actor):
+                    run()
             except Exception as error:
                 log.error("operation on stack %s failed\n%s", self.stack.name, traceback.format_exc())
                 self._status(_stuck(self.stack.status), f"InternalFailure: {type(error).__name__}: {error}")

@@ -11,6 +11,7 @@ from typing import Any
 from localcloud.api.cloudformation.early_validation import Finding
 from localcloud.api.cloudformation.parameters import Parameter
 from localcloud.api.cloudformation.types.resource_type import Physical
+from localcloud.api.permissions.caller import Caller
 
 STACK_TYPE = "AWS::CloudFormation::Stack"
 
@@ -79,6 +80,8 @@ class Stack:
     status: str = "REVIEW_IN_PROGRESS"
     reason: str = ""
     role_arn: str = ""
+    actor: Caller | None = None
+    """With whose rights its resources are changed; None: the cloud's own."""
     capabilities: list[str] = dataclasses.field(default_factory=list)
     disable_rollback: bool = False
     termination_protection: bool = False

@@ -7,6 +7,7 @@ in the place of one that runs.
 from __future__ import annotations
 
 import argparse
+import calendar
 import contextlib
 import functools
 import json
@@ -22,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from .api import Api, ApiError
+from .api import Api, ApiError, Credentials
 from .logs import Source, Tail
 from .metrics import MEASURED, NOTHING_HERE, Sample, data, figures, take
 
@@ -31,6 +32,8 @@ CONFIG: Final = HOME / "etc/amazon-cloudwatch-agent.json"
 PID: Final = HOME / "var/amazon-cloudwatch-agent.pid"
 LOG: Final = HOME / "logs/amazon-cloudwatch-agent.log"
 _METADATA: Final = "http://169.254.169.254/latest"
+_RENEWAL_S: Final = 300.0
+"""So long before credentials expire new ones are there."""
 _PAUSE_S: Final = 1.0
 """Between two looks at the log files."""
 
@@ -55,7 +58,7 @@ def main(arguments: list[str]) -> int:
     try:
         document = json.loads(_api().parameter(name))
         check(document)
-    except (ApiError, ValueError) as error:
+    except (ApiError, OSError, ValueError) as error:
         print(f"amazon-cloudwatch-agent-ctl: {error}", file=sys.stderr)
         return 1
     for path in (CONFIG, PID, LOG):
@@ -138,7 +141,25 @@ def _machine_memory_bytes() -> int:
 
 
 def _api() -> Api:
-    return Api(endpoint=_setting("AWS_ENDPOINT_URL"), region=_fact("placement/region"))
+    return Api(endpoint=_setting("AWS_ENDPOINT_URL"), region=_fact("placement/region"), credentials=RoleCredentials())
+
+
+class RoleCredentials:
+    """Keep the credentials of the instance's role, and ask for new ones before they expire."""
+
+    def __init__(self) -> None:
+        self._known: Credentials | None = None
+        self._until = 0.0
+
+    def __call__(self) -> Credentials:
+        """Return credentials that are good for some minutes. Raises OSError where the instance has none."""
+        if self._known is None or time.time() >= self._until:
+            role = _fact("iam/security-credentials/")
+            given = json.loads(_fact(f"iam/security-credentials/{role}"))
+            self._known = Credentials(access_key=given["AccessKeyId"], token=given["Token"])
+            ends = time.strptime(given["Expiration"], "%Y-%m-%dT%H:%M:%SZ")
+            self._until = calendar.timegm(ends) - _RENEWAL_S
+        return self._known
 
 
 def _setting(name: str) -> str:

@@ -1,4 +1,7 @@
-"""The three calls that the agent makes. The embedded cloud checks no signature, so none is made."""
+"""The calls that the agent makes, with the credentials of the instance's role.
+
+The embedded cloud verifies no signature, so none is made: whose access key it is decides.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -31,11 +34,21 @@ class Datum:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """Temporary credentials of a role, without the secret that nothing is signed with."""
+
+    access_key: str
+    token: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Api:
     """Call the embedded cloud."""
 
     endpoint: str
     region: str
+    credentials: Callable[[], Credentials]
+    """Returns the credentials of now."""
     timeout_s: float = 10.0
 
     def parameter(self, name: str) -> str:
@@ -80,8 +93,10 @@ class Api:
 
     def _send(self, service: str, body: bytes, headers: dict[str, str]) -> bytes:
         now = time.gmtime()
-        scope = f"localcloud/{time.strftime('%Y%m%d', now)}/{self.region}/{service}/aws4_request"
+        credentials = self.credentials()
+        scope = f"{credentials.access_key}/{time.strftime('%Y%m%d', now)}/{self.region}/{service}/aws4_request"
         headers["Authorization"] = f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host;x-amz-date, Signature=0"
+        headers["X-Amz-Security-Token"] = credentials.token
         headers["X-Amz-Date"] = time.strftime("%Y%m%dT%H%M%SZ", now)
         request = urllib.request.Request(f"{self.endpoint}/", data=body, headers=headers)
         try:

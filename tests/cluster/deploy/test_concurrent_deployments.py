@@ -21,6 +21,7 @@ from cluster.deploy.cdk import CdkError
 from cluster.deploy.change_set import OvertakenError
 from cluster.deploy.plan import Plan
 from localcloud.api.cloud import REGION
+from localcloud.laptop import ACCESS_KEY_ID
 
 PROJECT = Path("/project")
 
@@ -121,7 +122,7 @@ def endpoint() -> Iterator[str]:
 @pytest.fixture
 def formation(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Formation]:
     monkeypatch.delenv("AWS_PROFILE", raising=False)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLEEXAMPLE00")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_REGION", REGION)
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)

@@ -12,6 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from localcloud.api.cloud import REGION, Cloud
+from localcloud.laptop import ACCESS_KEY_ID
 from tests.localcloud.api.templates import Client, Stacks
 
 
@@ -44,7 +45,7 @@ def client(endpoint: str) -> Client:
                 service,
                 region_name=REGION,
                 endpoint_url=endpoint,
-                aws_access_key_id="AKIAEXAMPLEEXAMPLE00",
+                aws_access_key_id=ACCESS_KEY_ID,
                 aws_secret_access_key="secret",
                 config=Config(retries={"max_attempts": 0}, s3={"addressing_style": "path"}),
             )

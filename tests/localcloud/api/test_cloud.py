@@ -125,7 +125,7 @@ def test_credentials_of_a_role_are_taken_by_the_api(cloud: Cloud, client: Client
     allowed = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
     trust = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
     client("iam").create_role(RoleName="nodes", AssumeRolePolicyDocument=trust)
-    given = cloud.role_credentials("nodes")
+    given = cloud.role_credentials("nodes", "i-0123456789abcdef0")
     assert given["Expiration"].endswith("Z")
     sts = boto3.Session().client(
         "sts",
@@ -135,7 +135,7 @@ def test_credentials_of_a_role_are_taken_by_the_api(cloud: Cloud, client: Client
         aws_secret_access_key=given["SecretAccessKey"],
         aws_session_token=given["Token"],
     )
-    assert "assumed-role/nodes/" in sts.get_caller_identity()["Arn"]
+    assert sts.get_caller_identity()["Arn"].endswith(":assumed-role/nodes/i-0123456789abcdef0")
 
 
 def test_an_action_that_is_missing_is_named_at_once(client: Client) -> None:

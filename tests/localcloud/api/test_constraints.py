@@ -12,6 +12,7 @@ from moto.core.utils import get_service_model
 
 from localcloud.api.cloud import REGION, Cloud
 from localcloud.api.constraints import CODES, compiled
+from localcloud.laptop import ACCESS_KEY_ID
 from tests.localcloud.api.templates import Client
 
 _DETECTED = "1 validation error detected: Value"
@@ -75,7 +76,7 @@ def test_a_parameter_outside_its_constraint_is_refused(
         service,
         region_name=REGION,
         endpoint_url=client(service).meta.endpoint_url,
-        aws_access_key_id="AKIAEXAMPLEEXAMPLE00",
+        aws_access_key_id=ACCESS_KEY_ID,
         aws_secret_access_key="secret",
         config=Config(retries={"max_attempts": 0}, parameter_validation=False),
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localcloud.api import error_replies, server
-from localcloud.api.cloud import Cloud
+from localcloud.api.cloud import ACCOUNT, Cloud
 from localcloud.api.loopback import Loopback
 from localcloud.snapshot import Snapshot
 from tests.localcloud.api.templates import Stacks, network, nodes
@@ -23,6 +23,12 @@ def _trust() -> dict[str, Any]:
 
 def _policy(action: str) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": action, "Resource": "*"}]}
+
+
+def _key_policy() -> dict[str, Any]:
+    owner = {"Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}}
+    policy = _policy("kms:*")
+    return {**policy, "Statement": [{**each, **owner} for each in policy["Statement"]]}
 
 
 def _target(number: int, subnet: str) -> dict[str, Any]:
@@ -101,7 +107,7 @@ def _typical() -> dict[str, Any]:
         "Queue": {"Type": "AWS::SQS::Queue", "Properties": {}},
         "Bucket": {"Type": "AWS::S3::Bucket", "Properties": bucket},
         "Logs": {"Type": "AWS::Logs::LogGroup", "Properties": {"RetentionInDays": 7}},
-        "Key": {"Type": "AWS::KMS::Key", "Properties": {"KeyPolicy": _policy("kms:*"), "EnableKeyRotation": True}},
+        "Key": {"Type": "AWS::KMS::Key", "Properties": {"KeyPolicy": _key_policy(), "EnableKeyRotation": True}},
     }
 
 

@@ -1,29 +1,13 @@
-"""Bucket policies with conditions."""
+"""Bucket policies with conditions, and encryption."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from localcloud.api.s3 import holds
 from tests.localcloud.api.templates import Client
-
-
-@pytest.mark.parametrize(
-    ("condition", "expected"),
-    [
-        ({"Bool": {"aws:SecureTransport": "false"}}, False),
-        ({"Bool": {"aws:SecureTransport": "true"}}, True),
-        ({"NumericLessThan": {"s3:TlsVersion": "1.2"}}, False),
-        ({"StringEquals": {"aws:PrincipalOrgID": "o-1"}}, False),
-        ({}, True),
-    ],
-)
-def test_conditions_on_the_transport_are_decided(condition: dict[str, Any], expected: bool) -> None:
-    assert holds(condition) is expected
 
 
 def test_a_rule_against_plain_http_locks_nobody_out_and_one_against_all_does(client: Client) -> None:

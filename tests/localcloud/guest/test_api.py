@@ -9,16 +9,21 @@ import pytest
 
 from localcloud.api.cloud import REGION
 from localcloud.guest.cloudwatch_agent.__main__ import ConfigurationError, check
-from localcloud.guest.cloudwatch_agent.api import Api, ApiError, Datum
+from localcloud.guest.cloudwatch_agent.api import Api, ApiError, Credentials, Datum
+from localcloud.laptop import ACCESS_KEY_ID
 from tests.localcloud.api.conftest import client, cloud, endpoint
 from tests.localcloud.api.templates import Client
 
 __all__ = ["client", "cloud", "endpoint"]  # fixtures
 
 
+def laptop() -> Credentials:
+    return Credentials(access_key=ACCESS_KEY_ID, token="")
+
+
 @pytest.fixture
 def api(endpoint: str) -> Api:
-    return Api(endpoint=endpoint, region=REGION)
+    return Api(endpoint=endpoint, region=REGION, credentials=laptop)
 
 
 def test_a_parameter_is_read_and_a_missing_one_is_told_by_its_name(api: Api, client: Client) -> None:
@@ -62,7 +67,7 @@ def test_values_are_found_under_their_dimensions(api: Api, client: Client) -> No
 
 def test_an_api_that_is_not_there_is_an_error_and_no_wait() -> None:
     with pytest.raises(ApiError) as caught:
-        Api(endpoint="http://127.0.0.1:9", region=REGION).parameter("one")
+        Api(endpoint="http://127.0.0.1:9", region=REGION, credentials=laptop).parameter("one")
     assert caught.value.code == "Unreachable"
 
 

@@ -89,7 +89,7 @@ def test_an_instance_reads_what_its_group_wants_of_it() -> None:
 def test_credentials_are_those_of_the_role() -> None:
     found = json.loads(str(ask(ROLE, "meta-data/iam/security-credentials/node")))
     assert found["Code"] == "Success"
-    assert found["AccessKeyId"] == "KEY-node"
+    assert found["AccessKeyId"] == f"KEY-node-{ROLE.id}"
     assert ask(ROLE, "meta-data/iam/security-credentials/other") is None
     assert ask(WORKER, "meta-data/iam/security-credentials/") is None
 

@@ -32,7 +32,7 @@ def service(role: str, allowed: tuple[str, ...]) -> SessionService:
     return SessionService(
         relay=Relay(socket.create_server(("127.0.0.1", 0))),
         hosts={MASTER.id: host},
-        denied=lambda name, actions: [action for action in actions if action not in allowed],
+        denied=lambda name, instance, actions: [action for action in actions if action not in allowed],
     )
 
 

@@ -12,6 +12,8 @@ from localcloud.api.cloudformation.account import Account
 from localcloud.api.cloudformation.errors import ValidationError
 from localcloud.api.cloudformation.operations import Operation
 from localcloud.api.cloudformation.stacks import ChangeSet, Stack, Target, now
+from localcloud.api.loopback import acting_as
+from localcloud.api.permissions.caller import Caller
 
 # How long a request is held while an operation of the stack is about to end. The CDK CLI looks again only every five
 # seconds, and most operations are over in one. Others are answered at once, as by AWS.
@@ -26,14 +28,16 @@ _UPDATABLE = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", 
 class Actions(BaseResponse):
     """Answer requests with the stacks of one account."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, caller: Caller | None) -> None:
         super().__init__(service_name="cloudformation")
         self.automated_parameter_parsing = True
         self._account = account
+        self._caller = caller
 
     def _begin(self, stack: Stack, target: Target, executed: ChangeSet | None = None) -> None:
         """Start to create or to update a stack; change sets other than the executed one no longer fit it."""
         account = self._account
+        stack.actor = account.actor(stack.role_arn, self._caller)
         with account.condition:
             self._refuse_while_busy(stack)
             for each in account.change_sets_of(stack):
@@ -66,13 +70,15 @@ class Actions(BaseResponse):
         tags = self._get_param("Tags")
         if any(str(tag["Key"]).lower().startswith("aws:") for tag in tags or ()):
             raise ValidationError("aws: prefixed tag key names are not allowed for external use.")
-        return self._account.target(
-            stack,
-            self._body(stack),
-            self._get_param("Parameters", []),
-            {tag["Key"]: tag["Value"] for tag in tags} if tags else None,
-            self._get_param("Capabilities", []),
-        )
+        body = self._body(stack)
+        with acting_as(self._account.actor(self._text("RoleARN") or stack.role_arn, self._caller)):
+            return self._account.target(
+                stack,
+                body,
+                self._get_param("Parameters", []),
+                {tag["Key"]: tag["Value"] for tag in tags} if tags else None,
+                self._get_param("Capabilities", []),
+            )
 
     def _body(self, stack: Stack | None) -> str:
         """Return the template's text, from the request, from S3, or the stack's own."""
@@ -85,7 +91,8 @@ class Actions(BaseResponse):
             raise ValidationError("Either Template URL or Template Body must be specified.")
         bucket, key = bucket_and_key(url)
         try:
-            answer = self._account.aws.client("s3").get_object(Bucket=bucket, Key=key)
+            with acting_as(self._account.actor("", self._caller)):
+                answer = self._account.aws.client("s3").get_object(Bucket=bucket, Key=key)
         except ClientError as error:
             raise ValidationError(f"S3 error: {error.response['Error'].get('Message')} ({url})") from None
         content: bytes = answer["Body"].read()

@@ -32,6 +32,7 @@ class StackActions(Actions):
             self._get_bool_param("DisableRollback", False) or self._text("OnFailure") == "DO_NOTHING"
         )
         stack.capabilities = self._get_param("Capabilities", [])
+        stack.role_arn = self._text("RoleARN")
         self._begin(stack, target)
         return ActionResult({"StackId": stack.stack_id})
 
@@ -47,6 +48,7 @@ class StackActions(Actions):
         self._validate_early(stack, target)
         stack.disable_rollback = self._get_bool_param("DisableRollback", False)
         stack.capabilities = self._get_param("Capabilities", []) or stack.capabilities
+        stack.role_arn = self._text("RoleARN") or stack.role_arn
         self._begin(stack, target)
         return ActionResult({"StackId": stack.stack_id})
 
@@ -74,6 +76,8 @@ class StackActions(Actions):
             for each in account.change_sets_of(stack):
                 account.change_sets.pop(each.change_set_id)
             stack.token = self._text("ClientRequestToken")
+            stack.role_arn = self._text("RoleARN") or stack.role_arn
+            stack.actor = account.actor(stack.role_arn, self._caller)
             stack.set_status("DELETE_IN_PROGRESS", "User Initiated")
         operation = Operation(account, stack)
         operation.start(lambda: operation.delete(retained))

@@ -32,7 +32,7 @@ RESOURCE_TYPES = (
         inert={
             "ImageScanningConfiguration": "images are kept, never run or scanned",
             "LifecyclePolicy": LIFECYCLE,
-            "RepositoryPolicyText": "access policies are not enforced",
+            "RepositoryPolicyText": "no image is pushed or pulled here",
             "Tags": TAGS_SET_AT_CREATION,
         },
         replaced_by=frozenset({"RepositoryName", "ImageTagMutability"}),

@@ -1,4 +1,4 @@
-"""Resource types of IAM: roles, policies and instance profiles. They are stored and described, not enforced."""
+"""Resource types of IAM: roles, policies and instance profiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from localcloud.api.cloudformation.types.handlers import unless_gone
 from localcloud.api.cloudformation.types.resource_type import DESCRIPTION, Context, Physical, Properties, ResourceType
 
 _GONE = ("NoSuchEntity",)
-_NOT_ENFORCED = "who may call what is not enforced here"
 
 
 def _create_role(context: Context, properties: Properties) -> Physical:
@@ -164,7 +163,7 @@ RESOURCE_TYPES = (
                 "Tags",
             }
         ),
-        inert={"Description": DESCRIPTION, "MaxSessionDuration": _NOT_ENFORCED},
+        inert={"Description": DESCRIPTION, "MaxSessionDuration": "a session lasts as long as is asked for"},
         replaced_by=frozenset({"RoleName", "Path"}),
         attributes=frozenset({"Arn", "RoleId"}),
         create=_create_role,

@@ -11,7 +11,6 @@ from localcloud.api.cloudformation.errors import ResourceError, ServiceRefusalEr
 from localcloud.api.cloudformation.types.handlers import delete_with, shaped, unless_gone
 from localcloud.api.cloudformation.types.resource_type import (
     LIFECYCLE,
-    NOTHING_TO_ENCRYPT,
     Context,
     Physical,
     Properties,
@@ -70,6 +69,8 @@ def _set_up_bucket(s3: Any, name: str, context: Context, properties: Properties)
     if "PublicAccessBlockConfiguration" in properties:
         block = {"PublicAccessBlockConfiguration": properties["PublicAccessBlockConfiguration"]}
         s3.put_public_access_block(Bucket=name, **shaped(s3, "PutPublicAccessBlock", block))
+    if "BucketEncryption" in properties:
+        s3.put_bucket_encryption(Bucket=name, ServerSideEncryptionConfiguration=_encryption(s3, properties))
     tags = context.user_tags(properties.get("Tags"))
     if tags:
         s3.put_bucket_tagging(Bucket=name, Tagging={"TagSet": tags})
@@ -85,8 +86,20 @@ def _update_bucket(context: Context, resource: Physical, old: Properties, new: P
         s3.put_bucket_versioning(Bucket=resource.id, VersioningConfiguration={"Status": "Suspended"})
     if "PublicAccessBlockConfiguration" in old and "PublicAccessBlockConfiguration" not in new:
         s3.delete_public_access_block(Bucket=resource.id)
+    if "BucketEncryption" in old and "BucketEncryption" not in new:
+        s3.delete_bucket_encryption(Bucket=resource.id)
     _set_up_bucket(s3, resource.id, context, new)
     return resource
+
+
+def _encryption(s3: Any, properties: Properties) -> dict[str, Any]:
+    """Return what encrypts new objects. Nothing is encrypted here, but who writes one needs the rights to the key."""
+    names = {"ServerSideEncryptionByDefault": "ApplyServerSideEncryptionByDefault"}
+    given = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    rules = [{names.get(key, key): value for key, value in rule.items()} for rule in given]
+    shape = {"ServerSideEncryptionConfiguration": {"Rules": rules}}
+    found: dict[str, Any] = shaped(s3, "PutBucketEncryption", shape)["ServerSideEncryptionConfiguration"]
+    return found
 
 
 def _delete_bucket(context: Context, resource: Physical, properties: Properties) -> None:
@@ -120,9 +133,10 @@ RESOURCE_TYPES = (
             "LifecycleConfiguration": "NoncurrentDays are positive",
         },
         named_by="BucketName",
-        honoured=frozenset({"BucketName", "VersioningConfiguration", "PublicAccessBlockConfiguration", "Tags"}),
+        honoured=frozenset(
+            {"BucketEncryption", "BucketName", "VersioningConfiguration", "PublicAccessBlockConfiguration", "Tags"}
+        ),
         inert={
-            "BucketEncryption": NOTHING_TO_ENCRYPT,
             "LifecycleConfiguration": LIFECYCLE,
             "OwnershipControls": "there is one account, which owns all objects",
             "AccessControl": "there is one account, which owns all objects",

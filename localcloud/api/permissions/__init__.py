@@ -1,0 +1,1 @@
+"""Who calls the API, what the call needs, and whether the policies allow it."""

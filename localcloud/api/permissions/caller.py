@@ -1,0 +1,105 @@
+"""Who makes a call: a user, the session of a role, a service in somebody's name, or nobody.
+
+Signatures are not verified: whoever knows an access key and, of a session, its token is taken for its owner.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from localcloud.api.permissions.request import Signature
+
+CLOUDFORMATION: Final = "cloudformation.amazonaws.com"
+CALLER: Final = "localcloud.caller"
+"""Key of a request's environment for who makes it. Nothing from outside can set it: headers have other names."""
+TRUSTED: Final = "localcloud.trusted"
+"""Key of a request's environment that the embedded cloud sets in requests of its own."""
+
+
+class UnknownCallerError(Exception):
+    """Report credentials that nobody has, or no longer has. Carries `kind`: key, token or expired."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        super().__init__(kind)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Caller:
+    """A principal."""
+
+    arn: str
+    """Of the user, or of the session of the role."""
+    owner: str
+    """ARN of the user or role, whose policies decide."""
+    name: str
+    """Name of the user or role."""
+    is_role: bool
+    context: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    session_policy: Mapping[str, Any] | None = None
+    via: str = ""
+    """The service that calls in this principal's name; empty: itself."""
+
+    def through(self, service: str) -> Caller:
+        """Return this principal as a service calls in its name."""
+        return dataclasses.replace(self, via=service)
+
+
+class Callers:
+    """Find callers by their credentials."""
+
+    def __init__(self, *, account: str, backend: Callable[[str], Any]) -> None:
+        self._account, self._backend = account, backend
+
+    def find(self, signature: Signature) -> Caller:
+        """Return who has these credentials. Raises UnknownCallerError."""
+        user = self._user(signature.access_key)
+        if user is not None:
+            return self._of_user(user)
+        for session in reversed(self._backend("sts").assumed_roles):
+            if session.access_key_id == signature.access_key:
+                return self._of_session(session, signature.token)
+        raise UnknownCallerError("key")
+
+    def _user(self, access_key: str) -> Any:
+        for user in self._backend("iam").users.values():
+            for key in user.access_keys:
+                if key.access_key_id == access_key:
+                    return user if key.status == "Active" else None
+        return None
+
+    def _of_user(self, user: Any) -> Caller:
+        context = {"aws:userid": str(user.id), "aws:username": str(user.name), "aws:PrincipalType": "User"}
+        return Caller(arn=user.arn, owner=user.arn, name=user.name, is_role=False, context=context)
+
+    def _of_session(self, session: Any, token: str) -> Caller:
+        from moto.core.utils import utcnow
+
+        if token != session.session_token:
+            raise UnknownCallerError("token")
+        if utcnow() >= session.expiration:
+            raise UnknownCallerError("expired")
+        role = next((each for each in self._backend("iam").roles.values() if each.arn == session.role_arn), None)
+        if role is None:
+            raise UnknownCallerError("key")  # the role was deleted, and its sessions with it
+        policy = json.loads(session.policy) if session.policy else None
+        return self.of_role(role, session.session_name, policy)
+
+    def of_role(self, role: Any, session_name: str, policy: Mapping[str, Any] | None = None) -> Caller:
+        """Return a session of a role."""
+        context = {"aws:userid": f"{role.id}:{session_name}", "aws:PrincipalType": "AssumedRole"}
+        if session_name.startswith("i-"):
+            context["ec2:SourceInstanceARN"] = (
+                f"arn:aws:ec2:{self._backend('ec2').region_name}:{self._account}:instance/{session_name}"
+            )
+        return Caller(
+            arn=f"arn:aws:sts::{self._account}:assumed-role/{role.name}/{session_name}",
+            owner=role.arn,
+            name=role.name,
+            is_role=True,
+            context=context,
+            session_policy=policy,
+        )

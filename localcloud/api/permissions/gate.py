@@ -1,0 +1,188 @@
+"""The gate before the API: every request from outside is decided by policies, and so is what a service does for a user.
+
+Only what the embedded cloud does as AWS itself (its own bookkeeping, launches of Auto Scaling groups) passes without
+question. A request that cannot be decided is refused, and the log says why.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from localcloud.api import error_replies
+from localcloud.api.error_replies import Reply
+from localcloud.api.permissions import context, refusals
+from localcloud.api.permissions.caller import CALLER, CLOUDFORMATION, TRUSTED, Caller, Callers, UnknownCallerError
+from localcloud.api.permissions.evaluator import Check, Decision, Evaluator, EvaluatorError
+from localcloud.api.permissions.helper_scripts import Membership
+from localcloud.api.permissions.needs import Need, Needs, UnknownActionError
+from localcloud.api.permissions.policies import MissingBoundaryError, Policies, condition_keys
+from localcloud.api.permissions.request import Call, Signature, UnknownOperationError, read, signature
+from localcloud.api.permissions.resource_arns import Resources, UnknownResourceError
+
+log = logging.getLogger("localcloud.api")
+
+
+class UndecidableError(Exception):
+    """Report a call that cannot be decided, which is refused."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Account:
+    """What the gate looks at: the account, its state and its stacks."""
+
+    id: str
+    region: str
+    backend: Callable[[str], Any]
+    """Returns moto's state of a service."""
+    stack_id: Callable[[str], str]
+    """Returns the id of a stack by name or by ARN of a change set; empty where there is none."""
+    lock: threading.RLock
+
+
+class Gate:
+    """Decide requests."""
+
+    def __init__(self, account: Account, evaluator: Evaluator) -> None:
+        self._account, self._evaluator = account, evaluator
+        self._callers = Callers(account=account.id, backend=account.backend)
+        self._policies = Policies(account.backend)
+        self._resources = Resources(
+            account=account.id, region=account.region, backend=account.backend, stack_id=account.stack_id
+        )
+        self._needs = Needs(self._resources, account.backend, account.region)
+        self._membership = Membership(account.backend)
+
+    def refusal(self, environ: dict[str, Any]) -> Reply | None:
+        """Return why a request is refused; None where it is allowed, with its caller in `environ`."""
+        if environ.get(TRUSTED):
+            return None
+        try:
+            return self._refusal(environ)
+        except UnknownCallerError as error:
+            return refusals.credentials(environ, error.kind)
+        except UnknownOperationError as error:
+            return error_replies.reply(environ, "InvalidAction", str(error))
+        except (
+            EvaluatorError,
+            MissingBoundaryError,
+            UndecidableError,
+            UnknownActionError,
+            UnknownResourceError,
+        ) as error:
+            log.error("refused, for it cannot be decided: %s", error)
+            return refusals.refused(environ, f"The embedded cloud refuses what it cannot decide: {error}")
+
+    def _refusal(self, environ: dict[str, Any]) -> Reply | None:
+        service, _ = error_replies.service_of(environ)
+        if str(environ.get("HTTP_AUTHORIZATION", "")).startswith("CFN_V1 "):
+            text = self._membership.refusal(environ, read(environ, "cloudformation"))
+            return refusals.refused(environ, text) if text else None
+        caller = environ.get(CALLER) or self._caller(environ)
+        if caller is None:
+            return refusals.credentials(environ, "none")
+        environ[CALLER] = caller
+        denial = self.denial(caller, read(environ, service))
+        return refusals.denied(environ, caller, *denial) if denial else None
+
+    def _caller(self, environ: Mapping[str, Any]) -> Caller | None:
+        given = signature(environ)
+        return self.caller(given) if given else None
+
+    def caller(self, given: Signature) -> Caller:
+        """Return whose credentials these are. Raises UnknownCallerError."""
+        with self._account.lock:
+            return self._callers.find(given)
+
+    def denial(self, caller: Caller, call: Call) -> tuple[Need, Decision] | None:
+        """Return the first need of a call that is not allowed to its caller; None where all are."""
+        with self._account.lock:
+            needs = self._needs.of(call)
+            keys = context.of(call, caller, account=self._account.id, region=self._account.region)
+            checks = [self._check(caller, need, {**keys, **need.context}) for need in needs]
+        return self._first_denied(needs, checks)
+
+    def denied_actions(self, role_name: str, instance_id: str, actions: tuple[str, ...]) -> list[str]:
+        """Return the actions that a role does not allow to an instance, on itself or on no resource."""
+        with self._account.lock:
+            role = next((each for each in self._account.backend("iam").roles.values() if each.name == role_name), None)
+            if role is None:
+                return list(actions)
+            caller = self._callers.of_role(role, instance_id)
+            own = self._resources.arn("ec2", "instance", instance_id)
+            needs = [Need(action=each, resource=own if each.startswith("ssm:") else "*") for each in actions]
+            keys = context.of(_nothing(), caller, account=self._account.id, region=self._account.region)
+            checks = [self._check(caller, need, keys) for need in needs]
+        decisions = self._evaluator.decide(checks)
+        return [need.action for need, decision in zip(needs, decisions, strict=True) if not decision.allowed]
+
+    def assumed_by_cloudformation(self, role_arn: str) -> Caller | None:
+        """Return CloudFormation's session of a role; None where the role is unknown or does not trust it."""
+        return self._assumed(role_arn, CLOUDFORMATION, "AWSCloudFormation")
+
+    def trusts(self, role_name: str, service: str) -> bool:
+        """Return whether a service may take a role."""
+        roles = self._account.backend("iam").roles.values()
+        arn = next((each.arn for each in roles if each.name == role_name), "")
+        return self._assumed(arn, service, "service") is not None
+
+    def _assumed(self, role_arn: str, service: str, session: str) -> Caller | None:
+        with self._account.lock:
+            trust = self._policies.trust(role_arn)
+            role = next((each for each in self._account.backend("iam").roles.values() if each.arn == role_arn), None)
+        if trust is None or role is None:
+            return None
+        check = Check(
+            principal=service, action="sts:AssumeRole", resource=role_arn, account=self._account.id, policy=trust
+        )
+        (decision,) = self._evaluator.decide([check])
+        return self._callers.of_role(role, session) if decision.allowed else None
+
+    def _first_denied(self, needs: list[Need], checks: list[Check]) -> tuple[Need, Decision] | None:
+        for need, decision in zip(needs, self._evaluator.decide(checks), strict=True):
+            if not decision.allowed:
+                return need, decision
+        return None
+
+    def _check(self, caller: Caller, need: Need, keys: context.Context) -> Check:
+        policies = self._policies
+        check = Check(
+            principal=caller.arn,
+            action=need.action,
+            resource=_literal(need.resource),
+            account=self._account.id,
+            context=keys,
+            identity=policies.identity(caller),
+            boundary=policies.boundary(caller),
+            session=caller.session_policy,
+            policy=policies.resource(need.action, need.resource),
+        )
+        _require_known_keys(check)
+        return check
+
+
+def _require_known_keys(check: Check) -> None:
+    """Refuse to decide by a condition on a key whose value is not known here: it would silently be false."""
+    attached = [*check.identity, *(check.boundary or ())]
+    documents = [(str(each["name"]), each["policy"]) for each in attached]
+    documents += [("session policy", check.session), (f"the policy of {check.resource}", check.policy)]
+    for name, document in documents:
+        for statement, key in condition_keys(document, check.action):
+            if not context.is_known(key):
+                raise UndecidableError(f"statement {statement} of {name} has a condition on {key}")
+
+
+def _literal(resource: str) -> str:
+    """Return an ARN without wildcards: the evaluator takes * for a pattern, and not for a name or what is to come."""
+    return (
+        resource
+        if resource == "*"
+        else resource.replace("*", "\N{ASTERISK OPERATOR}").replace("?", "\N{DOUBLE QUESTION MARK}")
+    )
+
+
+def _nothing() -> Call:
+    return Call(service="", operation="", params={}, address="")

@@ -1,0 +1,169 @@
+"""What a call needs to be allowed: actions on resources, those of other services that it implies included.
+
+After the service authorization reference; implied ones after the user guides: passing a role, tagging what is created,
+the key of an encrypted object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from localcloud.api.permissions import reference, s3_actions
+from localcloud.api.permissions.context import Context
+from localcloud.api.permissions.request import Call
+from localcloud.api.permissions.resource_arns import Resources, values
+
+# Operations whose actions have other names.
+_ACTIONS: Final = {
+    ("budgets", "CreateBudget"): ("ModifyBudget",),
+    ("budgets", "DeleteBudget"): ("ModifyBudget",),
+    ("budgets", "UpdateBudget"): ("ModifyBudget",),
+    ("budgets", "DescribeBudget"): ("ViewBudget",),
+    ("budgets", "DescribeBudgets"): ("ViewBudget",),
+    ("budgets", "DescribeNotificationsForBudget"): ("ViewBudget",),
+    ("budgets", "DescribeSubscribersForNotification"): ("ViewBudget",),
+    ("kms", "ReEncrypt"): ("ReEncryptFrom", "ReEncryptTo"),
+    ("sns", "PublishBatch"): ("Publish",),
+    ("sqs", "ChangeMessageVisibilityBatch"): ("ChangeMessageVisibility",),
+    ("sqs", "DeleteMessageBatch"): ("DeleteMessage",),
+    ("sqs", "SendMessageBatch"): ("SendMessage",),
+}
+# Operations that hand a role to a service: where its name or ARN stands, and to which service.
+_PASSED: Final = {
+    ("cloudformation", "CreateChangeSet"): ("RoleARN", "cloudformation.amazonaws.com"),
+    ("cloudformation", "CreateStack"): ("RoleARN", "cloudformation.amazonaws.com"),
+    ("cloudformation", "DeleteStack"): ("RoleARN", "cloudformation.amazonaws.com"),
+    ("cloudformation", "UpdateStack"): ("RoleARN", "cloudformation.amazonaws.com"),
+    ("ec2", "CreateFlowLogs"): ("DeliverLogsPermissionArn", "vpc-flow-logs.amazonaws.com"),
+    ("iam", "AddRoleToInstanceProfile"): ("RoleName", "ec2.amazonaws.com"),
+}
+_PROFILES: Final = {
+    ("ec2", "AssociateIamInstanceProfile"),
+    ("ec2", "ReplaceIamInstanceProfileAssociation"),
+    ("ec2", "RunInstances"),
+}
+_S3_KEY: Final = "aws:kms"
+
+
+class UnknownActionError(Exception):
+    """Report an operation of which it is not known what permission it needs: it cannot be decided."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Need:
+    """One action on one resource."""
+
+    action: str
+    resource: str
+    context: Context = dataclasses.field(default_factory=dict)
+    """Keys of this need alone."""
+
+
+class Needs:
+    """Say what calls need."""
+
+    def __init__(self, resources: Resources, backend: Callable[[str], Any], region: str) -> None:
+        self._resources, self._backend, self._region = resources, backend, region
+
+    def of(self, call: Call) -> list[Need]:
+        """Return what a call needs. Raises UnknownActionError or UnknownResourceError."""
+        if call.service == "s3":
+            return list(self._of_s3(call))
+        return [*self._own(call), *self._passed_roles(call), *self._tags(call)]
+
+    def _own(self, call: Call) -> Iterator[Need]:
+        for name in _ACTIONS.get((call.service, call.operation), (call.operation,)):
+            action = _known(call.service, name)
+            for arn in self._resources.of(call, action):
+                yield Need(action=action.name, resource=arn, context=self._tags_of(arn))
+
+    def _tags_of(self, arn: str) -> Context:
+        """Return the tags of an EC2 resource or an Auto Scaling group as condition keys."""
+        service, last = arn.split(":")[2:3], arn.rpartition("/")[2]
+        if service == ["ec2"]:
+            tags = dict(self._backend("ec2").tags.get(last, {}))
+            prefixes = ("aws", "ec2")
+        elif service == ["autoscaling"]:
+            group = self._backend("autoscaling").autoscaling_groups.get(last)
+            tags = {each["Key"]: each.get("Value") or "" for each in (group.tags if group else ())}
+            prefixes = ("aws", "autoscaling")
+        else:
+            return {}
+        return {f"{prefix}:ResourceTag/{key}": str(value) for prefix in prefixes for key, value in tags.items()}
+
+    def _passed_roles(self, call: Call) -> Iterator[Need]:
+        where, service = _PASSED.get((call.service, call.operation), ("", ""))
+        for name in values(call.params, where) if where else ():
+            yield self._pass(name, service)
+        if (call.service, call.operation) in _PROFILES:
+            for name in values(call.params, "IamInstanceProfile.Name", "IamInstanceProfile.Arn"):
+                for role in self._roles_in(name):
+                    yield self._pass(role, "ec2.amazonaws.com")
+
+    def _pass(self, role: str, service: str) -> Need:
+        roles = {each.name: each.arn for each in self._backend("iam").roles.values()}
+        arn = role if role.startswith("arn:") else roles.get(role, self._resources.arn("iam", "role", role))
+        return Need(action="iam:PassRole", resource=arn, context={"iam:PassedToService": service})
+
+    def _roles_in(self, profile: str) -> list[str]:
+        found = self._backend("iam").instance_profiles.values()
+        return [role.name for each in found if profile in (each.name, each.arn) for role in each.roles]
+
+    def _tags(self, call: Call) -> Iterator[Need]:
+        """Yield what tagging needs of a resource that is being created."""
+        if call.service != "ec2":
+            return
+        for each in call.params.get("TagSpecifications") or ():
+            kind = str(each.get("ResourceType", "*"))
+            tags = {str(tag.get("Key")): str(tag.get("Value", "")) for tag in each.get("Tags") or ()}
+            context: Context = {"ec2:CreateAction": call.operation, "aws:TagKeys": list(tags)}
+            context |= {f"aws:RequestTag/{key}": value for key, value in tags.items()}
+            yield Need(action="ec2:CreateTags", resource=self._resources.arn("ec2", kind), context=context)
+
+    def _of_s3(self, call: Call) -> Iterator[Need]:
+        for need in s3_actions.needs(call):
+            yield Need(action=_known("s3", need.action).name, resource=need.arn)
+        bucket, key = str(call.params.get("Bucket", "")), call.params.get("Key")
+        used = self._key(bucket, key, call)
+        for action in s3_actions.key_actions(call.operation) if used else ():
+            yield self._through_s3(action, used)
+        if "CopySource" in call.params:
+            need = s3_actions.source(call.params)
+            if source_key := self._key_of_object(need.bucket, str(need.key)):
+                yield self._through_s3("Decrypt", source_key)
+
+    def _through_s3(self, action: str, key: str) -> Need:
+        return Need(
+            action=f"kms:{action}",
+            resource=self._resources.key(key),
+            context={"kms:ViaService": f"s3.{self._region}.amazonaws.com"},
+        )
+
+    def _key(self, bucket: str, key: Any, call: Call) -> str:
+        """Return the key that an operation uses: an existing object's, the one that it names, or the bucket's."""
+        if call.operation in ("GetObject", "HeadObject", "GetObjectAttributes"):
+            return self._key_of_object(bucket, str(key))
+        if call.params.get("ServerSideEncryption"):
+            chosen = call.params["ServerSideEncryption"] == _S3_KEY
+            return str(call.params.get("SSEKMSKeyId") or self._key_of_bucket(bucket)) if chosen else ""
+        return self._key_of_bucket(bucket)
+
+    def _key_of_object(self, bucket: str, key: str) -> str:
+        found = self._backend("s3").buckets.get(bucket)
+        stored = found.keys.get(key) if found is not None else None
+        return str(stored.kms_key_id or "") if stored is not None and stored.encryption == _S3_KEY else ""
+
+    def _key_of_bucket(self, bucket: str) -> str:
+        found = self._backend("s3").buckets.get(bucket)
+        rule = ((found.encryption or {}) if found is not None else {}).get("Rule", {})
+        default = (rule[0] if isinstance(rule, list) else rule).get("ApplyServerSideEncryptionByDefault", {})
+        return str(default.get("KMSMasterKeyID", "")) if default.get("SSEAlgorithm") == _S3_KEY else ""
+
+
+def _known(service: str, name: str) -> reference.Action:
+    found = reference.action(service, name)
+    if found is None:
+        raise UnknownActionError(f"the embedded cloud does not know which permission {service}:{name} needs")
+    return found

@@ -1,0 +1,116 @@
+"""The policies that decide a call: the caller's, its boundary, and the one of the resource."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from localcloud.api.permissions.caller import Caller
+
+Policy = Mapping[str, Any]
+
+
+class MissingBoundaryError(Exception):
+    """Report a permissions boundary that names no policy: nothing is allowed under it."""
+
+
+class Policies:
+    """Read policies from the state of the account."""
+
+    def __init__(self, backend: Callable[[str], Any]) -> None:
+        self._backend = backend
+
+    def identity(self, caller: Caller) -> list[Policy]:
+        """Return the policies of a user or role, groups' included: name and policy of each."""
+        holder = self._holder(caller)
+        holders = [holder]
+        if not caller.is_role:
+            holders += [group for group in self._backend("iam").groups.values() if holder in group.users]
+        return [each for one in holders if one is not None for each in _held(one)]
+
+    def boundary(self, caller: Caller) -> list[Policy] | None:
+        """Return the boundary of a user or role; None where it has none. Raises MissingBoundaryError."""
+        holder = self._holder(caller)
+        arn = getattr(holder, "permissions_boundary_arn", None) or getattr(holder, "permissions_boundary", None)
+        if isinstance(arn, Mapping):
+            arn = arn.get("PermissionsBoundaryArn")
+        if not arn:
+            return None
+        policy = self._backend("iam").managed_policies.get(arn)
+        if policy is None:
+            raise MissingBoundaryError(f"the permissions boundary {arn} of {caller.owner} does not exist")
+        return [_managed(policy)]
+
+    def _holder(self, caller: Caller) -> Any:
+        iam = self._backend("iam")
+        if caller.is_role:
+            return next((role for role in iam.roles.values() if role.name == caller.name), None)
+        return iam.users.get(caller.name)
+
+    def resource(self, action: str, arn: str) -> Policy | None:
+        """Return the policy of a resource; None where it has none."""
+        service, _, _, name = arn.split(":", 5)[2:] if arn.count(":") >= 5 else ("", "", "", "")
+        match service:
+            case "s3":
+                bucket = self._backend("s3").buckets.get(name.partition("/")[0])
+                return _parsed(bucket.policy) if bucket is not None else None
+            case "kms":
+                key = self._backend("kms").keys.get(name.removeprefix("key/"))
+                return _parsed(key.policy) if key is not None else None
+            case "sns":
+                topic = self._backend("sns").topics.get(arn)
+                return _parsed(topic.policy) if topic is not None else None
+            case "sqs":
+                queue = self._backend("sqs").queues.get(name)
+                return _parsed(queue.policy) if queue is not None else None
+            case "iam" if action.lower() == "sts:assumerole":
+                return self.trust(arn)
+        return None
+
+    def trust(self, role_arn: str) -> Policy | None:
+        """Return the trust policy of a role; None for an unknown role."""
+        role = next((each for each in self._backend("iam").roles.values() if each.arn == role_arn), None)
+        return _parsed(role.assume_role_policy_document) if role is not None else None
+
+
+def _held(holder: Any) -> Iterator[Policy]:
+    inline = holder.policies
+    for name, document in inline.items() if isinstance(inline, Mapping) else ():
+        yield {"name": name, "policy": _parsed(document)}
+    for policy in holder.managed_policies.values():
+        yield _managed(policy)
+
+
+def _managed(policy: Any) -> Policy:
+    document = next(each.document for each in policy.versions if each.version_id == policy.default_version_id)
+    return {"name": policy.arn, "policy": _parsed(document)}
+
+
+def _parsed(document: Any) -> Policy | None:
+    """Return a policy, which moto holds as text, as bytes or parsed; None for an empty one."""
+    if isinstance(document, bytes):
+        document = document.decode()
+    parsed = json.loads(document) if isinstance(document, str) and document else document
+    return parsed or None
+
+
+def condition_keys(policy: Policy | None, action: str) -> Iterator[tuple[str, str]]:
+    """Yield statement and key of every condition on an action."""
+    for number, statement in enumerate(_listed((policy or {}).get("Statement", []))):
+        if not _about(statement, action):
+            continue
+        for tests in statement.get("Condition", {}).values():
+            for key in tests:
+                yield str(statement.get("Sid") or number + 1), str(key)
+
+
+def _about(statement: Mapping[str, Any], action: str) -> bool:
+    named = _listed(statement.get("Action", statement.get("NotAction", [])))
+    matches = any(fnmatch.fnmatchcase(action.lower(), str(each).lower()) for each in named)
+    return matches if "Action" in statement else not matches
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
