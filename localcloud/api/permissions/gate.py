@@ -103,6 +103,8 @@ class Gate:
             needs = self._needs.of(call)
             keys = context.of(call, caller, account=self._account.id, region=self._account.region)
             checks = [self._check(caller, need, {**keys, **need.context}) for need in needs]
+        for need in needs:
+            log.info("  %s needs %s on %s", caller.arn, need.action, need.resource)
         return self._first_denied(needs, checks)
 
     def denied_actions(self, role_name: str, instance_id: str, actions: tuple[str, ...]) -> list[str]:

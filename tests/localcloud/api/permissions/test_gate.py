@@ -146,10 +146,14 @@ def test_a_boundary_limits_what_policies_allow(identities: Identities, client: C
     assert refused(of("iam").list_users)[2].endswith("because no permissions boundary allows the iam:ListUsers action")
 
 
-def test_under_a_boundary_that_does_not_exist_nothing_is_allowed(identities: Identities) -> None:
-    gone = f"arn:aws:iam::{ACCOUNT}:policy/gone"
-    of = identities.session(identities.role(allow("*"), PermissionsBoundary=gone))
-    assert "policy/gone" in refused(of("iam").list_users)[2]
+def test_under_a_boundary_that_does_not_exist_nothing_is_allowed(
+    cloud: Cloud, identities: Identities, client: Client
+) -> None:
+    arn = client("iam").create_policy(PolicyName="gone", PolicyDocument=document(allow("*")))["Policy"]["Arn"]
+    of = identities.session(identities.role(allow("*"), PermissionsBoundary=arn))
+    of("iam").list_users()
+    del cloud._backend("iam").managed_policies[arn]
+    assert "policy/gone of" in refused(of("iam").list_users)[2]
 
 
 def test_a_sessions_policy_limits_it(identities: Identities, client: Client) -> None:
