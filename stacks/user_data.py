@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from stacks.config import MASTER
 from stacks.instance_types import find
 
 SCRIPTS: Final = Path(__file__).parent / "scripts"
@@ -71,6 +72,8 @@ def _scripts(settings: BootSettings) -> tuple[str, ...]:
     """Return the scripts that a node needs; the last one is run and calls the others."""
     chosen = {
         "registry": True,
+        settings.role: True,
+        "shared": settings.role == MASTER,
         "agent": settings.agent,
         "lustre": settings.lustre,
         "scratch": settings.scratch,
@@ -96,9 +99,12 @@ def may_have_gpus(instance_type: str) -> bool:
 
 
 def compact(script: str) -> str:
-    """Remove a script's blank and comment lines, which count against the limit on user data; keep the `#!` line."""
-    lines = script.splitlines()
-    kept = [line for line in lines if line.strip() and (line.startswith("#!") or not line.lstrip().startswith("#"))]
+    """Remove a script's blank lines, comment lines and indentation, which count against the limit on user data.
+
+    The `#!` line stays. No script has a text of several lines in which indentation matters.
+    """
+    lines = [line.lstrip() for line in script.splitlines()]
+    kept = [line for line in lines if line and (line.startswith("#!") or not line.startswith("#"))]
     return "\n".join(kept) + "\n"
 
 

@@ -147,11 +147,6 @@ if [[ -z $(compgen -G "$runtime/*") ]]; then
   fi
 fi
 if [[ ! -d $root$login_home/.ssh ]]; then install -d -m 700 -o "$login_uid" -g "$login_gid" "$root$login_home/.ssh"; fi
-if [[ $DEEPCDK_ROLE == master ]]; then
-  for work in payloads runs data; do
-    if [[ ! -d $efs/$work ]]; then install -d -o "$login_uid" -g "$login_gid" "$efs/$work"; fi
-  done
-fi
 
 if [[ -n ${DEEPCDK_SCRATCH:-} ]]; then
   step="making the scratch directory $DEEPCDK_SCRATCH"
@@ -163,24 +158,15 @@ step='making host keys'
 if [[ ! -e $root/etc/ssh/ssh_host_ed25519_key.pub ]]; then ssh-keygen -q -A ${root:+-f "$root"}; fi
 
 if [[ $DEEPCDK_ROLE == master ]]; then
-  step="making the cluster's key"
-  key=$root$login_home/.ssh/id_ed25519
-  if [[ ! -e $key ]]; then
-    ssh-keygen -q -t ed25519 -N '' -C deepcdk-master -f "$key"
-    chown "$login_uid:$login_gid" "$key" "$key.pub"
-  fi
-  mkdir -p "$efs/.cluster"
-  read -r line <"$key.pub"
-  shared=$efs/.cluster/master.pub
-  rm -rf "$shared" "$shared.$instance_id" # any node can put a link there, or a directory
-  printf '%s\n' "$line" >"$shared.$instance_id"
-  mv -fT "$shared.$instance_id" "$shared"
+  # shellcheck source=shared.sh
+  . "$root/opt/deepcdk/bin/shared"
 fi
 
 step='counting what ranks can use'
 gpus=0
 if [[ $DEEPCDK_GPUS == true ]]; then
-  if command -v nvidia-smi >/dev/null; then nvidia-smi -L >/dev/null || true; fi # makes the device files
+  # It makes the device files.
+  if command -v nvidia-smi >/dev/null; then nvidia-smi -L >/dev/null || true; fi
   for file in "$root"/dev/nvidia[0-9]*; do
     if [[ -e $file ]]; then gpus=$((gpus + 1)); fi
   done

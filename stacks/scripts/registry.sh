@@ -5,29 +5,39 @@
 #   registry watch     the same, again and again until stopped
 #   registry keys      print the host keys on the console, as `watch` does at each boot
 #
-# The registry lies on the shared file system: .cluster/nodes/NAME/ holds one fact a file. Names are given out under a
-# lock, so any number of nodes may boot at once. A node whose heartbeat is older than `stale_s` is gone: it leaves the
-# files, and its name is free. Directories stay in place when a name changes hands, because an NFS client may still know
-# the old ones. Reading a file (close-to-open consistency) makes such a client ask the server again.
+# The registry is the directory .cluster of the shared file system:
+#
+#   nodes/NAME   the facts of the node that has the name; its time of change is the node's heartbeat
+#   new-ROLE/ID  the entry of a node that is about to take a name
+#   list         the facts of all nodes that are there, by name; the master alone writes it, the others copy it
+#   lock         held while entries of nodes that are gone are removed; its time of change says when that was last done
+#   master.pub   the key with which the master logs in
+#
+# A name is taken by linking a whole entry to it, which one node alone can do, on NFS too; so any number of nodes may
+# boot at once, and none waits for another. A node whose heartbeat is older than `stale_s` is gone: the list leaves it
+# out, and its name is free. Only who holds the lock removes entries of others, and a lock that is held is not waited
+# for without end. Reading a file or a directory makes an NFS client ask the server again (close-to-open consistency).
 #
 # Every node can write there, so what is read there is foreign: it is compared with a rule before it goes anywhere, and
 # before that it stands in no arithmetic and in no subscript, which bash would evaluate.
 set -euo pipefail
 umask 022
-LC_ALL=C # so that [a-z] means ASCII, and %q leaves nothing else as it is
+# So that [a-z] means ASCII, and %q leaves nothing else as it is.
+LC_ALL=C
 
 root=${DEEPCDK_ROOT:-}
 role='' instance_id='' ip='' zone='' slots='' gpus='' interface='' login_uid='' login_gid='' login_home='' efs_mount=''
+# It sets all of these.
 # shellcheck source=/dev/null
-. "$root/opt/deepcdk/node.conf" # sets all of these
+. "$root/opt/deepcdk/node.conf"
 registry=$root$efs_mount/.cluster
 stale_s=${DEEPCDK_STALE_S:-60}
 begin='# deepcdk: begin' end='# deepcdk: end'
-name='' words='' noted=''
-# The facts of a node, in the order in which they are written, and before them its name. As in agent/spec/nodes.py.
-facts=(ip zone slots gpus interface host_key instance-id)
+name='' noted='' text='' own='' copied='' nodes='' workers='' hosts='' known='' list='' left_out='' count=0 worker_gpus=0
+# The facts of a node, in the order in which they are written, with commas between. As in agent/spec/nodes.py.
+facts=(instance-id ip slots interface zone gpus host_key)
 octet='(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])'
-declare -A age=() fact=() rule=(
+declare -A age=() entry=() fact=() rule=(
   [name]='deeplearning-(master|worker[1-9][0-9]{0,3})'
   [ip]="($octet\.){3}$octet"
   [zone]='[a-z]{2,8}(-[a-z]{2,12}){1,3}-[0-9]{1,2}([a-z]|(-[a-z0-9]{1,8}){1,4})'
@@ -56,101 +66,99 @@ fits() { [[ $2 =~ ^(${rule[$1]})$ ]]; }
 # Whether $1 is a file of its own in a directory of its own: a link may lead anywhere, and a pipe would block.
 is_file() { [[ -f $1 && ! -L $1 && ! -L ${1%/*} ]]; }
 
-# Read the first two words of the file $1 into `words`, none from half a line.
-read_words() {
-  local first second
-  words=
-  if is_file "$1" && read -rn 999 first second _ 2>/dev/null <"$1"; then words=$first${second:+ $second}; fi
+# Read the first line of the file $1 into `text`, nothing from half a line.
+read_line() {
+  text=
+  if is_file "$1"; then IFS= read -rn 999 text 2>/dev/null <"$1" || text=; fi
 }
 
-# Write the line $2 to the file $1.
+# Remove what is at $1 unless it is a file or nothing.
+clear_way() {
+  if [[ -L $1 || -e $1 && ! -f $1 ]]; then rm -rf "$1"; fi
+}
+
+# Write the text $2 to a file $1 of its own, whatever was there.
 write() {
-  is_file "$1" || rm -rf "$1"
-  printf '%s\n' "$2" >"$1"
+  if [[ -e $1 || -L $1 ]]; then rm -rf "$1"; fi
+  printf '%s' "$2" >"$1"
 }
 
-# Fill `age`: seconds since each node's heartbeat by the file server's clock, which wrote the file $1 just now.
-measure_ages() {
+# Read the entries of all names into `entry`, and the seconds since each one's heartbeat into `age`, by the file server's
+# clock, which touched the file $1 just now.
+scan() {
   local now='' stamp path stamps files=("$1")
-  age=()
+  age=() entry=()
   for path in "$registry"/nodes/*; do
     if ! fits name "${path##*/}"; then
       # Not more than half of what is logged: nodes that are left out are to be heard of too.
       if [[ -e $path && ${#noted} -lt 4999 ]]; then note "no node's name in the registry" "${path##*/}"; fi
       continue
     fi
-    path+=/heartbeat
-    if is_file "$path" && { : <"$path"; } 2>/dev/null; then files+=("$path"); fi
+    if ! is_file "$path"; then continue; fi
+    read_line "$path"
+    entry[${path##*/}]=$text
+    files+=("$path")
   done
   stamps=$(stat -c '%Y %n' -- "${files[@]}" 2>/dev/null || true)
   while read -r stamp path; do
     if [[ -z $path ]]; then continue; fi
-    if [[ -z $now ]]; then now=$stamp; fi
-    path=${path%/heartbeat}
-    age[${path##*/}]=$((now - stamp))
+    if [[ -n $now ]]; then age[${path##*/}]=$((now - stamp)); elif [[ $path == "$1" ]]; then now=$stamp; fi
   done <<<"$stamps"
 }
 
-# Whether the name $1 may be taken: nobody's, ours, or that of a node that is gone.
-is_free() {
-  local seconds=${age[$1]:-1000000}
-  read_words "$registry/nodes/$1/instance-id"
-  [[ -z $words || $words == "$instance_id" ]] || ((seconds > stale_s))
-}
-
-# Choose a name while the lock is held. Return 1 when the master's name still belongs to another live node.
-choose_name() {
-  local dir index=1
-  name=
-  if [[ $role == master ]]; then
-    if is_free deeplearning-master; then name=deeplearning-master; fi
-    [[ -n $name ]]
-    return
-  fi
-  for dir in "$registry"/nodes/deeplearning-worker*; do
-    read_words "$dir/instance-id"
-    if [[ $words == "$instance_id" ]] && fits name "${dir##*/}"; then name=${dir##*/}; fi
-  done
-  while [[ -z $name ]]; do
-    if is_free "deeplearning-worker$index"; then name=deeplearning-worker$index; fi
-    index=$((index + 1))
-  done
-}
-
-# Write this node's facts under its name; the heartbeat last, since it alone makes them valid.
-write_facts() {
-  local dir=$registry/nodes/$name host_key each own
-  read -r host_key <"$root/etc/ssh/ssh_host_ed25519_key.pub"
-  if [[ -L $dir || ! -d $dir ]]; then rm -f "$dir" && mkdir "$dir"; fi
-  for each in "${facts[@]}"; do
-    own=${each/-/_}
-    write "$dir/$each" "${!own}"
-  done
-  beat
-}
-
-beat() { write "$registry/nodes/$name/heartbeat" "$EPOCHSECONDS"; }
-
-claim() {
-  local deadline=$((SECONDS + ${DEEPCDK_CLAIM_TIMEOUT_S:-180})) lock=$registry/lock
-  mkdir -p "$registry/nodes"
-  # Only where it is no file: others may hold it.
-  if [[ -L $lock || -e $lock && ! -f $lock ]]; then rm -rf "$lock"; fi
+# Scan, and remove the entries of nodes that are gone, so that their names are free. Return 1, and remove none, while
+# another node is at it: between what it sees and what it removes no name may change hands.
+sweep() {
+  local node lock=$registry/lock
+  clear_way "$lock"
   exec 9>>"$lock"
-  while :; do
-    flock -w 120 9
-    printf '%s\n' "$instance_id" >&9
-    measure_ages "$lock"
-    if choose_name; then break; fi
-    flock -u 9
-    if ((SECONDS >= deadline)); then
-      log "the name deeplearning-master on this file system belongs to another live node; is it in use by another cluster?"
-      exit 1
-    fi
-    sleep 2
+  touch -ch "$1"
+  if ! flock -n 9; then
+    scan "$1"
+    return 1
+  fi
+  scan "$1"
+  for node in "${!age[@]}"; do
+    if ((age[$node] > stale_s)); then rm -f "$registry/nodes/$node"; fi
   done
-  write_facts
-  exec 9>&- # lets the lock go
+  touch -ch "$lock"
+  exec 9>&-
+}
+
+# Take the name $1 with the entry $2, unless another node has it.
+take() {
+  local path=$registry/nodes/$1
+  clear_way "$path"
+  # Whose it is now tells more than an answer, which a network may lose.
+  ln -T "$2" "$path" 2>/dev/null || true
+  read_line "$path"
+  if [[ $text != "$instance_id,"* ]]; then return 1; fi
+  if [[ $2 -ef $path ]]; then rm -f "$2"; else mv -fT "$2" "$path"; fi
+  name=$1
+  write "$root/opt/deepcdk/name" "$instance_id $name"$'\n'
+}
+
+# Write this node's entry to a file of its own, and take a name with it.
+claim() {
+  local new=$registry/new-$role/$instance_id kind key each fact
+  read -r kind key _ <"$root/etc/ssh/ssh_host_ed25519_key.pub"
+  # shellcheck disable=SC2034
+  local host_key="$kind $key"
+  own='' name=''
+  for each in "${facts[@]}"; do
+    fact=${each/-/_}
+    own+=${own:+,}${!fact}
+  done
+  mkdir -p "$registry/nodes" "${new%/*}"
+  write "$new" "$own"$'\n'
+  choose_name "$new"
+}
+
+# Remove this node's entry: it is gone at once, instead of when its heartbeat has run out.
+withdraw() {
+  if [[ -z $name ]]; then return; fi
+  read_line "$registry/nodes/$name"
+  if [[ $text == "$instance_id,"* ]]; then rm -f "$registry/nodes/$name"; fi
 }
 
 # Read all of a file into `content`, trailing newlines included; an absent file is empty.
@@ -159,12 +167,12 @@ slurp() {
   IFS= read -r -d '' content 2>/dev/null <"$1" || true
 }
 
-# Replace the file $1 by the text $2 at once, unless it holds it already; $3: its mode.
+# Replace the file $1 by the text $2 at once, unless it holds it already; $3: its mode, if not 644.
 put() {
   slurp "$1"
   if [[ $content == "$2" && -e $1 ]]; then return; fi
   printf '%s' "$2" >"$1.deepcdk"
-  chmod "${3:-644}" "$1.deepcdk"
+  if [[ -n ${3:-} ]]; then chmod "$3" "$1.deepcdk"; fi
   if [[ $1 == "$root$login_home"/* ]]; then chown "$login_uid:$login_gid" "$1.deepcdk"; fi
   mv -f "$1.deepcdk" "$1"
 }
@@ -176,56 +184,58 @@ put_block() {
   before=${content%%"$begin"*}
   if [[ $content == *"$end"$'\n'* ]]; then after=${content#*"$end"$'\n'}; fi
   if [[ -n $before && $before != *$'\n' ]]; then before+=$'\n'; fi
-  put "$1" "$before$begin"$'\n'"$2$end"$'\n'"$after" "${3:-644}"
+  put "$1" "$before$begin"$'\n'"$2$end"$'\n'"$after" "${3:-}"
 }
 
-# Read the facts of the node $1 into `fact`. Return 1, with `broken` which one, when one is missing or against its rule.
+# Read the facts of a node from its entry $1 into `fact`. Return 1, with `broken` and `value`, where one breaks its rule.
 read_facts() {
+  local rest=$1,
   for broken in "${facts[@]}"; do
-    read_words "$registry/nodes/$1/$broken"
-    if ! fits "$broken" "$words"; then return 1; fi
-    fact[$broken]=$words
+    value=${rest%%,*}
+    rest=${rest#*,}
+    # The last one: nothing may follow.
+    if [[ $broken == host_key ]]; then value+=${rest:+,$rest}; fi
+    if ! fits "$broken" "$value"; then return 1; fi
+    fact[$broken]=$value
   done
 }
 
-# One pass: see to the name, then write every file that names nodes.
-refresh() {
-  local node index seconds broken why profile
-  local nodes='' workers='' hosts='' known='' left_out='' worker_gpus=0 count=0
-  local -a order=()
-  # Links in place of the registry's own directories; those of nodes are left out one by one.
-  for node in "$registry" "$registry/nodes"; do
-    if [[ -L $node ]]; then rm -f "$node"; fi
-  done
-  words=
-  if [[ -n $name ]]; then read_words "$registry/nodes/$name/instance-id"; fi
-  if [[ $words == "$instance_id" ]]; then beat; else claim; fi
-  measure_ages "$registry/nodes/$name/heartbeat"
-
-  for node in "${!age[@]}"; do
-    seconds=${age[$node]}
-    if ((seconds > stale_s)); then continue; fi
-    case $node in
-      deeplearning-master) order[0]=$node ;;
-      deeplearning-worker*) order[${node#deeplearning-worker}]=$node ;;
-    esac
-  done
+# Write what names the nodes into variables, from the entries in `order`: by number, the master's at 0.
+assemble() {
+  local index node why broken value
+  nodes='' workers='' hosts='' known='' list='' count=0 worker_gpus=0
   for index in "${!order[@]}"; do
-    node=${order[index]}
-    if ! read_facts "$node"; then
-      if [[ -z $words ]]; then continue; fi # not written yet, or written anew just now
+    node=deeplearning-worker$index
+    if ((index == 0)); then node=deeplearning-master; fi
+    # Not written to its end.
+    if [[ -z ${order[index]} ]]; then continue; fi
+    if ! read_facts "${order[index]}"; then
       why="$node is left out: its $broken in the registry breaks the rule"
-      note "$why" "$words"
+      note "$why" "$value"
       left_out+="# $why"$'\n'
       continue
     fi
     nodes+="$node ${fact[ip]} ${fact[instance-id]} ${fact[slots]} ${fact[interface]} ${fact[zone]}"$'\n'
     hosts+="${fact[ip]} $node"$'\n'
     known+="$node,${fact[ip]} ${fact[host_key]}"$'\n'
+    list+="$node,${order[index]}"$'\n'
     if ((index > 0)); then
       workers+=$node$'\n' count=$((count + 1)) worker_gpus=${fact[gpus]}
     fi
   done
+}
+
+# One pass: see to the name, then write every file that names nodes.
+refresh() {
+  local path profile
+  # Links in place of the registry's own directories; those of nodes are left out one by one.
+  for path in "$registry" "$registry/nodes" "$registry/new-$role"; do
+    if [[ -L $path ]]; then rm -f "$path"; fi
+  done
+  text=
+  if [[ -n $name ]]; then read_line "$registry/nodes/$name"; fi
+  if [[ $text == "$instance_id,"* ]]; then touch -ch "$registry/nodes/$name"; else claim; fi
+  follow
 
   put_block "$root/etc/hosts" "$hosts"
   put "$root/opt/deeplearning/workers" "$workers"
@@ -234,22 +244,11 @@ refresh() {
     DEEPLEARNING_NODES_PATH /opt/deeplearning/nodes EFS_MOUNT "$efs_mount"
   put "$root/etc/profile.d/deeplearning.sh" "# Written by deepcdk, which replaces it when nodes come and go.
 $profile"
-  if [[ $role == master ]]; then
-    put_block "$root/etc/ssh/ssh_known_hosts" "$known"
-  else
-    read_words "$registry/master.pub"
-    if fits host_key "$words"; then
-      put_block "$root$login_home/.ssh/authorized_keys" "$words deepcdk-master"$'\n' 600
-    elif [[ -e $registry/master.pub ]]; then
-      note "no key in the registry's master.pub" "$words"
-    fi
-  fi
   put "$root/opt/deeplearning/nodes" "$nodes$left_out"
 }
 
-# Say at once that this node is gone, instead of letting its heartbeat run out.
 leave() {
-  if [[ -n $name ]]; then rm -f "$registry/nodes/$name/heartbeat"; fi
+  withdraw
   exit 0
 }
 
@@ -265,25 +264,19 @@ keys() {
     >>"$root/dev/console"; } 2>/dev/null || log 'no console to print the host keys to'
 }
 
-# Have the master do at each boot what the runs left for it: to tell what became of the live one, to keep the queue.
-at_boot() {
-  local hook=$root$efs_mount/runs/.at-boot
-  if [[ $role != master || ! -x $hook ]]; then return; fi
-  HOME=$login_home setsid setpriv --reuid "$login_uid" --regid "$login_gid" --init-groups "$hook" \
-    </dev/null &>/dev/null 8>&- &
-}
-
 watch() {
   local passes=0 pause_s
   exec 8>"$root/opt/deepcdk/watch.lock"
-  if ! flock -n 8; then exit 0; fi # another one is at it
+  # Another one is at it.
+  if ! flock -n 8; then exit 0; fi
   trap leave TERM INT
   keys
   refresh
   at_boot
   while :; do
     if [[ -x $root/opt/deepcdk/bin/notice ]] && "$root/opt/deepcdk/bin/notice"; then
-      rm -f "$registry/nodes/$name/heartbeat" # it ends soon: no new run may count on it
+      # It ends soon: no new run may count on it.
+      withdraw
     else
       refresh
     fi
@@ -295,6 +288,10 @@ watch() {
     wait $!
   done
 }
+
+# What differs between the master and the workers: choose_name, follow, at_boot.
+# shellcheck source=/dev/null
+. "$root/opt/deepcdk/bin/$role"
 
 case ${1:-} in
   refresh | watch | keys) "$1" ;;

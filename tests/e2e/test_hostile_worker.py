@@ -15,6 +15,8 @@ from tools import demo
 REGISTRY = "/mnt/efs/.cluster/nodes"
 NODES = "/opt/deeplearning/nodes"
 VICTIM = "deeplearning-worker2"
+IP, GPUS = 1, 5
+"""Places of facts in a node's entry."""
 INJECTED = "/tmp/injected-by-a-worker"
 BAD_NAMES = (
     f"deeplearning-workerstale_s[$(touch {INJECTED})]".replace("/", "${PATH:0:1}"),  # a directory's name has no slash
@@ -50,9 +52,11 @@ class Cluster:
             VICTIM,
         ]
 
-    def plant(self, fact: str, text: str) -> None:
-        """Write a fact of the victim as a worker's root can."""
-        self.shell(VICTIM, 'printf "%s\\n" "$1" >"$2"', text, f"{REGISTRY}/{VICTIM}/{fact}")
+    def plant(self, fact: int, text: str) -> None:
+        """Write a fact of the victim, by its place in the entry, as a worker's root can."""
+        written = self.shell(VICTIM, 'cat "$1"', f"{REGISTRY}/{VICTIM}").removesuffix("\n").split(",")
+        written[fact] = text
+        self.shell(VICTIM, 'printf "%s\\n" "$1" >"$2"', ",".join(written), f"{REGISTRY}/{VICTIM}")
 
     def is_injected(self) -> bool:
         """Return whether text of the victim was executed on any node, or on the laptop."""
@@ -65,20 +69,19 @@ def nodes(cluster: EmbeddedCloud) -> Iterator[Cluster]:
     """Reach the nodes, and put the registry back to what it was, whatever the test has planted."""
     found = Cluster(cluster)
     kept = f"/mnt/efs/.cluster/kept-{VICTIM}"
-    found.shell(VICTIM, f'rm -rf {kept}; cp -r "$1" {kept}; rm {kept}/heartbeat', f"{REGISTRY}/{VICTIM}")
+    found.shell(VICTIM, f'cp "$1" {kept}', f"{REGISTRY}/{VICTIM}")
     try:
         yield found
     finally:
         for name in BAD_NAMES:
             found.shell(VICTIM, 'rm -rf "$1"', f"{REGISTRY}/{name}")
-        found.shell(VICTIM, f'for fact in {kept}/*; do cat "$fact" >"$1/${{fact##*/}}"; done; rm -r {kept}',
-                    f"{REGISTRY}/{VICTIM}")  # fmt: skip
+        found.shell(VICTIM, f'cat {kept} >"$1"; rm {kept}', f"{REGISTRY}/{VICTIM}")
         eventually(lambda: all(found.is_whole(node) for node in found.ids))
 
 
 def test_the_laptop_leaves_out_a_worker_with_a_hostile_address_and_says_so(nodes: Cluster) -> None:
     cloud = nodes.cloud
-    nodes.plant("ip", f"10.0.64.5\\'$(touch {INJECTED})\\'")
+    nodes.plant(IP, f"10.0.64.5\\'$(touch {INJECTED})\\'")
     told = f"{VICTIM} is left out: its ip in the registry breaks the rule"
     eventually(lambda: f"# {told}" in nodes.listed())
     ran = cloud.laptop("fab", "run", "--json", *demo.settings(2), "--", "true")
@@ -100,9 +103,8 @@ def test_the_laptop_leaves_out_a_worker_with_a_hostile_address_and_says_so(nodes
 
 def test_no_name_and_no_fact_of_a_worker_is_executed_and_every_registry_lives_on(nodes: Cluster) -> None:
     for name in BAD_NAMES:
-        copy = 'cp -r "$1" "$2"; touch "$2/heartbeat"'
-        nodes.shell(VICTIM, copy, f"{REGISTRY}/{VICTIM}", f"{REGISTRY}/{name}")
-    nodes.plant("gpus", f"0; touch {INJECTED}")
+        nodes.shell(VICTIM, 'cp "$1" "$2"', f"{REGISTRY}/{VICTIM}", f"{REGISTRY}/{name}")
+    nodes.plant(GPUS, f"0; touch {INJECTED}")
     others = [name for name in nodes.ids if name != VICTIM]
     told = f"# {VICTIM} is left out: its gpus in the registry breaks the rule"
     eventually(lambda: all(told in nodes.listed(name) for name in others))
@@ -111,9 +113,9 @@ def test_no_name_and_no_fact_of_a_worker_is_executed_and_every_registry_lives_on
         profile = nodes.shell(name, f". /etc/profile.d/deeplearning.sh; echo $DEEPLEARNING_WORKERS_COUNT; {show}")
         assert profile.startswith("1\n")
         assert "touch" not in profile
-        log = nodes.shell(name, "cat /var/log/deepcdk-registry.log")
-        assert [log.count(word) for word in ("deeplearning-worker1.bak", "deeplearning-worker08")] == [1, 1]
+    log = nodes.shell("deeplearning-master", "cat /var/log/deepcdk-registry.log")
+    assert [log.count(word) for word in ("deeplearning-worker1.bak", "deeplearning-worker08")] == [1, 1]
     assert not nodes.is_injected()
-    nodes.plant("gpus", "0")
+    nodes.plant(GPUS, "0")
     eventually(lambda: all(nodes.is_whole(name) for name in nodes.ids))
     assert not nodes.is_injected()

@@ -118,9 +118,9 @@ def test_a_dead_node_is_replaced_and_forgotten(own: EmbeddedCloud) -> None:
     own.localcloud("kill", victim)
     eventually(lambda: victim not in {i["InstanceId"] for i in own.instances("worker")})
     (master,) = own.instances("master")
-    heartbeat = "/mnt/efs/.cluster/nodes/deeplearning-worker2/heartbeat"
+    entry = "/mnt/efs/.cluster/nodes/deeplearning-worker2"
     # Its last heartbeat, made a minute old: nobody waits for the minute, after which the name is anybody's.
-    own.localcloud("exec", master["InstanceId"], "--", "touch", "--date", "-61 seconds", heartbeat)
+    own.localcloud("exec", master["InstanceId"], "--", "touch", "--date", "-61 seconds", entry)
     eventually(lambda: victim not in registered(own) and len(registered(own)) == len(before))
     survivors = {instance: name for instance, name in before.items() if instance != victim}
     assert survivors.items() <= registered(own).items()

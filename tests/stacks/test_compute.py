@@ -145,11 +145,11 @@ def test_workers_alone_get_a_notice_before_their_group_ends_them(synthesise: Cal
 def test_scripts_come_with_what_was_asked_for(synthesise: Callable[..., Template], template: Template) -> None:
     asked = synthesise(worker_instance_type="c5d.2xlarge", scratch_mount="/mnt/scratch", spot=True)
     assert "export DEEPCDK_SCRATCH=/mnt/scratch\n" in asked.user_data("WorkerGroup")
-    assert "for name in registry scratch notice node; do" in asked.user_data("WorkerGroup")
-    for plain in (asked.user_data("MasterGroup"), template.user_data("WorkerGroup")):
-        assert "for name in registry node; do" in plain
+    assert "for name in registry worker scratch notice node; do" in asked.user_data("WorkerGroup")
+    assert "for name in registry master shared node; do" in asked.user_data("MasterGroup")
+    assert "for name in registry worker node; do" in template.user_data("WorkerGroup")
     warned = synthesise(termination_notice_s=120).user_data("WorkerGroup")
-    assert "for name in registry notice node; do" in warned
+    assert "for name in registry worker notice node; do" in warned
 
 
 def test_there_is_no_placement_group_unless_asked_for(template: Template) -> None:

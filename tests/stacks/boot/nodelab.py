@@ -43,6 +43,9 @@ echo "private of $LAB_ID" >"$key"; chmod 600 "$key"; echo "$LAB_KEY deepcdk-mast
 }
 _SIGNAL = 'echo "$*" >>"$DEEPCDK_ROOT/signals"; [ -z "$LAB_DEAF" ] || { echo "$LAB_DEAF"; exit 1; }'
 
+FACTS = ("instance_id", "ip", "slots", "interface", "zone", "gpus", "host_key")
+"""The facts in a node's entry, in their order."""
+
 
 def key_of(name: str) -> str:
     """Return a public key of the form that OpenSSH gives one, with a name in it."""
@@ -136,7 +139,7 @@ class Lab:
 
     def node(self, role: str, number: int, *, mounts: bool = True, **settings: str | bool) -> Node:
         """Return a new instance with the number in its id and address."""
-        instance_id, ip = f"i-{number:017x}", f"10.0.64.{number}"
+        instance_id, ip = f"i-{number:017x}", f"10.0.{64 + number // 256}.{number % 256}"
         root = self.folder / instance_id
         for folder in ("etc/ssh", "dev", "proc/net", "home/ec2-user", "opt/aws/bin", "var/log"):
             (root / folder).mkdir(parents=True)
@@ -169,13 +172,20 @@ class Lab:
 
     def owners(self) -> dict[str, str]:
         """Return the instance that holds each name in the registry."""
-        return {file.parent.name: file.read_text().strip() for file in self.shared.glob(".cluster/nodes/*/instance-id")}
+        files = (path for path in self.shared.glob(".cluster/nodes/*") if path.is_file())
+        return {file.name: file.read_text().split(",")[0] for file in files}
+
+    def state(self, name: str, **facts: str) -> None:
+        """Write facts of a node into its entry, as any node's root can; its heartbeat stays as fresh as it is."""
+        path = self.shared / ".cluster/nodes" / name
+        values = dict(zip(FACTS, path.read_text().removesuffix("\n").split(",", len(FACTS) - 1), strict=True))
+        path.write_text(",".join((values | facts).values()) + "\n")
 
     def silence(self, name: str, seconds: int = 61) -> None:
-        """Set a node's last heartbeat back."""
-        heartbeat = self.shared / ".cluster/nodes" / name / "heartbeat"
-        then = heartbeat.stat().st_mtime - seconds
-        os.utime(heartbeat, (then, then))
+        """Set a node's last heartbeat back, and with it the last time that anybody looked for such nodes."""
+        for path in (f".cluster/nodes/{name}", ".cluster/lock"):
+            then = (self.shared / path).stat().st_mtime - seconds
+            os.utime(self.shared / path, (then, then))
 
 
 def booted(node: Node) -> Node:

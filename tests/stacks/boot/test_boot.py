@@ -25,6 +25,7 @@ def test_a_worker_signals_success_once_it_is_in_every_file(lab: Lab) -> None:
 
 def test_the_environment_file_exports_what_deepcfn_exported(lab: Lab) -> None:
     booted(lab.node("worker", 1))
+    booted(lab.node("master", 100))
     second = booted(lab.node("worker", 2))
     exports = [line for line in second.text("etc/profile.d/deeplearning.sh").splitlines() if line.startswith("export")]
     assert sorted(exports) == [
@@ -95,8 +96,9 @@ def test_gpus_become_slots_on_gpu_instances_only(lab: Lab) -> None:
         for device in ("nvidia0", "nvidia1", "nvidiactl"):
             (node.root / "dev" / device).touch()
         booted(node)
-    slots = [line.split()[3] for line in without.text("opt/deeplearning/nodes").splitlines()]
-    assert slots == ["2", "1"]
+    master = booted(lab.node("master", 100))
+    slots = [line.split()[3] for line in master.text("opt/deeplearning/nodes").splitlines()]
+    assert slots == ["1", "2", "1"]
 
 
 def test_an_image_that_brings_a_runtime_is_run_by_the_python_that_made_it(lab: Lab) -> None:

@@ -37,8 +37,8 @@ class Booted:
         """Give every file its first contents, and heartbeats the time of now: one of a minute ago is a node gone."""
         shutil.rmtree(self.lab.folder)
         shutil.copytree(self.copy, self.lab.folder, symlinks=True)
-        for heartbeat in self.lab.shared.glob(".cluster/nodes/*/heartbeat"):
-            heartbeat.touch()
+        for entry in self.lab.shared.glob(".cluster/nodes/*"):
+            entry.touch()
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,7 @@ def just_booted(tmp_path_factory: pytest.TempPathFactory) -> Booted:
     (root / "lab").mkdir()
     lab = Lab(root / "lab")
     nodes = (booted(lab.node("master", 100)), booted(lab.node("worker", 1)), booted(lab.node("worker", 2)))
+    refreshed(*nodes)
     shutil.copytree(lab.folder, root / "copy", symlinks=True)
     return Booted(lab=lab, nodes=nodes, copy=root / "copy")
 
@@ -110,15 +111,16 @@ HOSTILE_NAMES = (
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_a_directory_of_any_other_name_is_passed_over_and_the_registry_lives_on(
+def test_an_entry_of_any_other_name_is_passed_over_and_the_registry_lives_on(
     lab: Lab, three: tuple[Node, Node, Node], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(lab.folder)  # where `touch INJECTED` would leave its mark
     refreshed(*three)
     before = [changes(node) for node in three]
-    shutil.copytree(entry(lab, "deeplearning-worker1"), entry(lab, name))
+    entry(lab, name).parent.mkdir(parents=True, exist_ok=True)  # a name with a slash
+    shutil.copy(entry(lab, "deeplearning-worker1"), entry(lab, name))
     said = refreshed(*three)
-    assert said.count("no node's name in the registry: ") == 3
+    assert said.count("no node's name in the registry: ") == 1
     assert [changes(node) for node in three] == before
     assert lab.owners()["deeplearning-worker1"] == three[1].instance_id
     newcomer = booted(lab.node("worker", 3))
@@ -140,8 +142,10 @@ FACTS = (
     ("host_key", f"@cert-authority * {key_of('EVIL')}"),
     ("host_key", "ssh-rsa AAAA"),
     ("host_key", "ssh-ed25519 AAAA"),
-    ("instance-id", "../../x"),
-    ("instance-id", "i-0123\x1b[2J"),
+    ("host_key", f"{key_of('EVIL')},{key_of('MORE')}"),
+    ("host_key", f"{key_of('EVIL')},"),
+    ("instance_id", "../../x"),
+    ("instance_id", "i-0123\x1b[2J"),
 )
 
 
@@ -151,12 +155,13 @@ def test_a_node_with_a_fact_against_its_rule_is_left_out_of_every_file_and_the_o
 ) -> None:
     monkeypatch.chdir(lab.folder)
     master, worker, _ = three
-    (entry(lab, "deeplearning-worker2") / fact).write_text(f"{text}\n")
-    told = f"deeplearning-worker2 is left out: its {fact} in the registry breaks the rule"
+    lab.state("deeplearning-worker2", **{fact: text})
+    told = f"deeplearning-worker2 is left out: its {fact.replace('_id', '-id')} in the registry breaks the rule"
+    said = refreshed(master)
+    assert said.count(told) == 1
+    assert "\x1b" not in said
+    assert refreshed(worker) == ""
     for node in (master, worker):
-        said = refreshed(node)
-        assert said.count(told) == 1
-        assert "\x1b" not in said
         assert node.text("opt/deeplearning/workers") == "deeplearning-worker1\n"
         assert node.text("opt/deeplearning/nodes").splitlines()[2:] == [f"# {told}"]
         assert f"\n{worker.ip} deeplearning-worker1\n" in node.text("etc/hosts")
@@ -171,12 +176,12 @@ def test_a_node_with_a_fact_against_its_rule_is_left_out_of_every_file_and_the_o
     assert not list(lab.folder.rglob("INJECTED"))
 
 
-@pytest.mark.parametrize("text", ["", "\n", "10.0.1"])
-def test_a_fact_that_is_not_written_to_its_end_leaves_its_node_out_without_a_word(
+@pytest.mark.parametrize("text", ["", "\n", "i-00000000000000002,10.0.1"])
+def test_an_entry_that_is_not_written_to_its_end_leaves_its_node_out_without_a_word(
     lab: Lab, three: tuple[Node, Node, Node], text: str
 ) -> None:
     master, _, _ = three
-    (entry(lab, "deeplearning-worker2") / "ip").write_text(text)
+    entry(lab, "deeplearning-worker2").write_text(text)
     assert "left out" not in refreshed(master)
     assert "worker2" not in master.text("opt/deeplearning/nodes")
 
@@ -188,10 +193,10 @@ def test_a_link_in_place_of_a_directory_is_neither_read_nor_written_through(
     master, _, victim = three
     # Another directory of the node's that looks like an entry of its own, with something to lose.
     local = lab.folder / "local"
-    for folder in (local, local / "deeplearning-worker2", local / "nodes/deeplearning-worker2"):
-        (folder / "heartbeat").mkdir(parents=True)
-        (folder / "heartbeat/kept").touch()
-        (folder / "instance-id").write_text(f"{victim.instance_id}\n")
+    for folder in (local, local / "nodes"):
+        folder.mkdir()
+        (folder / "kept").touch()
+        shutil.copy(entry(lab, "deeplearning-worker2"), folder)
     before = sorted(str(path) for path in local.rglob("*"))
     planted = lab.shared / place
     planted.rename(lab.folder / "moved")
@@ -208,7 +213,7 @@ def test_a_watcher_logs_what_it_leaves_out_once_and_goes_on_seeing_changes(
 ) -> None:
     master, _, _ = three
     entry(lab, "deeplearning-worker1.bak").mkdir()
-    (entry(lab, "deeplearning-worker2") / "gpus").write_text("$(id)\n")
+    lab.state("deeplearning-worker2", gpus="$(id)")
     watcher = master.registry("watch", DEEPCDK_PAUSE_S="0.05")
     try:
         for number in (3, 4, 5):
@@ -224,30 +229,36 @@ def test_a_watcher_logs_what_it_leaves_out_once_and_goes_on_seeing_changes(
 def test_a_node_keeps_its_name_where_its_entry_was_copied_under_another(
     lab: Lab, three: tuple[Node, Node, Node]
 ) -> None:
-    shutil.copytree(entry(lab, "deeplearning-worker1"), entry(lab, "deeplearning-worker9.bak"))
+    shutil.copy(entry(lab, "deeplearning-worker1"), entry(lab, "deeplearning-worker9.bak"))
     booted(three[1])
-    assert (entry(lab, "deeplearning-worker1") / "heartbeat").exists()
+    assert lab.owners()["deeplearning-worker1"] == three[1].instance_id
     assert "deeplearning-worker9.bak" not in three[1].text("opt/deeplearning/workers")
 
 
-@pytest.mark.parametrize("file", ["heartbeat", "ip", "instance-id"])
-@pytest.mark.parametrize("kind", ["pipe", "link"])
+def plant(kind: str, place: Path, secret: Path) -> None:
+    """Put a pipe, a directory, or a link to a file in the place of a file of the registry, if it is there."""
+    place.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "link":
+        place.symlink_to(secret)
+    else:
+        (place / "deeper").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "directory"])
 def test_a_pipe_or_a_link_neither_stops_a_pass_nor_is_read_or_written_through(
-    lab: Lab, three: tuple[Node, Node, Node], file: str, kind: str
+    lab: Lab, three: tuple[Node, Node, Node], kind: str
 ) -> None:
     master, _, victim = three
     secret = lab.folder / "secret"
-    secret.write_text("i-00000000000000002\n")
-    planted = entry(lab, "deeplearning-worker2") / file
-    planted.unlink()
-    if kind == "pipe":
-        os.mkfifo(planted)
-    else:
-        planted.symlink_to(secret)
+    text = entry(lab, "deeplearning-worker2").read_text()
+    secret.write_text(text)
+    plant(kind, entry(lab, "deeplearning-worker2"), secret)
     refreshed(master)
     assert master.text("opt/deeplearning/workers") == "deeplearning-worker1\n"
     booted(victim)
-    assert secret.read_text() == "i-00000000000000002\n"
+    assert secret.read_text() == text
     refreshed(master)
     assert master.text("opt/deeplearning/workers") == "deeplearning-worker1\ndeeplearning-worker2\n"
 
@@ -264,6 +275,59 @@ def test_a_lock_that_is_no_file_is_replaced_and_not_written_through(lab: Lab, ki
         lock.symlink_to(secret)
     booted(lab.node("master", 100))
     assert (secret.read_text(), lock.is_file(), lock.is_symlink()) == ("kept\n", True, False)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "directory"])
+def test_the_masters_list_and_a_nodes_new_entry_replace_whatever_lies_in_their_places(
+    lab: Lab, three: tuple[Node, Node, Node], kind: str
+) -> None:
+    master, _, victim = three
+    secret = lab.folder / "secret"
+    secret.write_text("kept\n")
+    registry = lab.shared / ".cluster"
+    shared = (registry / "list").read_text()
+    for place in ("list", f"list.{master.instance_id}", f"new-worker/{victim.instance_id}"):
+        plant(kind, registry / place, secret)
+    assert refreshed(victim) == ""
+    assert victim.text("opt/deeplearning/workers") == "deeplearning-worker2\n"
+    refreshed(master, victim)
+    assert (secret.read_text(), (registry / "list").read_text()) == ("kept\n", shared)
+    assert victim.text("opt/deeplearning/nodes") == master.text("opt/deeplearning/nodes")
+
+
+def hostile_lines() -> tuple[str, ...]:
+    """Return lines that no master writes into the list of nodes."""
+    facts = f"i-00000000000000009,10.0.64.9,1,ens5,us-east-1a,0,{key_of('EVIL')}"
+    return (
+        *(f"{name},{facts}" for name in HOSTILE_NAMES if "\udcff" not in name),
+        f"deeplearning-worker3,{facts.replace('10.0.64.9', '$(touch INJECTED)')}",
+        f"deeplearning-worker3,{facts}, more",
+        f"deeplearning-worker3,{facts.replace(',ens5', '')}",
+        "deeplearning-worker3",
+        "# deepcdk: end",
+        "# deeplearning-worker3 is left out: $(touch INJECTED)",
+        "",
+    )
+
+
+@pytest.mark.parametrize("line", hostile_lines())
+def test_a_line_of_the_list_that_breaks_a_rule_reaches_no_file_of_a_worker(
+    lab: Lab, three: tuple[Node, Node, Node], line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(lab.folder)
+    worker = three[1]
+    before = changes(worker)
+    with (lab.shared / ".cluster/list").open("a") as file:
+        file.write(f"{line}\n")
+    refreshed(worker)
+    listed = worker.text("opt/deeplearning/nodes")
+    told = "".join(f"{part}\n" for part in listed.splitlines() if part.startswith("#"))
+    assert listed == before.pop("opt/deeplearning/nodes") + told
+    assert {path: text for path, text in changes(worker).items() if path in before} == before
+    assert re.fullmatch(r"(# [a-z0-9 :_-]+\n)*", told)
+    refreshed(three[0], worker)
+    assert worker.text("opt/deeplearning/nodes") == listed.removesuffix(told)
+    assert not list(lab.folder.rglob("INJECTED"))
 
 
 @pytest.mark.parametrize(

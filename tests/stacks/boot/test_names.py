@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
 
 from tests.stacks.boot.nodelab import Lab, booted
@@ -86,17 +87,71 @@ def test_a_watcher_follows_newcomers_and_leaves_when_stopped(lab: Lab) -> None:
         second = master.registry("watch")
         assert second.wait(timeout=60) == 0
         assert watcher.poll() is None
+        (worker.root / "opt/deeplearning/nodes").unlink()
+        its_own = worker.registry("watch", DEEPCDK_PAUSE_S="0.05")
+        eventually(lambda: worker.ip in worker.text("opt/deeplearning/nodes"))
+        its_own.send_signal(signal.SIGTERM)
+        its_own.wait(timeout=60)
+        eventually(lambda: worker.ip not in master.text("opt/deeplearning/nodes"))
     finally:
         watcher.send_signal(signal.SIGTERM)
         watcher.wait(timeout=60)
-    assert not (lab.shared / ".cluster/nodes/deeplearning-master/heartbeat").exists()
-    assert worker.refresh()[0] == 0
-    assert master.ip not in worker.text("opt/deeplearning/nodes")
+    assert lab.owners() == {}
 
 
 def test_a_half_written_entry_is_left_out(lab: Lab) -> None:
-    node = booted(lab.node("worker", 1))
+    master = booted(lab.node("master", 100))
+    booted(lab.node("worker", 1))
     booted(lab.node("worker", 2))
-    (lab.shared / ".cluster/nodes/deeplearning-worker2/ip").write_text("")
-    assert node.refresh()[0] == 0
-    assert node.text("opt/deeplearning/workers") == "deeplearning-worker1\n"
+    (lab.shared / ".cluster/nodes/deeplearning-worker2").write_text("i-0000000000000")
+    assert master.refresh()[0] == 0
+    assert master.text("opt/deeplearning/workers") == "deeplearning-worker1\n"
+
+
+def test_a_worker_copies_what_the_master_has_assembled_and_is_in_its_own_files_before(lab: Lab) -> None:
+    first, second = booted(lab.node("worker", 1)), booted(lab.node("worker", 2))
+    assert [node.text("opt/deeplearning/workers") for node in (first, second)] == [
+        "deeplearning-worker1\n",
+        "deeplearning-worker2\n",
+    ]
+    master = booted(lab.node("master", 100))
+    for node in (first, second):
+        assert node.refresh()[0] == 0
+        for path in (
+            "opt/deeplearning/nodes",
+            "opt/deeplearning/workers",
+            "etc/hosts",
+            "etc/profile.d/deeplearning.sh",
+        ):
+            assert node.text(path) == master.text(path)
+
+
+def test_a_whole_cluster_that_was_gone_leaves_its_names_although_no_master_is_there(lab: Lab) -> None:
+    gone = [booted(lab.node("worker", number)) for number in (1, 2, 3)]
+    for index, _ in enumerate(gone, start=1):
+        lab.silence(f"deeplearning-worker{index}")
+    newcomers = [lab.node("worker", number) for number in (4, 5, 6)]
+    for process in [node.start() for node in newcomers]:
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+    assert sorted(lab.owners()) == [f"deeplearning-worker{index}" for index in (1, 2, 3)]
+    assert sorted(lab.owners().values()) == [node.instance_id for node in newcomers]
+
+
+def test_a_lock_that_a_dead_node_holds_blocks_nobody(lab: Lab) -> None:
+    master = booted(lab.node("master", 100))
+    booted(lab.node("worker", 1))
+    with (lab.shared / ".cluster/lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        worker = booted(lab.node("worker", 2))
+        assert master.refresh()[0] == 0
+        assert f"{worker.ip} deeplearning-worker2\n" in master.text("etc/hosts")
+
+
+def test_an_instance_that_was_made_from_a_nodes_disk_takes_a_name_of_its_own(lab: Lab) -> None:
+    booted(lab.node("worker", 1))
+    copied = lab.node("worker", 7)
+    (copied.root / "opt/deepcdk").mkdir(parents=True)
+    (copied.root / "opt/deepcdk/name").write_text("i-00000000000000009 deeplearning-worker9\n")
+    booted(copied)
+    assert lab.owners()["deeplearning-worker2"] == copied.instance_id

@@ -59,12 +59,12 @@ def test_a_notice_asks_each_rank_once_to_stop_and_is_told_to_the_cluster(
 
 def test_a_node_that_ends_soon_leaves_the_registry_once_it_is_idle(lab: Lab) -> None:
     worker = booted(lab.node("worker", 1, heeds_notices=True))
-    heartbeat = lab.shared / ".cluster/nodes/deeplearning-worker1/heartbeat"
-    assert heartbeat.exists()
+    entry = lab.shared / ".cluster/nodes/deeplearning-worker1"
+    assert entry.exists()
     (worker.root / "target").write_text("Terminated")
     watcher = worker.registry("watch", DEEPCDK_PAUSE_S="0.05")
     try:
-        eventually(lambda: not heartbeat.exists())
+        eventually(lambda: not entry.exists())
     finally:
         watcher.terminate()
         watcher.wait(60)

@@ -11,8 +11,9 @@ from tests.stacks.boot.nodelab import Lab
 
 
 def test_user_data_with_every_script_stays_well_under_the_limit(lab: Lab) -> None:
-    fullest = lab.node("master", 1, lustre="x", scratch="/s", agent="/a", heeds_notices=True)
-    assert len(user_data(fullest.settings).encode()) < USER_DATA_LIMIT * 3 // 4
+    for number, role in enumerate(("master", "worker"), start=1):
+        fullest = lab.node(role, number, lustre="x", scratch="/s", agent="/a", heeds_notices=True)
+        assert len(user_data(fullest.settings).encode()) < USER_DATA_LIMIT * 3 // 4
 
 
 def test_user_data_is_the_same_each_time_and_shows_its_settings(lab: Lab) -> None:
@@ -26,7 +27,8 @@ def test_packed_scripts_come_out_as_they_went_in(lab: Lab, settings: dict[str, s
     node = lab.node("worker", 1, mounts=False, **settings)
     assert node.boot()[0] != 0
     unpacked = {path.name: path for path in (node.root / "opt/deepcdk/bin").iterdir()}
-    assert set(unpacked) == {"registry", "node", *({"lustre", "scratch", "agent", "notice"} if settings else ())}
+    asked = {"lustre", "scratch", "agent", "notice"} if settings else set()
+    assert set(unpacked) == {"registry", "worker", "node", *asked}
     for name, path in unpacked.items():
         assert path.read_text() == compact((SCRIPTS / f"{name}.sh").read_text())
         assert path.stat().st_mode & 0o777 == 0o755
@@ -42,8 +44,9 @@ def test_user_data_quotes_what_a_shell_would_read(lab: Lab) -> None:
     assert "export DEEPCDK_STACK='a b; $(touch /tmp/x)'\n" in user_data(settings)
 
 
-def test_compact_keeps_the_interpreter_and_drops_comments() -> None:
-    assert compact("#!/bin/bash\n# why\n\n  # why\necho '# kept' # kept\n") == "#!/bin/bash\necho '# kept' # kept\n"
+def test_compact_keeps_the_interpreter_and_drops_comments_and_indentation() -> None:
+    script = "#!/bin/bash\n# why\n\n  # why\n  echo '# kept' # kept\n"
+    assert compact(script) == "#!/bin/bash\necho '# kept' # kept\n"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""Hundreds of nodes on one registry, on which each open takes 2 ms: how they boot, and how much each one reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stacks.guard import BUSY_BYTES
+from tests.stacks.boot.nodelab import Lab, Node, booted
+from tests.stacks.boot.slow_opens import build
+
+OPEN_US = 2000
+PASSES_IN_FIVE_MINUTES = 30
+"""Of a worker that has been there for a minute: one in ten seconds."""
+
+
+class Crowd:
+    """A booted master, and workers that have come as far as to take a name."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        (folder / "lab").mkdir(parents=True)
+        self.lab = Lab(folder / "lab")
+        self.slow = build(folder, OPEN_US)
+        self.master = booted(self.lab.node("master", 1))
+        model = booted(self.lab.node("worker", 2))
+        (self.lab.shared / ".cluster/nodes/deeplearning-worker1").unlink()
+        self.workers = [self._worker(model, number) for number in range(3, count + 3)]
+
+    def _worker(self, model: Node, number: int) -> Node:
+        """Return a worker after all steps of its boot but the last, which takes the name."""
+        node = self.lab.node("worker", number)
+        installed = node.root / "opt/deepcdk"
+        (node.root / "opt/deeplearning").mkdir(parents=True)
+        (node.root / "etc/profile.d").mkdir()
+        (node.root / "home/ec2-user/.ssh").mkdir()
+        (node.root / "mnt").mkdir()
+        installed.mkdir()
+        (installed / "bin").symlink_to(model.root / "opt/deepcdk/bin")
+        settings = (model.root / "opt/deepcdk/node.conf").read_text()
+        settings = settings.replace(model.instance_id, node.instance_id).replace(f"ip={model.ip}\n", f"ip={node.ip}\n")
+        (installed / "node.conf").write_text(settings)
+        (node.root / "mnt/efs").symlink_to(self.lab.shared)
+        return node
+
+    def refresh_at_once(self, *nodes: Node) -> list[str]:
+        """Start one pass on all nodes at once, as the end of their boot does; return what those said that failed."""
+        started = []
+        for node in nodes:
+            slow = self.slow.environment(node.instance_id, node.root / "mnt/efs")
+            # No watcher keeps their heartbeats fresh, and this machine has fewer cores than the nodes have.
+            started.append(node.registry("refresh", DEEPCDK_STALE_S="3600", **slow))
+        said = [process.communicate(timeout=300)[0] for process in started]
+        return [text for process, text in zip(started, said, strict=True) if process.returncode]
+
+    def reads(self, node: Node) -> int:
+        """Return how many opens for reading one more pass of a node makes."""
+        before = self.slow.reads(node.instance_id)
+        assert self.refresh_at_once(node) == []
+        return self.slow.reads(node.instance_id) - before
+
+
+@pytest.fixture(scope="module", params=[16, 64, 256])
+def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Crowd:
+    """Boot so many workers at once."""
+    found = Crowd(tmp_path_factory.mktemp("crowd"), request.param)
+    assert found.refresh_at_once(*found.workers) == []
+    return found
+
+
+def test_all_nodes_of_a_large_group_boot_at_once_and_take_the_lowest_names_one_each(crowd: Crowd) -> None:
+    names = {f"deeplearning-worker{index}" for index in range(1, len(crowd.workers) + 1)}
+    owners = crowd.lab.owners()
+    assert set(owners) == {"deeplearning-master", *names}
+    assert {owners[name] for name in names} == {node.instance_id for node in crowd.workers}
+    assert crowd.refresh_at_once(crowd.master) == []
+    assert crowd.master.text("opt/deeplearning/workers").split() == sorted(names, key=lambda name: (len(name), name))
+
+
+def test_what_a_worker_reads_does_not_grow_with_the_group_nor_what_the_master_reads_for_each(crowd: Crowd) -> None:
+    assert crowd.refresh_at_once(crowd.master) == []
+    assert [crowd.reads(node) for node in crowd.workers[:3]] == [3, 3, 3]
+    assert crowd.reads(crowd.master) == len(crowd.workers) + 4
+
+
+def test_an_idle_group_does_not_look_busy_by_its_registry(crowd: Crowd) -> None:
+    """Even if nothing were cached, and each request cost a kilobyte beside what it reads."""
+    assert crowd.refresh_at_once(crowd.master) == []
+    read = sum((crowd.lab.shared / ".cluster" / name).stat().st_size for name in ("list", "master.pub"))
+    a_pass = read + 1000 * 4 * crowd.reads(crowd.workers[0])
+    assert PASSES_IN_FIVE_MINUTES * a_pass < BUSY_BYTES / 5
