@@ -41,7 +41,14 @@ _PACKAGES: Final = (
 )
 # Programs that need a stand-in, and whose packages keep theirs beside it: the AWS CLI of Debian 12 is older than
 # AWS_ENDPOINT_URL, and no kernel mounts NFS in a namespace from a server that is none.
-_DIVERSIONS: Final = ("/usr/bin/aws", "/sbin/mount.nfs4", "/usr/sbin/mount.nfs4", "/sbin/mount.nfs")
+_DIVERSIONS: Final = (
+    "/usr/bin/aws",
+    "/usr/bin/systemd-detect-virt",
+    "/sbin/mount.nfs4",
+    "/usr/sbin/mount.nfs4",
+    "/sbin/mount.nfs",
+    "/usr/sbin/mount.nfs",
+)
 
 
 class ImageError(LocalCloudError):
@@ -156,6 +163,7 @@ def _stand_in(layer: Path) -> None:
     aws = f'#!/bin/sh\nexec /usr/bin/aws{DIVERTED} --endpoint-url "$AWS_ENDPOINT_URL" "$@"\n'
     write(layer / "usr/bin/aws", aws, mode=0o755)
     install(GUEST / "dmidecode", layer / "usr/sbin/dmidecode")
+    install(GUEST / "systemd-detect-virt", layer / "usr/bin/systemd-detect-virt")
     # Where nfs-common is installed, its program is diverted, and the stand-in takes its place; not before.
     install(GUEST / "mount.nfs4", layer / "usr/lib/localcloud/mount.nfs4")
     put = "".join(f"cp /usr/lib/localcloud/mount.nfs4 {path}; " for path in ("/sbin/mount.nfs4", "/sbin/mount.nfs"))
