@@ -42,11 +42,9 @@ class Budget(Construct):
         super().__init__(scope, id)
         config = props.config
         self.queue_name = ""
-        topic_arn = ""
-        if config.budget_stops_workers:
-            topic_arn = self._create_way()
+        topic = self._create_way() if config.budget_stops_workers else None
         emails = [_Subscriber(subscription_type="EMAIL", address=address) for address in config.budget_emails]
-        stops = [_Subscriber(subscription_type="SNS", address=topic_arn)] if topic_arn else []
+        stops = [_Subscriber(subscription_type="SNS", address=topic.topic_arn)] if topic else []
         notifications = [_notification("ACTUAL", SPENT_PERCENT, [*emails, *stops])]
         if emails:
             notifications += [
@@ -54,7 +52,7 @@ class Budget(Construct):
                 _notification("FORECASTED", SPENT_PERCENT, emails),
             ]
         of_cluster = {"TagKeyValue": [f"user:{CLUSTER_TAG}${config.name}"]}
-        budgets.CfnBudget(
+        monthly = budgets.CfnBudget(
             self,
             "Monthly",
             budget=budgets.CfnBudget.BudgetDataProperty(
@@ -65,9 +63,11 @@ class Budget(Construct):
             ),
             notifications_with_subscribers=notifications,
         )
+        if topic:
+            monthly.node.add_dependency(topic)  # its policy too, without which the budget may not publish to it
 
-    def _create_way(self) -> str:
-        """Create topic and queue; return the topic's ARN."""
+    def _create_way(self) -> sns.Topic:
+        """Create topic and queue; return the topic."""
         topic = sns.Topic(self, "Spent", enforce_ssl=True)
         topic.add_to_resource_policy(
             iam.PolicyStatement(
@@ -97,7 +97,7 @@ class Budget(Construct):
         )
         topic.add_subscription(subscriptions.SqsSubscription(queue))
         self.queue_name = queue.queue_name
-        return topic.topic_arn
+        return topic
 
 
 def _notification(kind: str, percent: int, subscribers: list[_Subscriber]) -> _Notification:

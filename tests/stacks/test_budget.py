@@ -34,6 +34,12 @@ def test_a_spent_budget_reaches_the_alarm_that_ends_the_workers(synthesise: Synt
     assert alarm["Dimensions"][0]["Value"] == {"Fn::GetAtt": ["GuardBudgetSpent", "QueueName"]}
 
 
+def test_a_budget_is_made_after_the_policy_that_lets_it_publish_to_its_topic(synthesise: Synthesise) -> None:
+    template = synthesise(budget_usd=500.0)
+    (made,) = (item for item in template.resources.values() if item["Type"] == "AWS::Budgets::Budget")
+    assert template.only("AWS::SNS::TopicPolicy") in made["DependsOn"]
+
+
 def test_people_are_told_before_it_is_spent(synthesise: Synthesise) -> None:
     template = synthesise(budget_usd=500.0, budget_emails=("ops@example.com",))
     emails = {each for each in told(template) if each[2] == "EMAIL"}
