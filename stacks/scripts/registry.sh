@@ -3,7 +3,7 @@
 #
 #   registry refresh   take a name (or keep it), then bring every file up to date, once
 #   registry watch     the same, again and again until stopped
-#   registry keys      print the host keys on the console, as `watch` does at each boot
+#   registry keys      print the host keys on the console, as `watch` does at each boot and once an hour
 #
 # The registry is the directory .cluster of the shared file system:
 #
@@ -253,7 +253,7 @@ leave() {
 }
 
 # The console's output is how others learn these keys without trusting the network, as with cloud-init, which prints them
-# at the first boot alone: a reboot may empty the console.
+# at the first boot alone: a reboot may empty the console, and EC2 keeps no more than its last 64 KB.
 keys() {
   local file line keys=
   for file in "$root"/etc/ssh/ssh_host_*_key.pub; do
@@ -265,7 +265,7 @@ keys() {
 }
 
 watch() {
-  local passes=0 pause_s
+  local passes=0 pause_s next_s=$((SECONDS + ${DEEPCDK_KEYS_S:-3600}))
   exec 8>"$root/opt/deepcdk/watch.lock"
   # Another one is at it.
   if ! flock -n 8; then exit 0; fi
@@ -281,6 +281,10 @@ watch() {
       refresh
     fi
     passes=$((passes + 1))
+    if ((SECONDS >= next_s)); then
+      keys
+      next_s=$((SECONDS + ${DEEPCDK_KEYS_S:-3600}))
+    fi
     # The master sees newcomers soon, since runs wait for that; a worker only while the cluster forms.
     pause_s=10
     if [[ $role == master || ! -s $registry/master.pub ]] || ((passes < 30)); then pause_s=2; fi

@@ -66,3 +66,15 @@ def test_host_keys_are_printed_anew_at_each_boot_for_a_reboot_may_empty_the_cons
     finally:
         watcher.send_signal(signal.SIGTERM)
         watcher.wait(timeout=60)
+
+
+def test_host_keys_are_printed_again_and_again_for_the_console_keeps_its_end_alone(lab: Lab) -> None:
+    node = lab.node("worker", 5)
+    (node.root / "dev/console").touch()
+    booted(node)
+    watcher = node.registry("watch", DEEPCDK_PAUSE_S="0.05", DEEPCDK_KEYS_S="1")
+    try:
+        eventually(lambda: node.text("dev/console").count(key_of("HOST5")) >= 4)  # two by the boot
+    finally:
+        watcher.send_signal(signal.SIGTERM)
+        watcher.wait(timeout=60)
