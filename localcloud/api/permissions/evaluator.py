@@ -15,6 +15,7 @@ import dataclasses
 import json
 import logging
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,7 @@ log = logging.getLogger("localcloud.api")
 _PROGRAM: Final = Path(__file__).with_name("evaluator.mjs")
 _PROJECT: Final = Path(__file__).resolve().parents[3]
 _KEPT_DECISIONS: Final = 5000
+_ANSWER_S: Final = 60.0
 PACKAGES: Final = _PROJECT / "node_modules" / "@cloud-copilot"
 """Where npm puts the evaluator and the reference of actions."""
 
@@ -137,6 +139,8 @@ class Evaluator:
         try:
             process.stdin.write(line)
             process.stdin.flush()
+            if not select.select([process.stdout], [], [], _ANSWER_S)[0]:
+                raise TimeoutError(f"no answer for {_ANSWER_S:.0f} s")
             found: list[dict[str, Any]] = json.loads(process.stdout.readline())
         except (OSError, ValueError) as error:
             self._failure = f"the IAM evaluator has ended ({error}): every call is refused; start the cloud anew"

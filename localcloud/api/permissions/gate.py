@@ -125,12 +125,6 @@ class Gate:
         """Return CloudFormation's session of a role; None where the role is unknown or does not trust it."""
         return self._assumed(role_arn, CLOUDFORMATION, "AWSCloudFormation")
 
-    def trusts(self, role_name: str, service: str) -> bool:
-        """Return whether a service may take a role."""
-        roles = self._account.backend("iam").roles.values()
-        arn = next((each.arn for each in roles if each.name == role_name), "")
-        return self._assumed(arn, service, "service") is not None
-
     def _assumed(self, role_arn: str, service: str, session: str) -> Caller | None:
         with self._account.lock:
             trust = self._policies.trust(role_arn)

@@ -13,6 +13,8 @@ from botocore.exceptions import ClientError
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from localcloud.api.cloud import ACCOUNT, Cloud
+from localcloud.api.permissions import evaluator
+from localcloud.api.permissions.evaluator import Check, Evaluator, EvaluatorError
 from localcloud.laptop import ACCESS_KEY_ID
 from localcloud.sessions.service import REQUIRED_ACTIONS
 from tests.localcloud.api.permissions.identities import (
@@ -299,3 +301,20 @@ def listed_users(cloud: Cloud, mark: str) -> str:
     environ = EnvironBuilder(method="POST", data=form, headers=headers).get_environ()
     content, _, _ = run_wsgi_app(cloud._application, environ)
     return b"".join(content).decode()
+
+
+def test_an_evaluator_that_does_not_answer_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator, "_ANSWER_S", 0.2)
+    asked = Evaluator()
+    asked.start()
+    me = "arn:aws:iam::123456789012:user/me"
+    check = Check(principal=me, action="s3:ListAllMyBuckets", resource="*", account="123456789012")
+    try:
+        os.kill(asked.pid, signal.SIGSTOP)
+        with pytest.raises(EvaluatorError, match=r"has ended .*no answer for 0 s"):
+            asked.decide([check])
+        with pytest.raises(EvaluatorError, match="has ended"):
+            asked.decide([check])
+    finally:
+        os.kill(asked.pid, signal.SIGCONT)
+        asked.close()
