@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cluster.doctor import account, existing_resources, firewall, nodes, purchases, quotas
+from cluster.doctor import account, existing_resources, firewall, nodes, purchases, quotas, routes
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Check, Finding, Subject
 from cluster.errors import DeepcdkError
 from cluster.terminal.tables import Table
@@ -26,6 +26,7 @@ REMOTE: Final[tuple[tuple[str, Check], ...]] = (
     ("network quotas", quotas.addresses_and_networks),
     ("firewall", firewall.rules),
     ("existing VPC", existing_resources.subnets),
+    ("VPC names and routes", routes.ways_out),
     ("file system", existing_resources.file_system),
     ("permissions boundary", existing_resources.permissions_boundary),
     ("capacity reservation", purchases.reservation),

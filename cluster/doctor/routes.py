@@ -1,0 +1,191 @@
+"""Check that an existing VPC resolves names, and that its subnets have the routes which the nodes need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster.aws.client import aws_errors
+from cluster.doctor.finding import FAIL, OK, WARN, Finding, Subject
+from stacks.config import ClusterConfig
+
+if TYPE_CHECKING:
+    from types_boto3_ec2.type_defs import FilterTypeDef
+
+_INTERNET: Final = "0.0.0.0/0"
+_PUBLIC_WAYS: Final = ("igw-",)
+# A NAT gateway or instance, an interface of a firewall, a transit gateway, Cloud WAN, a VPN, a firewall's endpoint. A
+# peering connection is none: it carries only what is addressed to the other VPC ("VPC peering limitations").
+_PRIVATE_WAYS: Final = ("nat-", "i-", "eni-", "tgw-", "arn:", "vgw-", "vpce-")
+_TARGETS: Final = (
+    "NatGatewayId",
+    "TransitGatewayId",
+    "InstanceId",
+    "NetworkInterfaceId",
+    "CoreNetworkArn",
+    "VpcPeeringConnectionId",
+    "LocalGatewayId",
+    "CarrierGatewayId",
+    "GatewayId",
+)
+"""Fields of a route with its target: EC2 gives the one that fits, and an instance's interface beside the instance."""
+
+_Answers = Sequence[Mapping[str, Any]]
+
+
+def ways_out(subject: Subject) -> Iterator[Finding]:
+    """Check the attributes and the route tables of an existing VPC, if there is such a VPC."""
+    config = subject.config
+    if not config.vpc_id:
+        return
+    ec2 = subject.aws.client("ec2")
+    mine: list[FilterTypeDef] = [{"Name": "vpc-id", "Values": [config.vpc_id]}]
+    with aws_errors(f"describing the route tables of {config.vpc_id}"):
+        pages = ec2.get_paginator("describe_route_tables").paginate(Filters=mine)
+        tables = [table for page in pages for table in page["RouteTables"]]
+    if not tables:
+        return  # every VPC has a main table: this one does not exist, as the check of its subnets says
+    yield judge_names(config, names_of(subject))
+    endpoints: _Answers = []
+    if any(not _default_route(table_of(tables, each)) for each in config.private_subnet_ids):
+        with aws_errors(f"describing the endpoints of {config.vpc_id}"):
+            answers = ec2.get_paginator("describe_vpc_endpoints").paginate(Filters=mine)
+            endpoints = [each for page in answers for each in page["VpcEndpoints"]]
+    yield from judge_routes(config, tables, endpoints)
+
+
+def names_of(subject: Subject) -> dict[str, bool]:
+    """Return the VPC's attributes of name resolution; EC2 tells one in a call."""
+    vpc = subject.config.vpc_id
+    with aws_errors(f"reading the attributes of {vpc}"):
+        ec2 = subject.aws.client("ec2")
+        support = ec2.describe_vpc_attribute(VpcId=vpc, Attribute="enableDnsSupport")["EnableDnsSupport"]
+        hostnames = ec2.describe_vpc_attribute(VpcId=vpc, Attribute="enableDnsHostnames")["EnableDnsHostnames"]
+    return {"enableDnsSupport": support["Value"], "enableDnsHostnames": hostnames["Value"]}
+
+
+def judge_names(config: ClusterConfig, attributes: Mapping[str, bool]) -> Finding:
+    """Judge the attributes: without both no file system's name resolves (EFS, "Mounting with a DNS name")."""
+    off = [name for name, value in attributes.items() if not value]
+    if not off:
+        return Finding(check="VPC names", state=OK, what=f"{config.vpc_id} has {' and '.join(attributes)}")
+    flags = {"enableDnsSupport": "--enable-dns-support", "enableDnsHostnames": "--enable-dns-hostnames"}
+    calls = [f"aws ec2 modify-vpc-attribute --vpc-id {config.vpc_id} {flags[name]}" for name in off]
+    what = f"{config.vpc_id} lacks {' and '.join(off)}: the names of file systems and endpoints do not resolve"
+    return Finding(check="VPC names", state=FAIL, what=what, remedy="; ".join(calls))
+
+
+def table_of(tables: _Answers, subnet: str) -> Mapping[str, Any]:
+    """Return the route table of a subnet: its own, or the main one of the VPC ("Subnet route tables")."""
+    main: Mapping[str, Any] = {}
+    for table in tables:
+        for association in table.get("Associations", ()):
+            if association.get("SubnetId") == subnet:
+                return table
+            if association.get("Main"):
+                main = table
+    return main
+
+
+def judge_routes(config: ClusterConfig, tables: _Answers, endpoints: _Answers) -> Iterator[Finding]:
+    """Judge the default route of each subnet; where there is none, whether endpoints stand in for it."""
+    problems: list[Finding] = []
+    for subnet in config.public_subnet_ids:
+        problems += _judge_public(subnet, table_of(tables, subnet))
+    for subnet in config.private_subnet_ids:
+        problems += _judge_private(config, subnet, table_of(tables, subnet), endpoints)
+    yield from problems
+    if not problems:
+        count = len(config.public_subnet_ids) + len(config.private_subnet_ids)
+        yield Finding(check="VPC routes", state=OK, what=f"{count} subnets of {config.vpc_id} have a way out")
+
+
+def _judge_public(subnet: str, table: Mapping[str, Any]) -> list[Finding]:
+    """Judge a subnet of the master's."""
+    route = _default_route(table)
+    if route and _leads(route, _PUBLIC_WAYS):
+        return []
+    remedy = f"add a route {_INTERNET} to an internet gateway to {_name(table)}, or name another public subnet"
+    what = f"{_where('public', subnet, table)} {_fault(route)}: nobody reaches the master"
+    return [Finding(check="VPC routes", state=FAIL, what=what, remedy=remedy)]
+
+
+def _judge_private(config: ClusterConfig, subnet: str, table: Mapping[str, Any], endpoints: _Answers) -> list[Finding]:
+    """Judge a subnet of the workers': its nodes have no public address, so an internet gateway is no way out."""
+    route = _default_route(table)
+    if route and _leads(route, _PRIVATE_WAYS):
+        return []
+    what = f"{_where('private', subnet, table)} {_fault(route)}"
+    remedy = f"add a route {_INTERNET} to a NAT gateway, a NAT instance or a transit gateway to {_name(table)}"
+    if route:
+        return [Finding(check="VPC routes", state=FAIL, what=f"{what}: its nodes reach nothing", remedy=remedy)]
+    missing = missing_services(config, table, endpoints)
+    if missing:
+        what = f"{what}, and endpoints for {', '.join(missing)} are missing"
+        remedy = f"{remedy}; or make these endpoints, with private names"
+        return [Finding(check="VPC routes", state=FAIL, what=what, remedy=remedy)]
+    what = f"{what}, only endpoints: packages can be installed from nowhere but Amazon Linux's repositories in S3"
+    remedy = f"{remedy}; or take an image that has every package that node and run need"
+    return [Finding(check="VPC routes", state=WARN, what=what, remedy=remedy)]
+
+
+def missing_services(config: ClusterConfig, table: Mapping[str, Any], endpoints: _Answers) -> list[str]:
+    """Return the services that nodes call and that no endpoint answers to from subnets of this route table."""
+    there = {_service(each) for each in endpoints if _answers(each, table)}
+    return [name for name in services(config) if name not in there]
+
+
+def services(config: ClusterConfig) -> list[str]:
+    """Return the services of AWS that the nodes of this configuration call, by their endpoints' names."""
+    wanted = {"cloudformation", "s3"}  # the signals of a boot; data, runs and packages
+    if not config.opens_ssh_port:
+        wanted |= {"ssm", "ssmmessages"}
+    if config.node_logs or config.node_metrics:
+        wanted |= {"ssm"}  # the CloudWatch agent's configuration
+    if config.node_logs:
+        wanted |= {"logs"}
+    if config.node_metrics:
+        wanted |= {"monitoring"}
+    return sorted(wanted)
+
+
+def _answers(endpoint: Mapping[str, Any], table: Mapping[str, Any]) -> bool:
+    """Return whether nodes that use this table reach a service's usual name through the endpoint."""
+    if endpoint.get("State", "").lower() != "available":
+        return False
+    if endpoint.get("VpcEndpointType") == "Gateway":
+        return table.get("RouteTableId") in endpoint.get("RouteTableIds", ())
+    return bool(endpoint.get("PrivateDnsEnabled"))
+
+
+def _service(endpoint: Mapping[str, Any]) -> str:
+    """Return `s3` of `com.amazonaws.us-east-1.s3`."""
+    return str(endpoint["ServiceName"]).rpartition(".")[2]
+
+
+def _default_route(table: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    routes: _Answers = table.get("Routes", ())
+    return next((each for each in routes if each.get("DestinationCidrBlock") == _INTERNET), None)
+
+
+def _leads(route: Mapping[str, Any], ways: tuple[str, ...]) -> bool:
+    return route.get("State") != "blackhole" and _target(route).startswith(ways)
+
+
+def _target(route: Mapping[str, Any]) -> str:
+    return next((str(route[field]) for field in _TARGETS if route.get(field)), "an unknown target")
+
+
+def _fault(route: Mapping[str, Any] | None) -> str:
+    if route is None:
+        return f"has no route {_INTERNET}"
+    gone = ", which no longer exists or takes nothing (blackhole)" if route.get("State") == "blackhole" else ""
+    return f"routes {_INTERNET} to {_target(route)}{gone}"
+
+
+def _name(table: Mapping[str, Any]) -> str:
+    return str(table.get("RouteTableId", "the main route table"))
+
+
+def _where(kind: str, subnet: str, table: Mapping[str, Any]) -> str:
+    return f"{kind} {subnet} ({_name(table)})"
