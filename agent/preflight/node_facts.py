@@ -42,6 +42,7 @@ DISTRIBUTIONS: Final = (
     "nvidia-nccl-cu12",
     "nvidia-nccl-cu13",
 )
+ROOT_VOLUME: Final = Path("/")
 EFA_PROGRAMS: Final = ("fi_info", "/opt/amazon/efa/bin/fi_info")
 TIMEOUT_S: Final = 20.0
 FRAMEWORK_TIMEOUT_S: Final = 120.0
@@ -60,7 +61,10 @@ class NodeFacts:
     """Its clock, seconds since 1970."""
     boot_id: str
     free_bytes: int
-    """On the volume of /tmp."""
+    """On the fuller of the root volume and the login user's home, where runs, their data and packages write.
+
+    Not of /tmp, which many systems keep in memory.
+    """
     shared_free_bytes: int
     """On the shared file system."""
     spec_sha256: str
@@ -140,7 +144,7 @@ def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
     return NodeFacts(
         time=time.time(),
         boot_id=Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
-        free_bytes=shutil.disk_usage("/tmp").free,
+        free_bytes=min(shutil.disk_usage(volume).free for volume in (ROOT_VOLUME, Path.home())),
         shared_free_bytes=shutil.disk_usage(run_directory if spec_sha256 else "/").free,
         spec_sha256=spec_sha256,
         interface=carriers[0] if carriers else "",

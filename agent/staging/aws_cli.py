@@ -43,7 +43,7 @@ def running(command: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> Itera
 
     Raises AwsCliError where it failed, also in place of an error of the block, which is then only its consequence.
     """
-    with tempfile.TemporaryFile() as stderr:
+    with tempfile.TemporaryFile() as stderr:  # Errors alone (QUIET): a few lines, also where /tmp is in memory.
         try:
             process = subprocess.Popen(
                 command,

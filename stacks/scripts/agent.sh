@@ -6,7 +6,8 @@ set -euo pipefail
 
 root=${DEEPCDK_ROOT:-}
 ctl=$root/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl
-package=$root/tmp/amazon-cloudwatch-agent.deb
+# Not in /tmp, which Debian 13 has in memory.
+package=$root/var/tmp/amazon-cloudwatch-agent.deb
 ID=
 
 if [[ ! -x $ctl ]]; then
@@ -17,10 +18,10 @@ if [[ ! -x $ctl ]]; then
     # shellcheck source=/dev/null
     . "$root/etc/os-release"
     bucket=amazoncloudwatch-agent-$DEEPCDK_REGION.s3.$DEEPCDK_REGION.${DEEPCDK_FILE_SYSTEM##*."$DEEPCDK_REGION".}
+    trap 'rm -f "$package"' EXIT
     curl -fsS --retry 3 --max-time 120 -o "$package" \
       "https://$bucket/$ID/$(dpkg --print-architecture)/latest/amazon-cloudwatch-agent.deb"
     dpkg -i "$package"
-    rm -f "$package"
   fi
 fi
 "$ctl" -a fetch-config -m ec2 -s -c "ssm:$DEEPCDK_AGENT"

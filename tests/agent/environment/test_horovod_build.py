@@ -60,6 +60,9 @@ def fake_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setup_py: str)
 MAKES_A_WHEEL = f"""
 import os, pathlib, sys
 assert os.environ["HOROVOD_WITH_GLOO"] == "1"
+# On the volume of the build itself, which runs in its directory.
+temporary = pathlib.Path(os.environ["TMPDIR"])
+assert temporary.is_dir() and temporary.parent == pathlib.Path.cwd().parent
 (pathlib.Path(sys.argv[-1]) / "{WHEEL}").write_text("wheel")
 """
 

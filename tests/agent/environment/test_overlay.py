@@ -8,6 +8,7 @@ import sys
 import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,6 +146,23 @@ def test_a_layer_adds_what_the_runtime_lacks_and_leaves_the_runtime_alone(tmp_pa
     second = dataclasses.replace(overlay, root=tmp_path / "second")
     assert said(OverlayBuilder(overlay=second, report=lambda line: None).ensure(), code).startswith("1.2 3.0 0.1")
     assert OverlayBuilder(overlay=second, report=pytest.fail).ensure() == second.python
+
+
+def test_what_a_layer_unpacks_lies_beside_it_and_not_in_tmp(
+    tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overlay = make(tmp_path, "--no-index\n--find-links wheels\nnewer\n", runtime=runtime)
+    wheel(overlay.program / "wheels", "newer", "3.0")
+    run, given = subprocess.run, list[str]()
+
+    def recorded(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        given.append(options["env"]["TMPDIR"])
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", recorded)
+    OverlayBuilder(overlay=overlay, report=lambda line: None).ensure()
+    assert set(given) == {str(overlay.root / f"{overlay.fingerprint}.tmp")}
+    assert sorted(path.name for path in overlay.root.iterdir()) == [overlay.fingerprint, f"{overlay.fingerprint}.lock"]
 
 
 def test_requirements_against_the_runtime_are_refused_with_what_it_has(tmp_path: Path, runtime: Path) -> None:

@@ -126,6 +126,23 @@ def test_an_incomplete_runtime_is_removed_and_a_failed_one_is_not_marked(
     assert not runtime.complete
 
 
+def test_what_a_build_unpacks_lies_beside_the_runtime_and_not_in_tmp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime, given = a_runtime(tmp_path / "root"), list[Path]()
+
+    def run(command: list[str], *, env: dict[str, str], **_: object) -> subprocess.CompletedProcess[str]:
+        given.append(Path(env["TMPDIR"]))
+        assert given[-1].is_dir()
+        return subprocess.CompletedProcess(command, 0 if len(given) < 3 else 1, "no compiler\n")
+
+    monkeypatch.setattr(module.subprocess, "run", run)  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeSetupError, match="no compiler"):
+        a_builder(runtime, tmp_path).ensure()
+    assert given == [tmp_path / "root" / f"{runtime.fingerprint}.tmp"] * 3
+    assert not given[0].exists()
+
+
 def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

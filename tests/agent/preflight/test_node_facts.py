@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,20 @@ def test_a_nodes_facts_come_back_unchanged(tmp_path: Path, capsys: pytest.Captur
     assert facts.interface == "lo"
     assert dict(facts.versions)["python"].startswith("3.")
     assert min(facts.free_bytes, facts.shared_free_bytes) > 0
+
+
+def test_the_room_is_that_of_the_volumes_that_are_written_and_not_of_tmp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = {"/": 7 << 30, str(Path.home()): 5 << 30, "/tmp": 1 << 20}
+
+    def disk_usage(path: os.PathLike[str] | str) -> tuple[int, int, int]:
+        return shutil._ntuple_diskusage(8 << 30, 0, free[os.fspath(path)])
+
+    monkeypatch.setattr(shutil, "disk_usage", disk_usage)
+    assert gather(tmp_path).free_bytes == 5 << 30
+    free[str(Path.home())] = 9 << 30
+    assert gather(tmp_path).free_bytes == 7 << 30
 
 
 def test_a_node_that_does_not_see_the_run_says_so(tmp_path: Path) -> None:

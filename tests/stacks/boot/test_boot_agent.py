@@ -21,7 +21,7 @@ def script(path: Path, body: str) -> None:
 
 def node_with_agent(lab: Lab, *, installed: bool = True, status: int = 0) -> Node:
     node = lab.node("worker", 1, agent="CFN-deepcdk-WorkerAgent")
-    (node.root / "tmp").mkdir()
+    (node.root / "var/tmp").mkdir(parents=True)
     if installed:
         script(node.root / CTL, f'echo "$*" >>"$DEEPCDK_ROOT/agent"; exit {status}')
     return node
@@ -65,13 +65,11 @@ def test_a_missing_agent_is_fetched_for_debian_and_ubuntu_from_the_regions_bucke
     node = node_with_agent(lab, installed=False)
     (node.root / "etc/os-release").write_text('NAME="Ubuntu"\nID=ubuntu\n')
     metadata = (lab.commands / "curl").read_text().removeprefix("#!/bin/sh\n")
-    script(
-        lab.commands / "curl",
-        f'case "$*" in *.deb) echo "$*" >>"$DEEPCDK_ROOT/fetched"; exit 0;; esac\n{metadata}',
-    )
+    fetch = 'while [ "$1" != -o ]; do shift; done; echo deb >"$2"; echo "$*" >>"$DEEPCDK_ROOT/fetched"; exit 0'
+    script(lab.commands / "curl", f'case "$*" in *.deb) {fetch};; esac\n{metadata}')
     script(
         lab.commands / "dpkg",
-        f'[ "$1" = --print-architecture ] && echo arm64 && exit\n'
+        f'[ "$1" = --print-architecture ] && echo arm64 && exit\ncat "$2" >"{node.root}/unpacked"\n'
         f'mkdir -p "{(node.root / CTL).parent}"; ln -s /bin/true "{node.root / CTL}"',
     )
     status, said = node.boot()
@@ -80,6 +78,10 @@ def test_a_missing_agent_is_fetched_for_debian_and_ubuntu_from_the_regions_bucke
     assert node.text("fetched").split()[-1] == (
         "https://amazoncloudwatch-agent-us-east-1.s3.us-east-1.amazonaws.com/ubuntu/arm64/latest/amazon-cloudwatch-agent.deb"
     )
+    # Not in /tmp, which may be in memory, and gone afterwards.
+    assert node.text("fetched").split()[1] == str(node.root / "var/tmp/amazon-cloudwatch-agent.deb")
+    assert node.text("unpacked") == "deb\n"
+    assert list((node.root / "var/tmp").iterdir()) == []
 
 
 def test_a_node_without_agent_gets_no_script_for_it(lab: Lab) -> None:
