@@ -16,6 +16,7 @@ from cluster.aws.stack import Stack, find_stack
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes import worker_group
 from cluster.ssh.connect import connect
+from cluster.ssh.kept_host_keys import KeptHostKeys
 from cluster.ssh.master import Master
 from cluster.ssh.push import Pushed, Tree, checked_file, find_pushed, package_tree, push
 from cluster.terminal.status_line import doing, warn
@@ -118,7 +119,19 @@ class Session:
         """Open a connection to the master."""
         deployed = self.load_master()
         with doing("connecting to the master"):
-            return connect(self.aws, deployed.master, deployed.stack.login_user, self.key, deployed.stack.ssh_access)
+            return connect(
+                self.aws,
+                deployed.master,
+                deployed.stack.login_user,
+                self.kept_host_keys,
+                self.key,
+                deployed.stack.ssh_access,
+            )
+
+    @property
+    def kept_host_keys(self) -> KeptHostKeys:
+        """Return what is kept of the host keys in the deployed cluster's account and region."""
+        return KeptHostKeys.below(Path.home(), account=self.stack.account, region=self.aws.region)
 
     @functools.cached_property
     def agent_tree(self) -> Tree:

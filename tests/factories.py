@@ -74,6 +74,7 @@ def make_stack(**changes: Any) -> Stack:
     values = {
         "name": "deepcdk", "status": "CREATE_COMPLETE", "master_group": "masters", "worker_group": "workers",
         "efs_mount": "/mnt/efs", "bucket": "bucket", "login_user": "ec2-user", "max_workers": 16,
+        "account": "123456789012",
     }  # fmt: skip
     return Stack(**{**values, **changes})
 

@@ -20,6 +20,8 @@ class Stack:
     name: str
     status: str
     """CloudFormation's status, such as CREATE_COMPLETE."""
+    account: str
+    """The AWS account that it is deployed in: 12 digits."""
     master_group: str
     worker_group: str
     efs_mount: str
@@ -79,6 +81,7 @@ def _stack(description: Mapping[str, Any]) -> Stack:
     return Stack(
         name=description["StackName"],
         status=description["StackStatus"],
+        account=description["StackId"].split(":")[4],  # arn:aws:cloudformation:REGION:ACCOUNT:stack/NAME/UUID
         master_group=outputs.get(Output.MASTER_GROUP, ""),
         worker_group=outputs.get(Output.WORKER_GROUP, ""),
         efs_mount=outputs.get(Output.EFS_MOUNT, ""),

@@ -1,4 +1,4 @@
-"""Connect to the master over SSH; an address is trusted only with the host keys that the master's console shows."""
+"""Connect to the master over SSH; an address is trusted only with the host keys of the master's console."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.aws.inventory import Instance
 from cluster.errors import ConnectionFailedError
 from cluster.ssh import session_manager
-from cluster.ssh.host_keys import HostKey, read_host_keys
+from cluster.ssh.host_keys import HostKey
+from cluster.ssh.kept_host_keys import KeptHostKeys
 from cluster.ssh.master import CONNECT_TIMEOUT_S, Master
 from cluster.ssh.session_manager import Tunnel
 from cluster.terminal.paths import expanded
@@ -24,12 +25,17 @@ if TYPE_CHECKING:
 _USE_AGENT: Final = "add it to an agent, and leave --key out: eval $(ssh-agent); ssh-add FILE"
 
 
-def connect(aws: Aws, master: Instance, user: str, key: str = "", ssh_access: str = SSH_PORT_OPEN) -> Master:
-    """Connect to the master; its host keys must be those on its console. `key` is a private key file."""
+def connect(
+    aws: Aws, master: Instance, user: str, kept: KeptHostKeys, key: str = "", ssh_access: str = SSH_PORT_OPEN
+) -> Master:
+    """Connect to the master; its host keys must be those that its console shows, or has shown before and are `kept`.
+
+    `key` is a private key file.
+    """
     if ssh_access == SESSION_MANAGER:
         session_manager.check_programs()
     # Console and TCP at once would save a round trip, but no byte is sent before the keys are known.
-    keys = read_host_keys(aws, master.id)
+    keys = kept.identify(aws, master.id)
     if ssh_access != SESSION_MANAGER:
         return open_connection(master.public_ip, user, keys, key=key)
     return session_manager.open_tunnel(
@@ -68,7 +74,7 @@ def open_connection(
     )
     where = f"{user}@{host}" + (f":{port}" if port != SSH_PORT else "")
     # Fabric's own policy trusts any key at first sight.
-    connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    connection.client.set_missing_host_key_policy(_refuse_unknown_keys())
     name = host if port == SSH_PORT else f"[{host}]:{port}"
     for host_key in sorted(keys, key=lambda k: k.algorithm != "ssh-ed25519"):
         try:
@@ -80,9 +86,34 @@ def open_connection(
         connection.open()
     except Exception as error:  # Paramiko raises many kinds; unknown ones pass.
         connection.close()
+        if isinstance(error, paramiko.BadHostKeyException):
+            raise _other_host(HostKey(algorithm=error.key.get_name(), blob=error.key.asbytes()), keys, where) from None
         raise _explain_stream(error, where) if through else _explain(error, where) from None
     connection.client.get_transport().set_keepalive(15)
     return Master(connection, where, through.close if through else None)
+
+
+def _refuse_unknown_keys() -> paramiko.MissingHostKeyPolicy:
+    """Return a policy that refuses a host of whose algorithm no key is known, as one with another key."""
+    import paramiko
+
+    class Refuse(paramiko.MissingHostKeyPolicy):
+        def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
+            raise paramiko.BadHostKeyException(hostname, key, key)
+
+    return Refuse()
+
+
+def _other_host(shown: HostKey, keys: Sequence[HostKey], where: str) -> ConnectionFailedError:
+    """Return the error for a host that proves itself with a key `shown` in place of one of `keys`."""
+    wanted = " or ".join(key.fingerprint for key in keys) or "none"
+    return ConnectionFailedError(
+        f"the host that answers is not the master: its SSH host key is {shown.fingerprint}, "
+        f"and the master's, by its console, {wanted}",
+        where=where,
+        remedy="do not go on from this network; "
+        "compare with the console (`aws ec2 get-console-output`) from another one",
+    )
 
 
 def load_key(key: str) -> paramiko.PKey:
@@ -116,11 +147,6 @@ def _explain(error: Exception, where: str) -> Exception:
     def failed(what: str, remedy: str) -> ConnectionFailedError:
         return ConnectionFailedError(what, where=where, remedy=remedy)
 
-    if isinstance(error, paramiko.BadHostKeyException) or "not found in known_hosts" in str(error):
-        return failed(
-            "the host that answers is not the master: its SSH host key is not on the master's console",
-            "do not go on from this network; compare with the console (`aws ec2 get-console-output`) from another one",
-        )
     if isinstance(error, paramiko.PasswordRequiredException):
         return failed("the private key has a passphrase", _USE_AGENT)
     if isinstance(error, paramiko.AuthenticationException):

@@ -1,10 +1,11 @@
-"""The host keys of a node, read from its console over the EC2 API: the only ones that are trusted."""
+"""The host keys of a node, read from its console over the EC2 API; no others are trusted at first."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import dataclasses
+import hashlib
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,12 @@ class HostKey:
     def __str__(self) -> str:
         """Return the key as in a known_hosts file, without the host."""
         return f"{self.algorithm} {base64.b64encode(self.blob).decode()}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the algorithm and the fingerprint as ssh-keygen -l prints it."""
+        digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode()
+        return f"{self.algorithm} SHA256:{digest.rstrip('=')}"
 
     @classmethod
     def parse(cls, line: str) -> HostKey | None:
@@ -72,6 +79,6 @@ def read_host_keys(aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
     raise ConnectionFailedError(
         f"the console of {instance_id} shows no SSH host keys, so no host can be identified as this instance",
         where="EC2 GetConsoleOutput",
-        remedy="wait for the end of its boot and repeat; "
-        "a rebooted instance may have lost its console: replace the master",
+        remedy="wait for the end of its boot and repeat; a node prints them at each boot and once an hour, "
+        "and one that does not is to be replaced",
     )

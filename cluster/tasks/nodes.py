@@ -17,7 +17,6 @@ from cluster.nodes import scale as scaling
 from cluster.nodes.worker_group import check_maximum
 from cluster.session import Session, confirm
 from cluster.ssh import config_file, session_manager
-from cluster.ssh.host_keys import read_host_keys
 from cluster.ssh.master import Master
 from cluster.terminal.output import print_line, print_result, progress_printer
 from cluster.terminal.status_line import doing
@@ -146,7 +145,7 @@ def _write_ssh_config(
             nodes,
             instance.id if tunnelled else instance.public_ip,
             known,
-            lambda node: read_host_keys(session.aws, node),
+            lambda node: session.kept_host_keys.identify(session.aws, node),
         )
     keys = config_file.identities(folder, session.key)
     text = config_file.config_text(

@@ -96,6 +96,26 @@ def test_plain_ssh_and_scp_reach_a_worker_with_verified_keys(cluster: EmbeddedCl
     assert "HOST IDENTIFICATION HAS CHANGED" in refused.stderr
 
 
+def test_a_host_key_that_differs_from_the_kept_one_is_refused_with_both_fingerprints(cluster: EmbeddedCloud) -> None:
+    run(cluster, "--master", "--", "true")
+    (master,) = (i["InstanceId"] for i in cluster.instances("master"))
+    folder = "$HOME/.local/state/deepcdk/host-keys/*/*"
+    kept = cluster.laptop("sh", "-c", f"stat -c '%a %n' {folder}/{master}").stdout
+    mode, path = kept.split()
+    assert mode == "600"
+    # Another key in its place: the console then shows what differs from it.
+    forge = 'ssh-keygen -q -t ed25519 -N "" -f "$1.new"; printf "%s %s\\n" "$2" "$(cut -d" " -f1,2 "$1.new.pub")" >"$1"'
+    cluster.laptop("sh", "-c", forge, "sh", path, master)
+    refused = run(cluster, "--master", "--", "true", check=False)
+    forged = cluster.laptop("ssh-keygen", "-lf", f"{path}.new.pub").stdout.split()[1]
+    cluster.laptop("sh", "-c", 'rm -f "$1" "$1".new*', "sh", path)
+    assert refused.returncode == 1
+    assert f"SSH host key of {master} HAS CHANGED" in refused.stderr
+    assert forged in refused.stderr
+    assert refused.stderr.count("SHA256:") == 2
+    assert run(cluster, "--master", "--", "true").returncode == 0
+
+
 def test_a_shell_opens_on_a_worker_by_its_number(cluster: EmbeddedCloud) -> None:
     shell = demo.localcloud("run", "--name", cluster.name, "--", "fab", "ssh", "--node", "2", *demo.settings(2))
     done = subprocess.run(

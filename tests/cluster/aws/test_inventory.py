@@ -28,7 +28,8 @@ LAUNCHED = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
 
 def description(**changes: Any) -> dict[str, Any]:
     outputs = [{"OutputKey": key, "OutputValue": value} for key, value in {**OUTPUTS, **changes}.items() if value]
-    return {"StackName": "deepcdk", "StackStatus": "CREATE_COMPLETE", "Outputs": outputs}
+    arn = "arn:aws:cloudformation:us-east-1:123456789012:stack/deepcdk/6f4a8b10-0000-11f0-8a54-0e1b2c3d4e5f"
+    return {"StackName": "deepcdk", "StackId": arn, "StackStatus": "CREATE_COMPLETE", "Outputs": outputs}
 
 
 def group(name: str, *ids: str, desired: int = 0) -> dict[str, Any]:

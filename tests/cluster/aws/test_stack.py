@@ -23,7 +23,8 @@ OUTPUTS = {
 
 def description(**changes: str) -> dict[str, Any]:
     outputs = [{"OutputKey": key, "OutputValue": value} for key, value in {**OUTPUTS, **changes}.items() if value]
-    return {"StackName": "deepcdk", "StackStatus": "CREATE_COMPLETE", "Outputs": outputs}
+    arn = "arn:aws:cloudformation:us-east-1:123456789012:stack/deepcdk/6f4a8b10-0000-11f0-8a54-0e1b2c3d4e5f"
+    return {"StackName": "deepcdk", "StackId": arn, "StackStatus": "CREATE_COMPLETE", "Outputs": outputs}
 
 
 def test_the_outputs_are_read_and_those_of_earlier_versions_have_defaults() -> None:

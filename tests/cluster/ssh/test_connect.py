@@ -19,14 +19,20 @@ from tests.cluster.ssh.ssh_server import SshServer, connect_to, host_key_of
 
 def test_a_host_with_another_key_is_refused(server: SshServer, user_key: Path) -> None:
     other = paramiko.ECDSAKey.generate()
-    with pytest.raises(ConnectionFailedError, match="not the master"):
-        connect_to(server, user_key, HostKey(algorithm=other.get_name(), blob=other.asbytes()))
+    wanted = HostKey(algorithm=other.get_name(), blob=other.asbytes())
+    with pytest.raises(ConnectionFailedError, match="not the master") as caught:
+        connect_to(server, user_key, wanted)
+    assert host_key_of(server).fingerprint in caught.value.what
+    assert wanted.fingerprint in caught.value.what
 
 
 def test_a_host_of_whose_kind_no_key_is_known_is_refused(server: SshServer, user_key: Path) -> None:
     rsa = paramiko.RSAKey.generate(2048)
-    with pytest.raises(ConnectionFailedError, match="not the master"):
-        connect_to(server, user_key, HostKey(algorithm=rsa.get_name(), blob=rsa.asbytes()))
+    wanted = HostKey(algorithm=rsa.get_name(), blob=rsa.asbytes())
+    with pytest.raises(ConnectionFailedError, match="not the master") as caught:
+        connect_to(server, user_key, wanted)
+    assert host_key_of(server).fingerprint in caught.value.what
+    assert wanted.fingerprint in caught.value.what
 
 
 def test_a_refused_user_key_points_to_the_key_pair(server: SshServer, tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def test_a_console_that_never_shows_keys_is_an_error(monkeypatch: pytest.MonkeyP
         host_keys.read_host_keys(Aws(), "i-0aa")
     assert caught.value.where == "EC2 GetConsoleOutput"
     assert caught.value.remedy == (
-        "wait for the end of its boot and repeat; a rebooted instance may have lost its console: replace the master"
+        "wait for the end of its boot and repeat; a node prints them at each boot and once an hour, "
+        "and one that does not is to be replaced"
     )
     assert sum(slept) == 60
