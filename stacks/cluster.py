@@ -198,7 +198,9 @@ class ClusterStack(Stack):
                 logical_id=WORKER_GROUP,
             ),
         )
-        workers.wait_for(*self.network.workers_ways_out, *self.storage.mount_targets, self.firewall, self.roles)
+        workers.wait_for(
+            *self.network.workers_ways_out, self.endpoints, *self.storage.mount_targets, self.firewall, self.roles
+        )
         return workers
 
     def _boot(self, role: str, group: str, instance_type: str) -> str:

@@ -35,7 +35,7 @@ class Endpoints(Construct):
 
     def __init__(self, scope: Construct, id: str, props: EndpointsProps) -> None:
         super().__init__(scope, id)
-        chosen = props.config.vpc_endpoints
+        chosen = () if props.config.vpc_id else props.config.vpc_endpoints  # an existing VPC has its own
         if S3_ENDPOINT in chosen:
             self._create_gateway(props)
         services = [service for name, services in INTERFACES.items() if name in chosen for service in services]
@@ -45,7 +45,10 @@ class Endpoints(Construct):
                 self._create_interface(props, service, group)
 
     def _create_gateway(self, props: EndpointsProps) -> None:
-        """Route every subnet's traffic to S3 through the endpoint, which costs nothing."""
+        """Route every subnet's traffic to S3 through the endpoint, which costs nothing.
+
+        Nodes boot after it: it cuts the connections to S3 that its subnets have ("Gateway endpoints for Amazon S3").
+        """
         subnets = (*props.network.vpc.public_subnets, *props.network.vpc.private_subnets)
         ec2.CfnVPCEndpoint(
             self,

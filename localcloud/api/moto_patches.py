@@ -28,6 +28,7 @@ def apply() -> object:
         from localcloud.api.ec2 import (
             addresses,
             call_limits,
+            endpoints,
             instances,
             key_pairs,
             placement_groups,
@@ -39,6 +40,7 @@ def apply() -> object:
         console = instances.Console()
         constraints.apply()
         addresses.apply()
+        endpoints.apply()
         instances.apply(console)
         placement_groups.apply()
         groups.apply()

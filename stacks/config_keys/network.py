@@ -48,8 +48,9 @@ class NetworkKeys:
     """Zones that the subnets span; one by default, because traffic between zones costs time and money."""
     nat_gateways: str = ONE_NAT_GATEWAY
     """`one` for all zones, because each costs as much as a small instance; or `one-per-zone`: a zone may fail."""
-    vpc_endpoints: tuple[str, ...] = ()
-    """Routes to AWS services past the NAT gateway: `s3` is free; `ssm`, `ecr`, `logs` are billed by zone and hour."""
+    vpc_endpoints: tuple[str, ...] = (S3_ENDPOINT,)
+    """Routes to AWS services past the NAT gateway: `s3`, which is free; `ssm`, `ecr`, `logs` are billed by zone and
+    hour. With `vpc_id` there are none, for that VPC has its own."""
     flow_logs: str = NO_FLOW_LOGS
     """`off`; `log-group`, kept for `log_retention_days`; or the ARN of a bucket. AWS bills each gigabyte."""
     vpc_id: str = ""

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 
 from stacks.config import RESERVED_ADDRESSES, ClusterConfig
-from stacks.config_keys.network import ONE_NAT_GATEWAY, SESSION_MANAGER
+from stacks.config_keys.network import ONE_NAT_GATEWAY, S3_ENDPOINT, SESSION_MANAGER
 from stacks.validation.problem import Problem
 
 
@@ -82,7 +82,7 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
             rule=f"{', '.join(both)} is in public_subnet_ids too: a subnet is either public or private",
             remedy="list it once",
         )
-    if config.vpc_endpoints:
+    if config.vpc_endpoints not in ((), (S3_ENDPOINT,)):  # the default too, as of nat_gateways
         yield Problem(
             key="vpc_endpoints",
             value=config.vpc_endpoints,

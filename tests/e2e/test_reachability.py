@@ -48,10 +48,16 @@ def without_efa(document: Document) -> Document:
     return changed
 
 
+def is_missing(item: Document) -> bool:
+    """Return whether the embedded cloud has no such resource: of endpoints it has the gateways."""
+    gateway = item["Properties"].get("VpcEndpointType") == "Gateway" if "Properties" in item else False
+    return item["Type"] in NOT_THERE and not gateway
+
+
 def without_types(document: Document) -> Document:
     """Leave out the resources of the types that are not there."""
     changed = copy.deepcopy(document)
-    changed["Resources"] = {id: item for id, item in changed["Resources"].items() if item["Type"] not in NOT_THERE}
+    changed["Resources"] = {id: item for id, item in changed["Resources"].items() if not is_missing(item)}
     for item in changed["Resources"].values():
         if "DependsOn" in item:
             item["DependsOn"] = [id for id in item["DependsOn"] if id in changed["Resources"]]

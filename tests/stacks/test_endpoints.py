@@ -19,8 +19,30 @@ def services(template: Template, kind: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_there_is_none_by_default(template: Template) -> None:
-    assert template.of("AWS::EC2::VPCEndpoint") == {}
+def test_by_default_there_is_the_one_that_costs_nothing(template: Template) -> None:
+    assert set(services(template, "Gateway")) == {"s3"}
+    assert len(template.of("AWS::EC2::VPCEndpoint")) == 1
+
+
+def test_there_is_none_where_none_is_wanted(synthesise: Callable[..., Template]) -> None:
+    assert synthesise(vpc_endpoints=()).of("AWS::EC2::VPCEndpoint") == {}
+
+
+def test_an_existing_vpc_keeps_its_own(synthesise: Callable[..., Template]) -> None:
+    existing = {
+        "vpc_id": "vpc-0123456789abcdef0",
+        "public_subnet_ids": ("subnet-0aaaaaaaaaaaaaaa1",),
+        "private_subnet_ids": ("subnet-0bbbbbbbbbbbbbbb1",),
+    }
+    assert synthesise(**existing).of("AWS::EC2::VPCEndpoint") == {}
+
+
+def test_nodes_boot_after_the_endpoints_which_cut_connections_when_they_are_made(
+    synthesise: Callable[..., Template],
+) -> None:
+    template = synthesise(**ALL)
+    for group in ("MasterGroup", "WorkerGroup"):
+        assert set(template.of("AWS::EC2::VPCEndpoint")) <= set(template.resources[group]["DependsOn"])
 
 
 def test_the_way_to_s3_is_in_every_route_table_and_needs_no_security_group(synthesise: Callable[..., Template]) -> None:

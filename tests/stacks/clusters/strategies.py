@@ -13,7 +13,7 @@ from stacks import images
 from stacks.config import RESERVED_ADDRESSES
 from stacks.config_keys.compute import ON_DEMAND_ALLOCATIONS, SPOT_ALLOCATIONS
 from stacks.config_keys.lustre import FSX_THROUGHPUTS
-from stacks.config_keys.network import ENDPOINTS
+from stacks.config_keys.network import ENDPOINTS, S3_ENDPOINT
 from stacks.config_keys.observability import RETENTIONS
 from stacks.config_keys.storage import EFS_DAYS
 from stacks.instance_types import InstanceType, find, names
@@ -101,7 +101,9 @@ def _network(draw: Draw, *, zones_at_most: int, workers: int) -> Values:
         "vpc_cidr": f"10.{draw(st.integers(0, 255))}.{third}.0/{length}",
         "availability_zones": zones,
         "nat_gateways": "one" if exists else draw(st.sampled_from(["one", "one-per-zone"])),
-        "vpc_endpoints": () if exists else draw(_some(st.sampled_from(ENDPOINTS), 0, len(ENDPOINTS))),
+        "vpc_endpoints": draw(st.sampled_from([(), (S3_ENDPOINT,)]))
+        if exists
+        else draw(_some(st.sampled_from(ENDPOINTS), 0, len(ENDPOINTS))),
         "flow_logs": draw(st.sampled_from(["off", "log-group", "arn:aws:s3:::my-flow-logs/here"])),
         "vpc_id": draw(_id("vpc")) if exists else "",
         "public_subnet_ids": draw(_some(_id("subnet", "a"), 1, 2)) if exists and opens else (),

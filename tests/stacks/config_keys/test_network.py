@@ -158,7 +158,7 @@ def test_by_default_a_cluster_is_in_one_zone_of_a_vpc_of_its_own_and_open_to_no_
     assert (config.ssh_access, config.ssh_cidr, config.ssh_prefix_lists) == ("port", (), ())
     assert config.ssh_from_anywhere is False
     assert (config.vpc_cidr, config.availability_zones, config.nat_gateways) == ("10.0.0.0/16", 1, "one")
-    assert (config.vpc_endpoints, config.flow_logs) == ((), "off")
+    assert (config.vpc_endpoints, config.flow_logs) == (("s3",), "off")
     assert (config.vpc_id, config.public_subnet_ids, config.private_subnet_ids) == ("", (), ())
 
 

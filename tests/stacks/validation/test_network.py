@@ -38,7 +38,10 @@ def test_an_existing_vpc_with_its_subnets_has_no_problem() -> None:
         ({"ssh_access": "session-manager", "ssh_cidr": ""}, ["public_subnet_ids"]),
         ({"private_subnet_ids": "subnet-0aaaaaaaaaaaaaaa1"}, ["private_subnet_ids"]),
         ({"nat_gateways": "one-per-zone"}, ["nat_gateways"]),
-        ({"vpc_endpoints": "s3"}, ["vpc_endpoints"]),
+        ({"vpc_endpoints": "s3,ssm"}, ["vpc_endpoints"]),
+        ({"vpc_endpoints": "logs"}, ["vpc_endpoints"]),
+        ({"vpc_endpoints": "s3"}, []),
+        ({"vpc_endpoints": ""}, []),
         ({"vpc_id": ""}, ["public_subnet_ids", "private_subnet_ids"]),
         ({"ssh_cidr": "10.4.1.0/24"}, ["vpc_cidr"]),
     ],
@@ -132,9 +135,9 @@ PUBLIC, PRIVATE = EXISTING["public_subnet_ids"], EXISTING["private_subnet_ids"]
             ),
         ),
         (
-            {**EXISTING, "vpc_endpoints": "s3"},
+            {**EXISTING, "vpc_endpoints": "ssm"},
             (
-                ("s3",),
+                ("ssm",),
                 f"{VPC} has its own endpoints: a second one of a service would clash with the first",
                 "leave vpc_endpoints out, and add to the VPC what it lacks",
             ),

@@ -19,6 +19,7 @@ from localcloud.api.cloudformation.types import (
     cloudwatch,
     ecr,
     efs,
+    endpoints,
     fsx,
     iam,
     kms,
@@ -46,6 +47,7 @@ _ANALYTICS = ResourceType(
 _MODULES = (
     vpc,
     routing,
+    endpoints,
     security_groups,
     launch_templates,
     autoscaling,
