@@ -26,17 +26,26 @@ STRANGER: Final = Place(name="stranger", address=OUTSIDE_ADDRESS)
 DEPLOY: Final = """
 import boto3, json, sys, time
 given = json.load(open(sys.argv[1]))
-formation, ec2, ssm = (boto3.client(name) for name in ("cloudformation", "ec2", "ssm"))
+formation, ec2, iam, ssm, s3 = (boto3.client(name) for name in ("cloudformation", "ec2", "iam", "ssm", "s3"))
+s3.create_bucket(Bucket="templates")  # CloudFormation takes 51,200 bytes at most from a call itself
 ssm.put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="30", Type="String", Overwrite=True)
 for key in {item["Properties"]["LaunchTemplateData"]["KeyName"] for each in given.values()
             for item in each["template"]["Resources"].values() if item["Type"] == "AWS::EC2::LaunchTemplate"}:
     if not ec2.describe_key_pairs(Filters=[{"Name": "key-name", "Values": [key]}])["KeyPairs"]:
         ec2.create_key_pair(KeyName=key)
+anything = {"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}
+known = {policy["PolicyName"] for policy in iam.list_policies(Scope="Local")["Policies"]}
+for name in {item["Properties"]["PermissionsBoundary"].rpartition("/")[2] for each in given.values()
+             for item in each["template"]["Resources"].values()
+             if item["Type"] == "AWS::IAM::Role" and "PermissionsBoundary" in item["Properties"]} - known:
+    iam.create_policy(PolicyName=name, PolicyDocument=json.dumps(anything))
 answer = {}
 for name, each in given.items():
+    s3.put_object(Bucket="templates", Key=name, Body=json.dumps(each["template"]))
     values = [{"ParameterKey": key, "ParameterValue": value} for key, value in each["parameters"].items()]
     try:
-        formation.create_stack(StackName=name, TemplateBody=json.dumps(each["template"]), Parameters=values,
+        formation.create_stack(StackName=name, Parameters=values,
+                               TemplateURL=f"https://templates.s3.us-east-1.amazonaws.com/{name}",
                                Capabilities=["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM"])
     except formation.exceptions.ClientError as error:
         answer[name] = {"refused": str(error)}
