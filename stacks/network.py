@@ -43,7 +43,8 @@ class Network(Construct):
             self,
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(config.vpc_cidr),
-            max_azs=config.availability_zones,
+            max_azs=None if config.zones else config.availability_zones,
+            availability_zones=list(config.zones) or None,
             nat_gateways=1 if config.nat_gateways == ONE_NAT_GATEWAY else config.availability_zones,
             # Emptying the default group takes a Lambda; no instance is ever in that group.
             restrict_default_security_group=False,

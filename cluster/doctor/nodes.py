@@ -128,7 +128,8 @@ def judge_offering(
 ) -> Finding:
     """Judge whether every zone of the subnets offers a type.
 
-    `own`: the VPC's zones are CloudFormation's choice. `spare`: another type would do as well.
+    `own`: the VPC is the cluster's own, and its zones are CloudFormation's choice or those of `zones`.
+    `spare`: another type would do as well.
     """
     name = f"zones for {kind}"
     missing = [zone for zone in zones if zone not in offered]
@@ -140,7 +141,7 @@ def judge_offering(
     remedy = (
         "take another instance type, or another region"
         if own and not offered
-        else f"make a VPC with subnets there and name it with vpc_id, or take another type ({elsewhere})"
+        else f"set zones to some that offer it ({elsewhere}), or take another type"
         if own
         else "name subnets of a zone that offers it, or take another type"
     )
@@ -151,9 +152,11 @@ def judge_offering(
 def zones_of(aws: Aws, config: ClusterConfig) -> list[str]:
     """Return the zones of the cluster's subnets.
 
-    In a VPC of its own they are the first of Fn::GetAZs: by name, and only those with a default subnet if any has one
-    (CloudFormation's reference of that function).
+    In a VPC of its own they are `zones` or, without it, the first of Fn::GetAZs: by name, and only those with a default
+    subnet if any has one (CloudFormation's reference of that function).
     """
+    if config.zones:
+        return list(config.zones)
     with aws_errors("reading the zones"):
         ec2 = aws.client("ec2")
         if config.vpc_id:

@@ -46,6 +46,9 @@ class NetworkKeys:
     """Network of the VPC, /16 to /24 (deepcfn's default); with `vpc_id` the network of that VPC."""
     availability_zones: int = 1
     """Zones that the subnets span; one by default, because traffic between zones costs time and money."""
+    zones: tuple[str, ...] = ()
+    """Names of these zones, as many as `availability_zones`, for a VPC that is created. Empty by default:
+    CloudFormation takes the first of the region."""
     nat_gateways: str = ONE_NAT_GATEWAY
     """`one` for all zones, because each costs as much as a small instance; or `one-per-zone`: a zone may fail."""
     vpc_endpoints: tuple[str, ...] = (S3_ENDPOINT,)
@@ -75,6 +78,7 @@ class NetworkKeys:
             "the folder AWSLogs, which is EC2's own",
         )
         matches(self, "ssh_prefix_lists", r"pl-[0-9a-f]{8,17}", "a prefix list such as pl-0123456789abcdef0")
+        matches(self, "zones", r"[a-z]{2}(?:-[a-z]+)+-\d[a-z]", "an availability zone such as us-east-1a")
         matches(self, "vpc_id", r"(?:vpc-[0-9a-f]{8,17})?", "a VPC such as vpc-0123456789abcdef0, or empty")
         for key in ("public_subnet_ids", "private_subnet_ids"):
             matches(self, key, r"subnet-[0-9a-f]{8,17}", "a subnet such as subnet-0123456789abcdef0")
@@ -82,7 +86,14 @@ class NetworkKeys:
         self._check_vpc_cidr()
         for source in self.ssh_cidr:
             self._check_source(network("ssh_cidr", source))
-        for key in ("ssh_cidr", "ssh_prefix_lists", "vpc_endpoints", "public_subnet_ids", "private_subnet_ids"):
+        for key in (
+            "ssh_cidr",
+            "ssh_prefix_lists",
+            "zones",
+            "vpc_endpoints",
+            "public_subnet_ids",
+            "private_subnet_ids",
+        ):
             _check_once(key, getattr(self, key))
         if len(self.ssh_prefix_lists) > MOST_PREFIX_LISTS:
             rule = f"must be {MOST_PREFIX_LISTS} at most, as many as EC2 describes in one call"

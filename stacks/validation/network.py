@@ -39,6 +39,15 @@ def _own(config: ClusterConfig) -> Iterator[Problem]:
                 rule="are subnets of an existing VPC, and vpc_id names none",
                 remedy=f"set vpc_id too, or leave {key} out",
             )
+    if config.zones and len(config.zones) != config.availability_zones:
+        yield Problem(
+            key="zones",
+            value=config.zones,
+            rule=f"must be as many as availability_zones ({config.availability_zones})",
+            remedy=f"name {config.availability_zones}, or set availability_zones to {len(config.zones)}",
+        )
+    if len({name[:-1] for name in config.zones}) > 1:
+        yield Problem(key="zones", value=config.zones, rule="lie in several regions", remedy="name zones of one region")
     room = config.availability_zones * (2 ** (32 - config.private_prefix) - RESERVED_ADDRESSES)
     if config.max_workers > room:
         yield Problem(
@@ -88,6 +97,13 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
             value=config.vpc_endpoints,
             rule=f"{config.vpc_id} has its own endpoints: a second one of a service would clash with the first",
             remedy="leave vpc_endpoints out, and add to the VPC what it lacks",
+        )
+    if config.zones:
+        yield Problem(
+            key="zones",
+            value=config.zones,
+            rule=f"are for a VPC that is created; those of {config.vpc_id} are its subnets'",
+            remedy="leave zones out, and name subnets of the zones that you want",
         )
     if config.nat_gateways != ONE_NAT_GATEWAY:
         yield Problem(

@@ -1,4 +1,4 @@
-"""Rules that bind what a configuration names by ARN to the region of the deployment, where that is known."""
+"""Rules that bind ARNs and zones in a configuration to the region of the deployment, where that is known."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def partition_of(region: str) -> str:
 
 
 def check(config: ClusterConfig, region: str) -> Iterator[Problem]:
-    """Yield a problem for each ARN that lies in another region than the deployment, or in another partition."""
+    """Yield a problem for each zone or ARN in another region than the deployment, or in another partition."""
     for key in _KEYS:
         arn = getattr(config, key)
         if not arn.startswith("arn:"):
@@ -38,6 +38,10 @@ def check(config: ClusterConfig, region: str) -> Iterator[Problem]:
             yield _elsewhere(key, arn, f"lies in partition {partition}, the cluster in {partition_of(region)}", region)
         elif place not in ("", region):
             yield _elsewhere(key, arn, f"lies in {place}, the cluster in {region}", region)
+
+    for zone in config.zones:
+        if zone[:-1] != region:
+            yield _elsewhere("zones", zone, f"lies in {zone[:-1]}, the cluster in {region}", region)
 
 
 def _elsewhere(key: str, arn: str, rule: str, region: str) -> Problem:

@@ -113,3 +113,10 @@ def test_in_an_existing_vpc_nodes_and_mount_targets_are_in_the_given_subnets(
 def test_the_network_is_deepcfns_by_default(template: Template) -> None:
     (public,) = template.subnets_of("MasterGroup")
     assert template.of("AWS::EC2::Subnet")[public]["CidrBlock"] == "10.0.0.0/24"
+
+
+def test_subnets_lie_in_the_zones_that_are_named(synthesise: Callable[..., Template]) -> None:
+    template = synthesise(availability_zones=2, zones=("us-east-1c", "us-east-1b"))
+    for group in ("MasterGroup", "WorkerGroup"):
+        subnets = [template.resources[each]["Properties"] for each in template.subnets_of(group)]
+        assert [each["AvailabilityZone"] for each in subnets] == ["us-east-1c", "us-east-1b"]

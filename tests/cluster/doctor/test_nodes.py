@@ -69,7 +69,7 @@ def test_a_type_must_be_offered_in_every_zone_of_the_nodes() -> None:
     missing = judge_offering("p5.48xlarge", zones, {"us-east-1b", "us-east-1c"}, own=True)
     assert missing.state == FAIL
     assert "not offered in us-east-1a" in missing.what
-    assert "vpc_id" in missing.remedy
+    assert "set zones to some that offer it (us-east-1b, us-east-1c)" in missing.remedy
     assert "another region" in judge_offering("p5.48xlarge", zones, set(), own=True).remedy
     assert "name subnets" in judge_offering("p5.48xlarge", zones, {"us-east-1b"}, own=False).remedy
     assert judge_offering("c5.large", [], set(), own=False).state == UNKNOWN
@@ -85,3 +85,5 @@ def test_the_zones_are_the_first_by_name_or_those_of_the_subnets(subject: Examin
     made = ec2.create_subnet(VpcId=vpc, CidrBlock="10.9.1.0/24", AvailabilityZone="us-east-1d")["Subnet"]
     existing = subject(vpc_id=vpc, private_subnet_ids=(made["SubnetId"],))
     assert zones_of(existing.aws, existing.config) == ["us-east-1d"]
+    named = subject(availability_zones=2, zones=("us-east-1c", "us-east-1b"))
+    assert zones_of(named.aws, named.config) == ["us-east-1c", "us-east-1b"]

@@ -100,6 +100,7 @@ def _network(draw: Draw, *, zones_at_most: int, workers: int) -> Values:
         "ssh_from_anywhere": anywhere,
         "vpc_cidr": f"10.{draw(st.integers(0, 255))}.{third}.0/{length}",
         "availability_zones": zones,
+        "zones": () if exists else draw(st.sampled_from([(), ("us-east-1c", "us-east-1b")[:zones]])),
         "nat_gateways": "one" if exists else draw(st.sampled_from(["one", "one-per-zone"])),
         "vpc_endpoints": draw(st.sampled_from([(), (S3_ENDPOINT,)]))
         if exists

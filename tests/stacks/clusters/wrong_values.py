@@ -47,6 +47,7 @@ WRONG: Final[dict[str, st.SearchStrategy[Any]]] = {
     "ssh_prefix_lists": st.sampled_from(["pl-", "pl-XYZ", "list", ["pl-0123456789abcdef0"] * 2]),
     "vpc_cidr": st.one_of(_NETWORK, st.sampled_from(_NO_VPC)).filter(lambda text: text != "10.0.0.0"),
     "availability_zones": _outside(1, 6),
+    "zones": st.sampled_from(["us-east-1", "a", "us-west-2-lax-1a", "use1-az1", "US-EAST-1A", ["us-east-1a"] * 2]),
     "nat_gateways": st.sampled_from(["", "two", "0"]),
     "vpc_endpoints": st.sampled_from(["s4", "S3", "ssm,ssm", "ecr.api"]),
     "flow_logs": st.sampled_from(

@@ -38,6 +38,7 @@ def test_an_existing_vpc_with_its_subnets_has_no_problem() -> None:
         ({"ssh_access": "session-manager", "ssh_cidr": ""}, ["public_subnet_ids"]),
         ({"private_subnet_ids": "subnet-0aaaaaaaaaaaaaaa1"}, ["private_subnet_ids"]),
         ({"nat_gateways": "one-per-zone"}, ["nat_gateways"]),
+        ({"zones": "us-east-1a"}, ["zones"]),
         ({"vpc_endpoints": "s3,ssm"}, ["vpc_endpoints"]),
         ({"vpc_endpoints": "logs"}, ["vpc_endpoints"]),
         ({"vpc_endpoints": "s3"}, []),
@@ -197,3 +198,19 @@ def test_all_subnets_that_are_in_both_lists_are_named_in_order() -> None:
     given = {**EXISTING, "availability_zones": 2, "public_subnet_ids": both, "private_subnet_ids": both}
     (problem,) = check(ClusterConfig.from_context({"cluster": given}))
     assert problem.rule.startswith("subnet-0aaaaaaaaaaaaaaa1, subnet-0bbbbbbbbbbbbbbb1 is in public_subnet_ids too")
+
+
+@pytest.mark.parametrize(
+    ("count", "zones", "rules"),
+    [
+        (1, "", []),
+        (1, "us-east-1c", []),
+        (2, "us-east-1c,us-east-1a", []),
+        (2, "us-east-1c", ["must be as many as availability_zones (2)"]),
+        (1, "us-east-1c,us-east-1a", ["must be as many as availability_zones (1)"]),
+        (2, "us-east-1a,us-west-2a", ["lie in several regions"]),
+    ],
+)
+def test_zones_are_as_many_as_the_subnets_span_and_of_one_region(count: int, zones: str, rules: list[str]) -> None:
+    values = {"ssh_cidr": "198.18.0.7/32", "availability_zones": count, "zones": zones}
+    assert [each.rule for each in check(ClusterConfig.from_context({"cluster": values}))] == rules

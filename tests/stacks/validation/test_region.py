@@ -62,3 +62,9 @@ def test_validation_refuses_it_where_the_region_is_known() -> None:
     validate(config)
     with pytest.raises(InvalidClusterError, match="alarm_topic"):
         validate(config, "us-east-1")
+
+
+def test_zones_lie_in_the_clusters_region() -> None:
+    theirs = ("eu-west-1a",)
+    assert problems("us-east-1", zones=theirs) == [("zones", "lies in eu-west-1, the cluster in us-east-1")]
+    assert problems("eu-west-1", zones=theirs) == problems("", zones=theirs) == []
