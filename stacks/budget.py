@@ -64,7 +64,7 @@ class Budget(Construct):
             notifications_with_subscribers=notifications,
         )
         if topic:
-            monthly.node.add_dependency(topic)  # its policy too, without which the budget may not publish to it
+            monthly.node.add_dependency(topic.node.find_child("Policy"))  # without it the budget may not publish
 
     def _create_way(self) -> sns.Topic:
         """Create topic and queue; return the topic."""
