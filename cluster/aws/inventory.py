@@ -15,7 +15,7 @@ from stacks.config import CLUSTER_TAG, MASTER, ROLE_TAG, WORKER
 from stacks.config_keys.network import SESSION_MANAGER, SSH_PORT_OPEN
 
 GROUP_TAG: Final = "aws:autoscaling:groupName"
-"""The tag of an instance that names its Auto Scaling group; Auto Scaling sets it, and nobody else can."""
+"""The tag of an instance that names its Auto Scaling group; only Auto Scaling can set it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

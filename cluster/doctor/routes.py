@@ -106,7 +106,7 @@ def _judge_public(subnet: str, table: Mapping[str, Any]) -> list[Finding]:
     if route and _leads(route, _PUBLIC_WAYS):
         return []
     remedy = f"add a route {_INTERNET} to an internet gateway to {_name(table)}, or name another public subnet"
-    what = f"{_where('public', subnet, table)} {_fault(route)}: nobody reaches the master"
+    what = f"{_where('public', subnet, table)} {_fault(route)}: the master cannot be reached from outside"
     return [Finding(check="VPC routes", state=FAIL, what=what, remedy=remedy)]
 
 

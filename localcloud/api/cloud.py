@@ -30,7 +30,7 @@ ACCOUNT: Final = "123456789012"
 REGION: Final = "us-east-1"
 """The only region."""
 ADMINISTRATOR: Final = "administrator"
-"""The user whose access key the laptop has: no root user, for which nobody may take a role."""
+"""The user whose access key the laptop has: not the root user, who may not assume a role."""
 _EVERYWHERE: Final = ("budgets", "iam", "s3", "sts")
 """Services whose state moto keeps for all regions together."""
 

@@ -88,7 +88,7 @@ def _check(responses: Any) -> list[str]:
     operation = model.operation_model(action)
     if operation.input_shape is None:
         return []
-    # CloudFormation itself may set the tags that nobody else may.
+    # CloudFormation itself may set tags that are refused to every other caller.
     reserved = _RESERVED if responses.get_access_key() == ACCESS_KEY else ""
     return list(violations(service, operation.input_shape, _parameters(responses, operation), reserved=reserved))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stacks.config import ClusterConfig
 from stacks.instance_types import find
-from stacks.validation.problem import Problem
+from stacks.validation.problem import Problem, repeated_addresses
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
@@ -54,14 +54,7 @@ def _budget(config: ClusterConfig) -> Iterator[Problem]:
             rule="are notified of a budget, but budget_usd = 0: there is none",
             remedy="set budget_usd, or leave budget_emails out",
         )
-    repeated = sorted({each for each in config.budget_emails if config.budget_emails.count(each) > 1})
-    if repeated:
-        yield Problem(
-            key="budget_emails",
-            value=config.budget_emails,
-            rule=f"names {', '.join(repeated)} more than once",
-            remedy="name each address once",
-        )
+    yield from repeated_addresses("budget_emails", config.budget_emails)
     if config.budget_usd and not config.budget_emails and not config.budget_stops_workers:
         yield Problem(
             key="budget_usd",

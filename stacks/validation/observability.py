@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stacks.config import ClusterConfig
-from stacks.validation.problem import Problem
+from stacks.validation.problem import Problem, repeated_addresses
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
@@ -18,11 +18,4 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
                 rule="says who is notified of alarms, but alarms is false, so there are none",
                 remedy="set alarms = true, or leave it out",
             )
-    repeated = sorted({each for each in config.alarm_emails if config.alarm_emails.count(each) > 1})
-    if repeated:
-        yield Problem(
-            key="alarm_emails",
-            value=config.alarm_emails,
-            rule=f"names {', '.join(repeated)} more than once",
-            remedy="name each address once",
-        )
+    yield from repeated_addresses("alarm_emails", config.alarm_emails)
