@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
+from cluster.aws.call_log import log_calls, requested_log
 from cluster.errors import AwsError, DeepcdkError
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ class Aws:
 
             # The CDK and all other SDKs read AWS_REGION; boto3 only AWS_DEFAULT_REGION.
             self._session = boto3.session.Session(region_name=os.environ.get("AWS_REGION") or None)
+            if path := requested_log():
+                log_calls(self._session, path)
         return self._session
 
     @property
