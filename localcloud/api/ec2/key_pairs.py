@@ -1,4 +1,4 @@
-"""What EC2 refuses of key pairs: names with blanks at their ends, and keys that are neither RSA nor ED25519."""
+"""What EC2 refuses of key pairs: names with blanks at their ends or unknown ones, and keys of other kinds than two."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from localcloud.api.monkeypatch import check_first
 _KINDS: Final = ("ssh-rsa", "ssh-ed25519")
 
 RULES: Final[Mapping[str, str]] = {
+    "ec2:DescribeKeyPairs": "names of key pairs that exist",
     "ec2:CreateKeyPair": "no blank at the name's ends",
     "ec2:ImportKeyPair": "no blank at the name's ends; RSA and ED25519 alone",
 }
@@ -23,6 +24,14 @@ def apply() -> None:
     """Correct moto."""
     check_first(KeyPairs, "create_key_pair", _check_name)
     check_first(KeyPairs, "import_key_pair", _check_import)
+    check_first(KeyPairs, "describe_key_pairs", _check_known)
+
+
+def _check_known(responses: Any) -> None:
+    """Refuse the first unknown name, in EC2's words (hashicorp/vault-guides issue 260); moto names all."""
+    for name in responses._get_param("KeyNames", []):
+        if name not in responses.ec2_backend.key_pairs:
+            raise EC2ClientError("InvalidKeyPair.NotFound", f"The key pair '{name}' does not exist")
 
 
 def _check_name(responses: Any) -> None:

@@ -1,4 +1,4 @@
-"""What EC2 refuses in the descriptions of security groups and of their rules; moto takes any text."""
+"""What EC2 refuses of security groups and their rules, in its words; moto takes any description."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.exceptions import EC2ClientError, InvalidPermissionDuplicateError
+from moto.ec2.models.security_groups import SecurityGroupBackend
 from moto.ec2.responses.security_groups import SecurityGroups
 
 from localcloud.api.monkeypatch import replace
@@ -40,6 +41,8 @@ def apply() -> None:
     _correct("create_security_group", _check_group)
     for action in _ACTIONS_ON_RULES:
         _correct(action, _check_rules)
+    for direction in ("ingress", "egress"):
+        _name_duplicates(f"authorize_security_group_{direction}")
 
 
 def _correct(action: str, check: Callable[[dict[str, Any]], None]) -> None:
@@ -51,6 +54,46 @@ def _correct(action: str, check: Callable[[dict[str, Any]], None]) -> None:
         return original(self)  # type: ignore[misc]  # `replace` has refused a moto without it
 
     replace(SecurityGroups, action, checked)
+
+
+def _name_duplicates(method: str) -> None:
+    """Name the rule that exists already, as EC2 does: moto makes rules one by one, and stops at the repeated one."""
+    made: Any = getattr(SecurityGroupBackend, "_iterate_security_rules", None)
+    authorize: Any = getattr(SecurityGroupBackend, method, None)
+
+    def named(self: Any, *args: Any, **kwargs: Any) -> Any:
+        rules: list[Any] = []
+
+        def noted(*given: Any, **more: Any) -> Iterator[Any]:
+            for rule in made(self, *given, **more):
+                rules.append(rule)
+                yield rule
+
+        self._iterate_security_rules = noted
+        try:
+            return authorize(self, *args, **kwargs)
+        except InvalidPermissionDuplicateError:
+            text = f'the specified rule "{_rule_text(rules[-1])}" already exists'
+            raise EC2ClientError("InvalidPermission.Duplicate", text) from None
+        finally:
+            del self._iterate_security_rules
+
+    replace(SecurityGroupBackend, method, named)
+
+
+def _rule_text(rule: Any) -> str:
+    """Return a rule as EC2's refusals show it: `peer: sg-0123, TCP, from port: 22, to port: 22, ALLOW`.
+
+    Source: EC2's messages in hashicorp/terraform issue 1874 (groups), terraform-aws-security-group issue 351
+    (networks), lucidsoftware/cumulus issue 101 (all traffic), ansible-modules-core pull request 3258 (other protocols).
+    """
+    peer = rule.ip_range.get("CidrIp") or rule.ip_range.get("CidrIpv6") or rule.prefix_list_id
+    peer = peer or rule.source_group.get("GroupId", "")
+    if rule.ip_protocol == "-1":
+        return f"peer: {peer}, ALL, ALLOW"
+    if rule.ip_protocol not in ("tcp", "udp"):
+        return f"peer: {peer}, protocol: {rule.ip_protocol}, ALLOW"
+    return f"peer: {peer}, {rule.ip_protocol.upper()}, from port: {rule.from_port}, to port: {rule.to_port}, ALLOW"
 
 
 def _check_group(parameters: dict[str, Any]) -> None:

@@ -149,3 +149,34 @@ def test_a_group_whose_rule_is_refused_leaves_nothing_behind(client: Client, sta
     assert stacks.describe(name)["StackStatus"] == "ROLLBACK_COMPLETE"
     tag = {"Name": "tag:aws:cloudformation:stack-name", "Values": [name]}
     assert client("ec2").describe_security_groups(Filters=[tag])["SecurityGroups"] == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (permission(IpRanges=[{"CidrIp": "198.18.0.0/24"}]), "198.18.0.0/24, TCP, from port: 22, to port: 22"),
+        ({"IpProtocol": "-1", "IpRanges": [{"CidrIp": "198.18.1.0/24"}]}, "198.18.1.0/24, ALL"),
+        (
+            {"IpProtocol": "udp", "FromPort": 1, "ToPort": 9, "IpRanges": [{"CidrIp": "198.18.2.0/24"}]},
+            "198.18.2.0/24, UDP, from port: 1, to port: 9",
+        ),
+    ],
+)
+def test_a_rule_that_exists_already_is_named(client: Client, group: str, rule: dict[str, Any], text: str) -> None:
+    other = from_network("another", cidr="198.18.9.0/24")
+    client("ec2").authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])
+    with pytest.raises(ClientError) as caught:
+        client("ec2").authorize_security_group_ingress(GroupId=group, IpPermissions=[other, rule])
+    error = caught.value.response["Error"]
+    assert error == {
+        "Code": "InvalidPermission.Duplicate",
+        "Message": f'the specified rule "peer: {text}, ALLOW" already exists',
+    }
+    assert len(rules(client, group)) == 1
+
+
+def test_a_rule_of_a_group_that_exists_already_is_named_by_the_group(client: Client, group: str) -> None:
+    rule = permission(UserIdGroupPairs=[{"GroupId": group}])
+    client("ec2").authorize_security_group_egress(GroupId=group, IpPermissions=[rule])
+    with pytest.raises(ClientError, match=f'"peer: {group}, TCP, from port: 22, to port: 22, ALLOW" already exists'):
+        client("ec2").authorize_security_group_egress(GroupId=group, IpPermissions=[rule])
