@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit lint mutants bench lock snapshots architecture clean
+.PHONY: help setup demo test test-unit test-aws lint mutants bench lock snapshots architecture clean
 
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
@@ -28,6 +28,9 @@ test: setup lint ## run every test; those that cannot run here say why
 
 test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow (six minutes on two cores)
 	$(python) -m pytest -m "$(unit)" -n auto
+
+test-aws: setup ## try it on your AWS account (SSH_CIDR=ADDRESS/32; it asks first), or rehearse that: EMBEDDED=1
+	@$(python) -m tools.aws_trial $(if $(SSH_CIDR),--ssh-cidr '$(SSH_CIDR)') $(if $(REGION),--region '$(REGION)') $(if $(EMBEDDED),--embedded --yes)
 
 lint: setup ## check style, types and who imports whom
 	$(python) -m ruff check
