@@ -5,7 +5,10 @@ from __future__ import annotations
 import difflib
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+_MOST: Final = 3
+"""How many words a question names."""
 
 
 def complaint(
@@ -45,8 +48,10 @@ def _is_negative(name: str, flags: Mapping[str, Any]) -> bool:
 
 
 def _nearest(word: str, known: Sequence[str]) -> str:
-    found = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean {found[0]}?" if found else ""
+    """Return a question that names the word or words that begin with this one, else the most similar; "" without."""
+    begun = sorted(each for each in known if each.startswith(word) and word.strip("-"))
+    found = begun[:_MOST] or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def _unknown_task(word: str, tasks: Sequence[str]) -> str:
