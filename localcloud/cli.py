@@ -98,6 +98,8 @@ def _start(arguments: argparse.Namespace) -> int:
     print(f"embedded cloud {arguments.name} is up after {time.monotonic() - started:.1f} s")
     print(f"  AWS API   {state['endpoint']} (on the laptop and on the hosts)")
     print(f"  laptop    python -m localcloud run{name} -- COMMAND, or shell; home: {layout.laptop}")
+    if state["packages"]:
+        print(f"  packages  hosts reach {', '.join(state['packages'])}, through this machine's own network")
     print(f"  state     {layout.run}; shared file systems: {layout.efs}")
     print(f"  stop      python -m localcloud stop{name}")
     return 0

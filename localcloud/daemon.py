@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from localcloud.control import ControlServer
 from localcloud.errors import LocalCloudError, UnknownInstanceError
-from localcloud.hosts import debian_image, machine_image
-from localcloud.hosts.binds import aws_cli_binds, interpreter_binds
+from localcloud.hosts import debian_image, machine_image, package_index
+from localcloud.hosts.binds import Bind, aws_cli_binds, interpreter_binds
 from localcloud.hosts.host import hostname
 from localcloud.hosts.images import Image, Images
 from localcloud.hosts.metering import Meter
+from localcloud.hosts.package_index import PackageIndex
 from localcloud.layout import Layout
 from localcloud.network import namespaces
 from localcloud.network.addressing import API_ADDRESS
@@ -52,6 +53,7 @@ class Daemon:
         self.cloud = Cloud(options.metrics_speed)
         self.meter = Meter(options.metrics_speed)
         self.internet = Internet()
+        self._packages = self._package_index()
         machine = self._machine_image()
         debian, archive = self._debian_images()
         self.reconciler = Reconciler(
@@ -61,7 +63,7 @@ class Daemon:
             images=Images(machine=machine, by_id=debian),
             region=REGION,
             account=ACCOUNT,
-            outside=self.internet.forward({*options.reach, *archive}),
+            outside=self.internet.forward({*options.reach, *archive, *self._packages.servers}, self._packages.ports),
         )
         relay = Relay(self.internet.listen(SESSIONS_PORT))
         self.cloud.serve_sessions(
@@ -130,11 +132,21 @@ class Daemon:
         if self.options.efs_size:
             namespaces.mount_tmpfs(layout.efs, f"mode=755,size={self.options.efs_size}")
 
+    def _package_index(self) -> PackageIndex:
+        if not self.options.packages:
+            return PackageIndex()
+        return package_index.resolve(package_index.read_settings(os.environ))
+
     def _machine_image(self) -> Image:
         layer = self.layout.layers / "image"
         layer.mkdir()
-        binds = (*interpreter_binds(), *aws_cli_binds(), *self.options.binds)
-        return machine_image.build(layer, binds, guest_environment(self.region))
+        binds = (*interpreter_binds(), *aws_cli_binds(), *self._binds())
+        image = machine_image.build(layer, binds, guest_environment(self.region))
+        self._packages.install(layer)
+        return image
+
+    def _binds(self) -> tuple[Bind, ...]:
+        return (*self.options.binds, *self._packages.binds)
 
     def _debian_images(self) -> tuple[dict[str, Image], frozenset[str]]:
         """Return Debian's image, if asked for, by the id of its AMI, and the hosts that have its packages."""
@@ -144,7 +156,8 @@ class Daemon:
         root = debian_image.root_of(distribution, debian_image.default_cache(os.environ))
         layer = self.layout.layers / distribution.name
         layer.mkdir()
-        image = debian_image.build(layer, root, distribution, self.options.binds, guest_environment(self.region))
+        image = debian_image.build(layer, root, distribution, self._binds(), guest_environment(self.region))
+        self._packages.install(layer)
         ami = self.cloud.publish_image(
             distribution.ami_name,
             owner=debian_image.OWNER,
@@ -162,6 +175,7 @@ class Daemon:
             "endpoint": ENDPOINT,
             "region": self.region,
             "started": time.time(),
+            "packages": sorted(self._packages.servers),
             "namespaces": {name: {"path": space.path, "inode": space.inode} for name, space in spaces.items()},
         }
         temporary = self.layout.state.with_suffix(".new")

@@ -25,6 +25,8 @@ class Options:
     """Distribution whose image there is beside Amazon's, and whose hosts have its own root; empty: none."""
     reach: tuple[str, ...] = ()
     """Names of hosts of the real internet that the cloud's hosts reach, at ports 80 and 443."""
+    packages: bool = False
+    """Whether hosts reach the package index that this machine's pip is configured with."""
 
     def to_argv(self) -> list[str]:
         """Return the daemon's command line."""
@@ -32,7 +34,8 @@ class Options:
         speed = ["--metrics-speed", f"{self.metrics_speed:g}"]
         reach = [part for host in self.reach for part in ("--reach", host)]
         image = ["--image", self.image] if self.image else []
-        return ["--name", self.name, "--efs-size", self.efs_size, *speed, *binds, *image, *reach]
+        packages = ["--packages"] if self.packages else []
+        return ["--name", self.name, "--efs-size", self.efs_size, *speed, *binds, *image, *reach, *packages]
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -55,6 +58,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="HOST",
         help="let hosts reach HOST of the real internet, at ports 80 and 443; an image's package archive always is",
     )
+    command.add_argument(
+        "--packages",
+        action="store_true",
+        help="let hosts reach the package index that pip is configured with here, with its credentials",
+    )
 
 
 def from_arguments(arguments: argparse.Namespace) -> Options:
@@ -75,4 +83,5 @@ def from_arguments(arguments: argparse.Namespace) -> Options:
         metrics_speed=float(arguments.metrics_speed),
         image=arguments.image,
         reach=tuple(arguments.reach),
+        packages=arguments.packages,
     )

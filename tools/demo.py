@@ -1,10 +1,11 @@
 """Show a whole run on one machine: an embedded cloud, `cdk deploy`, `fab train`, the fetched results.
 
-    .venv/bin/python -m tools.demo [--nodes N] [--image NAME] [--keep]
+    .venv/bin/python -m tools.demo [--nodes N] [--image NAME] [--packages] [--keep]
 
 Every command is printed as a user would type it on a laptop, with the time it took. The cloud is taken down at the end,
 also after an error or Ctrl-C; `--keep` leaves it up and says how to go on. `--image debian-12` runs all nodes on
-Debian's own root, made by mmdebstrap at its first use, with its own cloud-init and apt.
+Debian's own root, made by mmdebstrap at its first use, with its own cloud-init and apt. `--packages` lets the
+hosts reach the package index that pip is configured with here, for programs with requirements.
 """
 
 from __future__ import annotations
@@ -109,13 +110,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=DEFAULT_NODES, help="workers to train on (each is one rank)")
     parser.add_argument("--image", default="", metavar="NAME", help="Debian's image for all nodes: debian-12")
+    parser.add_argument("--packages", action="store_true", help="let the hosts reach this machine's package index")
     parser.add_argument("--keep", action="store_true", help="leave the embedded cloud up at the end")
     options = parser.parse_args(argv)
     if not 1 <= options.nodes <= 64:
         parser.error(f"--nodes must be 1 to 64, not {options.nodes}")
     began = time.monotonic()
     image = ["--image", options.image] if options.image else []
-    start = localcloud("start", "--name", CLOUD, *image, *runtime_mount())
+    packages = ["--packages"] if options.packages else []
+    start = localcloud("start", "--name", CLOUD, *image, *packages, *runtime_mount())
     started = False
     try:
         step("Start the embedded cloud", ["python", *start[1:]], start)

@@ -1,8 +1,8 @@
 """Ways out of the cloud, by name: connections to a host of the real internet, passed on byte by byte.
 
 The cloud's internet has no route to the machine's. A host that may be reached has an address of its own in it, at which
-connections to ports 80 and 443 are accepted and continued from the machine's own network. Nothing is read or changed,
-so TLS stays between both ends.
+connections to ports 80 and 443, and to others where asked for, are accepted and continued from the machine's own
+network. Nothing is read or changed, so TLS stays between both ends.
 """
 
 from __future__ import annotations
@@ -27,11 +27,16 @@ _CONNECT_S: Final = 15.0
 class Forwarder:
     """Pass connections on, in a thread that ends with the process."""
 
-    def __init__(self, hosts: Iterable[str], listen: Callable[[str, int], socket.socket]) -> None:
+    def __init__(
+        self, hosts: Iterable[str], listen: Callable[[str, int], socket.socket], ports: Iterable[int] = ()
+    ) -> None:
+        """`ports`: further ones at which connections are accepted."""
         self.addresses = passage_addresses(hosts)
         """The address in the cloud's internet of each host."""
         self._listeners = [
-            (listen(address, port), host, port) for host, address in self.addresses.items() for port in PORTS
+            (listen(address, port), host, port)
+            for host, address in self.addresses.items()
+            for port in sorted({*PORTS, *ports})
         ]
         if self._listeners:
             threading.Thread(target=lambda: asyncio.run(self._serve()), name="forwarder", daemon=True).start()

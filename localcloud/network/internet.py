@@ -53,14 +53,14 @@ class Internet:
         """Open a listening socket at the API's public address."""
         return self.namespace.listen(API_ADDRESS, port)
 
-    def forward(self, hosts: Iterable[str]) -> dict[str, str]:
-        """Let the VPCs reach hosts of the real internet; return the address of each in this one."""
+    def forward(self, hosts: Iterable[str], ports: Iterable[int] = ()) -> dict[str, str]:
+        """Let the VPCs reach hosts of the real internet, also at `ports`; return the address of each in this one."""
 
         def listen(address: str, port: int) -> socket.socket:
             self.namespace.ip([f"addr replace {address}/32 dev lo"])
             return self.namespace.listen(address, port)
 
-        return Forwarder(hosts, listen).addresses
+        return Forwarder(hosts, listen, ports).addresses
 
     def attach(self, index: int, router: NetworkNamespace) -> None:
         """Link the VPC with number `index` (from 0)."""

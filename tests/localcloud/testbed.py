@@ -15,6 +15,7 @@ from localcloud.daemon import guest_environment
 from localcloud.hosts import machine_image
 from localcloud.hosts.binds import Bind, aws_cli_binds, interpreter_binds
 from localcloud.hosts.images import Images
+from localcloud.hosts.package_index import PackageIndex
 from localcloud.layout import Layout
 from localcloud.network import namespaces
 from localcloud.network.addressing import LAPTOP_ADDRESS, interface
@@ -34,6 +35,7 @@ from localcloud.snapshot import (
 from tests.waiting import eventually
 
 VPC = "vpc-1"
+NO_PACKAGES = PackageIndex()
 ALL = Rule(protocol="-1", from_port=0, to_port=65535, cidrs=("0.0.0.0/0",))
 SSH = Rule(protocol="tcp", from_port=22, to_port=22, cidrs=(f"{LAPTOP_ADDRESS}/32",))
 AMONG = Rule(protocol="-1", from_port=0, to_port=65535, group_ids=("sg-worker", "sg-master"))
@@ -136,7 +138,7 @@ class FakeCloud:
 class SmallCloud:
     """Run real hosts for a fake cloud."""
 
-    def __init__(self, directory: Path, layers: Path) -> None:
+    def __init__(self, directory: Path, layers: Path, packages: PackageIndex) -> None:
         self.cloud = FakeCloud()
         self.layout = Layout(name="test", run_root=directory / "run", data_root=directory / "data")
         self.layout.run.mkdir(parents=True)
@@ -150,14 +152,16 @@ class SmallCloud:
         binds = (*interpreter_binds(), *aws_cli_binds(), shown)
         self.environment = environment
         self.internet = Internet()
+        image = machine_image.build(layers / "image", binds, environment)
+        packages.install(layers / "image")
         self.reconciler = Reconciler(
             cloud=self.cloud,
             layout=self.layout,
             internet=self.internet,
-            images=Images(machine=machine_image.build(layers / "image", binds, environment)),
+            images=Images(machine=image),
             region="us-east-1",
             account="123456789012",
-            outside={},
+            outside=self.internet.forward(packages.servers, packages.ports),
         )
 
     def show(self, now: Snapshot) -> None:
@@ -196,13 +200,13 @@ class SmallCloud:
 
 
 @contextlib.contextmanager
-def running(directory: Path) -> Iterator[SmallCloud]:
+def running(directory: Path, packages: PackageIndex = NO_PACKAGES) -> Iterator[SmallCloud]:
     """Yield a testbed, on a memory file system as overlays need it, and take everything away at the end."""
     layers = directory / "layers"
     layers.mkdir()
     namespaces.mount_tmpfs(layers, "mode=755")
     try:
-        testbed = SmallCloud(directory, layers)
+        testbed = SmallCloud(directory, layers, packages)
         try:
             yield testbed
         finally:

@@ -1,0 +1,202 @@
+"""This machine's package index for the hosts: what pip is configured with here, and the files that say so there.
+
+Nothing here names an index: pip itself says where it looks, its own default included. The hosts reach those servers by
+name, through a relay (`localcloud.network.forwarder`), and see its directories of packages at their own paths.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import re
+import ssl
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+
+from localcloud.errors import LocalCloudError
+from localcloud.hosts.binds import Bind
+
+CONFIGURATION: Final = "/etc/pip.conf"
+CERTIFICATES: Final = "/etc/pip-certificates.pem"
+_PORTS: Final = {"http": 80, "https": 443}
+_PROJECT: Final = "pip"
+"""A project that every index has, whose page tells on which servers an index keeps its files."""
+_TIMEOUT_S: Final = 30.0
+# Variables in which programs find certificates that the system's list lacks; pip's HTTP library reads the first two.
+_CERTIFICATE_VARIABLES: Final = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
+# pip's parser knows the defaults, all configuration files and the variables; no command prints their sum.
+_QUESTION: Final = """
+import json
+from pip._internal.commands import create_command
+options, _ = create_command("install").parser.parse_args([])
+print(json.dumps({
+    "indexes": [] if options.no_index else [options.index_url, *options.extra_index_urls],
+    "find_links": list(options.find_links), "trusted": list(options.trusted_hosts or []),
+    "certificates": options.cert or "", "proxy": options.proxy or "", "client": options.client_cert or "",
+}))
+"""
+
+
+class PackageIndexError(LocalCloudError):
+    """Report a package index of this machine that hosts cannot have."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PipSettings:
+    """Where this machine's pip looks for packages."""
+
+    indexes: tuple[str, ...]
+    """URLs of its indexes, the first one first; they may hold credentials."""
+    find_links: tuple[str, ...] = ()
+    """Directories, and URLs of pages, that it looks in too."""
+    trusted: tuple[str, ...] = ()
+    """Servers whose certificates it does not check."""
+    certificates: str = ""
+    """File of the authorities that it trusts; empty: its own list."""
+
+    def __post_init__(self) -> None:
+        for url in self.indexes:
+            host = urlsplit(url).hostname or ""
+            if urlsplit(url).scheme in _PORTS and (host == "localhost" or _is_address(host)):
+                raise PackageIndexError(
+                    f"pip looks for packages at {host} here; the cloud's hosts reach an index by name alone, and not "
+                    "one of this machine's own: name another in pip's index-url, or a directory in its find-links"
+                )
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Return the URLs of the indexes and pages that a server has."""
+        return tuple(url for url in (*self.indexes, *self.find_links) if urlsplit(url).scheme in _PORTS)
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Return the directories of this machine that pip looks in.
+
+        An index that is a directory is shown with the one above it, where its files commonly lie.
+        """
+        indexes = [Path(unquote(urlsplit(url).path)).parent for url in self.indexes if urlsplit(url).scheme == "file"]
+        links = [urlsplit(place) for place in self.find_links]
+        return (*indexes, *(Path(unquote(link.path)).expanduser() for link in links if link.scheme in ("", "file")))
+
+    def to_configuration(self) -> str:
+        """Return the same as a pip.conf of the hosts."""
+        first, *more = self.indexes or ("",)
+        lists = {"extra-index-url": more, "find-links": self.find_links, "trusted-host": self.trusted}
+        lines = [f"index-url = {first}" if first else "no-index = true"]
+        lines += ["\n    ".join([f"{key} =", *values]) for key, values in lists.items() if values]
+        lines += [f"cert = {CERTIFICATES}"] if self.certificates else []
+        return "\n".join(["[global]", *lines, ""])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PackageIndex:
+    """What hosts need to reach this machine's package index."""
+
+    servers: frozenset[str] = frozenset()
+    """Names of the servers that hosts are to reach."""
+    ports: tuple[int, ...] = ()
+    binds: tuple[Bind, ...] = ()
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Content of each file by its path on the hosts."""
+
+    def install(self, layer: Path) -> None:
+        """Write the files into the hosts' layer, also over one that is hidden there."""
+        for path, text in self.files.items():
+            target = layer / path.lstrip("/")
+            target.unlink(missing_ok=True)
+            target.write_text(text, encoding="utf-8")
+            target.chmod(0o644)
+
+
+def read_settings(environment: Mapping[str, str]) -> PipSettings:
+    """Ask this machine's pip for its settings. Raises PackageIndexError where there is no pip, or one by a proxy."""
+    base = getattr(sys, "_base_executable", "") or sys.executable
+    commands = [[python, "-c", _QUESTION] for python in dict.fromkeys((sys.executable, base, "python3"))]
+    for command in commands:
+        done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return parse_settings(json.loads(done.stdout), environment)
+    raise PackageIndexError(f"this machine's pip, which knows the package index, does not answer: {done.stderr[-500:]}")
+
+
+def parse_settings(document: Mapping[str, Any], environment: Mapping[str, str]) -> PipSettings:
+    """Read what pip answered. Raises PackageIndexError for settings that cannot be passed on."""
+    proxies = {name: url for name, url in urllib.request.getproxies_environment().items() if name in _PORTS}
+    if document["proxy"] or proxies:
+        raise PackageIndexError(
+            "pip reaches its index through a proxy here, and connections of hosts are passed on without"
+        )
+    if document["client"]:
+        raise PackageIndexError(f"pip shows its index the certificate {document['client']}, which hosts are not given")
+    named = (environment.get(name, "") for name in _CERTIFICATE_VARIABLES)
+    return PipSettings(
+        indexes=tuple(document["indexes"]),
+        find_links=tuple(document["find_links"]),
+        trusted=tuple(document["trusted"]),
+        certificates=document["certificates"] or next(filter(None, named), ""),
+    )
+
+
+def resolve(settings: PipSettings) -> PackageIndex:
+    """Return what hosts need for these settings; asks each server where it keeps its files.
+
+    Raises PackageIndexError for a server that does not answer.
+    """
+    urls = [urlsplit(found) for url in settings.servers for found in (url, *_files_of(url, settings))]
+    files = {CONFIGURATION: settings.to_configuration()}
+    if settings.certificates:
+        files[CERTIFICATES] = Path(settings.certificates).read_text(encoding="utf-8")
+    return PackageIndex(
+        servers=frozenset(url.hostname or "" for url in urls),
+        ports=tuple(sorted({url.port or _PORTS[url.scheme] for url in urls})),
+        binds=tuple(Bind.parse(f"{path}:{path}") for path in dict.fromkeys(settings.directories) if path.is_dir()),
+        files=files,
+    )
+
+
+def _files_of(url: str, settings: PipSettings) -> list[str]:
+    """Return the URLs of the files of one project of an index, and the one that the index itself answers from."""
+    plain = urlsplit(url)
+    address = plain._replace(netloc=plain.netloc.rpartition("@")[2]).geturl()
+    page = f"{address.rstrip('/')}/{_PROJECT}/" if url in settings.indexes else address
+    request = urllib.request.Request(page, headers=_credentials(plain))
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=_context(settings, plain)) as answer:
+            found = links(answer.read().decode(errors="replace"), answer.url)
+            return [answer.url, *found]
+    except (OSError, ValueError) as error:
+        raise PackageIndexError(f"the package index of this machine does not answer at {page}: {error}") from None
+
+
+def links(page: str, address: str) -> list[str]:
+    """Return the URLs that a page refers to, of servers that differ; `address` is the page's own."""
+    found = [urljoin(address, link) for link in re.findall(r'href="([^"]+)"', page)]
+    return list({urlsplit(url).netloc: url for url in found if urlsplit(url).scheme in _PORTS}.values())
+
+
+def _credentials(url: SplitResult) -> dict[str, str]:
+    if not url.username:
+        return {}
+    pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
+    return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+
+def _context(settings: PipSettings, url: SplitResult) -> ssl.SSLContext:
+    if {url.hostname, url.netloc.rpartition("@")[2]} & set(settings.trusted):
+        return ssl._create_unverified_context()  # pip does not check this server's certificate either
+    return ssl.create_default_context(cafile=settings.certificates or None)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
