@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from agent.environment import package_index
 from agent.files.build_once import build_directory_once
 from agent.files.temporary_files import temporary_directory_of, temporary_files_beside, with_temporary_files
 
@@ -52,7 +53,7 @@ class Overlay:
     @property
     def fingerprint(self) -> str:
         """Return 16 hex digits that are the same for the same packages on the same runtime."""
-        text = self._read(self.requirements) if self.requirements else ""
+        text = self.read(self.requirements) if self.requirements else ""
         parts = [str(self.runtime), "\n".join(requirement_lines(text)), *self.further]
         if refers_to_files(text):
             # The tree's name is the hash of all its files.
@@ -73,7 +74,8 @@ class Overlay:
         """Return the folder on the shared file system from which all nodes install."""
         return self.wheelhouse / f"program-{self.fingerprint}"
 
-    def _read(self, name: str) -> str:
+    def read(self, name: str) -> str:
+        """Return the text of a file of the program. Raises OverlayError."""
         try:
             return (self.program / name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -92,6 +94,12 @@ def refers_to_files(requirements: str) -> bool:
         r"(-[rcef]\b|--(requirement|constraint|editable|find-links)\b|\.|/|file:|[^ ]+\.whl)|.*@ *(file:|\.)"
     )
     return any(name.match(line) for line in requirement_lines(requirements))
+
+
+def names_index(requirements: str) -> bool:
+    """Return whether requirements themselves say which index pip is to ask, or that it is to ask none."""
+    option = re.compile(r"(-i\b|--index-url\b|--extra-index-url\b|--no-index\b|-[rc]\b|--(requirement|constraint)\b)")
+    return any(option.match(line) for line in requirement_lines(requirements))
 
 
 def parse_report(report: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -167,15 +175,23 @@ class OverlayBuilder:
         constraints.write_text("".join(f"{name}=={version}\n" for name, version in sorted(pinned.items())))
         wanted = [*(["--requirement", overlay.requirements] if overlay.requirements else []), *overlay.further]
         resolve = ["--dry-run", "--report", str(report), "--constraint", str(constraints), *wanted]
-        self._pip("Resolving the requirements", "install", *resolve, hint=_pinned_hint(pinned))
+        lacking = package_index.missing(overlay.python) if self._uses_configured_index() else ""
+        offline = ["--no-index"] if lacking else []
+        hint = [lacking] if lacking else _pinned_hint(pinned)
+        self._pip("Resolving the requirements", "install", *offline, *resolve, hint=hint)
         found, pins = parse_report(json.loads(report.read_text(encoding="utf-8")))
         sources.write_text("".join(f"{line}\n" for line in found))
         if found:
             build = ["--no-deps", "--wheel-dir", str(overlay.wheels), "--requirement", str(sources)]
-            self._pip("Building wheels", "wheel", *build)
+            self._pip("Building wheels", "wheel", *offline, *build, hint=[lacking] if lacking else [])
         text = "".join(f"{pin}\n" for pin in pins)
         (overlay.wheels / PINS).write_text(text)
         return text
+
+    def _uses_configured_index(self) -> bool:
+        """Return whether pip is to ask the indexes of its own configuration: the requirements name no others."""
+        overlay = self.overlay
+        return not (overlay.requirements and names_index(overlay.read(overlay.requirements)))
 
     def _pinned(self) -> dict[str, str]:
         """Return the versions of the runtime's packages that must not change."""
