@@ -33,8 +33,8 @@ HEAD: Final = """\
 This is one session on the embedded cloud, recorded by `python -m tools.tour`: what was typed, what was printed to a
 pipe, and how long it took on one machine with {cores} processors, on which all hosts of the cloud ran. On a terminal
 there are boxes, bars and colours. `cdk.json` says `ssh_cidr = {cidr}` and `retain_data = false`. Nothing of it ran
-on AWS; prices are unknown because the embedded cloud has none. `~/shards` holds four files of random bytes, as large
-as the shards of a small data set. A line `[...]` stands for lines left out.
+on AWS; prices are those of the table that ships. `~/shards` holds four files of random bytes, as large as the shards
+of a small data set. A line `[...]` stands for lines left out.
 """
 SHARDS: Final = 4
 SHARD_BYTES: Final = 8_000_000

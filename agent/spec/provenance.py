@@ -32,6 +32,8 @@ class Origin:
     """Id of the master's instance."""
     usd_per_hour: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
     """On-demand price of each type; null where it was not known."""
+    prices_of: str = ""
+    """The day of those prices where one is not of the day of the run."""
     diff: str = ""
     """What differed from the commit, as `git diff` writes it; new files that git does not know are not in it."""
     diff_is_cut: bool = False

@@ -1,4 +1,7 @@
-"""The price of instances per hour, from AWS's price list; a price that is not there is unknown, never guessed."""
+"""The price of instances per hour: from AWS's price list, else from the table that ships, dated; else unknown.
+
+A price is never guessed: neither from another region nor from another type.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.files.atomic_write import write_atomically
+from cluster.aws.price_table import RegionPrices, shipped
 
 if TYPE_CHECKING:
     from types_boto3_pricing.type_defs import FilterTypeDef
@@ -77,13 +81,27 @@ class Prices:
             self._threads[kind].start()
 
     def per_hour(self, instance_types: Iterable[str], wait_s: float) -> dict[str, float | None]:
-        """Return USD per hour by type; None if it is unknown after `wait_s` seconds."""
+        """Return USD per hour by type: AWS's if it answers within `wait_s` seconds, else the table's, else None."""
         kinds = set(instance_types)
         self.begin(kinds)
         deadline = time.monotonic() + wait_s
         for kind in kinds & set(self._threads):
             self._threads[kind].join(timeout=max(0.0, deadline - time.monotonic()))
-        return {kind: self._known.get(kind) for kind in kinds}
+        return {kind: self._known.get(kind) or self._from_table(kind) for kind in kinds}
+
+    def dated(self, instance_types: Iterable[str]) -> str:
+        """Return the date of the table where the price of one of these types is the table's; "" where none is."""
+        table = self._table
+        used = any(not self._known.get(kind) and self._from_table(kind) for kind in instance_types)
+        return table.date if table and used else ""
+
+    @property
+    def _table(self) -> RegionPrices | None:
+        return shipped().get(self._aws.region)
+
+    def _from_table(self, kind: str) -> float | None:
+        table = self._table
+        return table.usd_per_hour.get(kind) if table else None
 
     def _look_up(self, kind: str) -> None:
         try:
@@ -119,6 +137,11 @@ def total_per_hour(instance_types: Iterable[str], prices: Mapping[str, float | N
     each = [prices.get(kind) for kind in instance_types]
     known = [price for price in each if price is not None]
     return sum(known) if len(known) == len(each) else None
+
+
+def as_of(date: str) -> str:
+    """Return the words after prices of this date; nothing for today's."""
+    return f" (prices of {date})" if date else ""
 
 
 def shown(usd_per_hour: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cluster.aws.price_table import NAT_GATEWAY_USD_PER_HOUR, PUBLIC_IPV4_USD_PER_HOUR
 from cluster.aws.pricing import shown, total_per_hour
 from cluster.session import Session
 from stacks.config import ClusterConfig
@@ -12,18 +13,37 @@ def describe_deployment(session: Session) -> str:
     """Return a sentence on what a deployment starts and what it costs, as far as the prices are known."""
     config = session.config
     kinds = [config.master_instance_type, *[config.worker_instance_type] * config.workers]
-    price = shown(total_per_hour(kinds, session.prices.per_hour(kinds, wait_s=3.0)))
+    instances = total_per_hour(kinds, session.prices.per_hour(kinds, wait_s=3.0))
     types = " or ".join(config.worker_types)
     nodes = f"a {config.master_instance_type} master and {config.workers} {types} workers"
     if config.spot:
         nodes += f", {max(0, config.workers - config.on_demand_workers)} of them on spot"
-    return f"deploy stack {config.stack_name}: {nodes}, instances {price}{_gateways(config)}."
+    place = f", in the existing {config.vpc_id}" if config.vpc_id else ""
+    costs = _costs(config, instances, session.aws.region)
+    total = total_per_hour(list(costs), costs)
+    together = "price unknown" if total is None else f"{'at most ' if config.spot else ''}{shown(total)} together"
+    each = ", ".join(f"{name} {shown(price)}" for name, price in costs.items())
+    date = session.prices.dated(kinds)
+    dated = f"; prices of {date}" if date else ""
+    return f"deploy stack {config.stack_name}: {nodes}{place}, {together} ({each}{dated}), plus storage and traffic."
 
 
-def _gateways(config: ClusterConfig) -> str:
-    """Return the part about the NAT gateways, which cost by the hour too."""
-    if config.vpc_id:
-        return f", in the existing {config.vpc_id}"
-    if config.nat_gateways == ONE_NAT_GATEWAY or config.availability_zones == 1:
-        return ", and a NAT gateway"
-    return f", and {config.availability_zones} NAT gateways"
+def _costs(config: ClusterConfig, instances: float | None, region: str) -> dict[str, float | None]:
+    """Return what costs by the hour: instances, NAT gateways, public addresses; None where the price is unknown."""
+    gateways = 0 if config.vpc_id else _gateways(config)
+    addresses = gateways + config.opens_ssh_port
+    nat = NAT_GATEWAY_USD_PER_HOUR.get(region)
+    costs = {"instances": instances}
+    if gateways:
+        costs[_counted(gateways, "NAT gateway", "s")] = None if nat is None else nat * gateways
+    if addresses:
+        costs[_counted(addresses, "public IPv4 address", "es")] = PUBLIC_IPV4_USD_PER_HOUR * addresses
+    return costs
+
+
+def _gateways(config: ClusterConfig) -> int:
+    return 1 if config.nat_gateways == ONE_NAT_GATEWAY else config.availability_zones
+
+
+def _counted(count: int, noun: str, plural: str) -> str:
+    return f"a {noun}" if count == 1 else f"{count} {noun}{plural}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from agent.spec.nodes import Node, workers
 from cluster.aws import guard_release, inventory
-from cluster.aws.pricing import shown
+from cluster.aws.pricing import as_of, shown
 from cluster.errors import NotReadyError
 from cluster.nodes import worker_group
 from cluster.session import Session, confirm
@@ -57,15 +57,17 @@ def _grow(session: Session, wanted: int, *, yes: bool, report: Callable[[str], N
         kind = found.workers[0].type if found.workers else session.config.worker_instance_type
         each = session.prices.per_hour([kind], wait_s=3.0)[kind]
         price = None if each is None else each * more
+        dated = as_of(session.prices.dated([kind]))
         if more <= agreed:
-            report(f"growing the worker group from {size} to {wanted} nodes ({kind}, price {shown(price)})")
+            report(f"growing the worker group from {size} to {wanted} nodes ({kind}, price {shown(price)}{dated})")
             worker_group.resize(session.aws, session.stack, wanted)
             return size
         if agreed:
             report(f"another machine has set the worker group to {size} nodes: {more} would start, not {agreed}")
         confirm(
             f"grow the worker group from {size} to {wanted} nodes: {more} more {kind}, price {shown(price)}"
-            + (" more." if price is not None else "."),
+            + (" more" if price is not None else "")
+            + f"{dated}.",
             yes=yes,
         )
         agreed = more

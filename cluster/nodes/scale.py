@@ -10,7 +10,7 @@ from agent.spec.nodes import workers
 from agent.spec.states import QUEUED, STOP_GRACE_S
 from cluster.aws import inventory
 from cluster.aws.inventory import Inventory
-from cluster.aws.pricing import shown, total_per_hour
+from cluster.aws.pricing import as_of, shown, total_per_hour
 from cluster.cli.numbers import parse_whole
 from cluster.errors import LiveRunError
 from cluster.nodes import shrink, worker_group
@@ -129,7 +129,8 @@ def _shrink(
             report(f"the worker group has changed meanwhile: it has {len(there)} nodes")
         kind = there[0].type
         each = session.prices.per_hour([kind], wait_s=3.0)[kind]
-        less = f", {shown(None if each is None else each * len(removals))} less"
+        dated = as_of(session.prices.dated([kind]))
+        less = f", {shown(None if each is None else each * len(removals))} less{dated}"
         stopping = f", stopping run {run_id} first," if run_id else ""
         listed = ", ".join(removal.name for removal in removals)
         confirm(

@@ -11,13 +11,15 @@ from typing import Any
 from cluster.aws import guard
 from cluster.aws.guard import Bound
 from cluster.aws.inventory import Inventory
-from cluster.aws.pricing import Prices, shown, total_per_hour
+from cluster.aws.pricing import Prices, as_of, shown, total_per_hour
 from cluster.terminal.tables import Table, print_table
 from cluster.terminal.units import duration
 
 
-def status_table(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> Table:
-    """Return the table of a cluster's nodes."""
+def status_table(
+    inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime, dated: str = ""
+) -> Table:
+    """Return the table of a cluster's nodes. `dated`: the day of the prices that are not today's."""
     rows = tuple(
         (
             i.role,
@@ -41,7 +43,7 @@ def status_table(inventory: Inventory, prices: Mapping[str, float | None], now: 
         rows=rows,
         footer=(
             f"workers: {workers} of {inventory.desired_workers} wanted, {inventory.max_workers} at most",
-            f"instances together: {_at_most(total, spot=on_spot)}" + _spent(inventory, prices, now),
+            f"instances together: {_at_most(total, spot=on_spot)}" + _spent(inventory, prices, now) + as_of(dated),
         ),
         expendable=("zone", "type", "private"),
     )
@@ -71,7 +73,9 @@ def _spent(inventory: Inventory, prices: Mapping[str, float | None], now: dateti
     return "" if spent is None else f", ${spent:,.2f} since their launch"
 
 
-def status_document(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> dict[str, Any]:
+def status_document(
+    inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime, dated: str = ""
+) -> dict[str, Any]:
     """Return the same as JSON values: ages in seconds, prices in USD per hour, null if unknown."""
     nodes = [
         {
@@ -88,6 +92,7 @@ def status_document(inventory: Inventory, prices: Mapping[str, float | None], no
         "nodes": nodes,
         "usd_per_hour": total_per_hour([i.type for i in inventory.instances], prices),
         "usd_so_far": usd_so_far(inventory, prices, now),
+        "prices_of": dated or None,
     }
 
 
@@ -95,11 +100,12 @@ def print_status(
     found: Inventory, prices: Prices, *, wait_s: float, as_json: bool = False, bound: tuple[Bound, ...] | str = ()
 ) -> None:
     """Print a cluster's nodes, with prices that are known within `wait_s` seconds, and the bounds of its workers."""
-    known = prices.per_hour([i.type for i in found.instances], wait_s)
+    kinds = [i.type for i in found.instances]
+    known, dated = prices.per_hour(kinds, wait_s), prices.dated(kinds)
     now = datetime.datetime.now(datetime.UTC)
     if as_json:
         known_bounds = None if isinstance(bound, str) else [each.to_document(now) for each in bound]
-        print(json.dumps({**status_document(found, known, now), "bounds": known_bounds}, indent=1))
+        print(json.dumps({**status_document(found, known, now, dated), "bounds": known_bounds}, indent=1))
     else:
-        table = status_table(found, known, now)
+        table = status_table(found, known, now, dated)
         print_table(dataclasses.replace(table, footer=(*table.footer, *guard.lines(bound, now))))

@@ -56,6 +56,7 @@ def describe_origin(
         instance_types=kinds,
         master=inventory.master.id,
         usd_per_hour=prices.per_hour(sorted(set(kinds.values())), wait_s=PRICE_WAIT_S),
+        prices_of=prices.dated(kinds.values()),
         diff=known.diff[:DIFF_LIMIT],
         diff_is_cut=len(known.diff) > DIFF_LIMIT,
     )

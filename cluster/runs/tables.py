@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import answers
+from cluster.aws.pricing import as_of
 from cluster.terminal.tables import Table
 from cluster.terminal.units import duration
 
@@ -73,7 +74,8 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     if origin.get("template_sha256"):
         rows.append(("template", str(origin["template_sha256"])[:16]))
     if record.get("usd") is not None:
-        rows.append(("cost", f"about ${record['usd']:.2f} for its instances"))
+        dated = as_of(origin.get("prices_of") or "")
+        rows.append(("cost", f"about ${record['usd']:.2f} for its instances{dated}"))
     if course.get("archive"):
         trouble = course.get("trouble")
         rows.append(("copy", course["archive"] + (f" (not whole: {trouble})" if trouble else "")))

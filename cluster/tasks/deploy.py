@@ -64,8 +64,9 @@ def up(
             change_set.execute(session.aws, PROJECT, agreed, progress, to_stderr=json)
     found, config = inventory.find(session.aws, stack), session.config
     if json:
-        prices = session.prices.per_hour([i.type for i in found.instances], 2.0)
-        document = status.status_document(found, prices, datetime.datetime.now(datetime.UTC))
+        kinds = [i.type for i in found.instances]
+        prices, dated = session.prices.per_hour(kinds, 2.0), session.prices.dated(kinds)
+        document = status.status_document(found, prices, datetime.datetime.now(datetime.UTC), dated)
         print_result({**agreed.document(), "status": document}, json=True)
     else:
         status.print_status(found, session.prices, wait_s=2.0)

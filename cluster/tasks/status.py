@@ -63,8 +63,9 @@ def _show_load(session: Session, master: Master, directory: str, *, clearing: bo
     found = inventory.refresh(session.aws, session.stack)
     rows = loads.rows(found, nodes, measured)
     if as_json:
-        known = session.prices.per_hour([i.type for i in found.instances], 0.3)
-        document = status_document(found, known, datetime.datetime.now(datetime.UTC))
+        kinds = [i.type for i in found.instances]
+        known, dated = session.prices.per_hour(kinds, 0.3), session.prices.dated(kinds)
+        document = status_document(found, known, datetime.datetime.now(datetime.UTC), dated)
         print_result({**document, "load": loads.documents(rows)}, json=True, indent=None)
         return
     if clearing:

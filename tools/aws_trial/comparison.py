@@ -9,6 +9,8 @@ from typing import Final
 from tools.aws_trial.observation import Calls, Observation, Resource
 
 _ABSENT: Final = "-"
+_BACKGROUND: Final = "pricing:GetProducts"
+"""Asked in the background, and kept on the laptop: whether it was answered before a task ended is chance."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,7 @@ def _ways(resources: Iterable[Resource]) -> dict[str, str]:
 
 def _errors(calls: Iterable[Calls]) -> dict[str, str]:
     """Return the refusals of each operation; an operation that only one trial called is no difference by itself."""
-    return {each.operation: ", ".join(each.errors) for each in calls if each.errors}
+    return {each.operation: ", ".join(each.errors) for each in calls if each.errors and each.operation != _BACKGROUND}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Facts about prices: only AWS's own figure is shown, nobody waits for it, and the unknown is called unknown."""
+"""Facts about prices: AWS's figure first, then the dated table's; nobody waits; the unknown is called unknown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from cluster.aws.client import Aws
-from cluster.aws.pricing import Prices, parse_price, shown, total_per_hour
+from cluster.aws.price_table import shipped
+from cluster.aws.pricing import Prices, as_of, parse_price, shown, total_per_hour
 
 
 def product(usd: str, unit: str = "Hrs") -> str:
@@ -21,15 +22,16 @@ def product(usd: str, unit: str = "Hrs") -> str:
 class FakeAws(Aws):
     """Answer for the price list once the gate is open."""
 
-    def __init__(self, products: list[str], *, is_open: bool = True) -> None:
+    def __init__(self, products: list[str], *, is_open: bool = True, region: str = "eu-nowhere-1") -> None:
         super().__init__()
+        self._region = region
         self.products, self.gate, self.asked = products, threading.Event(), 0
         if is_open:
             self.gate.set()
 
     @property
     def region(self) -> str:
-        return "us-east-1"
+        return self._region
 
     def client(self, service: str, *, impatient: bool = False) -> Any:
         if not impatient:
@@ -80,6 +82,21 @@ def test_an_unreachable_list_leaves_the_price_unknown(tmp_path: Path) -> None:
     assert Prices(FakeAws([]), tmp_path / "p.json").per_hour(["c5.2xlarge"], wait_s=60) == {"c5.2xlarge": None}
 
 
+def test_an_unreachable_list_leaves_the_price_of_the_table_with_its_date(tmp_path: Path) -> None:
+    prices = Prices(FakeAws([], region="us-east-1"), tmp_path / "p.json")
+    table = shipped()["us-east-1"]
+    known = prices.per_hour(["c5.2xlarge", "x1.unheard"], wait_s=60)
+    assert known == {"c5.2xlarge": table.usd_per_hour["c5.2xlarge"], "x1.unheard": None}
+    assert prices.dated(["c5.2xlarge"]) == table.date
+    assert prices.dated(["x1.unheard"]) == "", "what is unknown has no date"
+
+
+def test_aws_own_price_comes_before_the_tables_and_has_no_date(tmp_path: Path) -> None:
+    prices = Prices(FakeAws([product("0.99")], region="us-east-1"), tmp_path / "p.json")
+    assert prices.per_hour(["c5.2xlarge"], wait_s=60) == {"c5.2xlarge": 0.99}
+    assert prices.dated(["c5.2xlarge"]) == ""
+
+
 def test_a_broken_cache_is_as_good_as_none(tmp_path: Path) -> None:
     cache = tmp_path / "prices.json"
     cache.write_text("[")
@@ -91,3 +108,4 @@ def test_a_total_is_unknown_if_one_part_is() -> None:
     assert total_per_hour(["a", "b"], {"a": 1.0, "b": None}) is None
     assert total_per_hour([], {}) == 0
     assert (shown(None), shown(0.3404)) == ("unknown", "$0.340/h")
+    assert (as_of("2026-07-20"), as_of("")) == (" (prices of 2026-07-20)", "")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cluster.aws.price_table import shipped
+from cluster.aws.pricing import Prices
 from cluster.deploy.estimate import describe_deployment
 from cluster.session import Session
 
@@ -28,3 +31,36 @@ def test_a_deployment_says_which_types_it_may_start_and_how_many_on_spot(task: S
     )
     said = describe_deployment(task)
     assert "4 c5.2xlarge or c5.4xlarge workers, 3 of them on spot" in said
+    assert "price unknown (instances unknown, a NAT gateway unknown" in said, "no region is set"
+
+
+def at(task: Session, monkeypatch: pytest.MonkeyPatch, region: str, **keys: Any) -> str:
+    """Return the sentence for a region whose price list does not answer, with other keys of the configuration."""
+    monkeypatch.setenv("AWS_REGION", region)
+    prices = Prices(task.aws, Path("/nowhere/prices.json"))
+    monkeypatch.setattr(prices, "begin", lambda kinds: None)
+    task.prices = prices
+    task.config = dataclasses.replace(task.config, **keys)
+    return describe_deployment(task)
+
+
+def test_instances_gateways_and_addresses_are_added_up(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = at(task, monkeypatch, "us-east-1", ssh_cidr=("198.51.100.7/32",))
+    table = shipped()["us-east-1"]
+    instances = table.usd_per_hour["t3.medium"] + 2 * table.usd_per_hour["c5.2xlarge"]
+    assert f", ${instances + 0.055:.3f}/h together (instances ${instances:.3f}/h, a NAT gateway $0.045/h, " in said
+    assert f"2 public IPv4 addresses $0.010/h; prices of {table.date}), plus storage and traffic." in said
+
+
+def test_a_gateway_in_each_zone_is_counted_and_spot_costs_at_most_that(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"availability_zones": 2, "nat_gateways": "one-per-zone", "ssh_access": "session-manager", "spot": True}
+    said = at(task, monkeypatch, "us-east-1", **keys)
+    assert ", at most $" in said
+    assert "2 NAT gateways $0.090/h, 2 public IPv4 addresses $0.010/h" in said
+
+
+def test_a_region_without_a_table_has_no_total(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = at(task, monkeypatch, "eu-west-3", ssh_cidr=("198.51.100.7/32",))
+    assert "price unknown (instances unknown, a NAT gateway unknown, 2 public IPv4 addresses $0.010/h)" in said

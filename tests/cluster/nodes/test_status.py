@@ -48,3 +48,10 @@ def test_the_document_holds_the_same_as_numbers() -> None:
     assert document["nodes"][0]["launched"] == "2026-11-20T12:00:00+00:00"
     assert document["usd_per_hour"] == pytest.approx(0.3816)
     assert status_document(INVENTORY, {}, NOW)["usd_per_hour"] is None
+
+
+def test_prices_that_are_not_of_today_have_their_date() -> None:
+    footer = status_table(INVENTORY, PRICES, NOW, "2026-07-20").footer[1]
+    assert footer == "instances together: $0.382/h, $0.03 since their launch (prices of 2026-07-20)"
+    assert status_document(INVENTORY, PRICES, NOW, "2026-07-20")["prices_of"] == "2026-07-20"
+    assert status_document(INVENTORY, PRICES, NOW)["prices_of"] is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from cluster.runs.tables import record_table, result_table, runs_table
 
@@ -65,3 +66,16 @@ def test_a_record_names_what_ran_where_and_how_it_ended() -> None:
     assert rows["launched"] == "python -m agent.launch.horovodrun -H 'a b:1'"
     assert rows["program"] == "fedcba9876543210"
     assert table.footer == ("  [bold]disk full",)
+
+
+def test_a_cost_at_older_prices_has_their_date() -> None:
+    state = {"state": "done", "started": 0, "updated": 9}
+    record: dict[str, Any] = {"run_id": "one", "state": state, "attempts": 1, "directory": "/runs/one", "usd": 1.25}
+    record |= {"checkpoints": [], "files": 1, "bytes": 1}
+
+    def cost(prices_of: str) -> str:
+        rows = {row[0]: row[1] for row in record_table({**record, "origin": {"prices_of": prices_of}}).rows}
+        return rows["cost"]
+
+    assert cost("2026-07-20") == "about $1.25 for its instances (prices of 2026-07-20)"
+    assert cost("") == "about $1.25 for its instances"

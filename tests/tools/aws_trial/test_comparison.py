@@ -63,6 +63,11 @@ def test_each_answer_that_differs_is_found(changed: Observation, topic: str, exp
     assert (found.topic, found.expected, found.observed) == (topic, expected, observed)
 
 
+def test_an_answer_that_a_task_may_not_have_waited_for_is_no_difference() -> None:
+    asked = dataclasses.replace(DESCRIBED, operation="pricing:GetProducts", errors=("InternalFailure",))
+    assert compare(dataclasses.replace(OBSERVED, calls=(DESCRIBED, asked)), OBSERVED) == ()
+
+
 def test_fields_that_only_one_of_the_clouds_gave_are_told_apart() -> None:
     other = dataclasses.replace(OBSERVED, calls=(dataclasses.replace(DESCRIBED, fields=("B[].C", "D")),))
     assert compare_fields(other, OBSERVED) == (Fields(operation="ec2:DescribeInstances", missing=("A",), more=("D",)),)

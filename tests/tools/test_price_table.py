@@ -1,0 +1,85 @@
+"""Facts about the writer of the price table: types with exactly one price alone, with date and source."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cluster.aws.price_table import parse
+from tools import price_table
+
+RECORDING = """
+// generated at 2026-07-20T13:44:30Z for us-east-1
+"us-east-1": {
+    "c5.large": 0.085000, "t3.medium": 0.041600, "p3.2xlarge": 0.000000,
+"""
+
+
+def product(kind: str, usd: str) -> str:
+    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": usd}}
+    terms = {"OnDemand": {"T": {"priceDimensions": {"D": dimension}}}}
+    return json.dumps({"product": {"attributes": {"instanceType": kind}}, "terms": terms})
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "prices.csv"
+    monkeypatch.setattr(price_table, "TABLE", path)
+    return path
+
+
+def recording(tmp_path: Path, *words: str, text: str = RECORDING) -> list[str]:
+    path = tmp_path / "prices.go"
+    path.write_text(text, encoding="utf-8")
+    return ["--recording", str(path), "--region", "us-east-1", *words]
+
+
+def test_a_recording_gives_the_types_with_a_price(tmp_path: Path, table: Path) -> None:
+    assert price_table.main(recording(tmp_path, "--date", "2026-07-20", "--source", "someone's list")) == 0
+    (found,) = parse(table.read_text(encoding="utf-8").splitlines()).values()
+    assert found.usd_per_hour == {"c5.large": 0.085, "t3.medium": 0.0416}
+    assert (found.region, found.date, found.source) == ("us-east-1", "2026-07-20", "someone's list")
+
+
+def test_other_regions_stay_as_they_are(tmp_path: Path, table: Path) -> None:
+    table.write_text("# eu-west-1 2026-01-01 a list\nregion,type,usd_per_hour\neu-west-1,c5.large,0.096\n")
+    assert price_table.main(recording(tmp_path, "--date", "2026-07-20", "--source", "x")) == 0
+    assert set(parse(table.read_text(encoding="utf-8").splitlines())) == {"eu-west-1", "us-east-1"}
+
+
+def test_a_recording_without_a_price_writes_nothing(
+    tmp_path: Path, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert price_table.main(recording(tmp_path, "--date", "2026-07-20", "--source", "x", text="{}")) == 1
+    assert "nothing written" in capsys.readouterr().err
+    assert not table.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--date", "2026-07-20"], "--recording needs"),
+        (["--source", "x", "--date", "July"], "--date must be a day"),
+        (["--source", "x", "--date", "2026-07-20", "--region", "eu-west-1"], "one --region"),
+    ],
+)
+def test_a_recording_says_where_and_when_it_is_from(
+    tmp_path: Path, words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        price_table.main(recording(tmp_path, *words))
+    assert why in capsys.readouterr().err
+
+
+def test_a_source_without_a_recording_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        price_table.main(["--region", "eu-west-1", "--source", "x"])
+    assert "belong to --recording" in capsys.readouterr().err
+
+
+def test_the_price_list_gives_types_with_exactly_one_price() -> None:
+    products = [product("c5.large", "0.085"), product("c5.large", "0.0"), product("t3.medium", "0.04")]
+    products += [product("t3.medium", "0.05"), product("", "1.0")]
+    assert price_table.parse_products(products) == {"c5.large": 0.085}
