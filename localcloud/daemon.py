@@ -64,6 +64,7 @@ class Daemon:
             region=REGION,
             account=ACCOUNT,
             outside=self.internet.forward({*options.reach, *archive, *self._packages.servers}, self._packages.ports),
+            nfs_caches=options.nfs_caches,
         )
         relay = Relay(self.internet.listen(SESSIONS_PORT))
         self.cloud.serve_sessions(

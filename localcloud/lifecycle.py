@@ -38,7 +38,7 @@ class StartError(LocalCloudError, ChildProcessError):
 def start(options: Options) -> dict[str, Any]:
     """Start a cloud; return its state once it answers. What a crash left of a former one is removed first."""
     layout = Layout(name=options.name)
-    requirements.check()
+    requirements.check(caches=options.nfs_caches)
     lock = acquire(layout)
     if lock < 0:
         raise AlreadyRunningError(

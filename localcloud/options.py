@@ -27,6 +27,8 @@ class Options:
     """Names of hosts of the real internet that the cloud's hosts reach, at ports 80 and 443."""
     packages: bool = False
     """Whether hosts reach the package index that this machine's pip is configured with."""
+    nfs_caches: bool = False
+    """Whether each host sees the shared file system through the caches of an NFS client."""
 
     def to_argv(self) -> list[str]:
         """Return the daemon's command line."""
@@ -34,8 +36,8 @@ class Options:
         speed = ["--metrics-speed", f"{self.metrics_speed:g}"]
         reach = [part for host in self.reach for part in ("--reach", host)]
         image = ["--image", self.image] if self.image else []
-        packages = ["--packages"] if self.packages else []
-        return ["--name", self.name, "--efs-size", self.efs_size, *speed, *binds, *image, *reach, *packages]
+        flags = [*(["--packages"] if self.packages else []), *(["--nfs-caches"] if self.nfs_caches else [])]
+        return ["--name", self.name, "--efs-size", self.efs_size, *speed, *binds, *image, *reach, *flags]
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -63,6 +65,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let hosts reach the package index that pip is configured with here, with its credentials",
     )
+    command.add_argument(
+        "--nfs-caches",
+        action="store_true",
+        help="give each host the caches of an NFS client: it sees the others' new and changed files late",
+    )
 
 
 def from_arguments(arguments: argparse.Namespace) -> Options:
@@ -84,4 +91,5 @@ def from_arguments(arguments: argparse.Namespace) -> Options:
         image=arguments.image,
         reach=tuple(arguments.reach),
         packages=arguments.packages,
+        nfs_caches=arguments.nfs_caches,
     )

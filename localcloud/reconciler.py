@@ -54,9 +54,11 @@ class Reconciler:
         region: str,
         account: str,
         outside: Mapping[str, str],
+        nfs_caches: bool = False,
     ) -> None:
         self.cloud, self.layout, self.internet, self.images = cloud, layout, internet, images
         self.region, self.account, self.outside = region, account, outside
+        self.nfs_caches = nfs_caches
         self.fd_poller = FdPoller()
         self.routers: dict[str, Router] = {}
         self.hosts: dict[str, Host] = {}
@@ -179,7 +181,7 @@ class Reconciler:
 
     def _boot(self, host: Host) -> None:
         try:
-            host.boot(shared=self.layout.efs)
+            host.boot(shared=self.layout.efs, caches=self.nfs_caches)
         except OSError as error:  # such as no memory for another process; without one it would count as up forever
             self._remove([host])
             self._give_up(host.instance.id, f"its host could not be started: {error}")

@@ -10,6 +10,7 @@ from typing import Final
 
 from localcloud.api.permissions import evaluator
 from localcloud.errors import CommandError, MissingRequirementsError
+from localcloud.hosts import nfs_caches
 from localcloud.network.namespaces import ROUTER_SYSCTLS, NetworkNamespace
 from localcloud.network.nftables import ruleset
 from localcloud.snapshot import Snapshot
@@ -40,10 +41,12 @@ def missing_commands(find: Callable[[str], str | None]) -> list[str]:
     ]
 
 
-def check() -> None:
-    """Raise MissingRequirementsError, which lists everything that this machine lacks."""
+def check(*, caches: bool = False) -> None:
+    """Raise MissingRequirementsError, which lists everything that this machine lacks; with `caches` for these too."""
     absent = missing_commands(lambda command: shutil.which(command, path=_SEARCH))
     missing = [*absent, *evaluator.missing()]
+    if caches:
+        missing += nfs_caches.missing(shutil.which(nfs_caches.COMMAND, path=_SEARCH))
     if os.geteuid() != 0:
         missing.append("not run as root, which namespaces and mounts need; use sudo, or a privileged container")
     else:

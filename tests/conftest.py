@@ -19,7 +19,19 @@ ROOT = Path(__file__).resolve().parent.parent
 REQUIRE_ALL = "DEEPCDK_REQUIRE_ALL"
 """Set to 1 (as CI does) to make a missing tool a failure instead of a skip."""
 
-ROOT_TOOLS = ("ip", "nft", "sshd", "unshare", "nsenter", "setpriv", "pivot_root", "mount", "ssh-keygen", "curl")
+ROOT_TOOLS = (
+    "ip",
+    "nft",
+    "sshd",
+    "unshare",
+    "nsenter",
+    "setpriv",
+    "pivot_root",
+    "mount",
+    "bindfs",
+    "ssh-keygen",
+    "curl",
+)
 OWN_CLOUDS = ("test_lifecycle.py", "test_reachability.py")
 """Files of tests/e2e that start embedded clouds of their own; the others share one."""
 CLOUDS_END_S = 60

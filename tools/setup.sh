@@ -21,6 +21,7 @@ nsenter:util-linux
 setsid:util-linux
 curl:curl
 mmdebstrap:mmdebstrap
+bindfs:bindfs
 '
 PATH=$PATH:/usr/sbin:/sbin
 

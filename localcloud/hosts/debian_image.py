@@ -21,7 +21,7 @@ from typing import Final
 from localcloud.errors import LocalCloudError
 from localcloud.hosts.binds import Bind
 from localcloud.hosts.images import Image
-from localcloud.hosts.machine_image import GUEST, install, make_devices, make_mount_point, write
+from localcloud.hosts.machine_image import GUEST, SHARED_MOUNTS, install, make_devices, make_mount_point, write
 
 OWNER: Final = "136693071363"
 """The account that publishes Debian's images (Debian wiki, Cloud/AmazonEC2Image)."""
@@ -146,9 +146,10 @@ def build(
 ) -> Image:
     """Fill the empty directory `layer`, between a root and its hosts, with stand-ins and settings; return the image."""
     make_devices(layer / "dev")
-    for directory in ("run/localcloud/efs", "run/lock", "run/sshd", ".machine"):
+    for directory in (*SHARED_MOUNTS, "run/lock", "run/sshd", ".machine"):
         (layer / directory).mkdir(parents=True)
-    (layer / "run/localcloud/efs").chmod(0o700)
+    for directory in SHARED_MOUNTS:
+        (layer / directory).chmod(0o700)
     (layer / "run/localcloud").chmod(0o755)
     for bind in binds:
         make_mount_point(layer, bind.target)

@@ -15,6 +15,7 @@ import uuid
 from pathlib import Path
 from typing import Final
 
+from localcloud.hosts import nfs_caches
 from localcloud.hosts.images import Image
 from localcloud.hosts.machine_image import GUEST, LOGIN_USERS
 from localcloud.network.addressing import RESOLVER_ADDRESS, guest_commands
@@ -107,15 +108,17 @@ class Host:
             path.chmod(file.mode)
             os.chown(path, file.owner, file.owner)
 
-    def boot(self, *, shared: Path) -> None:
+    def boot(self, *, shared: Path, caches: bool = False) -> None:
         """Start the host's first process. Call it in a thread that lives as long as the host may.
 
-        The kernel kills the host when that thread ends, and so when the daemon dies.
+        The kernel kills the host when that thread ends, and so when the daemon dies. `caches`: between the host and its
+        NFS mounts of `shared`.
         """
         pairs = [text for bind in self.image.binds for text in (str(bind.source), bind.target)]
         namespaces = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"]
         name, lower = hostname(self.instance.private_ip), ":".join(map(str, self.image.lower))
-        arguments = [str(self.directory), name, str(shared), lower, str(GUEST / self.image.boot), *pairs]
+        cached = nfs_caches.MOUNT_OPTIONS if caches else ""
+        arguments = [str(self.directory), name, str(shared), cached, lower, str(GUEST / self.image.boot), *pairs]
         self.process = subprocess.Popen(
             [
                 *("setpriv", "--pdeathsig", "KILL", "--bounding-set", _DROPPED),

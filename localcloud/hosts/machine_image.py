@@ -17,6 +17,9 @@ GUEST: Final = Path(__file__).parent.parent / "guest"
 LOGIN_USERS: Final = ("ec2-user", "ubuntu")
 """The login users of Amazon's and of Ubuntu's images; ids from 1000 on."""
 
+SHARED_MOUNTS: Final = ("run/localcloud/efs", "run/localcloud/nfs")
+"""Where a host has the shared directory: as it is, and through the caches of an NFS client."""
+
 # What a node shares with the machine. Everything else at the top of the tree is hidden.
 _SHARED: Final = frozenset({"usr", "etc", "var", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu"})
 # Empty on a node, with these modes.
@@ -74,9 +77,16 @@ def build(layer: Path, binds: Sequence[Bind], environment: Mapping[str, str]) ->
     _hide(layer)
     make_devices(layer / "dev")
     _accounts(layer)
-    for directory in ("run/localcloud/efs", "run/lock", "run/sshd", "var/lib/cloud/instance", ".machine"):
+    for directory in (
+        *SHARED_MOUNTS,
+        "run/lock",
+        "run/sshd",
+        "var/lib/cloud/instance",
+        ".machine",
+    ):
         (layer / directory).mkdir(parents=True, exist_ok=True)
-    (layer / "run/localcloud/efs").chmod(0o700)
+    for directory in SHARED_MOUNTS:
+        (layer / directory).chmod(0o700)
     (layer / "run/localcloud").chmod(0o755)
     install(GUEST / "mount.nfs4", layer / "usr/sbin/mount.nfs4")
     _link(layer / "usr/sbin/mount.nfs", "mount.nfs4")

@@ -18,7 +18,13 @@ from localcloud.options import Options, from_arguments
 def test_options_survive_the_command_line(tmp_path: Path) -> None:
     bind = Bind(source=tmp_path.resolve(), target="/opt/runtime")
     options = Options(
-        name="lc1", binds=(bind,), efs_size="64m", image="debian-12", reach=("a.example.org", "b"), packages=True
+        name="lc1",
+        binds=(bind,),
+        efs_size="64m",
+        image="debian-12",
+        reach=("a.example.org", "b"),
+        packages=True,
+        nfs_caches=True,
     )
     assert from_arguments(_parser().parse_args(["daemon", *options.to_argv()])) == options
     assert from_arguments(_parser().parse_args(["daemon", *Options(name="lc0").to_argv()])) == Options(name="lc0")

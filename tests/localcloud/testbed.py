@@ -138,7 +138,7 @@ class FakeCloud:
 class SmallCloud:
     """Run real hosts for a fake cloud."""
 
-    def __init__(self, directory: Path, layers: Path, packages: PackageIndex) -> None:
+    def __init__(self, directory: Path, layers: Path, packages: PackageIndex, *, nfs_caches: bool) -> None:
         self.cloud = FakeCloud()
         self.layout = Layout(name="test", run_root=directory / "run", data_root=directory / "data")
         self.layout.run.mkdir(parents=True)
@@ -162,6 +162,7 @@ class SmallCloud:
             region="us-east-1",
             account="123456789012",
             outside=self.internet.forward(packages.servers, packages.ports),
+            nfs_caches=nfs_caches,
         )
 
     def show(self, now: Snapshot) -> None:
@@ -200,13 +201,13 @@ class SmallCloud:
 
 
 @contextlib.contextmanager
-def running(directory: Path, packages: PackageIndex = NO_PACKAGES) -> Iterator[SmallCloud]:
+def running(directory: Path, packages: PackageIndex = NO_PACKAGES, *, nfs_caches: bool = False) -> Iterator[SmallCloud]:
     """Yield a testbed, on a memory file system as overlays need it, and take everything away at the end."""
     layers = directory / "layers"
     layers.mkdir()
     namespaces.mount_tmpfs(layers, "mode=755")
     try:
-        testbed = SmallCloud(directory, layers, packages)
+        testbed = SmallCloud(directory, layers, packages, nfs_caches=nfs_caches)
         try:
             yield testbed
         finally:
