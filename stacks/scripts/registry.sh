@@ -16,7 +16,9 @@
 # A name is taken by linking a whole entry to it, which one node alone can do, on NFS too; so any number of nodes may
 # boot at once, and none waits for another. A node whose heartbeat is older than `stale_s` is gone: the list leaves it
 # out, and its name is free. Only who holds the lock removes entries of others, and a lock that is held is not waited
-# for without end. Reading a file or a directory makes an NFS client ask the server again (close-to-open consistency).
+# for without end. Reading a file or a directory makes an NFS client ask the server again (close-to-open consistency),
+# but a file that it did not find once it may call missing for a minute: so what another node is to write is looked for
+# in the listing of its directory, and not by name.
 #
 # Every node can write there, so what is read there is foreign: it is compared with a rule before it goes anywhere, and
 # before that it stands in no arithmetic and in no subscript, which bash would evaluate.

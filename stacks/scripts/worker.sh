@@ -1,5 +1,6 @@
 # A worker's part in the registry: take a free name, copy the master's list, admit the master. Read by registry.sh.
 # shellcheck shell=bash disable=SC2154 # its functions and variables are those of registry.sh
+there=
 
 # Whether nobody has looked for nodes that are gone as long as it takes to be gone, by the clock that wrote the file $1.
 is_sweep_due() {
@@ -56,9 +57,18 @@ choose_name() {
   done
 }
 
+# List the names of the registry's own files into `there`, each between slashes, until those that are read are there.
+look() {
+  local path
+  if [[ $there == */list/* && $there == */master.pub/* ]]; then return; fi
+  there=/
+  for path in "$registry"/*; do there+=${path##*/}/; done
+}
+
 # Let the master's login user log in, by the key that it has shared, and no other master's.
 admit_master() {
   local shared=$registry/master.pub
+  if [[ $there != */master.pub/* ]]; then return; fi
   read_line "$shared"
   if [[ $text =~ ^(${rule[host_key]})(\ .*)?$ ]]; then
     put_block "$root$login_home/.ssh/authorized_keys" "${BASH_REMATCH[1]} deepcdk-master"$'\n' 600
@@ -69,10 +79,11 @@ admit_master() {
 
 # Assemble what names the nodes, from the master's list, and this node, which may not be in it yet.
 follow() {
-  local line node
+  local line node shared=$registry/list
   local -a lines=() order=()
+  look
   admit_master
-  if is_file "$registry/list"; then mapfile -tn 10001 lines 2>/dev/null <"$registry/list" || true; fi
+  if [[ $there == */list/* ]] && is_file "$shared"; then mapfile -tn 10001 lines 2>/dev/null <"$shared" || true; fi
   if [[ "$own ${lines[*]}" == "$copied" ]]; then return; fi
   copied="$own ${lines[*]}" left_out=
   for line in "${lines[@]}"; do

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
+from pathlib import Path
 
+import pytest
+
+from tests.nfs import nfs_client
 from tests.stacks.boot.nodelab import Lab, booted, key_of
 from tests.waiting import eventually
 
@@ -78,3 +83,19 @@ def test_host_keys_are_printed_again_and_again_for_the_console_keeps_its_end_alo
     finally:
         watcher.send_signal(signal.SIGTERM)
         watcher.wait(timeout=60)
+
+
+@pytest.mark.root
+def test_a_worker_that_looked_for_the_masters_key_before_it_was_there_admits_the_master_at_once(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """Through the caches of an NFS client, which goes on reporting a file as missing that it had looked for."""
+    with nfs_client(lab.shared, tmp_path / "client") as shared:
+        worker = booted(dataclasses.replace(lab.node("worker", 2), shared=shared))
+        assert worker.refresh()[0] == 0
+        keys = worker.root / "home/ec2-user/.ssh/authorized_keys"
+        assert not keys.exists()
+        master = booted(lab.node("master", 1))
+        assert worker.refresh()[0] == 0
+        assert master.environment()["LAB_KEY"] in keys.read_text()
+        assert f"{master.ip} deeplearning-master\n" in worker.text("etc/hosts")
