@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any, Final
 
 from agent.errors import ReportedError
+from agent.files.listing import is_listed
 from payload.data.local_copy import local_directory
 from payload.data.registry import open_dataset
 from payload.data.types import Dataset
@@ -57,7 +58,7 @@ class StopRequest:
         now = time.monotonic()
         if self._watch_file and not self._requested and now >= self._next_look:
             self._next_look = now + STOP_FILE_INTERVAL_S
-            self._requested = self._path.exists()
+            self._requested = is_listed(self._path)  # another node may write it
         return self._requested
 
 

@@ -26,7 +26,8 @@ from agent.environment.horovod_build import default_cache, error_lines
 from agent.environment.horovod_build_settings import digest
 from agent.environment.toolchain import NotCoveredError, installed_tensorflow, this_platform
 from agent.errors import ReportedError
-from agent.files.build_once import build_once, is_listed
+from agent.files.build_once import build_once
+from agent.files.listing import is_listed
 
 SOURCE: Final = Path(__file__).parent / "custom_ops" / "image_view.cc"
 FLAGS: Final = ("-std=c++17", "-O3", "-shared", "-fPIC", "-Wall", "-Wextra")

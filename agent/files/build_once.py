@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from agent.files.file_lock import file_lock
+from agent.files.listing import is_listed
 
 COMPLETE: Final = ".complete"
 """The file that marks a complete directory. It is written last."""
@@ -61,16 +62,5 @@ def build_directory_once(
 
 
 def is_complete(directory: Path) -> bool:
-    """Return whether `build_directory_once` has filled a directory."""
-    return is_listed(directory / COMPLETE)
-
-
-def is_listed(path: Path) -> bool:
-    """Return whether the listing of a directory has the file `path`.
-
-    NFS may go on reporting a file as missing, from its cache, after another node has written it; a listing is fresh.
-    """
-    try:
-        return path in path.parent.iterdir()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    """Return whether `build_directory_once` has filled a directory, on this node or another."""
+    return is_listed(directory) and is_listed(directory / COMPLETE)

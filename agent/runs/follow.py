@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from agent.files.listing import is_listed
 from agent.runs.directory import RunDirectory, State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
@@ -41,11 +42,15 @@ class Tail:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._is_there = False
         self._offset = 0
         self._rest = b""
 
     def lines(self) -> list[str]:
         """Return the new complete lines, decoded; a last line without an end waits for the rest of it."""
+        self._is_there = self._is_there or is_listed(self.path)  # The ranks' files are another node's.
+        if not self._is_there:
+            return []
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from agent.files.atomic_write import write_atomically
+from agent.files.listing import is_listed, names_in, read_listed
 from agent.runs import follow
 from agent.runs.directory import RunDirectory, State
 from agent.spec.provenance import Origin
@@ -92,11 +93,12 @@ def cost(origin: Any, spec: Any, seconds: float) -> float | None:
 
 def checkpoints(directory: RunDirectory) -> list[str]:
     """List the names of a run's checkpoints, oldest first."""
-    return sorted(path.name for path in directory.path.glob("checkpoints/step-*"))
+    folder = directory.path / "checkpoints"
+    return sorted(name for name in names_in(folder) if name.startswith("step-")) if is_listed(folder) else []
 
 
 def _read(directory: RunDirectory, name: str) -> Any:
     try:
-        return json.loads((directory.path / name).read_text(encoding="utf-8"))
+        return json.loads(read_listed(directory.path / name))
     except (FileNotFoundError, ValueError):
         return None

@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.files.atomic_write import StorageError, replace_file
-from agent.files.build_once import build_once, is_listed
+from agent.files.build_once import build_once
+from agent.files.listing import is_listed
 from payload.data.records.example import locate
 from payload.data.records.image_header import read_header
 from payload.data.records.lazy_bytes import LazyBytes

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from agent.files.build_once import COMPLETE, build_directory_once, build_once, is_complete, is_listed
+from agent.files.build_once import COMPLETE, build_directory_once, build_once, is_complete
+from tests.nfs import nfs_client
 
 ROOT = Path(__file__).parents[3]
 BUILDER = """
@@ -114,16 +113,11 @@ def test_what_another_process_built_meanwhile_is_found_under_the_lock(tmp_path: 
     assert build_once(lambda: next(looks), pytest.fail, lock=tmp_path / "lock") == 0
 
 
-def test_a_file_is_looked_for_in_its_directorys_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NFS may say for a while that a new file is not there, and lists it nevertheless."""
-    (tmp_path / "file").touch()
-
-    def stat(path: Path, **_: bool) -> os.stat_result:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-
-    monkeypatch.setattr(Path, "stat", stat)
-    assert not (tmp_path / "file").exists()
-    assert is_listed(tmp_path / "file")
-    assert not is_listed(tmp_path / "other")
-    assert not is_listed(tmp_path / "absent" / "file")
-    assert not is_listed(tmp_path / "file" / "below")
+@pytest.mark.root
+def test_what_another_node_built_meanwhile_is_not_built_again(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    with nfs_client(tmp_path / "server", tmp_path / "client") as shared:
+        assert not is_complete(shared / "wheels")
+        (tmp_path / "server/wheels").mkdir()
+        (tmp_path / "server/wheels" / COMPLETE).touch()
+        assert build_directory_once(shared / "wheels", pytest.fail, lock=shared / "wheels.lock") is False

@@ -13,6 +13,7 @@ from agent.runs.directory import RunDirectory
 from agent.runs.follow import Tail, follow, is_of_rank, log_lines, sleep_while_read, summary
 from agent.runs.store import Runs
 from tests.factories import make_state
+from tests.nfs import nfs_client
 
 
 @pytest.fixture
@@ -135,3 +136,16 @@ def test_who_only_waits_notices_that_its_reader_has_gone() -> None:
 def test_a_file_is_always_listened_to(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as file:
         sleep_while_read(file.fileno())(0.01)
+
+
+@pytest.mark.root
+def test_metrics_that_another_node_begins_to_write_are_seen_at_once(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    written = tmp_path / "server/metrics.jsonl"
+    with nfs_client(tmp_path / "server", tmp_path / "client") as shared:
+        tail = Tail(shared / "metrics.jsonl")
+        assert tail.lines() == []
+        append(written, "one\n")
+        assert tail.lines() == ["one"]
+        append(written, "two\n")
+        assert tail.lines() == ["two"]

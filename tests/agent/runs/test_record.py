@@ -14,6 +14,7 @@ from agent.runs.record import cost, record, write_course, write_origin, write_re
 from agent.runs.store import Runs
 from agent.spec.provenance import Origin, Submission
 from tests.factories import make_nodes, make_spec, make_state
+from tests.nfs import nfs_client
 
 SPEC = make_spec(run_id="one", hosts=make_nodes(1), environment=(("API_KEY", "s3cret"),))
 ORIGIN = Origin(
@@ -95,3 +96,16 @@ def test_an_order_comes_back_unchanged_and_a_spec_alone_is_one_of_unknown_origin
     for bad in ("", "[]", "{}", '{"spec": {}}', unknown):
         with pytest.raises(SpecError):
             Submission.from_json(bad)
+
+
+@pytest.mark.root
+def test_what_another_node_has_just_written_is_in_the_record(tmp_path: Path) -> None:
+    (tmp_path / "server/one").mkdir(parents=True)
+    with nfs_client(tmp_path / "server", tmp_path / "client") as shared:
+        directory = Runs(root=shared)["one"]
+        before = record(directory, make_state())
+        assert (before["result"], before["checkpoints"]) == (None, [])
+        (tmp_path / "server/one/checkpoints/step-00000001").mkdir(parents=True)
+        (tmp_path / "server/one/result.json").write_text('{"test_accuracy": 1.0}')
+        after = record(directory, make_state())
+        assert (after["result"], after["checkpoints"]) == ({"test_accuracy": 1.0}, ["step-00000001"])

@@ -1,0 +1,46 @@
+"""Look for files that another node writes, on a shared file system as NFS is.
+
+An NFS client keeps what it learned: a file that it did not find may go on being missing here for a minute after another
+node has written it (nfs(5), `lookupcache`; the default of `acdirmax` is 60 s). A listing asks the server. So a file of
+another node is looked for in the listing of its directory first, and by its name only once it is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def names_in(directory: Path) -> frozenset[str]:
+    """List a directory; nothing where there is none."""
+    try:
+        return frozenset(os.listdir(directory))  # noqa: PTH208  # thousands of them, of which the names are enough
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
+
+
+def is_listed(path: Path) -> bool:
+    """Return whether the listing of a directory has the file `path`; False where there is no such directory."""
+    return path.name in names_in(path.parent)
+
+
+def read_listed(path: Path) -> bytes:
+    """Return the content of a file that another node may just have written. Raises FileNotFoundError, OSError."""
+    if not is_listed(path):
+        raise FileNotFoundError(f"{path} is not there")
+    return path.read_bytes()
+
+
+def listed_below(directory: Path, paths: Iterable[str]) -> frozenset[str]:
+    """Return those of these paths, relative to a directory, that are listed: each folder once, from the top down."""
+    known: dict[str, frozenset[str]] = {}
+
+    def names(folder: str) -> frozenset[str]:
+        if folder not in known:
+            above, _, name = folder.rpartition("/")
+            is_there = name in names(above) if folder else is_listed(directory)
+            known[folder] = names_in(directory / folder) if is_there else frozenset()
+        return known[folder]
+
+    return frozenset(path for path in paths if path.rpartition("/")[2] in names(path.rpartition("/")[0]))
