@@ -60,7 +60,6 @@ def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MAN
 
     def visible() -> Manifest | None:
         nonlocal trouble
-        shared.refresh_directories()
         try:
             listed = shared.listed()
         except DatasetError as error:

@@ -17,6 +17,7 @@ from typing import IO, Final
 
 from agent.files.atomic_write import write_atomically
 from agent.files.file_lock import file_lock
+from agent.files.listing import is_listed, listed_below, read_listed
 from agent.parallel import map_unordered
 from agent.staging.dataset_files import thread_token, write_verified
 from agent.staging.errors import DamagedFileError, DatasetError, DiskFullError, dataset_error
@@ -80,7 +81,7 @@ class StagedDataset:
 
     def manifest(self) -> Manifest:
         """Return the manifest of the complete data set. Raises DatasetError where it is incomplete or missing."""
-        if self.pending_manifest_file.exists():
+        if is_listed(self.pending_manifest_file):
             raise DatasetError(f"{self.directory} is incomplete: its staging was interrupted; repeat it")
         try:
             return _read(self.manifest_file)
@@ -98,7 +99,7 @@ class StagedDataset:
 
     def listed(self) -> Manifest:
         """Return the pending manifest where there is one, else that of the complete data set."""
-        return self.pending() if self.pending_manifest_file.exists() else self.manifest()
+        return self.pending() if is_listed(self.pending_manifest_file) else self.manifest()
 
     def last_entries(self) -> tuple[Entry, ...]:
         """Return the entries of the last complete manifest, also while another is pending; none where there is none."""
@@ -156,20 +157,19 @@ class StagedDataset:
                 f"{self.directory} needs {missing:,} bytes more and {SPARE:,} to spare, and {free:,} are free"
             )
 
-    def refresh_directories(self, entries: Iterable[Entry] = ()) -> None:
-        """Open the directories of these files: NFS then revalidates them.
-
-        Otherwise it may go on reporting a file as missing for a while, after another node has written it.
-        """
-        for parent in {str(self.root), *(os.path.dirname(self.path_text(entry)) for entry in entries)}:  # noqa: PTH120
-            with contextlib.suppress(OSError):
-                os.close(os.open(parent, os.O_RDONLY | os.O_DIRECTORY))
+    def there(self, entries: Iterable[Entry]) -> frozenset[str]:
+        """Return the paths of those of these files that are listed, in whatever state."""
+        return listed_below(self.directory, (entry.path for entry in entries))
 
     def verify(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, bool]]:
         """Read these files; yield each, in any order, and whether it is missing or differs from its entry."""
         listed = list(entries)
-        self.refresh_directories(listed)
-        yield from map_unordered(lambda entry: (entry, not is_as_listed(self.path_text(entry), entry)), listed)
+        there = self.there(listed)
+
+        def check(entry: Entry) -> tuple[Entry, bool]:
+            return entry, entry.path not in there or not is_as_listed(self.path_text(entry), entry)
+
+        yield from map_unordered(check, listed)
 
     def _size(self, entry: Entry) -> int:
         """Return the size of a file, -1 where it is missing."""
@@ -239,8 +239,9 @@ class StagedDataset:
 
     def finish(self, manifest: Manifest) -> None:
         """Write the manifest of the complete data set. Raises DatasetError where a file is missing or cut off."""
+        there = self.there(manifest.entries)
         for entry in manifest.entries:
-            if self._size(entry) != entry.size:
+            if entry.path not in there or self._size(entry) != entry.size:
                 raise DatasetError(f"{self.path(entry)} is missing or incomplete")
         _write(self.manifest_file, manifest)
         self.pending_manifest_file.unlink(missing_ok=True)
@@ -259,7 +260,7 @@ class StagedDataset:
 
 def _read(file: Path) -> Manifest:
     try:
-        return Manifest.from_text(file.read_text(encoding="ascii"))
+        return Manifest.from_text(read_listed(file).decode("ascii"))
     except ManifestError as error:
         raise ManifestError(f"{file}: {error}") from None
 

@@ -34,15 +34,20 @@ def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Se
         foreign = local.begin(wanted)
         entries, to_check = wanted.by_path(), {entry.path for entry in part}
         progress, came, lacking = ProgressMeter(emit, wanted.entries), set[str](), list[Entry]()
+        there = shared.there(wanted.entries)
 
         def is_here(entry: Entry) -> bool:
             return not is_new and is_as_listed(local.path_text(entry), entry)
 
+        def is_intact(entry: Entry) -> bool:
+            return entry.path in there and is_as_listed(shared.path_text(entry), entry)
+
         def copy_one(entry: Entry) -> tuple[Entry, bool, bool]:
             """Return the entry, whether it was copied now, and whether the shared file system lacks it."""
             if entry.path in came or is_here(entry):
-                is_read = entry.path not in to_check or is_as_listed(shared.path_text(entry), entry)
-                return entry, False, not is_read
+                return entry, False, entry.path in to_check and not is_intact(entry)
+            if entry.path not in there:
+                return entry, False, True
             try:
                 with open(shared.path_text(entry), "rb", buffering=0) as file:  # noqa: PTH123  # thousands of them
                     local.put(entry, file)
@@ -52,7 +57,6 @@ def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Se
                 return entry, False, True
             return entry, True, False
 
-        shared.refresh_directories(wanted.entries)
         for entry, data in pack.read(shared, entries):
             if not is_here(entry):
                 local.put_bytes(entry, data, compared=True)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from agent.staging.dataset import SPARE, StagedDataset
 from agent.staging.errors import DamagedFileError, DatasetError, DiskFullError, dataset_error
 from agent.staging.manifest import Entry, Manifest
+from tests.nfs import nfs_client
 
 
 def entry(path: str, data: bytes) -> Entry:
@@ -153,3 +154,24 @@ def test_any_name_and_content_arrive_unchanged(dataset: StagedDataset, name: byt
     dataset.put(held, io.BytesIO(data))
     assert (dataset.directory / path).read_bytes() == data
     assert [os.fsencode(found.name) for found in dataset.directory.iterdir()] == [os.fsencode(path)]
+
+
+@pytest.mark.root
+def test_files_that_other_nodes_fetched_are_there_for_the_node_that_had_looked_for_them(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    elsewhere = StagedDataset(root=tmp_path / "server", name="set")
+    with (
+        nfs_client(tmp_path / "server", tmp_path / "master") as root,
+        nfs_client(tmp_path / "server", tmp_path / "worker") as other,
+    ):
+        master, worker = (StagedDataset(root=place, name="set") for place in (root, other))
+        with pytest.raises(DatasetError, match="no manifest"):
+            worker.listed()
+        master.begin(Manifest.of([A, B]))
+        assert master.there([A, B]) == frozenset()
+        assert dict(worker.verify(worker.pending().entries)) == {A: True, B: True}
+        elsewhere.put(A, io.BytesIO(b"one"))
+        elsewhere.put(B, io.BytesIO(b"two"))
+        assert dict(worker.verify(worker.listed().entries)) == {A: False, B: False}
+        master.finish(Manifest.of([A, B]))
+        assert worker.listed() == Manifest.of([A, B])
