@@ -46,6 +46,14 @@ def command(directory: RunDirectory, address: str, region: str, *, excluded: Seq
     return aws_command(*words, region=region, in_background=True)
 
 
+def refresh_command(directory: RunDirectory) -> list[str]:
+    """Build the command that asks the file server for each file's size and time.
+
+    Of what the ranks wrote, the client of NFS may know them from up to a minute ago, and the copy would end there.
+    """
+    return ["find", str(directory.path), "-type", "f", "-exec", "stat", "--cached=never", "--format=%s", "{}", "+"]
+
+
 class Copier:
     """Keep the copy of one run up to date without delaying the run."""
 
@@ -81,6 +89,7 @@ class Copier:
             return ""
         if not shutil.which("aws"):
             return "there is no AWS CLI on the master"
+        self._run(refresh_command(self.directory), TIMEOUT_S)
         work = self.directory.path / WORK_FOLDER
         size = sum(path.stat().st_size for path in work.rglob("*") if path.is_file() and not path.is_symlink())
         excluded = (f"{WORK_FOLDER}/*",) if size > WORK_LIMIT else ()

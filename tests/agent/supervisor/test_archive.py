@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from agent.runs.record import write_origin
 from agent.runs.store import Runs
 from agent.spec.provenance import Origin
 from agent.supervisor import archive
-from agent.supervisor.archive import Copier, command, destination
+from agent.supervisor.archive import Copier, command, destination, refresh_command
+from tests.nfs import nfs_client
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def test_the_copy_goes_to_the_runs_own_prefix_and_leaves_out_what_may_be_secret_
 ) -> None:
     cli = Cli()
     assert Copier(directory, cli).finish() == ""
-    words = cli.commands[0]
+    _, words = cli.commands
     assert words[:6] == ["nice", "aws", "s3", "sync", str(directory.path), "s3://deepcdk-runbucket-1/runs/one"]
     assert words[words.index("--region") + 1] == "eu-west-1"
     excluded = {words[n + 1] for n, word in enumerate(words) if word == "--exclude"}
@@ -64,7 +66,7 @@ def test_a_large_working_directory_stays_behind_and_that_is_told(
     (directory.path / "work" / "data").write_text("four")
     cli = Cli()
     assert Copier(directory, cli).finish() == "work/ has 4 bytes, and was left out"
-    assert "work/*" in cli.commands[0]
+    assert "work/*" in cli.commands[-1]
 
 
 def test_a_copy_that_fails_says_why(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,3 +103,24 @@ def test_copies_follow_each_other_at_a_distance(directory: RunDirectory, monkeyp
 def test_no_region_is_named_where_nobody_knows_it(directory: RunDirectory) -> None:
     assert "--region" not in command(directory, "s3://b/runs/one", "")
     assert json.loads((directory.path / "origin.json").read_text())["region"] == "eu-west-1"
+
+
+def test_the_file_server_is_asked_for_the_sizes_before_the_last_copy(directory: RunDirectory) -> None:
+    cli = Cli()
+    Copier(directory, cli).finish()
+    asked, copied = cli.commands
+    assert asked == refresh_command(directory)
+    assert "sync" in copied
+
+
+@pytest.mark.root
+def test_sizes_are_those_of_now_once_the_file_server_was_asked(tmp_path: Path) -> None:
+    (tmp_path / "server/one/below").mkdir(parents=True)
+    written = tmp_path / "server/one/below/a file"
+    written.write_text("four")
+    with nfs_client(tmp_path / "server", tmp_path / "client") as shared:
+        seen = shared / "one/below/a file"
+        assert seen.stat().st_size == 4
+        written.write_text("longer")
+        subprocess.run(refresh_command(Runs(root=shared)["one"]), check=True)
+        assert seen.stat().st_size == 6
