@@ -14,6 +14,8 @@ from cluster.errors import AwsError, NoStackError
 from stacks.config import CLUSTER_TAG, MASTER, ROLE_TAG, WORKER
 from stacks.config_keys.network import SESSION_MANAGER, SSH_PORT_OPEN
 
+AZ_REBALANCE: Final = "AZRebalance"
+"""The process of an Auto Scaling group that has as many instances in each zone."""
 GROUP_TAG: Final = "aws:autoscaling:groupName"
 """The tag of an instance that names its Auto Scaling group; only Auto Scaling can set it."""
 
@@ -47,6 +49,8 @@ class Inventory:
     instances: tuple[Instance, ...]
     group_maximum: int | None = None
     """MaxSize of the worker group, as EC2 Auto Scaling reports it; None where it does not list the group."""
+    rebalances_zones: bool = False
+    """Whether Auto Scaling may end workers of one zone to have as many in each of the group's zones."""
 
     @property
     def max_workers(self) -> int:
@@ -188,4 +192,11 @@ def parse_inventory(
         desired_workers=sum(group["DesiredCapacity"] for group in sizes),
         instances=tuple(instances),
         group_maximum=sizes[0].get("MaxSize") if sizes else None,
+        rebalances_zones=any(_rebalances(group) for group in sizes),
     )
+
+
+def _rebalances(group: Mapping[str, Any]) -> bool:
+    """Return whether a group spans several zones, and keeps as many instances in each."""
+    suspended = {process["ProcessName"] for process in group.get("SuspendedProcesses", ())}
+    return len(group.get("AvailabilityZones", ())) > 1 and AZ_REBALANCE not in suspended

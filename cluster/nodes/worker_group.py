@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from agent.spec.nodes import NODES_PATH, Node, parse_nodes, workers
 from cluster.aws.client import aws_errors
 from cluster.aws.console import read_console
-from cluster.aws.inventory import Inventory, refresh
+from cluster.aws.inventory import AZ_REBALANCE, Inventory, refresh
 from cluster.aws.stack import Stack
 from cluster.cli.numbers import parse_whole
-from cluster.errors import DeepcdkError, NotReadyError
+from cluster.errors import AwsError, DeepcdkError, NotReadyError
 from cluster.polling import poll
 from cluster.terminal.status_line import doing, warn
 
@@ -72,6 +72,29 @@ def resize(aws: Aws, stack: Stack, nodes: int) -> None:
             if nodes <= maximum:
                 raise
             raise OverMaximumError(nodes, maximum) from None
+
+
+def keep_workers_of_all_zones(aws: Aws, found: Inventory, report: Callable[[str], None]) -> None:
+    """Suspend the balancing of zones in a group that does it: it ends live workers, also those of a run.
+
+    It starts a worker in the zone that has fewer and ends one in another, when a zone had no capacity for a while or
+    an instance was replaced (EC2 Auto Scaling User Guide, "Availability Zone rebalancing"). New workers are still
+    started in the zone that has the fewest. No property of a template suspends a process, so it is done here, before
+    a run starts; it stays suspended. Where that is denied, `report` gets a warning.
+    """
+    if not found.rebalances_zones:
+        return
+    group = found.stack.worker_group
+    try:
+        with aws_errors(f"suspending {AZ_REBALANCE} of {group}"):
+            aws.client("autoscaling").suspend_processes(AutoScalingGroupName=group, ScalingProcesses=[AZ_REBALANCE])
+    except AwsError as error:
+        report(
+            f"warning: EC2 Auto Scaling may end workers of a run to balance the zones of {group}: {error.what}. "
+            "Allow autoscaling:SuspendProcesses, or set availability_zones to 1"
+        )
+    else:
+        report(f"EC2 Auto Scaling no longer balances the zones of {group}, which would end workers of a run")
 
 
 def read_nodes(master: Master, report: Callable[[str], None] = warn) -> tuple[Node, ...]:

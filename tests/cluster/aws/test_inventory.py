@@ -68,6 +68,25 @@ def test_spot_instances_are_told_from_others() -> None:
     assert [(i.id, i.spot) for i in found.instances] == [("i-1", True), ("i-2", False)]
 
 
+@pytest.mark.parametrize(
+    ("zones", "suspended", "rebalances"),
+    [
+        (["us-east-1a", "us-east-1b"], [], True),
+        (["us-east-1a", "us-east-1b"], ["AZRebalance"], False),
+        (["us-east-1a", "us-east-1b"], ["AlarmNotification"], True),
+        (["us-east-1a"], [], False),
+    ],
+)
+def test_a_worker_group_of_several_zones_balances_them_unless_that_is_suspended(
+    zones: list[str], suspended: list[str], rebalances: bool
+) -> None:
+    processes = [{"ProcessName": name, "SuspensionReason": ""} for name in suspended]
+    workers = {**group("workers"), "AvailabilityZones": zones, "SuspendedProcesses": processes}
+    masters = {**group("masters"), "AvailabilityZones": ["us-east-1a", "us-east-1b"]}
+    found = parse_inventory(parse_stack(description()), [masters, workers], [])
+    assert found.rebalances_zones is rebalances
+
+
 def test_a_master_without_a_public_address_is_reached_over_session_manager_alone() -> None:
     reservations: list[Any] = [{"Instances": [instance("i-0")]}]
     for access, reachable in (("session-manager", True), ("port", False), ("", False)):

@@ -12,6 +12,7 @@ from cluster.nodes import worker_group
 from cluster.nodes.worker_group import (
     OverMaximumError,
     check_maximum,
+    keep_workers_of_all_zones,
     parse_nodes_argument,
     read_nodes,
     resize,
@@ -38,6 +39,36 @@ def workers(aws: Aws) -> list[str]:
 def test_the_group_grows_to_what_is_asked(aws: Aws, workers: list[str]) -> None:
     resize(aws, STACK, 4)
     assert len(inventory.refresh(aws, STACK).workers) == 4
+
+
+def test_balancing_the_zones_of_a_group_is_suspended_once(aws: Aws, workers: list[str]) -> None:
+    scaling = aws.client("autoscaling")
+    zones = ["us-east-1a", "us-east-1b"]
+    scaling.update_auto_scaling_group(AutoScalingGroupName=STACK.worker_group, AvailabilityZones=zones)
+    reported: list[str] = []
+    for _ in range(2):
+        keep_workers_of_all_zones(aws, inventory.refresh(aws, STACK), reported.append)
+    (line,) = reported
+    assert "no longer balances the zones" in line
+    groups = scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[STACK.worker_group])["AutoScalingGroups"]
+    assert [process["ProcessName"] for process in groups[0]["SuspendedProcesses"]] == ["AZRebalance"]
+
+
+def test_a_group_of_one_zone_is_left_as_it_is(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aws, "client", lambda *_: pytest.fail("nothing is to be asked"))
+    keep_workers_of_all_zones(aws, make_inventory(2), lambda line: pytest.fail(line))
+
+
+def test_who_may_not_suspend_it_is_warned_and_goes_on(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    def suspend_processes(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "SuspendProcesses")
+
+    monkeypatch.setattr(aws.client("autoscaling"), "suspend_processes", suspend_processes)
+    reported: list[str] = []
+    keep_workers_of_all_zones(aws, make_inventory(2, rebalances_zones=True), reported.append)
+    (line,) = reported
+    assert line.startswith("warning: EC2 Auto Scaling may end workers of a run")
+    assert "Allow autoscaling:SuspendProcesses" in line
 
 
 def refuse(aws: Aws, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
