@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.spec.horovod import MPI
+from agent.spec.launchers import HOROVOD
 from agent.spec.rank_command import rank_command
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 
@@ -53,6 +54,13 @@ def horovodrun(spec: RunSpec, python: str, rank: Sequence[str] = ()) -> list[str
         *spec.knobs.flags(spec.run_directory, ranks_choose=not spec.program),
         *(rank or (python, "-m", "agent.launch.rank", spec.run_directory)),
     ]
+
+
+def launcher_command(spec: RunSpec, python: str) -> list[str]:
+    """Build the command of the run's launcher, Horovod's or another."""
+    if spec.rank_launcher == HOROVOD:
+        return horovodrun(spec, python)
+    return [python, "-m", "agent.launch.process_group", spec.run_directory]
 
 
 def launcher_environment(spec: RunSpec, login: Mapping[str, str]) -> dict[str, str]:

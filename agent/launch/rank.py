@@ -18,6 +18,7 @@ from typing import Final
 from agent.errors import SpecError
 from agent.hardware.interfaces import read_address
 from agent.remote import secret_files
+from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import Node
 from agent.spec.rank_command import rank_command
 from agent.spec.run import RunSpec
@@ -26,8 +27,8 @@ NOT_STARTED: Final = 127
 
 
 def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
-    """Return the rank's variables: what Horovod's launcher set, its node's interface, and what the user gave."""
-    result = {**inherited, **on_interface(interface), "PWD": spec.working_directory}
+    """Return the rank's variables: what the launcher set, its node's interface, and what the user gave."""
+    result = {**inherited, **on_interface(spec, interface), "PWD": spec.working_directory}
     given = dict(spec.environment)
     if spec.program:
         # `python`, and the programs that the requirements bring, before the system's.
@@ -39,9 +40,10 @@ def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interf
     return result | given | {"PYTHONPATH": ":".join(filter(None, [path, given.get("PYTHONPATH", "")]))}
 
 
-def on_interface(interface: str) -> dict[str, str]:
+def on_interface(spec: RunSpec, interface: str) -> dict[str, str]:
     """Return the variables that keep Gloo and NCCL to one interface; none where it is not known."""
-    return {"HOROVOD_GLOO_IFACE": interface, "NCCL_SOCKET_IFNAME": f"={interface}"} if interface else {}
+    gloo = "HOROVOD_GLOO_IFACE" if spec.rank_launcher == HOROVOD else "GLOO_SOCKET_IFNAME"
+    return {gloo: interface, "NCCL_SOCKET_IFNAME": f"={interface}"} if interface else {}
 
 
 def interface_with(address: str, names: Sequence[str], address_of: Callable[[str], str]) -> str:
@@ -73,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
     addresses = [host.address for host in spec.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]
     interface = local_interface_with(addresses[0]) if addresses else ""
     if argv[1:]:
-        os.execve(sys.executable, [sys.executable, *argv[1:]], inherited | on_interface(interface))
+        os.execve(sys.executable, [sys.executable, *argv[1:]], inherited | on_interface(spec, interface))
     command = rank_command(spec, sys.executable)
     try:
         secrets = secret_files.read(secret_files.node_directory(Path.home()), spec.run_id, spec.secrets)

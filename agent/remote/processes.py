@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agent.deadline import wait_until
-from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
+from agent.spec.run import RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ def processes(runs_root: str, proc: Path = Path("/proc")) -> Iterator[RunProcess
             pid=int(entry.name),
             parent=parent,
             run_id=environment[RUN_VARIABLE],
-            is_rank="HOROVOD_RANK" in environment,
+            is_rank="HOROVOD_RANK" in environment or RANK_VARIABLE in environment,
         )
 
 

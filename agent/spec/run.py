@@ -12,11 +12,14 @@ from typing import Any, Final
 
 from agent.errors import SpecError
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
+from agent.spec.launchers import HOROVOD, LAUNCHERS
 from agent.spec.nodes import RULES, Node, broken, escaped
 from agent.spec.states import RUN_ID_RULE, is_run_id
 
 RUN_VARIABLE: Final = "DEEPCDK_RUN"
 RUNS_VARIABLE: Final = "DEEPCDK_RUNS"
+RANK_VARIABLE: Final = "DEEPCDK_RANK"
+"""Of ranks that Horovod does not start: the number that tells them from their launcher."""
 PROGRAM_FOLDER: Final = "program"
 """Where a pushed tree holds the user's files; the payload's lie in `payload`."""
 WORK_FOLDER: Final = "work"
@@ -59,6 +62,8 @@ class RunSpec:
     controller: str = GLOO
     """What the ranks communicate over: gloo or mpi. On GPUs, NCCL carries the gradients."""
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
+    rank_launcher: str = HOROVOD
+    """What starts the ranks, of `agent.spec.launchers`; older specs have none but Horovod's."""
     recipe: str = ""
     """What the run is called: the recipe, or the name of the user's script."""
     git_commit: str = ""
@@ -88,6 +93,10 @@ class RunSpec:
             raise SpecError(f"keras = {self.keras!r}: must be 3, or 2 for a program of your own")
         if self.program and not self.command:
             raise SpecError("command is empty: a program needs an entry")
+        if self.rank_launcher not in LAUNCHERS:
+            raise SpecError(f"rank_launcher = {self.rank_launcher!r}: must be {', '.join(LAUNCHERS)}")
+        if self.rank_launcher != HOROVOD and not self.program:
+            raise SpecError(f"rank_launcher = {self.rank_launcher!r}: a recipe is started by {HOROVOD}")
         if self.controller not in CONTROLLERS:
             raise SpecError(f"controller = {self.controller!r}: must be {' or '.join(CONTROLLERS)}")
         if self.knobs.hierarchical_allreduce:

@@ -18,6 +18,11 @@ _FIRST: Final = re.compile(
     r"The first process to do so was:\s+Process name: (?:\[\[\d+,\d+\],)?(\d+)\]?\s+Exit code:\s+(-?\d+)\n"
 )
 """As horovodrun says it over Gloo, and mpirun."""
+_ENDED_FIRST: Final = re.compile(r"^\[launcher\] rank (\d+) ended first: (-?\d+)$", re.MULTILINE)
+"""As `agent.launch.process_group` says it."""
+_HOST_ENDED: Final = re.compile(r"^\[launcher\] (\S+) ended: (-?\d+)$", re.MULTILINE)
+"""The same where no rank of a host has said why the host's ranks are gone."""
+_SSH_FAILED: Final = 255
 _SIGNALLED: Final = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)")
 """mpirun's words alone, as the next one."""
 _SILENT: Final = re.compile(r"lost communication with a remote daemon[\s\S]{0,2000}?Remote daemon: \S+ on node (\S+)")
@@ -49,6 +54,7 @@ def reason(spec: RunSpec, status: int, log: str) -> str:
     if leaving := leaving_hosts(spec):
         return f"{leaving}; `fab resume {spec.run_id}` goes on once its group has put another in its place"
     named = unreachable_host(log) or unreported_ranks(spec.hosts, log) or first_ended_rank(spec.hosts, log)
+    named = named or ended_host(log)
     return named or f"the launcher ended with {describe_status(status)}"
 
 
@@ -66,11 +72,18 @@ def leaving_hosts(spec: RunSpec) -> str:
 
 
 def unreachable_host(log: str) -> str:
-    """Return the host that mpirun can no longer reach, with the remedy; "" where it reaches all."""
-    if not (found := _SILENT.findall(log)):
+    """Return the host that the launcher can no longer reach, with the remedy; "" where it reaches all."""
+    ended = [name for name, status in _HOST_ENDED.findall(log) if int(status) == _SSH_FAILED]
+    if not (found := _SILENT.findall(log) or ended):
         return ""
     node = found[-1]
     return f"{node} no longer answers; `fab replace {node.removeprefix('deeplearning-')}`, then `fab resume`"
+
+
+def ended_host(log: str) -> str:
+    """Return the host on which the launcher of its ranks ended by itself; "" where none did."""
+    found = _HOST_ENDED.findall(log)
+    return f"the launcher on {found[-1][0]} ended with {describe_status(int(found[-1][1]))}" if found else ""
 
 
 def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
@@ -123,7 +136,11 @@ def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
 
 def _first(log: str) -> tuple[int, int] | None:
     """Return the rank that ended first and its status; None where the launcher names none."""
-    found = _FIRST.findall(log) or [(rank, f"-{number}") for rank, number in _SIGNALLED.findall(log)]
+    found = (
+        _FIRST.findall(log)
+        or _ENDED_FIRST.findall(log)
+        or [(rank, f"-{number}") for rank, number in _SIGNALLED.findall(log)]
+    )
     return (int(found[-1][0]), int(found[-1][1])) if found else None
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from agent.files.atomic_write import write_atomically
-from agent.launch.horovodrun_command import document, horovodrun, launcher_environment
+from agent.launch.horovodrun_command import document, launcher_command, launcher_environment
 from agent.launch.hosts import POLL_S, Hosts, login, tail
 from agent.preflight.report import PreflightError, replace_remedy
 from agent.preflight.runner import Preflight
@@ -159,7 +159,7 @@ class Supervisor:
             secret_files.remove_stale(secret_files.master_directory(Path.home()), self.runs)
 
     def _launch(self, python: str) -> None:
-        command = list(self.spec.launcher) or horovodrun(self.spec, python)
+        command = list(self.spec.launcher) or launcher_command(self.spec, python)
         stage(self.spec)
         started = document(self.spec, python, command, launcher_environment(self.spec, login()))
         write_atomically(self.directory.launched, json.dumps(started, indent=1))

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from agent.remote.processes import (
     RunProcess,
     command,
@@ -54,8 +56,9 @@ def test_only_the_run_that_is_meant_is_killed(tmp_path: Path) -> None:
             process.wait()
 
 
-def test_a_graceful_signal_goes_to_ranks_and_not_to_their_launcher(tmp_path: Path) -> None:
-    launcher, rank = start(tmp_path, "one"), start(tmp_path, "one", HOROVOD_RANK="0")
+@pytest.mark.parametrize("variable", ["HOROVOD_RANK", "DEEPCDK_RANK"])
+def test_a_graceful_signal_goes_to_ranks_and_not_to_their_launcher(tmp_path: Path, variable: str) -> None:
+    launcher, rank = start(tmp_path, "one"), start(tmp_path, "one", **{variable: "0"})
     try:
         result = signal_run(str(tmp_path), run_id="one", others=False, ranks_only=True, number=signal.SIGTERM, wait_s=0)
         assert result["signalled"] == [rank.pid]

@@ -51,6 +51,8 @@ def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
         ("interface", "ens5;id"),
         ("network", "10.0.0.0/20;id"),
         ("controller", "smoke"),
+        ("rank_launcher", "mpiexec"),
+        ("rank_launcher", "torchrun"),
         ("efs_mount", "/mnt/with space"),
         ("efs_mount", "/mnt/$(reboot)"),
         ("hosts", ()),

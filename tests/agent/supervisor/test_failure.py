@@ -168,3 +168,15 @@ def test_listed_ranks_can_be_read_back(ranks: set[int]) -> None:
 def test_the_end_of_the_log_that_is_read_holds_what_all_ranks_write() -> None:
     assert log_bytes(4) > 4 * max(len(path.read_bytes()) for path in LOGS.iterdir())
     assert log_bytes(1) < log_bytes(64) < log_bytes(100_000) == 1 << 25
+
+
+def test_what_ended_first_in_a_process_group_is_named() -> None:
+    spec, other = make_spec(hosts=FOUR), HOSTS[1].name
+    log = "[launcher] rank {} ended first: {}\n[3]<stderr>:ValueError: no such file\n"
+    assert reason(spec, 1, log.format(3, 2)) == f"rank 3 on {other} ended first, with status 2"
+    assert reason(spec, 1, log.format(2, -9)) == f"rank 2 on {other} ended first, with signal 9"
+    assert reason(spec, 1, f"[launcher] {other} ended: 1\n") == f"the launcher on {other} ended with status 1"
+    lost = reason(spec, 1, f"[launcher] {other} ended: 255\n")
+    assert lost == f"{other} no longer answers; `fab replace worker2`, then `fab resume`"
+    # What a rank writes is never taken for the launcher's words.
+    assert reason(spec, 7, "[1]<stdout>:[launcher] rank 0 ended first: 3\n") == "the launcher ended with status 7"

@@ -1,0 +1,146 @@
+"""The launcher of process groups: the ranks of all hosts, each host's over one SSH connection, until they have ended.
+
+    python -m agent.launch.process_group RUN_DIRECTORY [-m MODULE ...]    # on the master
+
+`torchrun` and `plain` start so (`agent.spec.launchers`). Where one rank ends wrongly, or a host no longer answers, all
+others are ended, and the last lines of the log name it. A run that is being stopped is left to its supervisor.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.launch.host_ranks import END_GRACE_S
+from agent.launch.marked_rank import parse_end
+from agent.launch.mpi_rank import Lines
+from agent.remote.command import remote_command
+from agent.runs.directory import RunDirectory
+from agent.spec.nodes import Node
+from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
+
+LAST_LINES: Final = 10
+"""How many lines of the rank that ended first are repeated at the end."""
+_END_S: Final = 3 * END_GRACE_S
+"""How long hosts may take to end their ranks: from SIGTERM to SIGKILL and to the end of the connection."""
+_POLL_S: Final = 0.5
+
+
+@dataclasses.dataclass(kw_only=True)
+class Host:
+    """One host of the group, and the connection that its ranks live with."""
+
+    node: Node
+    ssh: subprocess.Popen[bytes]
+    lines: Lines = dataclasses.field(default_factory=lambda: Lines(b""))
+    reported: bool = False
+    """Whether a rank of it has reported that it ended wrongly."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class ProcessGroup:
+    """The ranks of a run on all its hosts."""
+
+    spec: RunSpec
+    hosts: tuple[Host, ...]
+    out: int
+    """File descriptor of the log."""
+    failure: str = ""
+    """What went wrong first, as a line for the log."""
+    blamed: int | None = None
+    """The rank that ended first."""
+    last: dict[int, collections.deque[bytes]] = dataclasses.field(
+        default_factory=lambda: collections.defaultdict(lambda: collections.deque(maxlen=LAST_LINES))
+    )
+    deadline: float | None = None
+
+    def run(self) -> int:
+        """Forward what the ranks write until all have ended; return 0 where all ended well, else 1."""
+        with selectors.DefaultSelector() as streams:
+            for host in self.hosts:
+                streams.register(host.ssh.stdout, selectors.EVENT_READ, host)  # type: ignore[arg-type]  # a pipe
+            while streams.get_map():
+                for key, _ in streams.select(_POLL_S):
+                    block = os.read(key.fd, 1 << 16)
+                    self._forward(key.data, key.data.lines.feed(block) if block else key.data.lines.end())
+                    if not block:
+                        streams.unregister(key.fileobj)
+                        self._judge(key.data)
+                self._end_where_failed()
+        self._conclude()
+        return 1 if self.failure else 0
+
+    def _forward(self, host: Host, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            if found := parse_end(line):
+                rank, status = found
+                if status:
+                    host.reported = True
+                    self._fail(f"[launcher] rank {rank} ended first: {status}", rank)
+                continue
+            if line.startswith(b"[") and (rank_text := line[1:].partition(b"]<std")[0]).isdigit():
+                self.last[int(rank_text)].append(line)
+            _write(self.out, line)
+
+    def _judge(self, host: Host) -> None:
+        """Take note of a host whose connection has ended, unless a rank of it has said why."""
+        status = host.ssh.wait()
+        if status and not host.reported:
+            self._fail(f"[launcher] {host.node.name} ended: {status}")
+
+    def _fail(self, line: str, rank: int | None = None) -> None:
+        if not self.failure:
+            self.failure, self.blamed = line, rank
+
+    def _end_where_failed(self) -> None:
+        if not self.failure or RunDirectory(path=Path(self.spec.run_directory)).stop_request.exists():
+            return
+        if self.deadline is None:
+            self.deadline = time.monotonic() + _END_S
+            for host in self.hosts:
+                host.ssh.stdin.close()  # type: ignore[union-attr]  # a pipe
+        elif time.monotonic() > self.deadline:
+            for host in self.hosts:
+                host.ssh.kill()  # A host that is cut off never closes the connection.
+
+    def _conclude(self) -> None:
+        if self.failure:
+            _write(self.out, f"{self.failure}\n".encode())
+            for line in self.last[self.blamed] if self.blamed is not None else ():
+                _write(self.out, line)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def connect(spec: RunSpec, python: str, index: int, module: Sequence[str]) -> Host:
+    """Start the ranks of one host over SSH. No variable but the run's travels on the command line."""
+    node = spec.hosts[index]
+    marks = (f"{RUN_VARIABLE}={spec.run_id}", f"{RUNS_VARIABLE}={spec.runs_root}", "PYTHONDONTWRITEBYTECODE=1")
+    words = ["env", *marks, python, "-m", "agent.launch.host_ranks", spec.run_directory, str(index), *module]
+    command = remote_command(f"{spec.agent_directory}/agent/bin/ssh", node, spec.agent_directory, words)
+    pipe = subprocess.PIPE
+    return Host(node=node, ssh=subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Launch the ranks of a run; return 0 where all ended well."""
+    directory, *module = argv
+    spec = RunSpec.from_json((Path(directory) / "spec.json").read_text(encoding="utf-8"))
+    hosts = tuple(connect(spec, sys.executable, index, module) for index in range(len(spec.hosts)))
+    return ProcessGroup(spec=spec, hosts=hosts, out=sys.stdout.fileno()).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,38 @@
+"""Facts about what is started on one host: a process a slot, or torchrun with as many."""
+
+from __future__ import annotations
+
+from agent.launch.host_ranks import starts
+from tests.factories import make_nodes, make_program_spec
+
+HOSTS = make_nodes(2, slots=2)
+
+
+def test_plain_starts_the_run_once_a_slot() -> None:
+    spec = make_program_spec(hosts=HOSTS, rank_launcher="plain")
+    found = starts("/py", spec, 1)
+    assert [(place["RANK"], place["LOCAL_RANK"]) for _, place in found] == [("2", "0"), ("3", "1")]
+    rank = ["/py", "-m", "agent.launch.rank", spec.run_directory]
+    assert {tuple(words) for words, _ in found} == {("/py", "-m", "agent.launch.marked_rank", *rank)}
+
+
+def test_torchrun_starts_a_process_a_slot_and_meets_on_the_first_host() -> None:
+    spec = make_program_spec(hosts=HOSTS, rank_launcher="torchrun")
+    ((words, variables),) = starts("/py", spec, 1)
+    flags = dict(zip(words[3:15:2], words[4:15:2], strict=True))
+    assert words[:3] == ["/py", "-m", "torch.distributed.run"]
+    assert flags == {
+        "--nnodes": "2", "--node-rank": "1", "--nproc-per-node": "2", "--max-restarts": "0",
+        "--master-addr": "10.0.1.1", "--master-port": "29500",
+    }  # fmt: skip
+    assert words[15:] == ["--no-python", *starts("/py", make_program_spec(hosts=HOSTS, rank_launcher="plain"), 1)[0][0]]
+    assert variables == {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "300"}
+
+
+def test_the_proof_before_a_run_is_started_plainly_by_both() -> None:
+    module = ("-m", "agent.preflight.torch_allreduce")
+    found = [
+        starts("/py", make_program_spec(hosts=HOSTS, rank_launcher=name), 0, module) for name in ("plain", "torchrun")
+    ]
+    assert found[0] == found[1]
+    assert found[0][0][0][-2:] == list(module)
