@@ -15,7 +15,9 @@ from agent.preflight.allreduce import HERE, MARK, marked
 from agent.preflight.node_facts import MARK as FACTS
 from agent.preflight.node_facts import NodeFacts
 from agent.preflight.report import COLUMNS, Finding, Report, replace_remedy
+from agent.preflight.torch_allreduce import BLIND, WITHOUT
 from agent.remote.command import Completed
+from agent.spec.launchers import HOROVOD, TORCHRUN
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 
@@ -29,6 +31,9 @@ WITHOUT_GPUS: Final = (
     "train on workers without GPUs, such as c5.2xlarge: the nodes' TensorFlow is the build for CPUs, and the ranks "
     "would compute on these alone"
 )
+NO_PYTORCH: Final = "not checked: no PyTorch"
+ADD_PYTORCH: Final = "name torch in the program's requirements, or launch it with --launcher plain"
+PYTORCH_FOR_GPUS: Final = "require a build of PyTorch for the nodes' GPUs and driver"
 FACTS_TIMEOUT_S: Final = 180.0
 """On a node with GPUs TensorFlow is imported for its facts."""
 PROOF_TIMEOUT_S: Final = 240.0
@@ -62,7 +67,15 @@ def judge(spec: RunSpec, answers: Mapping[str, Completed], spec_sha256: str) -> 
     efa_wanted = max((len(found.efa_domains or ()) for found in facts.values()), default=0)
     for host in spec.hosts:
         if found := facts.get(host.name):
-            findings += _judge_node(host, found, answers[host.name], spec_sha256, common, efa_wanted)
+            findings += _judge_node(
+                host,
+                found,
+                answers[host.name],
+                spec_sha256,
+                common,
+                efa_wanted,
+                tensorflow=spec.rank_launcher == HOROVOD,
+            )
     wrong = {(finding.node, finding.check): finding for finding in findings}
     rows = []
     for host in spec.hosts:
@@ -79,6 +92,8 @@ def _judge_node(
     spec_sha256: str,
     common: Mapping[str, str],
     efa_wanted: int,
+    *,
+    tensorflow: bool,
 ) -> list[Finding]:
     wrong: list[Finding] = []
 
@@ -102,17 +117,18 @@ def _judge_node(
     if differing:
         mine = dict(found.versions)
         add("versions", ", ".join(f"{n} {mine.get(n, 'none')}, elsewhere {common.get(n, 'none')}" for n in differing))
-    if trouble := _gpu_trouble(host, found):
+    if trouble := _gpu_trouble(host, found, tensorflow=tensorflow):
         add("gpus", *trouble)
     if found.efa_domains is not None and len(found.efa_domains) < efa_wanted:
         add("efa", f"{len(found.efa_domains)} of {efa_wanted} devices")
     return wrong
 
 
-def _gpu_trouble(host: Node, found: NodeFacts) -> tuple[str, str] | None:
+def _gpu_trouble(host: Node, found: NodeFacts, *, tensorflow: bool) -> tuple[str, str] | None:
     """Return what is wrong with a node's GPUs, and the remedy (empty: replace the node); None where nothing is.
 
-    A driver that works is not enough: a TensorFlow that sees no GPU computes on the CPU without a word.
+    A driver that works is not enough: a TensorFlow that sees no GPU computes on the CPU without a word. Where ranks are
+    not to use the nodes' TensorFlow, the allreduce asks PyTorch (`agent.preflight.torch_allreduce`).
     """
     there = max(len(found.gpus), found.gpu_devices)
     if found.gpu_trouble:
@@ -123,6 +139,8 @@ def _gpu_trouble(host: Node, found: NodeFacts) -> tuple[str, str] | None:
         return f"{there} of {host.slots}", ""
     if errors := sum(gpu.uncorrected_errors or 0 for gpu in found.gpus):
         return f"{errors} uncorrected memory errors", ""
+    if not tensorflow:
+        return None
     if found.framework_trouble:
         return f"TensorFlow did not say how many it sees: {found.framework_trouble}", ""
     if (found.visible_gpus or 0) < host.slots:
@@ -148,11 +166,17 @@ def with_facts(answers: Mapping[str, Completed]) -> dict[str, Completed]:
 
 def judge_allreduce(spec: RunSpec, report: Report, status: int, output: str) -> Report:
     """Add to a report what came of the allreduce."""
+    if is_unchecked(output):
+        return _without_pytorch(spec, report)
+    blind = {found["host"]: f"PyTorch sees {found['seen']} of {found['ranks']} GPUs" for found in marked(output, BLIND)}
     results = {(found.get("host"), n): found for n, found in enumerate(marked(output, MARK))}
     here = {str(found.get("host")) for found in marked(output, HERE)}
     done = Counter(str(host) for host, _ in results)
     findings: list[Finding] = []
     for host in spec.hosts:
+        if host.name in blind:
+            findings.append(Finding(node=host.name, check="allreduce", what=blind[host.name], remedy=PYTORCH_FOR_GPUS))
+            continue
         mine = [found for (name, _), found in results.items() if name == host.name]
         errors = [found["error"] for found in mine if found.get("error") != 0 or found.get("ranks") != spec.ranks]
         if errors:
@@ -176,6 +200,20 @@ def judge_allreduce(spec: RunSpec, report: Report, status: int, output: str) -> 
     return Report(cells=cells, findings=(*report.findings, *findings))
 
 
+def is_unchecked(output: str) -> bool:
+    """Return whether the ranks had no PyTorch to prove an allreduce with."""
+    return bool(marked(output, WITHOUT))
+
+
+def _without_pytorch(spec: RunSpec, report: Report) -> Report:
+    cells = tuple((*row[:-1], NO_PYTORCH) for row in report.cells)
+    needed = Finding(
+        node="", check="allreduce", what="torchrun is a part of PyTorch, which is not there", remedy=ADD_PYTORCH
+    )
+    wrong = (needed,) if spec.rank_launcher == TORCHRUN else ()
+    return Report(cells=cells, findings=(*report.findings, *wrong))
+
+
 def network(output: str) -> str:
     """Return the network that NCCL logs: its plug-in for EFA, or plain sockets; "" where it logs none."""
     if "NET/OFI Selected provider is efa" in output or "NET/OFI Selected Provider is efa" in output:
@@ -187,7 +225,7 @@ def key(spec: RunSpec, python: str, facts: Mapping[str, NodeFacts]) -> str:
     """Return the key of this set of nodes, since their boot, with this runtime: proved once, it stays proved."""
     nodes = sorted((host.name, host.instance_id, host.address, host.slots) for host in spec.hosts)
     boots = sorted((name, found.boot_id) for name, found in facts.items())
-    text = json.dumps([nodes, boots, python, spec.interface, spec.controller])
+    text = json.dumps([nodes, boots, python, spec.interface, spec.controller, spec.rank_launcher])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from agent.files.atomic_write import write_atomically
-from agent.launch.horovodrun_command import horovodrun
+from agent.launch.horovodrun_command import horovodrun, launcher_command
 from agent.launch.hosts import Hosts
 from agent.preflight import checks
 from agent.preflight.report import PreflightError, as_proved_before
 from agent.remote.command import Completed
 from agent.runs.directory import RunDirectory
 from agent.spec.horovod import Knobs
+from agent.spec.launchers import HOROVOD
 from agent.spec.run import RunSpec
 
 
@@ -56,7 +57,7 @@ class Preflight:
             if self.is_cancelled():
                 return
             report = checks.judge_allreduce(spec, report, status, output)
-            if not report.findings:
+            if not report.findings and not checks.is_unchecked(output):
                 proved.parent.mkdir(exist_ok=True)
                 proved.touch()
         elif not report.findings:
@@ -67,12 +68,16 @@ class Preflight:
         if report.findings:
             raise PreflightError(report)
 
+    def _proof_command(self, python: str) -> list[str]:
+        if self.spec.rank_launcher != HOROVOD:
+            return [*launcher_command(self.spec, python), "-m", "agent.preflight.torch_allreduce"]
+        plain = dataclasses.replace(self.spec, knobs=Knobs())
+        return horovodrun(plain, python, checks.allreduce_command(python, self.spec))
+
     def _prove(self, python: str) -> tuple[int, str]:
         """Run the allreduce on the run's hosts; return its status, 124 after a time-out, and its output."""
         path = self.directory.path / "preflight.log"
-        command = horovodrun(
-            dataclasses.replace(self.spec, knobs=Knobs()), python, checks.allreduce_command(python, self.spec)
-        )
+        command = self._proof_command(python)
         with path.open("wb") as output:
             launcher = self.hosts.start(command, output, NCCL_DEBUG="INFO")
             self.hosts.wait_for(launcher, checks.PROOF_TIMEOUT_S, until=self.is_cancelled)

@@ -14,7 +14,7 @@ from agent.preflight import checks
 from agent.preflight.node_facts import MARK, NodeFacts
 from agent.preflight.report import COLUMNS, Report
 from agent.remote.command import Completed
-from tests.factories import make_node, make_nodes, make_spec
+from tests.factories import make_node, make_nodes, make_program_spec, make_spec
 
 NODES = make_nodes(3)
 SPEC = make_spec(hosts=NODES)
@@ -250,3 +250,32 @@ def test_a_proof_holds_for_the_same_instances_since_their_boot_with_the_same_run
     }
     assert key not in others
     assert len(others) == 3
+
+
+def test_without_pytorch_nothing_is_proved_and_torchrun_is_refused() -> None:
+    output = "".join(f'[0]<stdout>:deepcdk-no-pytorch {{"host": "{name}"}}\n' for name in NAMES)
+    report = judged()
+    for launcher, blamed_checks in (("plain", []), ("torchrun", ["allreduce"])):
+        spec = make_program_spec(hosts=NODES, rank_launcher=launcher)
+        found = checks.judge_allreduce(spec, report, 0, output)
+        assert {row[-1] for row in found.cells} == {"not checked: no PyTorch"}
+        assert [finding.check for finding in found.findings] == blamed_checks
+    assert (checks.is_unchecked(output), checks.is_unchecked(proof(*NAMES))) == (True, False)
+
+
+def test_a_program_of_pytorch_is_not_refused_for_what_tensorflow_sees() -> None:
+    spec = make_program_spec(hosts=NODES, rank_launcher="plain")
+    gpus = dataclasses.replace(WELL, gpus=(T4,), visible_gpus=0)
+    for each, refused in ((SPEC, True), (spec, False)):
+        report, _ = checks.judge(each, {name: answer(gpus) for name in NAMES}, "5pec")
+        assert bool(report.findings) == refused
+
+
+def test_a_pytorch_that_does_not_see_a_nodes_gpus_is_refused_with_the_figures() -> None:
+    blind = "".join(
+        f'[0]<stdout>:deepcdk-blind-pytorch {{"host": "{name}", "seen": 0, "ranks": 8}}\n' for name in NAMES
+    )
+    spec = make_program_spec(hosts=NODES, rank_launcher="plain")
+    found = checks.judge_allreduce(spec, judged(), 1, here(*NAMES) + blind)
+    assert [(each.node, each.what) for each in found.findings] == [(name, "PyTorch sees 0 of 8 GPUs") for name in NAMES]
+    assert "do: require a build of PyTorch for the nodes' GPUs and driver" in found.summary
