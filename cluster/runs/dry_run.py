@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from agent.launch.horovodrun_command import horovodrun
+from agent.launch.horovodrun_command import launcher_command
 from agent.spec.nodes import MASTER_NAME, WORKER_PREFIX, Node, workers
 from agent.spec.rank_command import rank_command
 from agent.spec.run import RunSpec
@@ -20,7 +20,7 @@ _UNKNOWN: Final = Node(
 
 
 def dry_run_lines(nodes: Sequence[Node], count: int, specify: Callable[[Sequence[Node]], RunSpec]) -> Iterator[str]:
-    """Yield what a launch on `count` workers would do: the growth, and horovodrun's command.
+    """Yield what a launch on `count` workers would do: the growth, and the launcher's command.
 
     Nodes that are not there yet are taken for copies of the ones that are, under the names that they will have.
     """
@@ -35,6 +35,6 @@ def dry_run_lines(nodes: Sequence[Node], count: int, specify: Callable[[Sequence
     if not there:
         spec = dataclasses.replace(spec, network="")  # No address of theirs is known yet.
     yield f"# in {spec.agent_directory} on the master, once RUNTIME is the same on all nodes:"
-    yield shlex.join(horovodrun(spec, RUNTIME_PYTHON))
+    yield shlex.join(launcher_command(spec, RUNTIME_PYTHON))
     yield f"# and each rank then turns, in {spec.working_directory}, into:"
     yield shlex.join(rank_command(spec, RUNTIME_PYTHON))

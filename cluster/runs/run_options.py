@@ -6,6 +6,7 @@ import dataclasses
 from typing import Annotated, Final
 
 from agent.spec.horovod import CONTROLLERS, MPI, Knobs
+from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES
 from agent.spec.nodes import MOST_SLOTS
 from cluster.cli.numbers import parse_whole
 from cluster.errors import UsageError
@@ -33,9 +34,12 @@ class Preflight:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RankOptions:
-    """How many ranks a node has, and over what they meet."""
+    """How many ranks a node has, what starts them, and over what they meet."""
 
     ranks_per_node: Annotated[str, "a number, or cores; default: one a GPU, or one where a node has none"] = ""
+    launcher: Annotated[
+        str, "what starts the ranks of a program of yours: horovod, torchrun (PyTorch's), or plain (variables alone)"
+    ] = HOROVOD
     controller: Annotated[
         str, "what the ranks meet and add up over: gloo, mpi (Open MPI), or auto: mpi for cores of one node"
     ] = AUTO
@@ -43,6 +47,10 @@ class RankOptions:
     def __post_init__(self) -> None:
         if self.ranks_per_node not in ("", CORES):
             parse_whole("--ranks-per-node", self.ranks_per_node, lowest=1, highest=MOST_SLOTS)
+        if self.launcher not in LAUNCHERS:
+            raise UsageError("--launcher", self.launcher, f"must be {', '.join(LAUNCHERS)}")
+        if self.launcher != HOROVOD and self.controller != AUTO:
+            raise UsageError("--controller", self.controller, f"is Horovod's; --launcher {self.launcher} has none")
         if self.controller not in (*CONTROLLERS, AUTO):
             raise UsageError("--controller", self.controller, f"must be {', '.join(CONTROLLERS)} or {AUTO}")
 
@@ -62,6 +70,11 @@ class RunOptions:
     def __post_init__(self) -> None:
         if both := {name for name, _ in self.environment} & set(self.secrets):
             raise UsageError("--secret", min(both), "is given with --env too; give it once")
+        if (launcher := self.ranks.launcher) != HOROVOD:
+            if self.knobs != Knobs():
+                raise UsageError("--launcher", launcher, "does not start Horovod, whose settings are given too")
+            if theirs := {*dict(self.environment), *self.secrets} & set(PLACE_VARIABLES):
+                raise UsageError("--env", min(theirs), f"is what --launcher {launcher} itself tells the ranks")
         if self.knobs.hierarchical_allreduce:
             rule = "needs Horovod built for GPUs, which the nodes' is not; it would ignore this"
             raise UsageError("--hierarchical-allreduce", None, rule)

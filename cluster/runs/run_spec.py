@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent.errors import SpecError
-from agent.spec.horovod import best_controller
+from agent.spec.horovod import GLOO, best_controller
+from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import Node, choose_hosts, common_network, meeting_interface
 from agent.spec.run import RunSpec
 from agent.spec.states import make_run_id
@@ -71,7 +72,9 @@ def build(
     `cores` are those of each node by its name, where the options ask for a rank on each.
     """
     hosts = registered = choose_hosts(nodes, count)
-    ranks_per_node, controller = options.ranks.ranks_per_node, options.ranks.controller
+    ranks_per_node, launcher = options.ranks.ranks_per_node, options.ranks.launcher
+    # Ranks that Horovod does not start have no controller; Gloo is the spec's plain value.
+    controller = options.ranks.controller if launcher == HOROVOD else GLOO
     if ranks_per_node:
         wanted = None if ranks_per_node == CORES else int(ranks_per_node)
         hosts = tuple(dataclasses.replace(host, slots=wanted or (cores or {}).get(host.name, 1)) for host in hosts)
@@ -97,6 +100,7 @@ def build(
         ),
         controller=best_controller(count, on_cores=on_cores) if controller == AUTO else controller,
         knobs=options.knobs,
+        rank_launcher=launcher,
         preflight=options.preflight.mode,
         requirements=work.requirements if isinstance(work, Program) else "",
         keras=work.keras if isinstance(work, Program) else 3,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 from agent.errors import ReportedError
+from agent.spec.launchers import HOROVOD
 from cluster.errors import UsageError
 from cluster.runs.program import Program
 from payload.recipes.config import TrainConfig
@@ -85,9 +86,13 @@ def given(flags: RecipeFlags | ProgramFlags) -> list[tuple[str, str]]:
     return [(f"--{name.replace('_', '-')}", text) for name, text in dataclasses.asdict(flags).items() if text]
 
 
-def read_work(recipe: RecipeFlags, program: ProgramFlags, further: Sequence[str]) -> Training | Program:
+def read_work(
+    recipe: RecipeFlags, program: ProgramFlags, further: Sequence[str], launcher: str = HOROVOD
+) -> Training | Program:
     """Return what is to run: the user's program, or else a recipe. Raises UsageError for flags of both."""
     if not program.payload:
+        if launcher != HOROVOD:
+            raise UsageError("--launcher", launcher, f"is for a program of your own; {HOROVOD} starts the recipes")
         for flag, text in given(program):
             raise UsageError(flag, text, "needs --payload DIRECTORY, the one with your program")
         return recipe.training(further)

@@ -77,7 +77,7 @@ def train(
     queue: Queue = False,
     preflight: Preflight,
     yes: Yes = False,
-    dry_run: Annotated[bool, "show the horovodrun command and launch nothing"] = False,
+    dry_run: Annotated[bool, "show the launcher's command and launch nothing"] = False,
     following: Following,
     key: Key = "",
 ) -> None:
@@ -92,7 +92,7 @@ def train(
     """
     session = Session(PROJECT, set_, key=key)
     count = parse_nodes_argument(nodes)
-    work = read_work(recipe, program, words_after_dashes(sys.argv))
+    work = read_work(recipe, program, words_after_dashes(sys.argv), ranks.launcher)
     secrets = read_secrets(secret, os.environ)
     options = RunOptions(
         environment=parse_environment(env), secrets=tuple(secrets), ranks=ranks, knobs=knobs, preflight=preflight

@@ -38,3 +38,10 @@ def test_a_dry_run_shows_what_each_rank_becomes_and_where(tmp_path: Path) -> Non
     where, what = list(dry_run_lines(NODES, 2, lambda _: launch))[-2:]
     assert "in /mnt/efs/runs/20261120-121314-train-ab12/work" in where
     assert what == "RUNTIME/bin/python train.py --name 'two words'"
+
+
+def test_a_dry_run_shows_another_launchers_command(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    program, options = Program(directory=tmp_path, entry=("train.py",)), RunOptions(ranks=RankOptions(launcher="plain"))
+    lines = list(dry_run_lines(NODES, 2, lambda nodes: make_launch(tuple(nodes), 2, program, options)))
+    assert lines[1].startswith("RUNTIME/bin/python -m agent.launch.process_group /mnt/efs/runs/")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from agent.spec.horovod import Knobs
 from cluster.errors import UsageError
-from cluster.runs.run_options import Preflight
+from cluster.runs.run_options import Preflight, RankOptions, RunOptions
 
 
 def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
@@ -13,3 +14,28 @@ def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
     assert [each.mode for each in chosen] == ["auto", "skip", "full"]
     with pytest.raises(UsageError, match="--skip-preflight: leaves out what --full-preflight"):
         Preflight(skip_preflight=True, full_preflight=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"launcher": "torch"}, "--launcher = 'torch': must be horovod, torchrun, plain"),
+        ({"launcher": "plain", "controller": "gloo"}, "--controller = 'gloo': is Horovod's; --launcher plain has none"),
+    ],
+)
+def test_a_launcher_is_one_of_three_and_only_horovods_has_a_controller(options: dict[str, str], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        RankOptions(**options)
+
+
+def test_only_horovods_ranks_take_its_settings_and_only_they_may_be_given_the_others_variables() -> None:
+    knobs, given = Knobs(cycle_time_ms=2.0), (("RANK", "0"), ("NAME", "value"))
+    RunOptions(knobs=knobs, environment=given)
+    for launcher in ("torchrun", "plain"):
+        ranks = RankOptions(launcher=launcher)
+        with pytest.raises(UsageError, match=f"'{launcher}': does not start Horovod, whose settings are given too"):
+            RunOptions(ranks=ranks, knobs=knobs)
+        with pytest.raises(UsageError, match=f"--env = 'RANK': is what --launcher {launcher} itself tells the ranks"):
+            RunOptions(ranks=ranks, environment=given)
+        with pytest.raises(UsageError, match="'MASTER_PORT'"):
+            RunOptions(ranks=ranks, secrets=("MASTER_PORT",))

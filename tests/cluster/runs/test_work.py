@@ -107,3 +107,9 @@ def test_what_a_recipe_is_given_reaches_the_ranks_reader_unchanged_or_is_refused
     command = RunSpec.from_json(make_launch(training=work).to_json()).command
     assert command[6:] == (*(("--data-dir", data_dir) if data_dir else ()), *further)
     assert not data_dir or str(TrainConfig.from_argv(command[2:]).data_dir) == str(Path(data_dir))
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "plain"])
+def test_recipes_are_started_by_horovod(launcher: str) -> None:
+    with pytest.raises(UsageError, match=f"--launcher = '{launcher}': is for a program of your own"):
+        read_work(RecipeFlags(), ProgramFlags(), (), launcher)

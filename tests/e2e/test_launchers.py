@@ -1,0 +1,125 @@
+"""Programs that Horovod does not start, on the deployed cluster: who their ranks are, and how they end together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import EmbeddedCloud
+from tests.waiting import eventually
+from tools import demo
+
+PROGRAM = """\
+import json, os, signal, socket, sys, time
+
+NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+place = {name: os.environ[name] for name in NAMES}
+rank, size, word = int(place["RANK"]), int(place["WORLD_SIZE"]), sys.argv[1]
+
+def save(*_):
+    print("rank", rank, "saves", flush=True)
+    time.sleep(1 + rank)
+    open(f"saved-{rank}", "w").close()
+    sys.exit(143)
+
+signal.signal(signal.SIGTERM, save)
+meeting = (place["MASTER_ADDR"], int(place["MASTER_PORT"]))
+if rank == 0:
+    server = socket.create_server(meeting)
+    others = [server.accept()[0] for _ in range(size - 1)]
+    for other in others:
+        other.sendall(b"go")
+else:
+    while True:
+        try:
+            others = [socket.create_connection(meeting, timeout=5)]
+            break
+        except OSError:
+            time.sleep(0.1)
+    others[0].settimeout(None)
+    others[0].recv(2)
+with open(f"rank-{rank}.json", "w") as file:
+    json.dump({**place, "words": sys.argv[2:], "greeting": os.environ["GREETING"]}, file)
+print("rank", rank, "has met the others", flush=True)
+if word == "die" and rank == 2:
+    print("a last word", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+if word != "end":
+    signal.pause()
+"""
+WORDS = ("two words", "$(touch /tmp/evaluated)", "line\ntwo")
+ALIVE = "grep -lz '^DEEPCDK_RANK=' /proc/[0-9]*/environ 2>/dev/null || true"
+"""Lists the environments of processes that are ranks."""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("program")
+    (root / "train.py").write_text(PROGRAM)
+    return root
+
+
+def train(cloud: EmbeddedCloud, program: Path, *words: str, flags: Sequence[str] = ()) -> tuple[Any, dict[str, Any]]:
+    """Train with two ranks on each of two nodes by `plain`; return what fab said and the run's record."""
+    entry = ["--payload", str(program), "--entry", "train.py", "--ranks-per-node", "2", "--launcher", "plain"]
+    given = ["--nodes", "2", "--yes", "--env", "GREETING=hello", *flags, *demo.settings(2)]
+    done = cloud.laptop("fab", "train", *given, *entry, "--", *words, check=False)
+    record: dict[str, Any] = json.loads(cloud.fab("show", "--json").stdout)
+    return done, record
+
+
+@pytest.fixture(scope="module")
+def ended(cluster: EmbeddedCloud, program: Path) -> Iterator[tuple[EmbeddedCloud, str, dict[str, Any]]]:
+    done, record = train(cluster, program, "end", *WORDS)
+    assert (done.returncode, record["state"]["state"]) == (0, "succeeded"), done.stdout + done.stderr
+    yield cluster, done.stdout, record
+
+
+def test_each_rank_knows_its_place_and_meets_the_others_on_the_first_worker(ended: Any) -> None:
+    cloud, _, record = ended
+    work = cloud.run(record["run_id"]).path / "work"
+    told = [json.loads((work / f"rank-{rank}.json").read_text()) for rank in range(4)]
+    first = record["spec"]["hosts"][0]["address"]
+    for rank, place in enumerate(told):
+        node, slot = divmod(rank, 2)
+        assert (place["words"], place["greeting"]) == (list(WORDS), "hello")
+        assert [place[name] for name in ("RANK", "NODE_RANK", "LOCAL_RANK")] == [str(rank), str(node), str(slot)]
+        assert (place["WORLD_SIZE"], place["LOCAL_WORLD_SIZE"], place["MASTER_ADDR"]) == ("4", "2", first)
+
+
+def test_each_rank_has_its_lines_and_what_is_not_checked_is_told(ended: Any) -> None:
+    cloud, output, record = ended
+    log = cloud.fab("logs", "--run", record["run_id"], "--rank", "3").stdout
+    assert log.strip() == "[3]<stdout>:rank 3 has met the others"
+    assert "not checked: no PyTorch" in output
+
+
+def test_a_rank_that_is_killed_ends_the_others_and_is_named_with_its_last_lines(
+    cluster: EmbeddedCloud, program: Path
+) -> None:
+    done, record = train(cluster, program, "die", flags=("--skip-preflight",))
+    assert (done.returncode, record["state"]["state"]) == (1, "failed")
+    assert "rank 2 on deeplearning-worker2 ended first, with signal 9" in done.stderr
+    assert "[2]<stderr>:a last word" in record["state"]["last_lines"]
+    for worker in cluster.instances("worker"):
+        assert cluster.localcloud("exec", worker["InstanceId"], "--", "bash", "-c", ALIVE).stdout == ""
+
+
+def test_a_run_that_is_stopped_gives_each_rank_its_grace(cluster: EmbeddedCloud, program: Path) -> None:
+    _, record = train(cluster, program, "wait", flags=("--skip-preflight", "--detach"))
+    run = cluster.run(record["run_id"])
+    eventually(lambda: len(list((run.path / "work").glob("rank-*.json"))) == 4)
+    cluster.fab("stop", "--run", record["run_id"])
+    eventually(lambda: run.state == "stopped")
+    assert len(list((run.path / "work").glob("saved-*"))) == 4
+
+
+def test_torchrun_without_pytorch_is_refused_before_the_ranks_start(cluster: EmbeddedCloud, program: Path) -> None:
+    entry = ["--payload", str(program), "--entry", "train.py", "--launcher", "torchrun"]
+    failed = cluster.fab("train", "--nodes", "1", "--yes", *entry, check=False)
+    assert (failed.returncode, "torchrun is a part of PyTorch, which is not there" in failed.stderr) == (1, True)
+    assert "name torch in the program's requirements" in failed.stderr
