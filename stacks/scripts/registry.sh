@@ -35,7 +35,8 @@ role='' instance_id='' ip='' zone='' slots='' gpus='' interface='' login_uid='' 
 registry=$root$efs_mount/.cluster
 stale_s=${DEEPCDK_STALE_S:-60}
 begin='# deepcdk: begin' end='# deepcdk: end'
-name='' noted='' text='' own='' copied='' nodes='' workers='' hosts='' known='' list='' left_out='' count=0 worker_gpus=0
+name='' noted='' text='' there='' own='' copied='' nodes='' workers='' hosts='' known='' list='' left_out=''
+count=0 worker_gpus=0
 # The facts of a node, in the order in which they are written, with commas between. As in agent/spec/nodes.py.
 facts=(instance-id ip slots interface zone gpus host_key)
 octet='(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])'
@@ -289,7 +290,7 @@ watch() {
     fi
     # The master sees newcomers soon, since runs wait for that; a worker only while the cluster forms.
     pause_s=10
-    if [[ $role == master || ! -s $registry/master.pub ]] || ((passes < 30)); then pause_s=2; fi
+    if [[ $role == master || $there != */master.pub/* ]] || ((passes < 30)); then pause_s=2; fi
     sleep "${DEEPCDK_PAUSE_S:-$pause_s}" 8>&- &
     wait $!
   done

@@ -1,6 +1,5 @@
 # A worker's part in the registry: take a free name, copy the master's list, admit the master. Read by registry.sh.
 # shellcheck shell=bash disable=SC2154 # its functions and variables are those of registry.sh
-there=
 
 # Whether nobody has looked for nodes that are gone as long as it takes to be gone, by the clock that wrote the file $1.
 is_sweep_due() {

@@ -92,7 +92,15 @@ def test_a_worker_that_looked_for_the_masters_key_before_it_was_there_admits_the
     """Through the caches of an NFS client, which goes on reporting a file as missing that it had looked for."""
     with nfs_client(lab.shared, tmp_path / "client") as shared:
         worker = booted(dataclasses.replace(lab.node("worker", 2), shared=shared))
-        assert worker.refresh()[0] == 0
+        watcher = worker.registry("watch", DEEPCDK_PAUSE_S="0.05")
+        beats = lab.shared / ".cluster/nodes/deeplearning-worker1"
+        try:
+            for _ in range(3):
+                seen = beats.stat().st_mtime_ns
+                eventually(lambda seen=seen: beats.stat().st_mtime_ns > seen)  # type: ignore[misc]
+        finally:
+            watcher.send_signal(signal.SIGKILL)
+            watcher.wait(timeout=60)
         keys = worker.root / "home/ec2-user/.ssh/authorized_keys"
         assert not keys.exists()
         master = booted(lab.node("master", 1))
