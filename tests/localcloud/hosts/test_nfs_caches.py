@@ -80,22 +80,46 @@ def test_who_is_told_to_end_at_shutdown_can_still_write(testbed: SmallCloud) -> 
     assert (testbed.layout.efs / "fs-0123abcd/open/last").read_text() == "ended\n"
 
 
+def passing_on(directory: Path) -> set[str]:
+    """Return the pids of the processes that show a directory's file systems to hosts."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if words[0] == b"bindfs" and str(directory).encode() in b" ".join(words):
+            found.add(process.name)
+    return found
+
+
 @pytest.mark.root
 def test_nothing_is_left_of_the_mounts(tmp_path: Path) -> None:
-    def passing_on() -> set[str]:
-        found = set()
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (process / "cmdline").read_bytes().split(b"\0")
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if words[0] == b"bindfs" and str(tmp_path).encode() in b" ".join(words):
-                found.add(process.name)
-        return found
-
     before = Path("/proc/self/mounts").read_text()
     with running(tmp_path, nfs_caches=True) as own:
         own.show(snapshot(WORKER))
-        assert len(passing_on()) == 1
-    assert passing_on() == set()
+        assert len(passing_on(tmp_path)) == 1
+    assert passing_on(tmp_path) == set()
     assert Path("/proc/self/mounts").read_text() == before
+
+
+@pytest.mark.root
+def test_a_mount_ends_with_a_host_that_is_killed(tmp_path: Path) -> None:
+    with running(tmp_path, nfs_caches=True) as own:
+        own.show(snapshot(WORKER))
+        process = own.reconciler.hosts[WORKER.id].process
+        assert process is not None
+        process.kill()
+        eventually(lambda: not passing_on(tmp_path))
+
+
+@pytest.mark.root
+def test_a_host_whose_mount_fails_is_given_up_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nfs_caches, "MOUNT_OPTIONS", "nonsense")
+    with running(tmp_path, nfs_caches=True) as own:
+        own.cloud.now = snapshot(WORKER)
+        own.reconciler.reconcile()
+        eventually(lambda: own.reconciler.dead)
+        own.reconciler.reconcile()
+        assert "nonsense" in own.cloud.failed[WORKER.id]
+        assert passing_on(tmp_path) == set()
