@@ -97,8 +97,9 @@ def _judge_node(
 ) -> list[Finding]:
     wrong: list[Finding] = []
 
-    def add(check: str, what: str, remedy: str = "") -> None:
-        wrong.append(Finding(node=host.name, check=check, what=what, remedy=remedy or replace_remedy(host.name)))
+    def add(check: str, what: str, remedy: str = "", detail: str = "") -> None:
+        remedy = remedy or replace_remedy(host.name)
+        wrong.append(Finding(node=host.name, check=check, what=what, remedy=remedy, detail=detail))
 
     skew = clock_skew_s(found.time, answer.began, answer.ended, found.began)
     if abs(skew) > CLOCK_LIMIT_S:
@@ -124,29 +125,39 @@ def _judge_node(
     return wrong
 
 
-def _gpu_trouble(host: Node, found: NodeFacts, *, tensorflow: bool) -> tuple[str, str] | None:
-    """Return what is wrong with a node's GPUs, and the remedy (empty: replace the node); None where nothing is.
+def _gpu_trouble(host: Node, found: NodeFacts, *, tensorflow: bool) -> tuple[str, str, str] | None:
+    """Return what is wrong with a node's GPUs, the remedy ("": replace the node) and details; None where nothing is.
 
     A driver that works is not enough: a TensorFlow that sees no GPU computes on the CPU without a word. Where ranks are
     not to use the nodes' TensorFlow, the allreduce asks PyTorch (`agent.preflight.torch_allreduce`).
     """
     there = max(len(found.gpus), found.gpu_devices)
     if found.gpu_trouble:
-        return found.gpu_trouble, ""
+        return found.gpu_trouble, "", ""
     if not there:
         return None
     if there < host.slots:
-        return f"{there} of {host.slots}", ""
+        return f"{there} of {host.slots}", "", ""
     if errors := sum(gpu.uncorrected_errors or 0 for gpu in found.gpus):
-        return f"{errors} uncorrected memory errors", ""
+        return f"{errors} uncorrected memory errors", "", ""
     if not tensorflow:
         return None
     if found.framework_trouble:
-        return f"TensorFlow did not say how many it sees: {found.framework_trouble}", ""
+        return f"TensorFlow did not say how many it sees: {found.framework_trouble}", "", _driver_shows(found)
     if (found.visible_gpus or 0) < host.slots:
         for_cpus = CPU_BUILD in dict(found.versions)
-        return f"TensorFlow sees {found.visible_gpus or 0} of {there}", WITHOUT_GPUS if for_cpus else ""
+        said = f"; TensorFlow's last complaint: {found.framework_complaint}" if found.framework_complaint else ""
+        remedy = WITHOUT_GPUS if for_cpus else ""
+        return f"TensorFlow sees {found.visible_gpus or 0} of {there}", remedy, _driver_shows(found) + said
     return None
+
+
+def _driver_shows(found: NodeFacts) -> str:
+    """Return which GPUs the driver shows, by model, and how many device files there are where it shows none."""
+    if not found.gpus:
+        return f"nvidia-smi shows none, and there are {found.gpu_devices} device files"
+    models = Counter((gpu.name, gpu.driver) for gpu in found.gpus)
+    return "nvidia-smi shows " + ", ".join(f"{n} x {name}, driver {driver}" for (name, driver), n in models.items())
 
 
 def clock_skew_s(node_time: float, began: float, ended: float, node_began: float | None = None) -> float:

@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -52,6 +53,10 @@ COUNT_VISIBLE_GPUS: Final = (
     f"import tensorflow as tf; print({VISIBLE!r} + str(len(tf.config.list_physical_devices('GPU'))))"
 )
 
+COMPLAINT: Final = re.compile(r"^(?:[WE]\d{4} |\S+ \S+: [WE] )[^]\n]*\] (.*\S)", re.MULTILINE)
+"""A warning or error in TensorFlow's log: "E0000 00:00:1795441657.237501 550 FILE:LINE] TEXT" by absl, or before it
+"2026-11-22 16:20:13.000001: E FILE:LINE] TEXT"."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeFacts:
@@ -83,6 +88,8 @@ class NodeFacts:
     """GPUs that TensorFlow sees in the ranks' Python; None where it was not asked, or did not answer."""
     framework_trouble: str = ""
     """Last line of a TensorFlow that did not answer."""
+    framework_complaint: str = ""
+    """The last warning or error that a TensorFlow which answered has logged; "" where it logged none."""
     began: float | None = None
     """When the node took up the question, by its clock; None: no sooner than `time`."""
 
@@ -139,7 +146,7 @@ def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
         spec_sha256 = hashlib.sha256(content).hexdigest()
         spec = RunSpec.from_json(content.decode())
         addresses, variables = {host.address for host in spec.hosts}, dict(spec.environment)
-    visible, framework_trouble = visible_gpus(variables) if listed or devices else (None, "")
+    visible, framework_trouble, complaint = visible_gpus(variables) if listed or devices else (None, "", "")
     carriers = [name for _, name in socket.if_nameindex() if read_address(name) in addresses]
     return NodeFacts(
         time=time.time(),
@@ -155,6 +162,7 @@ def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
         gpu_devices=devices,
         visible_gpus=visible,
         framework_trouble=framework_trouble,
+        framework_complaint=complaint,
         began=began,
     )
 
@@ -167,13 +175,24 @@ def parse_visible_gpus(output: str) -> int:
     return int(counts[0])
 
 
-def visible_gpus(variables: Mapping[str, str]) -> tuple[int | None, str]:
-    """Ask TensorFlow in this Python, with the ranks' `variables`, how many GPUs it sees; return that, and trouble."""
+def parse_complaint(output: str) -> str:
+    """Parse the text of TensorFlow's last warning or error, by the level that begins a line of its log; "" for none.
+
+    Why it sees no GPU, TensorFlow says only there: a driver that fails, or a library that it does not find.
+    """
+    return next(reversed(COMPLAINT.findall(output)), "")
+
+
+def visible_gpus(variables: Mapping[str, str]) -> tuple[int | None, str, str]:
+    """Ask TensorFlow in this Python, with the ranks' `variables`, how many GPUs it sees.
+
+    Return that, the trouble of a TensorFlow that does not answer, and the complaint of one that does.
+    """
     status, output = _run((sys.executable, "-c", COUNT_VISIBLE_GPUS), FRAMEWORK_TIMEOUT_S, variables)
     try:
-        return parse_visible_gpus(output), ""
+        return parse_visible_gpus(output), "", parse_complaint(output)
     except ValueError as error:
-        return None, str(error) if status != 0 else f"TensorFlow ended without an answer: {error}"
+        return None, str(error) if status != 0 else f"TensorFlow ended without an answer: {error}", ""
 
 
 def _gpus() -> tuple[tuple[GpuInfo, ...], str]:

@@ -21,6 +21,14 @@ class Finding:
     """A column of the table."""
     what: str
     remedy: str = ""
+    detail: str = ""
+    """What the node itself shows of it: in the summary and the record, too long for a cell of the table."""
+
+    @property
+    def line(self) -> str:
+        """Return the finding in one line, without its remedy."""
+        said = f"{self.node}: {self.what}" if self.node else self.what
+        return f"{said} ({self.detail})" if self.detail else said
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +45,7 @@ class Report:
         if not self.findings:
             nodes = len(self.cells)
             return f"pre-flight: {nodes} nodes are well" if nodes != 1 else "pre-flight: 1 node is well"
-        said = [f"{f.node}: {f.what}" if f.node else f.what for f in self.findings]
+        said = [finding.line for finding in self.findings]
         remedies = dict.fromkeys(f.remedy for f in self.findings if f.remedy)
         return f"pre-flight: {'; '.join(said)}" + (f"; do: {'; '.join(remedies)}" if remedies else "")
 

@@ -39,7 +39,7 @@ def test_a_run_is_refused_where_tensorflow_does_not_see_the_gpus_of_a_node(
     newest = max(json.loads(cluster.fab("runs", "--json").stdout), key=lambda entry: str(entry["run_id"]))
     assert newest["state"] == "failed"
     reason = str(newest["reason"])
-    assert f"{made_up_gpu}: TensorFlow sees 0 of 1" in reason
+    assert f"{made_up_gpu}: TensorFlow sees 0 of 1 (nvidia-smi shows 1 x Tesla T4, driver 570.86.15)" in reason
     assert "train on workers without GPUs" in reason
     assert "TensorFlow sees 0 of 1" in done.stdout + done.stderr
     assert "epoch" not in done.stdout

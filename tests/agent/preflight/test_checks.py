@@ -113,6 +113,26 @@ def test_a_node_whose_gpus_tensorflow_does_not_see_is_refused(changes: dict[str,
     assert [(f.node, f.check, f.what) for f in report.findings] == ([(NAMES[1], "gpus", what)] if what else [])
 
 
+@pytest.mark.parametrize(
+    ("changes", "detail"),
+    [
+        ({"gpus": (T4, T4), "visible_gpus": 0}, "nvidia-smi shows 2 x Tesla T4, driver 570.86.15"),
+        ({"gpus": (T4,), "visible_gpus": 0, "framework_complaint": "failed call to cuInit"},
+         "nvidia-smi shows 1 x Tesla T4, driver 570.86.15; TensorFlow's last complaint: failed call to cuInit"),
+        ({"gpu_devices": 4, "visible_gpus": 0}, "nvidia-smi shows none, and there are 4 device files"),
+        ({"gpus": (T4,), "framework_trouble": "ImportError"}, "nvidia-smi shows 1 x Tesla T4, driver 570.86.15"),
+    ],
+)  # fmt: skip
+def test_the_refusal_says_what_the_driver_shows_and_what_tensorflow_said(
+    changes: dict[str, object], detail: str
+) -> None:
+    report = judged(**changes)
+    (finding,) = report.findings
+    assert finding.detail == detail
+    assert f"{NAMES[1]}: {finding.what} ({detail}); do: `fab replace worker2`" in report.summary
+    assert report.cells[1][COLUMNS.index("gpus")] == finding.what
+
+
 def test_as_many_gpus_must_be_seen_as_the_node_has_ranks() -> None:
     eight = make_spec(hosts=make_nodes(3, slots=8))
     facts = dataclasses.replace(WELL, gpus=(T4,) * 8, visible_gpus=7)

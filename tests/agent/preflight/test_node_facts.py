@@ -17,6 +17,7 @@ from agent.preflight.node_facts import (
     NodeFacts,
     gather,
     main,
+    parse_complaint,
     parse_efa,
     parse_visible_gpus,
     visible_gpus,
@@ -59,17 +60,47 @@ def test_what_tensorflow_sees_is_found_among_its_own_lines() -> None:
         parse_visible_gpus("")
 
 
+# As TensorFlow's builds for GPUs write it on a machine without a driver: by absl, and by the releases before.
+CU_INIT = "failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)"
+NO_DRIVER = f"""\
+WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795441654.999518     550 port.cc:153] oneDNN custom operations are on.
+W0000 00:00:1795441655.100000     550 computation_placer.cc:177] computation placer already registered.
+E0000 00:00:1795441657.237501     550 cuda_platform.cc:52] {CU_INIT}
+I0000 00:00:1795441657.237600     550 cuda_diagnostics.cc:168] retrieving CUDA diagnostic information
+deepcdk-visible-gpus 0
+"""
+NO_LIBRARY = """\
+2026-11-22 16:20:11.224517: I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is optimized
+2026-11-22 16:20:13.000001: W tensorflow/core/common_runtime/gpu/gpu_device.cc:2343] Cannot dlopen some GPU libraries.
+Skipping registering GPU devices...
+deepcdk-visible-gpus 0
+"""
+
+
+def test_why_tensorflow_sees_no_gpu_is_its_last_warning_or_error() -> None:
+    assert parse_complaint(NO_DRIVER) == CU_INIT
+    assert parse_complaint(NO_LIBRARY) == "Cannot dlopen some GPU libraries."
+    assert parse_complaint(TENSORFLOW) == ""
+    assert parse_complaint("") == ""
+
+
+def test_a_complaint_comes_with_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", f"print({NO_DRIVER!r})")
+    assert visible_gpus({}) == (0, "", CU_INIT)
+
+
 def test_a_framework_that_does_not_answer_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", "raise ImportError('libcudart.so.12')")
-    assert visible_gpus({}) == (None, "ImportError: libcudart.so.12")
+    assert visible_gpus({}) == (None, "ImportError: libcudart.so.12", "")
     monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", "pass")
-    assert visible_gpus({}) == (None, "TensorFlow ended without an answer: no output")
+    assert visible_gpus({}) == (None, "TensorFlow ended without an answer: no output", "")
 
 
 def test_a_framework_is_asked_with_the_variables_of_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = "import os; print('deepcdk-visible-gpus ' + os.environ['CUDA_VISIBLE_DEVICES'])"
     monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", ask)
-    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "3"}) == (3, "")
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "3"}) == (3, "", "")
 
 
 @pytest.fixture
@@ -87,7 +118,7 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_on_a_node_with_gpus_tensorflow_itself_is_asked(tmp_path: Path) -> None:
     facts = gather(tmp_path)
     assert len(facts.gpus) == 2
-    assert (facts.visible_gpus, facts.framework_trouble) == (0, "")
+    assert (facts.visible_gpus, facts.framework_trouble, facts.framework_complaint) == (0, "", "")
 
 
 def test_on_a_node_without_gpus_tensorflow_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
