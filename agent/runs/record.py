@@ -6,7 +6,9 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from agent.files.atomic_write import write_atomically
@@ -47,9 +49,10 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
     `launch` is null until it was launched, `result` until it succeeded.
     """
     sizes = []
-    for path in directory.path.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # A live run replaces its checkpoints.
-            sizes += [path.stat().st_size] if path.is_file() else []
+    for parent, _, names in os.walk(directory.path):  # It passes over a directory that has gone since it was listed.
+        for path in (Path(parent) / name for name in names):
+            with contextlib.suppress(FileNotFoundError):  # A live run replaces its checkpoints.
+                sizes += [path.stat().st_size] if path.is_file() else []
     state = state or directory.effective_state()
     spec, origin = _read(directory, "spec.json"), _read(directory, ORIGIN_FILE)
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,22 @@ def test_what_another_node_has_just_written_is_in_the_record(tmp_path: Path) -> 
         (tmp_path / "server/one/result.json").write_text('{"test_accuracy": 1.0}')
         after = record(directory, make_state())
         assert (after["result"], after["checkpoints"]) == ({"test_accuracy": 1.0}, ["step-00000001"])
+
+
+def test_a_directory_that_goes_while_it_is_counted_is_passed_over(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a checkpoint does that another node renames or removes."""
+    ended(directory)
+    gone = directory.path / "checkpoints/.partial-step-00000001"
+    gone.mkdir(parents=True)
+    scandir = os.scandir
+
+    def vanish(path: str | Path) -> object:
+        if Path(path) == gone and gone.exists():
+            gone.rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", vanish)
+    assert record(directory)["files"] == 2
+    assert not gone.exists()
