@@ -44,7 +44,9 @@ def prepared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], **changes: object
 ) -> tuple[int, str, str]:
     """Equip this machine, whose runtime is the Python of the tests, for a run; return status, output and errors."""
-    (tmp_path / "spec.json").write_text(make_spec(**changes).to_json())
+    # With a shared file system of its own: a node ends all processes of other runs that share its runs, and the hosts
+    # of an embedded cloud on this machine have theirs on /mnt/efs.
+    (tmp_path / "spec.json").write_text(make_spec(efs_mount=str(tmp_path), **changes).to_json())
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     monkeypatch.setattr("agent.environment.runtime.ensure", lambda *options: Path(sys.executable))
     # The launch's run directory is on no file system of this machine.
