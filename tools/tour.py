@@ -162,9 +162,10 @@ def shortened(text: str, lines: int) -> str:
 
 
 def without_places(text: str, places: Sequence[tuple[str, str]]) -> str:
-    """Replace paths of this machine by what a user would have, the longest first."""
+    """Replace paths of this machine by those of a user, the longest first, and its package index by an example."""
     for place, name in sorted(places, key=lambda pair: -len(pair[0])):
         text = text.replace(place, name)
+    text = re.sub(r"(has no package index: )\S+", r"\1index.example", text)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
