@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.aws.client import Aws, aws_errors
+from cluster.errors import DeepcdkError
 from tools.aws_trial.observation import Resource, collapsed
 from tools.aws_trial.plan import TAG
 
@@ -120,7 +121,7 @@ def _asked(what: str, search: Callable[[], list[str]]) -> list[str]:
 
     try:
         return search()
-    except (BotoCoreError, ClientError) as error:
+    except (BotoCoreError, ClientError, DeepcdkError) as error:
         return [f"{what}: could not be asked ({error})"]
 
 

@@ -38,7 +38,10 @@ CLOUD: Final = "aws-trial"
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(
-        prog="python -m tools.aws_trial", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tools.aws_trial",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # --embedded is taken out of the words that the rehearsal passes on
     )
     made.add_argument("--ssh-cidr", default="", help="your own address as a network, as 198.51.100.7/32")
     made.add_argument(
@@ -128,8 +131,12 @@ def _confirm(session: Session, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise DeepcdkError("there is no terminal to ask on", remedy="give --yes")
-    if input(f"Type {name} to go on: ").strip() != name:
-        raise DeepcdkError("not done: the answer was another")
+    try:
+        answer = input(f"Type {name} to go on: ")
+    except EOFError:  # Ctrl-D
+        answer = ""
+    if answer.strip() != name:
+        raise DeepcdkError(f"not done: the answer was not {name}")
 
 
 def _commit() -> str:
@@ -144,9 +151,9 @@ def _rehearse(words: Sequence[str]) -> int:
     start = demo.localcloud("start", "--name", CLOUD, *demo.runtime_mount())
     given = [] if {"--session-manager", "--ssh-cidr"} & set(words) else ["--ssh-cidr", demo.LAPTOP_CIDR]
     trial = ["python", "-m", "tools.aws_trial", *given, *words]
+    if status := _run(start):
+        return status  # Another rehearsal may have a cloud of this name up.
     try:
-        if status := _run(start):
-            return status
         key = ("sh", "-c", demo.shell(demo.SSH_KEYGEN))
         return _run(_laptop(*key)) or _run(_laptop(*trial))
     except KeyboardInterrupt:

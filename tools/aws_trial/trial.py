@@ -8,10 +8,11 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, TextIO
 
 from cluster.aws.call_log import VARIABLE
 from cluster.aws.client import Aws, aws_errors
@@ -128,31 +129,56 @@ def execute(trial: Trial, step: plan.Step, calls: Path) -> Done:
         words += ["--into", str(trial.directory / "runs")]
     shown = shlex.join(["fab", *step.words])
     print(f"\n{step.name}\n$ {shown}", flush=True)
-    began, output = time.monotonic(), []
+    began = time.monotonic()
     process = subprocess.Popen(
         words,
         cwd=demo.ROOT,
         env={**demo.environment(), VARIABLE: str(calls)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         errors="replace",
     )
+    copied = Copied(is_shown="--json" not in step.words)
+    readers = [
+        threading.Thread(target=copied.read, args=(process.stdout, sys.stdout)),
+        threading.Thread(target=copied.read, args=(process.stderr, sys.stderr)),
+    ]
     try:
-        for line in process.stdout or ():
-            output.append(line)
-            if "--json" not in step.words:
-                print(line, end="", flush=True)
+        for reader in readers:
+            reader.start()
         exit_code = process.wait()
     except KeyboardInterrupt:
         process.wait()  # The terminal has sent it the signal too.
         raise
+    finally:
+        for reader in readers:
+            reader.join()
     seconds = time.monotonic() - began
     print(f"({seconds:.1f} s, exit code {exit_code})", flush=True)
-    shown_lines = output[-LAST_LINES:] if exit_code else []
-    lines = tuple(trial.clean(line.rstrip("\n")) for line in shown_lines)
+    lines = tuple(trial.clean(line.rstrip("\n")) for line in copied.both[-LAST_LINES:]) if exit_code else ()
     command = Command(name=step.name, line=shown, exit_code=exit_code, seconds=round(seconds, 1), last_lines=lines)
-    return Done(command=command, output="".join(output))
+    return Done(command=command, output="".join(copied.output))
+
+
+class Copied:
+    """What a command writes, passed on line by line and kept; its errors too, for the report."""
+
+    def __init__(self, *, is_shown: bool) -> None:
+        self.output: list[str] = []
+        self.both: list[str] = []
+        """Standard output and errors, in the order in which they came."""
+        self._is_shown = is_shown
+
+    def read(self, stream: IO[str], to: TextIO) -> None:
+        """Copy one of the streams to its end. Standard output is not shown where it is a document."""
+        for line in stream:
+            self.both.append(line)
+            if to is sys.stdout:
+                self.output.append(line)
+            if self._is_shown or to is sys.stderr:
+                print(line, end="", file=to, flush=True)
 
 
 def _destroy(trial: Trial, notes: Notes, calls: Path) -> None:
@@ -163,20 +189,41 @@ def _destroy(trial: Trial, notes: Notes, calls: Path) -> None:
     if not plan.is_trial_name(trial.name):
         raise ValueError(f"{trial.name} is not a trial's cluster")
     try:
-        if account.stack_id(trial.aws, trial.name):
-            notes.commands.append(execute(trial, plan.DESTRUCTION, calls).command)
-        with aws_errors(f"deleting key pair {trial.name}"):
-            trial.aws.client("ec2").delete_key_pair(KeyName=trial.name)
-        print("\nLook for what is left", flush=True)
-        notes.left += account.find_left(trial.aws, trial.name, notes.resources)
+        for step, what in (
+            (_destroy_stack, "stack not destroyed"),
+            (_delete_key_pair, "key pair not deleted"),
+            (_look_for_what_is_left, "not looked for what is left"),
+        ):
+            try:
+                step(trial, notes, calls)
+            except DeepcdkError as error:
+                notes.left.append(f"{what}: {error}")
     except KeyboardInterrupt:
         notes.left.append("interrupted before all was destroyed")
-    except DeepcdkError as error:
-        notes.left.append(f"not destroyed: {error}")
     for line in notes.left or ["nothing with the trial's tag"]:
         print(f"  {line}", flush=True)
     if notes.left:
         print(f"  do: look in the console, and repeat `fab down --set name={trial.name}`", flush=True)
+
+
+def _destroy_stack(trial: Trial, notes: Notes, calls: Path) -> None:
+    stack = account.stack_id(trial.aws, trial.name)
+    if not stack:
+        return
+    if not notes.stack_id:  # An interrupted creation has not come so far as to read them.
+        notes.stack_id = stack
+        _read_cluster(trial, notes)
+    notes.commands.append(execute(trial, plan.DESTRUCTION, calls).command)
+
+
+def _delete_key_pair(trial: Trial, notes: Notes, calls: Path) -> None:
+    with aws_errors(f"deleting key pair {trial.name}"):
+        trial.aws.client("ec2").delete_key_pair(KeyName=trial.name)
+
+
+def _look_for_what_is_left(trial: Trial, notes: Notes, calls: Path) -> None:
+    print("\nLook for what is left", flush=True)
+    notes.left += account.find_left(trial.aws, trial.name, notes.resources)
 
 
 def _stack_events(trial: Trial, notes: Notes) -> tuple[Resource, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tools.aws_trial import cli
@@ -15,6 +17,7 @@ from tools.aws_trial.observation import read
         (["--ssh-cidr", "198.51.100.7/32", "--session-manager"], "give --ssh-cidr ADDRESS/32"),
         (["--session-manager", "--name", "deepcdk"], "the trial destroys the cluster of this name"),
         (["--ssh_cidr", "x"], "unrecognized arguments"),
+        (["--embed"], "unrecognized arguments"),
     ],
 )
 def test_wrong_arguments_end_with_2(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,3 +50,27 @@ def test_the_committed_record_is_the_embedded_clouds_and_all_of_it_went_well() -
     assert {each.exit_code for each in expected.commands} == {0}
     assert expected.left == ()
     assert "" not in {each.code for each in expected.refusals}
+
+
+def test_a_cloud_that_this_rehearsal_did_not_start_is_not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def refused(command: Sequence[str]) -> int:
+        ran.append(command[3])
+        return 1
+
+    monkeypatch.setattr(cli, "_run", refused)
+    assert cli.main(["--embedded", "--yes"]) == 1
+    assert ran == ["start"]
+
+
+def test_a_rehearsal_is_stopped_also_where_the_trial_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def fails(command: Sequence[str]) -> int:
+        ran.append(command[3])
+        return int("tools.aws_trial" in command)
+
+    monkeypatch.setattr(cli, "_run", fails)
+    assert cli.main(["--embedded", "--yes"]) == 1
+    assert ran == ["start", "run", "run", "stop"]

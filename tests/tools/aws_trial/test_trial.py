@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from cluster.aws.client import Aws
 from cluster.errors import AwsError
@@ -101,8 +102,9 @@ def test_an_error_of_the_account_ends_in_an_observation_too(monkeypatch: pytest.
     made = Account(monkeypatch, tmp_path, fails={"status": error, "down": error})
     observed = trial.run(made.trial)
     assert "ACCOUNT has expired" in observed.facts["error"]
-    (left,) = observed.left
-    assert left.startswith("not destroyed: the AWS session of account ACCOUNT")
+    left, rest = observed.left
+    assert rest == "vpc-1 available"
+    assert left.startswith("stack not destroyed: the AWS session of account ACCOUNT")
 
 
 def test_a_second_interruption_leaves_the_cluster_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -114,6 +116,37 @@ def test_a_destruction_that_fails_lists_what_is_left(monkeypatch: pytest.MonkeyP
     made = Account(monkeypatch, tmp_path, fails={plan.CREATION: 1, "down": 1})
     observed = trial.run(made.trial)
     assert observed.left == ("vpc-1 available",)
+
+
+def test_a_key_pair_that_may_not_be_deleted_hides_nothing_of_what_is_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = Account(monkeypatch, tmp_path, fails={plan.CREATION: 1, "down": 1})
+
+    def denied(KeyName: str) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": f"no {KeyName}"}}, "DeleteKeyPair")
+
+    monkeypatch.setattr(made.trial.aws.client("ec2"), "delete_key_pair", denied)
+    first, second = trial.run(made.trial).left
+    assert first.startswith("key pair not deleted: AWS denies it: no CLUSTER")
+    assert second == "vpc-1 available"
+
+
+def test_what_an_interrupted_creation_has_made_is_read_before_it_is_destroyed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = Account(monkeypatch, tmp_path, fails={plan.CREATION: KeyboardInterrupt()})
+    made.there = True
+    sought: list[object] = []
+    monkeypatch.setattr(account, "read_resources", lambda *_: [("AWS::S3::Bucket", "runs")])
+
+    def find_left(aws: Aws, name: str, resources: Sequence[tuple[str, str]]) -> list[str]:
+        sought.extend(resources)
+        return []
+
+    monkeypatch.setattr(account, "find_left", find_left)
+    assert trial.run(made.trial).facts["interrupted"] == "yes"
+    assert (made.ran[-1], sought) == ("down", [("AWS::S3::Bucket", "runs")])
 
 
 def test_a_cluster_that_is_no_trials_is_never_destroyed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -128,13 +161,15 @@ def test_a_commands_output_passes_through_and_its_end_is_kept_redacted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-west-3")
-    words = ["sh", "-c", f"seq 8; echo {NAME} in eu-west-3; exit 3"]
+    words = ["sh", "-c", f"seq 8; sleep 0.2; echo {NAME} in eu-west-3 >&2; exit 3"]
     monkeypatch.setattr(plan, "command", lambda *_: words)
     given = Trial(aws=Aws(), settings=plan.settings(NAME, ""), directory=tmp_path, commit="abc")
     done = trial.execute(given, plan.Step(name="x", words=("x",)), tmp_path / "calls")
     assert (done.command.exit_code, done.command.last_lines[-1]) == (3, "CLUSTER in REGION")
     assert len(done.command.last_lines) == 9
-    assert f"{NAME} in eu-west-3" in capfd.readouterr().out
+    assert done.output.splitlines() == list("12345678"), "errors are no part of a document"
+    printed = capfd.readouterr()
+    assert (f"{NAME} in eu-west-3" in printed.out, f"{NAME} in eu-west-3" in printed.err) == (False, True)
 
 
 def test_commands_take_no_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
