@@ -18,14 +18,19 @@ from pathlib import Path
 from typing import Final
 
 from agent.deadline import wait_until
+from agent.files.listing import is_listed
 from agent.remote.processes import signal_run
+from agent.runs.directory import RunDirectory
 from agent.spec.launchers import MASTER_PORT, TORCHRUN, places
 from agent.spec.run import RunSpec
 
 END_GRACE_S: Final = 5.0
 """From SIGTERM to SIGKILL for ranks whose run has failed; horovodrun's is as long."""
 TORCHRUN_SHUTDOWN_S: Final = 300
-"""How long torchrun lets ranks go on once one has ended; its own 30 s would cut a stopped run's grace short."""
+"""How long torchrun lets ranks go on once one has ended; its own 30 s would cut a stopped run's grace short.
+
+Older releases of PyTorch do not read the variable and keep their 30 s.
+"""
 _POLL_S: Final = 0.1
 
 
@@ -62,18 +67,29 @@ class HostRanks:
         self._has_lost_launcher = threading.Event()
 
     def wait(self) -> int:
-        """Return 0 once all have ended well, 1 once one has not; end them where the launcher has gone."""
+        """Return 0 once all have ended well, 1 once one has not.
+
+        All are ended where the launcher has gone, and where one has ended wrongly, of which the launcher may not learn:
+        a process that was killed reports nothing, and its rank, if it has one, would go on without it.
+        """
         threading.Thread(target=self._read_input, daemon=True).start()
         while not self._have_ended():
-            if self._has_lost_launcher.wait(_POLL_S):
-                self._end()
+            if self._has_lost_launcher.wait(_POLL_S) or self._has_failed():
                 break
+        if self._has_failed() or not self._have_ended():
+            self._end()
         return int(any(process.wait() != 0 for process in self._started))
 
     def _read_input(self) -> None:
         while os.read(sys.stdin.fileno(), 1 << 10):
             pass
         self._has_lost_launcher.set()
+
+    def _has_failed(self) -> bool:
+        """Return whether one has ended wrongly, but not in a run that is being stopped, which its supervisor ends."""
+        if not any(process.poll() for process in self._started):
+            return False
+        return not is_listed(RunDirectory(path=Path(self._spec.run_directory)).stop_request)
 
     def _have_ended(self) -> bool:
         return not [process for process in self._started if process.poll() is None]

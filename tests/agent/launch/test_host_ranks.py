@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from agent.launch.host_ranks import starts
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.launch.host_ranks import HostRanks, start, starts
+from agent.runs.directory import RunDirectory
+from agent.spec.run import RunSpec
 from tests.factories import make_nodes, make_program_spec
 
 HOSTS = make_nodes(2, slots=2)
@@ -36,3 +45,36 @@ def test_the_proof_before_a_run_is_started_plainly_by_both() -> None:
     ]
     assert found[0] == found[1]
     assert found[0][0][0][-2:] == list(module)
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSpec:
+    """Return the spec of a run whose launcher stays, with a directory of its own."""
+    monkeypatch.setattr(HostRanks, "_read_input", lambda self: None)
+    made = make_program_spec(hosts=HOSTS, rank_launcher="plain", efs_mount=str(tmp_path))
+    Path(made.run_directory).mkdir(parents=True)
+    return made
+
+
+def started(*scripts: str) -> Sequence[subprocess.Popen[bytes]]:
+    return [start(["sh", "-c", script], {}) for script in scripts]
+
+
+def test_a_process_that_is_killed_ends_the_others_at_once(spec: RunSpec) -> None:
+    killed, other = started("kill -KILL $$", "exec sleep 600")
+    assert HostRanks(spec, [killed, other]).wait() == 1
+    assert (killed.returncode, other.returncode) == (-9, -15)
+
+
+def test_processes_that_end_well_leave_the_others_to_their_work(spec: RunSpec) -> None:
+    first, second = started("exit 0", "sleep 0.5; exit 0")
+    began = time.monotonic()
+    assert HostRanks(spec, [first, second]).wait() == 0
+    assert (second.returncode, time.monotonic() - began >= 0.4) == (0, True)
+
+
+def test_in_a_run_that_is_being_stopped_the_others_keep_their_grace(spec: RunSpec) -> None:
+    RunDirectory(path=Path(spec.run_directory)).stop_request.touch()
+    first, second = started("exit 1", "sleep 0.5; exit 0")
+    assert HostRanks(spec, [first, second]).wait() == 1
+    assert second.returncode == 0, "it was not ended"
