@@ -65,6 +65,8 @@ class Prices:
     def __init__(self, aws: Aws, cache: Path) -> None:
         self._aws, self._cache = aws, cache
         self._known: dict[str, float | None] = {}
+        self._from_table: set[str] = set()
+        """Types whose price was last given from the table."""
         self._threads: dict[str, threading.Thread] = {}
 
     def begin(self, instance_types: Iterable[str]) -> None:
@@ -87,21 +89,19 @@ class Prices:
         deadline = time.monotonic() + wait_s
         for kind in kinds & set(self._threads):
             self._threads[kind].join(timeout=max(0.0, deadline - time.monotonic()))
-        return {kind: self._known.get(kind) or self._from_table(kind) for kind in kinds}
+        given = {kind: self._known.get(kind) for kind in kinds}
+        listed = self._table.usd_per_hour if self._table else {}
+        taken = {kind for kind, price in given.items() if price is None and kind in listed}
+        self._from_table = (self._from_table - kinds) | taken
+        return {kind: listed[kind] if kind in taken else price for kind, price in given.items()}
 
     def dated(self, instance_types: Iterable[str]) -> str:
-        """Return the date of the table where the price of one of these types is the table's; "" where none is."""
-        table = self._table
-        used = any(not self._known.get(kind) and self._from_table(kind) for kind in instance_types)
-        return table.date if table and used else ""
+        """Return the date of the table where `per_hour` last took the price of one of these types from it, else ""."""
+        return self._table.date if self._table and self._from_table & set(instance_types) else ""
 
     @property
     def _table(self) -> RegionPrices | None:
         return shipped().get(self._aws.region)
-
-    def _from_table(self, kind: str) -> float | None:
-        table = self._table
-        return table.usd_per_hour.get(kind) if table else None
 
     def _look_up(self, kind: str) -> None:
         try:

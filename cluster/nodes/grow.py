@@ -18,7 +18,8 @@ def ensure_nodes(
 ) -> tuple[Node, ...]:
     """Return the live nodes once `wanted` workers are among them; grow the group for that, after asking.
 
-    After the time-out `least` workers are enough, unless that is 0. From then on no worker is ended to balance zones.
+    After the time-out `least` workers are enough, unless that is 0. From then on EC2 Auto Scaling ends no worker to
+    balance zones.
     """
     worker_group.keep_workers_of_all_zones(session.aws, session.load_inventory(), report)
     nodes = worker_group.read_nodes(master)

@@ -79,8 +79,8 @@ def keep_workers_of_all_zones(aws: Aws, found: Inventory, report: Callable[[str]
 
     It starts a worker in the zone that has fewer and ends one in another, when a zone had no capacity for a while or
     an instance was replaced (EC2 Auto Scaling User Guide, "Availability Zone rebalancing"). New workers are still
-    started in the zone that has the fewest. No property of a template suspends a process, so it is done here, before
-    a run starts; it stays suspended. Where that is denied, `report` gets a warning.
+    started in the zone that has the fewest. No property of a template suspends a process, so it is done here, whenever
+    workers are provided for a run or a size; it stays suspended. Where that is denied, `report` gets a warning.
     """
     if not found.rebalances_zones:
         return

@@ -91,6 +91,18 @@ def test_an_unreachable_list_leaves_the_price_of_the_table_with_its_date(tmp_pat
     assert prices.dated(["x1.unheard"]) == "", "what is unknown has no date"
 
 
+def test_the_date_is_that_of_the_prices_which_were_given_though_the_list_answers_later(tmp_path: Path) -> None:
+    aws = FakeAws([product("0.99")], is_open=False, region="us-east-1")
+    prices = Prices(aws, tmp_path / "p.json")
+    table = shipped()["us-east-1"]
+    assert prices.per_hour(["c5.2xlarge"], wait_s=0) == {"c5.2xlarge": table.usd_per_hour["c5.2xlarge"]}
+    aws.gate.set()
+    prices._threads["c5.2xlarge"].join(60)
+    assert prices.dated(["c5.2xlarge"]) == table.date
+    assert prices.per_hour(["c5.2xlarge"], wait_s=0) == {"c5.2xlarge": 0.99}
+    assert prices.dated(["c5.2xlarge"]) == ""
+
+
 def test_aws_own_price_comes_before_the_tables_and_has_no_date(tmp_path: Path) -> None:
     prices = Prices(FakeAws([product("0.99")], region="us-east-1"), tmp_path / "p.json")
     assert prices.per_hour(["c5.2xlarge"], wait_s=60) == {"c5.2xlarge": 0.99}
