@@ -98,7 +98,7 @@ def refers_to_files(requirements: str) -> bool:
 
 def names_index(requirements: str) -> bool:
     """Return whether requirements themselves say which index pip is to ask, or that it is to ask none."""
-    option = re.compile(r"(-i\b|--index-url\b|--extra-index-url\b|--no-index\b|-[rc]\b|--(requirement|constraint)\b)")
+    option = re.compile(r"(-[irc]|--index-url\b|--extra-index-url\b|--no-index\b|--(requirement|constraint)\b)")
     return any(option.match(line) for line in requirement_lines(requirements))
 
 

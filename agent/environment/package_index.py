@@ -22,6 +22,8 @@ REMEDY: Final = (
     "`start --packages`"
 )
 # pip's parser knows its defaults, all its configuration files and variables; no command of pip prints their sum.
+_PROXIES: Final = frozenset({"http", "https", "all"})
+"""Of the variables about proxies those that name one; `no_proxy` alone names none."""
 _QUESTION: Final = """
 import json
 from pip._internal.commands import create_command
@@ -37,7 +39,7 @@ def missing(python: Path) -> str:
     Where pip goes through a proxy, or does not say where it looks, it may.
     """
     done = subprocess.run([str(python), "-c", _QUESTION], capture_output=True, text=True, check=False)
-    if done.returncode != 0 or urllib.request.getproxies_environment():
+    if done.returncode != 0 or _PROXIES & urllib.request.getproxies_environment().keys():
         return ""
     indexes, switched_off = json.loads(done.stdout)
     trouble = "pip's configuration says no-index" if switched_off else unreachable(indexes)

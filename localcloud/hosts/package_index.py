@@ -138,7 +138,7 @@ def parse_settings(document: Mapping[str, Any], environment: Mapping[str, str]) 
     named = (environment.get(name, "") for name in _CERTIFICATE_VARIABLES)
     return PipSettings(
         indexes=tuple(document["indexes"]),
-        find_links=tuple(document["find_links"]),
+        find_links=tuple(_without_home(place) for place in document["find_links"]),
         trusted=tuple(document["trusted"]),
         certificates=document["certificates"] or next(filter(None, named), ""),
     )
@@ -192,6 +192,11 @@ def _context(settings: PipSettings, url: SplitResult) -> ssl.SSLContext:
     if {url.hostname, url.netloc.rpartition("@")[2]} & set(settings.trusted):
         return ssl._create_unverified_context()  # pip does not check this server's certificate either
     return ssl.create_default_context(cafile=settings.certificates or None)
+
+
+def _without_home(place: str) -> str:
+    """Return a place with ~ expanded: the hosts' users have other homes."""
+    return str(Path(place).expanduser()) if place.startswith("~") else place
 
 
 def _is_address(host: str) -> bool:

@@ -16,6 +16,7 @@ from agent.environment.overlay import (
     Overlay,
     OverlayBuilder,
     OverlayError,
+    names_index,
     parse_report,
     refers_to_files,
     requirement_lines,
@@ -178,3 +179,20 @@ def test_what_was_cut_short_is_made_anew(tmp_path: Path, runtime: Path) -> None:
     (overlay.directory / "bin").mkdir(parents=True)
     python = OverlayBuilder(overlay=overlay, report=lambda line: None).ensure()
     assert said(python, "import toy; print(toy.VERSION)") == "1.0"
+
+
+@pytest.mark.parametrize(
+    ("requirements", "names"),
+    [
+        ("humanize==4.0", False),
+        ("# -i https://one.example\nhumanize", False),
+        ("-i https://one.example/simple\nhumanize", True),
+        ("-ihttps://one.example/simple", True),
+        ("--index-url=https://one.example/simple", True),
+        ("-rother.txt", True),
+        ("--no-index", True),
+        ("--index-urls-of-mine", False),
+    ],
+)
+def test_requirements_that_name_an_index_are_recognised(requirements: str, names: bool) -> None:
+    assert names_index(requirements) is names

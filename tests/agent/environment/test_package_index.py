@@ -67,6 +67,12 @@ def test_behind_a_proxy_pip_itself_finds_out(python: Path, monkeypatch: pytest.M
     assert missing(python) == ""
 
 
+def test_hosts_without_a_proxy_alone_name_none(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", f"https://{UNKNOWN}/simple")
+    monkeypatch.setenv("no_proxy", "localhost")
+    assert UNKNOWN in missing(python)
+
+
 def test_a_python_without_pip_has_nothing_to_say(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\nexit 1\n")

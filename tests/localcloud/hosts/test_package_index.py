@@ -109,6 +109,12 @@ def test_certificates_of_pips_own_go_before_those_of_the_variables() -> None:
     assert parse_settings(ANSWER, environment).certificates == "/bundle"
 
 
+def test_places_below_the_home_are_named_whole_for_users_with_other_homes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    found = parse_settings({**ANSWER, "find_links": ["~/wheels", "/srv/wheels", "https://more.example/~x"]}, {})
+    assert found.find_links == ("/home/somebody/wheels", "/srv/wheels", "https://more.example/~x")
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
