@@ -46,9 +46,11 @@ if "die" in sys.argv:
     if dist.get_rank() == 1:
         print("a last word", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-    dist.barrier()
-dist.destroy_process_group()
+dist.barrier()
+os._exit(0)
 """
+"""It ends without PyTorch's own clean-up, in which PyTorch 2.13 was seen to abort a rank on a busy machine ("terminate
+called without an active exception")."""
 
 
 def is_alive(pid: int) -> bool:
