@@ -8,7 +8,6 @@ process's own, and says with which status the rank ended.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -17,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from agent.launch.mpi_rank import forward_output, write
+from agent.launch.mpi_rank import end_alike, forward_output, write
 from agent.spec.run import RANK_VARIABLE
 
 _END: Final = "[launcher] rank {rank} ended: {status}"
@@ -45,11 +44,7 @@ def main(argv: Sequence[str]) -> int:
         except OSError:  # the reader has gone: nothing else would stop the rank
             process.kill()
             return 1
-    if status < 0:
-        with contextlib.suppress(OSError):  # SIGKILL has no handler
-            signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)
-    return status
+    return end_alike(status)
 
 
 if __name__ == "__main__":

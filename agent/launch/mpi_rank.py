@@ -117,6 +117,15 @@ def forward_output(process: subprocess.Popen[bytes], rank: str, out: int) -> int
     return process.wait()
 
 
+def end_alike(status: int) -> int:
+    """Return a rank's status, or end this process by the signal that ended the rank."""
+    if status < 0:
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    return status
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the rank; return its status, or end by the signal that ended it."""
     # mpirun signals the whole group, so the rank has it already. A handler, unlike SIG_IGN, is not handed down.
@@ -133,11 +142,7 @@ def main(argv: Sequence[str]) -> int:
         except OSError:  # mpirun's daemon was killed: nothing else would stop the rank
             process.kill()
             return 1
-    if status < 0:
-        with contextlib.suppress(OSError):  # SIGKILL has no handler
-            signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)
-    return status
+    return end_alike(status)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ class Internet:
         return self.namespace.listen(API_ADDRESS, port)
 
     def forward(self, hosts: Iterable[str], ports: Iterable[int] = ()) -> dict[str, str]:
-        """Let the VPCs reach hosts of the real internet, also at `ports`; return the address of each in this one."""
+        """Open hosts of the real internet to the VPCs, also at `ports`; return the address of each in this one."""
 
         def listen(address: str, port: int) -> socket.socket:
             self.namespace.ip([f"addr replace {address}/32 dev lo"])

@@ -1,4 +1,4 @@
-"""Facts about prices: AWS's figure first, then the dated table's; nobody waits; the unknown is called unknown."""
+"""Facts about prices: AWS's figure first, then the dated table's; no task waits long; the unknown is called unknown."""
 
 from __future__ import annotations
 
