@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +51,7 @@ def prefer_node(node: int) -> str | None:
     return None
 
 
-def gpu_variables(placement: Placement, environ: MutableMapping[str, str]) -> dict[str, str]:
+def gpu_variables(placement: Placement, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that show CUDA this rank's GPU alone; none where the user has set them.
 
     Not run on a GPU.

@@ -65,6 +65,19 @@ def place(topology: Topology, local_rank: int, local_size: int) -> Placement:
     )
 
 
+def with_gpus_by_rank(topology: Topology, local_rank: int, local_size: int) -> Placement:
+    """Return the placement of a rank whose program takes the GPU with its local rank's number by itself.
+
+    The shares of the cores are those of `place`; a rank gets the one that is nearest to its GPU. With fewer GPUs than
+    ranks each has the share of its own number.
+    """
+    if len(topology.gpus) < local_size:
+        return place(topology, local_rank, local_size)
+    numbered = dataclasses.replace(topology, gpus=topology.gpus[:local_size])
+    near = [gpu.index if gpu else None for gpu in gpus(numbered, local_size)]
+    return place(numbered, near.index(topology.gpus[local_rank].index), local_size)
+
+
 def bounded(topology: Topology) -> bool:
     """Return whether a quota grants less time than the cores have."""
     return topology.quota_cpus < len(topology.cores)

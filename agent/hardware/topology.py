@@ -19,6 +19,9 @@ from agent.hardware.gpus import PciGpu, count_gpu_devices
 CPUS: Final = Path("sys/devices/system/cpu")
 NODES: Final = Path("sys/devices/system/node")
 PCI: Final = Path("sys/bus/pci/devices")
+PROCESSES: Final = Path("proc/self/ns/pid")
+MACHINES_OWN: Final = "pid:[4026531836]"
+"""The namespace of processes that is not a container's: Linux gives it this number (PROC_PID_INIT_INO)."""
 
 NVIDIA: Final = 0x10DE
 DISPLAY: Final = 0x03
@@ -59,6 +62,8 @@ class Topology:
     """Logical CPUs that are switched off."""
     quota_cpus: float = math.inf
     """CPUs' worth of time that the control group grants."""
+    shared: bool = False
+    """Whether other containers may compute on these cores: this is one, and has all CPUs of the machine."""
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -111,6 +116,7 @@ def read_topology(root: Path, allowed: Collection[int] | None = None) -> Topolog
         gpus_on_bus=len(gpus),
         offline=tuple(sorted(_list(root / CPUS / "offline") or ())),
         quota_cpus=limits.quota_cpus,
+        shared=_in_container(root) and usable == online,
     )
 
 
@@ -143,6 +149,14 @@ def _gpus(root: Path, node_of: dict[int, int], nodes: tuple[int, ...]) -> tuple[
             node = beside.pop() if len(beside) == 1 else None
         found.append((device.name, node if node in nodes else None))
     return tuple(PciGpu(index=index, address=address, node=node) for index, (address, node) in enumerate(found))
+
+
+def _in_container(root: Path) -> bool:
+    """Return whether this process sees other processes than the machine's; a copy of a machine's files does not say."""
+    try:
+        return str((root / PROCESSES).readlink()) != MACHINES_OWN
+    except OSError:
+        return False
 
 
 def _text(path: Path) -> str | None:

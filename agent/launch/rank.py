@@ -17,11 +17,12 @@ from typing import Final
 
 from agent.errors import SpecError
 from agent.hardware.interfaces import read_address
+from agent.launch.program_setup import set_up_program
 from agent.remote import secret_files
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import Node
 from agent.spec.rank_command import rank_command
-from agent.spec.run import RunSpec
+from agent.spec.run import PLACED, RunSpec
 
 NOT_STARTED: Final = 127
 
@@ -44,6 +45,15 @@ def on_interface(spec: RunSpec, interface: str) -> dict[str, str]:
     """Return the variables that keep Gloo and NCCL to one interface; none where it is not known."""
     gloo = "HOROVOD_GLOO_IFACE" if spec.rank_launcher == HOROVOD else "GLOO_SOCKET_IFNAME"
     return {gloo: interface, "NCCL_SOCKET_IFNAME": f"={interface}"} if interface else {}
+
+
+def placed(spec: RunSpec, inherited: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
+    """Bind this process to its part of the host; return the variables that go with it. Rank 0 says what was chosen."""
+    environ = {**inherited, **dict(spec.environment), **secrets}
+    setup = set_up_program(environ, launcher=spec.rank_launcher, own_gpu=spec.own_gpu)
+    if "0" in (environ.get("HOROVOD_RANK"), environ.get("RANK")):
+        print(f"[placement] {setup}", file=sys.stderr, flush=True)
+    return dict(setup.variables)
 
 
 def interface_with(address: str, names: Sequence[str], address_of: Callable[[str], str]) -> str:
@@ -82,6 +92,8 @@ def main(argv: Sequence[str]) -> int:
     except secret_files.SecretsError as error:
         print(error, file=sys.stderr)
         return NOT_STARTED
+    if spec.program and spec.placement == PLACED:
+        inherited |= placed(spec, inherited, secrets)
     try:
         os.chdir(spec.working_directory)
         os.execvpe(command[0], command, environment(spec, inherited, sys.executable, interface) | secrets)

@@ -23,6 +23,8 @@ RANK_VARIABLE: Final = "DEEPCDK_RANK"
 PROGRAM_FOLDER: Final = "program"
 """Where a pushed tree holds the user's files; the payload's lie in `payload`."""
 WORK_FOLDER: Final = "work"
+PLACED: Final = "auto"
+UNPLACED: Final = "none"
 TF_KERAS: Final = "tf-keras==2.21.*"
 """Keras 2 for the runtime's TensorFlow; the two go together by their versions."""
 
@@ -64,6 +66,10 @@ class RunSpec:
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     rank_launcher: str = HOROVOD
     """What starts the ranks, of `agent.spec.launchers`; older specs have none but Horovod's."""
+    placement: str = PLACED
+    """Whether each rank is given its part of its node: auto or none; in older specs, none for a program."""
+    own_gpu: bool = False
+    """Show each rank of a program the GPU of its own alone; without it, the program chooses by its local rank."""
     recipe: str = ""
     """What the run is called: the recipe, or the name of the user's script."""
     git_commit: str = ""
@@ -97,6 +103,10 @@ class RunSpec:
             raise SpecError(f"rank_launcher = {self.rank_launcher!r}: must be {', '.join(LAUNCHERS)}")
         if self.rank_launcher != HOROVOD and not self.program:
             raise SpecError(f"rank_launcher = {self.rank_launcher!r}: a recipe is started by {HOROVOD}")
+        if self.placement not in (PLACED, UNPLACED):
+            raise SpecError(f"placement = {self.placement!r}: must be {PLACED} or {UNPLACED}")
+        if self.own_gpu and not (self.program and self.placement == PLACED):
+            raise SpecError(f"own_gpu is for a program, with placement {PLACED}")
         if self.controller not in CONTROLLERS:
             raise SpecError(f"controller = {self.controller!r}: must be {' or '.join(CONTROLLERS)}")
         if self.knobs.hierarchical_allreduce:
@@ -182,7 +192,9 @@ class RunSpec:
                 raise TypeError("not an object")
             if unknown := sorted(document.keys() - {field.name for field in dataclasses.fields(cls)}):
                 raise SpecError(f"the spec of a run has unknown fields: {', '.join(unknown)}; a newer version wrote it")
-            values = {"agent": "", **document}  # older versions packed the agent into the payload's tree
+            # Older versions packed the agent into the payload's tree, and placed the ranks of recipes alone.
+            older = {"agent": "", "placement": UNPLACED if document.get("program") else PLACED}
+            values = {**older, **document}
             return cls(**{key: _restore(key, value) for key, value in values.items()})
         except SpecError:
             raise

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from agent.spec.horovod import CONTROLLERS, MPI, Knobs
 from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES
 from agent.spec.nodes import MOST_SLOTS
+from agent.spec.run import PLACED, UNPLACED
 from cluster.cli.numbers import parse_whole
 from cluster.errors import UsageError
 
@@ -43,6 +44,12 @@ class RankOptions:
     controller: Annotated[
         str, "what the ranks meet and add up over: gloo, mpi (Open MPI), or auto: mpi for cores of one node"
     ] = AUTO
+    placement: Annotated[
+        str, "auto: give each rank cores, memory, threads and a GPU near them; none: leave that to the program"
+    ] = PLACED
+    own_gpu: Annotated[
+        bool, "show each rank of a program of yours its own GPU alone; default: all, of which it takes its local rank's"
+    ] = False
 
     def __post_init__(self) -> None:
         if self.ranks_per_node not in ("", CORES):
@@ -51,6 +58,10 @@ class RankOptions:
             raise UsageError("--launcher", self.launcher, f"must be {', '.join(LAUNCHERS)}")
         if self.launcher != HOROVOD and self.controller != AUTO:
             raise UsageError("--controller", self.controller, f"is Horovod's; --launcher {self.launcher} has none")
+        if self.placement not in (PLACED, UNPLACED):
+            raise UsageError("--placement", self.placement, f"must be {PLACED} or {UNPLACED}")
+        if self.own_gpu and self.placement == UNPLACED:
+            raise UsageError("--own-gpu", None, f"gives GPUs out, which --placement {UNPLACED} leaves to the program")
         if self.controller not in (*CONTROLLERS, AUTO):
             raise UsageError("--controller", self.controller, f"must be {', '.join(CONTROLLERS)} or {AUTO}")
 

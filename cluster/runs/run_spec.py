@@ -101,6 +101,8 @@ def build(
         controller=best_controller(count, on_cores=on_cores) if controller == AUTO else controller,
         knobs=options.knobs,
         rank_launcher=launcher,
+        placement=options.ranks.placement,
+        own_gpu=options.ranks.own_gpu,
         preflight=options.preflight.mode,
         requirements=work.requirements if isinstance(work, Program) else "",
         keras=work.keras if isinstance(work, Program) else 3,

@@ -9,8 +9,10 @@ from typing import Annotated, Final
 
 from agent.errors import ReportedError
 from agent.spec.launchers import HOROVOD
+from agent.spec.run import UNPLACED
 from cluster.errors import UsageError
 from cluster.runs.program import Program
+from cluster.runs.run_options import RankOptions
 from payload.recipes.config import TrainConfig
 from payload.settings import SettingError
 
@@ -87,15 +89,20 @@ def given(flags: RecipeFlags | ProgramFlags) -> list[tuple[str, str]]:
 
 
 def read_work(
-    recipe: RecipeFlags, program: ProgramFlags, further: Sequence[str], launcher: str = HOROVOD
+    recipe: RecipeFlags, program: ProgramFlags, further: Sequence[str], ranks: RankOptions
 ) -> Training | Program:
     """Return what is to run: the user's program, or else a recipe. Raises UsageError for flags of both."""
     if not program.payload:
-        if launcher != HOROVOD:
-            raise UsageError("--launcher", launcher, f"is for a program of your own; {HOROVOD} starts the recipes")
+        if ranks.launcher != HOROVOD:
+            rule = f"is for a program of your own; {HOROVOD} starts the recipes"
+            raise UsageError("--launcher", ranks.launcher, rule)
+        if ranks.own_gpu:
+            raise UsageError("--own-gpu", None, "is for a program of your own; a recipe's ranks have a GPU each")
         for flag, text in given(program):
             raise UsageError(flag, text, "needs --payload DIRECTORY, the one with your program")
-        return recipe.training(further)
+        # The ranks of a recipe place themselves, by a setting of this name.
+        unplaced = ("--placement", UNPLACED) if ranks.placement == UNPLACED else ()
+        return recipe.training((*unplaced, *further))
     for flag, text in given(recipe):
         rule = "is a recipe's; a program of your own takes its arguments in --entry or after --"
         raise UsageError(flag, text, rule)

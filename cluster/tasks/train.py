@@ -92,7 +92,7 @@ def train(
     """
     session = Session(PROJECT, set_, key=key)
     count = parse_nodes_argument(nodes)
-    work = read_work(recipe, program, words_after_dashes(sys.argv), ranks.launcher)
+    work = read_work(recipe, program, words_after_dashes(sys.argv), ranks)
     secrets = read_secrets(secret, os.environ)
     options = RunOptions(
         environment=parse_environment(env), secrets=tuple(secrets), ranks=ranks, knobs=knobs, preflight=preflight

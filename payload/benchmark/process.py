@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from agent.hardware.threads import OMP_THREADS, ONEDNN
 from payload.benchmark.config import Cell
 from payload.benchmark.table import CellOutputError, CellResult, Figures
-from payload.training.rank_tuning import OMP_THREADS, ONEDNN
 
 LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
 ROOT: Final = Path(__file__).resolve().parents[2]

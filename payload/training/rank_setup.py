@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import Final
 
-from agent.hardware.binding import bind, gpu_variables
+from agent.hardware.binding import gpu_variables
 from agent.hardware.machine import this_vector_bits
-from agent.hardware.placement import Placement, place
-from agent.hardware.topology import Topology, TopologyError, read_topology
+from agent.hardware.placed_rank import AUTO, ROOT, PlacedRank, place_rank, unplaced
 from payload.models.registry import network
 from payload.models.work import work
 from payload.settings import Settings
 from payload.training.rank_tuning import Job, Tuning, tune
-
-ROOT: Final = Path("/")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RankSetup:
     """What was chosen for this rank, and what the machine refused."""
 
-    placement: Placement
+    placed: PlacedRank
     tuning: Tuning
-    machine: str
-    """The host's topology in words."""
-    notes: tuple[str, ...] = ()
-    """What could not be done, and why."""
 
     def values(self) -> dict[str, float | int | str | None]:
         """Return the values recorded of a run; the placement is this rank's."""
         return {
-            "machine": self.machine,
-            "placement": str(self.placement),
+            "machine": self.placed.machine,
+            "placement": str(self.placed.placement),
             **self.tuning.values(),
-            "notes": "; ".join(self.notes),
+            "notes": "; ".join(self.placed.notes),
         }
 
     def __str__(self) -> str:
-        return "; ".join([f"{self.machine}: rank on {self.placement}", str(self.tuning), *self.notes])
+        return "; ".join([str(self.placed), str(self.tuning), *self.placed.notes])
 
 
 def set_up_rank(settings: Settings, environ: MutableMapping[str, str], root: Path = ROOT) -> RankSetup:
@@ -50,35 +41,18 @@ def set_up_rank(settings: Settings, environ: MutableMapping[str, str], root: Pat
     `environ`: identifies this rank (horovodrun sets it) and has the user's choices; variables are added, none changed.
     """
     local_rank, local_size = _number(environ, "HOROVOD_LOCAL_RANK", 0), _number(environ, "HOROVOD_LOCAL_SIZE", 1)
-    allowed = os.sched_getaffinity(0)
-    notes: tuple[str, ...] = ()
-    placement, machine = unplaced(allowed, local_size), f"{len(allowed)} CPUs"
-    if settings.placement == "auto":
-        try:
-            topology = read_topology(root, allowed)
-        except TopologyError as error:
-            notes = (f"not placed: {error}",)
-        else:
-            placement, machine = place(topology, local_rank, local_size), str(topology)
-            notes = (*bind(placement), *_remarks(topology, placement, local_size))
-            environ.update(gpu_variables(placement, environ))
+    placed = place_rank(local_rank, local_size, root) if settings.placement == AUTO else unplaced(local_size)
+    environ.update(gpu_variables(placed.placement, environ))
     tuning = tune(
         job_of(settings, ranks=_number(environ, "HOROVOD_SIZE", 1)),
-        placement,
+        placed.placement,
         vector_bits=this_vector_bits(),
         environ=environ,
         intra_op_threads=settings.intra_op_threads,
         inter_op_threads=settings.inter_op_threads,
     )
     environ.update(tuning.variables)
-    return RankSetup(placement=placement, tuning=tuning, machine=machine, notes=notes)
-
-
-def unplaced(allowed: set[int], local_size: int) -> Placement:
-    """Return the placement of a rank that is not bound, with threads for its share of the CPUs."""
-    return Placement(
-        cpus=tuple(sorted(allowed)), cores=max(1, len(allowed) // local_size), node=None, exclusive=local_size == 1
-    )
+    return RankSetup(placed=placed, tuning=tuning)
 
 
 def job_of(settings: Settings, *, ranks: int) -> Job:
@@ -91,16 +65,6 @@ def job_of(settings: Settings, *, ranks: int) -> Job:
         ranks=ranks,
         bytes_per_gradient=2 if settings.compression == "fp16" else 4,
     )
-
-
-def _remarks(topology: Topology, placement: Placement, local_size: int) -> tuple[str, ...]:
-    """Return remarks on where the machine does not suit its ranks."""
-    remarks = []
-    if not placement.exclusive:
-        remarks.append(f"{local_size} ranks share {len(topology.cores)} cores")
-    if topology.gpus_on_bus and not topology.gpus:
-        remarks.append(f"{topology.gpus_on_bus} GPUs on the bus are not those that this container has: none is chosen")
-    return tuple(remarks)
 
 
 def _number(environ: Mapping[str, str], name: str, default: int) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from agent.hardware.placement import Placement
+from agent.hardware.threads import CALLER_THREAD, OMP_THREADS, OMP_WAIT, ONEDNN, thread_variables
 from agent.spec.horovod import GLOO, MPI
 from payload.models.work import Work
 
@@ -18,10 +19,6 @@ CONTROLLER: Final = "HOROVOD_CONTROLLER"
 CYCLE_TIME: Final = "HOROVOD_CYCLE_TIME"
 FUSION_THRESHOLD: Final = "HOROVOD_FUSION_THRESHOLD"
 AUTOTUNE: Final = "HOROVOD_AUTOTUNE"
-OMP_THREADS: Final = "OMP_NUM_THREADS"
-OMP_WAIT: Final = "KMP_BLOCKTIME"
-ONEDNN: Final = "TF_ENABLE_ONEDNN_OPTS"
-CALLER_THREAD: Final = "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"
 
 GFLOPS_512_BITS: Final = 60.0
 """Speed of one core with 512-bit vectors on ResNet-50 and LeNet, 1e9 operations a second: 50 to 75 measured."""
@@ -117,11 +114,7 @@ def tune(
     """
     intra = intra_op_threads or placement.cores
     step = None if placement.gpu else step_ms(job, placement.cores, vector_bits)
-    variables = {OMP_THREADS: str(intra), OMP_WAIT: "1"}
-    if vector_bits >= 256:  # x86: TensorFlow leaves oneDNN off on cores without instructions made for networks
-        variables[ONEDNN] = "1"
-        if intra == 1:  # the pool's one thread would compute while the thread that called it waits
-            variables[CALLER_THREAD] = "1"
+    variables = thread_variables(intra, vector_bits)
     cycle: float | None = None
     buffer: int | None = None
     if job.ranks > 1 and step is not None and not _on(environ, AUTOTUNE):

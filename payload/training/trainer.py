@@ -75,7 +75,7 @@ def train_and_evaluate(
             schedule=schedule_for(settings, examples=data.train.examples, ranks=ranks.size),
             ranks=ranks,
             rank_setup=rank_setup,
-            placements=distributed.gather_values(str(rank_setup.placement), name="placements"),
+            placements=distributed.gather_values(str(rank_setup.placed.placement), name="placements"),
             provenance=provenance,
             started=started,
         )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.hardware.gpus import PciGpu
-from agent.hardware.placement import Placement, bounded, place
+from agent.hardware.placement import Placement, bounded, place, with_gpus_by_rank
 from agent.hardware.topology import Core, Topology, read_topology
 from tests.agent.hardware.machines import C5_18XLARGE, P3_16XLARGE, Built, write
 
@@ -119,3 +119,21 @@ def test_a_quota_bounds_the_threads_and_not_the_cores(quota: float, cores: int) 
     placement = place(Topology(cores=machine, nodes=(0,), quota_cpus=quota), 0, 2)
     assert placement.cpus == (0, 1, 2, 3)
     assert placement.cores == cores
+
+
+@given(topology=topologies(), data=st.data())
+def test_programs_that_take_the_gpu_of_their_local_rank_share_the_cores_as_before_each_with_that_gpu(
+    topology: Topology, data: st.DataObject
+) -> None:
+    ranks = data.draw(st.integers(1, len(topology.cores)))
+    found = [with_gpus_by_rank(topology, rank, ranks) for rank in range(ranks)]
+    assert sorted(placement.cpus for placement in found) == sorted(each.cpus for each in place_all(topology, ranks))
+    if ranks <= len(topology.gpus):
+        assert [placement.gpu.index if placement.gpu else None for placement in found] == list(range(ranks))
+
+
+def test_a_rank_whose_gpu_hangs_on_the_other_node_gets_cores_there() -> None:
+    cores = tuple(Core(node=node, socket=node, cpus=(node,)) for node in (0, 1))
+    gpus = tuple(PciGpu(index=index, address=f"{index}", node=1 - index) for index in (0, 1))
+    topology = Topology(cores=cores, nodes=(0, 1), gpus=gpus)
+    assert [with_gpus_by_rank(topology, rank, 2).cpus for rank in (0, 1)] == [(1,), (0,)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.hardware.topology import Core, TopologyError, read_topology
+from agent.hardware.topology import MACHINES_OWN, PROCESSES, Core, TopologyError, read_topology
 from tests.agent.hardware.machines import C5_18XLARGE, C7G_16XLARGE, P3_16XLARGE, RECORDED, Built, write
 
 
@@ -108,3 +108,15 @@ def test_this_machine_is_read() -> None:
     topology = read_topology(Path("/"), os.sched_getaffinity(0))
     assert set(topology.cpus) <= os.sched_getaffinity(0)
     assert topology.cores
+
+
+def test_a_container_with_all_cpus_shares_them_and_the_machine_itself_or_a_cpuset_does_not(tmp_path: Path) -> None:
+    root = write(tmp_path, RECORDED)
+    assert not read_topology(root).shared
+    (root / PROCESSES).parent.mkdir(parents=True)
+    (root / PROCESSES).symlink_to("pid:[4026532170]")
+    assert read_topology(root).shared
+    assert not read_topology(root, {0}).shared
+    (root / PROCESSES).unlink()
+    (root / PROCESSES).symlink_to(MACHINES_OWN)
+    assert not read_topology(root).shared

@@ -7,18 +7,24 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.hardware.placed_rank import unbound_because
+from agent.hardware.placement import place
+from agent.hardware.topology import read_topology
 from agent.launch.rank import NOT_STARTED, environment, interface_with, this_host
+from agent.spec.launchers import HOROVOD, PLAIN
 from agent.spec.rank_command import rank_command
 from agent.spec.run import RunSpec
 from tests.factories import make_node, make_program_spec, make_spec
 from tests.words import LONG, NASTIEST
 
 PROJECT = Path(__file__).resolve().parents[3]
+LOCAL_PLACE = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=200)
 PROGRAM = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('NAME'), os.getcwd()]))"
 
@@ -99,6 +105,32 @@ def test_a_word_of_100_kb_arrives(efs: Path) -> None:
     long = "ü $(reboot) '\"\n" * 6000
     spec = make_program_spec(efs_mount=str(efs), command=("train.py", long), environment=(("NAME", long),))
     assert json.loads(start(efs, spec).stdout)[:2] == [[long], long]
+
+
+PLACE = "import os; print(os.environ.get('OMP_NUM_THREADS'), sorted(os.sched_getaffinity(0)))"
+
+
+@pytest.mark.parametrize("launcher", [HOROVOD, PLAIN])
+def test_a_programs_rank_starts_with_its_part_of_the_node_and_rank_0_says_which(efs: Path, launcher: str) -> None:
+    spec = make_program_spec(efs_mount=str(efs), rank_launcher=launcher, command=("python", "-c", PLACE))
+    names = ("HOROVOD_RANK", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE") if launcher == HOROVOD else LOCAL_PLACE
+    for rank in ("0", "1"):
+        done = start(efs, spec, **dict(zip(names, (rank, rank, "2"), strict=True)))
+        topology = read_topology(Path("/"), os.sched_getaffinity(0))
+        placement = place(topology, int(rank), 2)
+        bound = not unbound_because(topology, 2)
+        assert done.stdout == f"{placement.cores} {[*(placement.cpus if bound else topology.cpus)]}\n"
+        said = f"[placement] {topology}: rank on CPUs "
+        assert done.stderr.startswith(said) if rank == "0" else done.stderr == ""
+
+
+@pytest.mark.parametrize("given", [{"placement": "none"}, {"environment": (("OMP_NUM_THREADS", "7"),)}])
+def test_what_the_user_set_wins_and_without_placement_nothing_is_set(efs: Path, given: dict[str, Any]) -> None:
+    spec = make_program_spec(efs_mount=str(efs), command=("python", "-c", PLACE), **given)
+    done = start(efs, spec, HOROVOD_LOCAL_RANK="0", HOROVOD_LOCAL_SIZE="2")
+    assert done.stdout.split()[0] == ("None" if "placement" in given else "7"), done.stderr
+    if "placement" in given:
+        assert done.stdout == f"None {sorted(os.sched_getaffinity(0))}\n"
 
 
 def test_what_cannot_be_started_is_told_with_its_directory(efs: Path) -> None:

@@ -52,6 +52,8 @@ def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
         ("network", "10.0.0.0/20;id"),
         ("controller", "smoke"),
         ("rank_launcher", "mpiexec"),
+        ("placement", "some"),
+        ("own_gpu", True),
         ("rank_launcher", "torchrun"),
         ("efs_mount", "/mnt/with space"),
         ("efs_mount", "/mnt/$(reboot)"),
@@ -76,6 +78,11 @@ def test_a_spec_of_an_older_version_is_read_and_one_of_a_newer_version_is_refuse
     document = json.loads(make_spec().to_json())
     del document["agent"]
     older = RunSpec.from_json(json.dumps(document))
+    del document["placement"]
+    assert RunSpec.from_json(json.dumps(document)).placement == "auto"
+    program = json.loads(make_program_spec().to_json())
+    del program["placement"]
+    assert RunSpec.from_json(json.dumps(program)).placement == "none"
     with pytest.raises(SpecError, match="names no agent: an older version launched the run; `fab resume 2026"):
         _ = older.agent_directory
     with pytest.raises(SpecError, match="unknown fields: colour; a newer version wrote it"):

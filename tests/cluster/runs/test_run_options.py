@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agent.spec.horovod import Knobs
@@ -23,9 +25,17 @@ def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
         ({"launcher": "plain", "controller": "gloo"}, "--controller = 'gloo': is Horovod's; --launcher plain has none"),
     ],
 )
-def test_a_launcher_is_one_of_three_and_only_horovods_has_a_controller(options: dict[str, str], says: str) -> None:
+def test_a_launcher_is_one_of_three_and_only_horovods_has_a_controller(options: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         RankOptions(**options)
+
+
+def test_ranks_are_placed_or_left_alone_and_a_gpu_of_its_own_is_for_a_placed_one() -> None:
+    assert RankOptions(own_gpu=True).placement == "auto"
+    with pytest.raises(UsageError, match="--placement = 'no': must be auto or none"):
+        RankOptions(placement="no")
+    with pytest.raises(UsageError, match="--own-gpu: gives GPUs out, which --placement none leaves to the program"):
+        RankOptions(placement="none", own_gpu=True)
 
 
 def test_only_horovods_ranks_take_its_settings_and_only_they_may_be_given_the_others_variables() -> None:

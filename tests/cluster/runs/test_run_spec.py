@@ -91,6 +91,8 @@ def test_options_reach_the_spec() -> None:
     launch = make_launch(options=RunOptions(environment=(("NAME", "value"),), knobs=Knobs(autotune=True)))
     assert ("NAME", "value") in launch.environment
     assert launch.knobs.autotune
+    unplaced = make_launch(options=RunOptions(ranks=RankOptions(placement="none")))
+    assert (launch.placement, unplaced.placement, launch.own_gpu) == ("auto", "none", False)
 
 
 def test_too_few_nodes_are_an_error_with_a_remedy(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agent.spec.run import RunSpec
 from cluster.errors import UsageError
+from cluster.runs.run_options import RankOptions
 from cluster.runs.work import ProgramFlags, RecipeFlags, Training, read_work, split_args
 from payload.recipes.config import TrainConfig
 from tests.cluster.runs.test_run_spec import make_launch
@@ -61,15 +62,17 @@ def test_a_mixture_of_recipe_and_program_is_refused(
     payload: str, entry: str, further: tuple[str, ...], recipe: dict[str, str], says: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
-        read_work(RecipeFlags(**recipe), ProgramFlags(payload=payload, entry=entry), further)
+        read_work(RecipeFlags(**recipe), ProgramFlags(payload=payload, entry=entry), further, RankOptions())
 
 
 def test_without_a_payload_the_work_is_a_recipe() -> None:
-    assert read_work(RecipeFlags(epochs="3"), ProgramFlags(), ()) == Training(arguments=("--epochs", "3"))
+    assert read_work(RecipeFlags(epochs="3"), ProgramFlags(), (), RankOptions()) == Training(
+        arguments=("--epochs", "3")
+    )
 
 
 def test_words_after_the_dashes_are_settings_of_the_recipe_after_those_of_args() -> None:
-    work = read_work(RecipeFlags(args="--momentum 0.8"), ProgramFlags(), ("--xla", "--seed", "7"))
+    work = read_work(RecipeFlags(args="--momentum 0.8"), ProgramFlags(), ("--xla", "--seed", "7"), RankOptions())
     assert work == Training(arguments=("--momentum", "0.8", "--xla", "--seed", "7"))
     assert work.command("/r")[-5:] == ("--momentum", "0.8", "--xla", "--seed", "7")
 
@@ -86,7 +89,7 @@ def test_words_after_the_dashes_that_are_no_settings_are_refused_before_anything
     words: tuple[str, ...], says: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
-        read_work(RecipeFlags(), ProgramFlags(), words)
+        read_work(RecipeFlags(), ProgramFlags(), words, RankOptions())
 
 
 def test_further_arguments_are_split_and_never_evaluated() -> None:
@@ -112,4 +115,16 @@ def test_what_a_recipe_is_given_reaches_the_ranks_reader_unchanged_or_is_refused
 @pytest.mark.parametrize("launcher", ["torchrun", "plain"])
 def test_recipes_are_started_by_horovod(launcher: str) -> None:
     with pytest.raises(UsageError, match=f"--launcher = '{launcher}': is for a program of your own"):
-        read_work(RecipeFlags(), ProgramFlags(), (), launcher)
+        read_work(RecipeFlags(), ProgramFlags(), (), RankOptions(launcher=launcher))
+
+
+def test_without_placement_a_recipe_is_told_so_by_its_own_setting_which_words_after_the_dashes_may_change() -> None:
+    unplaced = RankOptions(placement="none")
+    assert read_work(RecipeFlags(), ProgramFlags(), (), unplaced) == Training(arguments=("--placement", "none"))
+    given = read_work(RecipeFlags(), ProgramFlags(), ("--placement", "auto"), unplaced)
+    assert given == Training(arguments=("--placement", "none", "--placement", "auto"))
+
+
+def test_only_a_program_may_be_shown_its_own_gpu() -> None:
+    with pytest.raises(UsageError, match="--own-gpu: is for a program of your own"):
+        read_work(RecipeFlags(), ProgramFlags(), (), RankOptions(own_gpu=True))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from agent.hardware.threads import ONEDNN
 from payload.benchmark import __main__ as benchmark
 from payload.benchmark import process
 from payload.benchmark.config import BenchmarkConfig, Cell
-from payload.training.rank_tuning import ONEDNN
 
 CELL = BenchmarkConfig.from_argv(["--networks", "lenet", "--batch-sizes", "4"]).cells()[0]
 FIGURES = {

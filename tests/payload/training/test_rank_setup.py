@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.hardware import placed_rank
 from agent.hardware.placement import Placement
 from payload.settings import Settings
-from payload.training import rank_setup
 from payload.training.rank_setup import RankSetup, job_of, set_up_rank
 from tests.agent.hardware.machines import P3_16XLARGE, RECORDED, write
 
@@ -24,7 +24,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[Placement]:
         placements.append(placement)
         return ()
 
-    monkeypatch.setattr(rank_setup, "bind", bind)
+    monkeypatch.setattr(placed_rank, "bind", bind)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
     return placements
 
@@ -47,13 +47,14 @@ def test_a_rank_is_bound_to_its_cores_and_its_variables_are_set(tmp_path: Path, 
 def test_by_choice_nothing_is_bound_and_threads_are_a_share_of_the_cpus(tmp_path: Path, bound: list[Placement]) -> None:
     found = arranged(write(tmp_path, RECORDED), dict(RANK), placement="none")
     assert bound == []
-    assert (found.placement.cpus, found.tuning.intra_op_threads, found.machine) == ((0, 1), 1, "2 CPUs")
+    placed = found.placed
+    assert (placed.placement.cpus, found.tuning.intra_op_threads, placed.machine) == ((0, 1), 1, "2 CPUs")
 
 
 def test_a_machine_that_cannot_be_read_is_said_and_the_run_goes_on(tmp_path: Path, bound: list[Placement]) -> None:
     found = arranged(write(tmp_path, RECORDED | {"sys/devices/system/cpu/online": "?"}), dict(RANK))
     assert bound == []
-    assert found.notes[0].startswith("not placed: ")
+    assert found.placed.notes[0].startswith("not placed: ")
     assert "not a list of CPUs" in str(found)
 
 
@@ -61,7 +62,7 @@ def test_sharing_and_foreign_gpus_are_said(tmp_path: Path) -> None:
     files = P3_16XLARGE.files()
     del files["dev/nvidia0"]
     found = arranged(write(tmp_path, files), RANK | {"HOROVOD_LOCAL_SIZE": "5"})
-    assert found.notes == (
+    assert found.placed.notes == (
         "5 ranks share 2 cores",
         "8 GPUs on the bus are not those that this container has: none is chosen",
     )

@@ -1,0 +1,71 @@
+"""Give a rank of the user's own program its part of the host, whatever started it: cores, memory, threads and GPU.
+
+The recipes' ranks choose theirs by themselves (`payload.training.rank_setup`), from the same modules of
+`agent.hardware`. Variables that are set already are the user's, and stay.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from agent.hardware.binding import ORDER, gpu_variables
+from agent.hardware.machine import this_vector_bits
+from agent.hardware.placed_rank import ROOT, PlacedRank, place_program
+from agent.hardware.threads import INTER_OP, INTRA_OP, OMP_THREADS, thread_variables
+from agent.spec.launchers import TORCHRUN
+
+_PLACES: Final = (("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+_TORCHRUNS: Final = "1"
+"""What torchrun sets OMP_NUM_THREADS to where a host has several ranks and it is not set (`torch.distributed.run`)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProgramSetup:
+    """What was chosen for this rank."""
+
+    placed: PlacedRank
+    variables: tuple[tuple[str, str], ...]
+    """To be set before the program starts."""
+
+    def __str__(self) -> str:
+        names = " ".join(f"{name}={value}" for name, value in self.variables)
+        return "; ".join([str(self.placed), *self.placed.notes, *([names] if names else [])])
+
+
+def set_up_program(
+    environ: Mapping[str, str], *, launcher: str, own_gpu: bool, vector_bits: int | None = None, root: Path = ROOT
+) -> ProgramSetup:
+    """Bind this process, and choose the variables of the program that it turns into.
+
+    `environ`: what the launcher and the user have set; `own_gpu`: show CUDA the rank's GPU alone, for a program that
+    does not choose one by its local rank.
+    """
+    local_rank, local_size = local_place(environ)
+    placed = place_program(local_rank, local_size, root)
+    placement = placed.placement
+    bits = this_vector_bits() if vector_bits is None else vector_bits
+    cpus = len(placement.cpus) if placement.exclusive else len(placement.cpus) // local_size
+    variables = thread_variables(placement.cores, bits)
+    variables |= {INTRA_OP: str(placement.cores), INTER_OP: str(max(1, min(cpus, 2 * placement.cores)))}
+    if own_gpu:
+        variables |= gpu_variables(placement, environ)
+    elif placement.gpu is not None:
+        variables[ORDER] = "PCI_BUS_ID"  # so that GPU 3 is the one whose cores local rank 3 has
+    chosen = tuple((name, value) for name, value in variables.items() if not _is_given(environ, name, launcher))
+    return ProgramSetup(placed=placed, variables=chosen)
+
+
+def local_place(environ: Mapping[str, str]) -> tuple[int, int]:
+    """Return a rank's number on its host and how many the host has, in the words of its launcher; (0, 1) without."""
+    for rank, size in _PLACES:
+        if environ.get(rank, "").isdecimal() and environ.get(size, "").isdecimal():
+            return int(environ[rank]), int(environ[size])
+    return 0, 1
+
+
+def _is_given(environ: Mapping[str, str], name: str, launcher: str) -> bool:
+    """Return whether a variable is set, and not only by torchrun, which cannot know the cores of its ranks."""
+    return name in environ and not (launcher == TORCHRUN and name == OMP_THREADS and environ[name] == _TORCHRUNS)
