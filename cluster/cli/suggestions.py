@@ -19,10 +19,14 @@ def complaint(
     `words` are the tasks and their flags, words without a flag with theirs already (`flag_of` each task); `contexts`
     are Invoke's for the tasks; `everywhere` are its own flags, which it takes behind a task too.
     """
+    contexts = list(contexts)
     flags_of = {context.name: context.flags for context in contexts}
+    inverse_flags_of = {context.name: context.inverse_flags for context in contexts}
     task, waiting = "", ""
     flags: Mapping[str, Any] = everywhere
     for word in words:
+        if waiting and task and (word in flags_of[task] or word in inverse_flags_of[task]):  # Invoke begins that flag
+            return _without_value(waiting, task)
         if waiting:
             waiting = ""
         elif word in flags_of:
@@ -37,9 +41,7 @@ def complaint(
                 waiting = name if needs and not equals else ""
             elif task and (name.startswith("--") or len(name) == 2) and not _is_negative(name, flags):
                 return _unknown_flag(name, task, list(flags_of[task]))
-    if waiting and task:
-        return f"deepcdk: `fab {task}` needs a value behind {waiting}\n  do: `fab --help {task}` explains it"
-    return ""
+    return _without_value(waiting, task) if waiting and task else ""
 
 
 def _is_negative(name: str, flags: Mapping[str, Any]) -> bool:
@@ -64,6 +66,10 @@ def _surplus(word: str, task: str, tasks: Sequence[str], flag: str) -> str:
         f"deepcdk: `fab {task}` {takes}: {word!r} is too much{_nearest(word, tasks)}\n"
         f"  do: `fab --help {task}` explains it"
     )
+
+
+def _without_value(flag: str, task: str) -> str:
+    return f"deepcdk: `fab {task}` needs a value behind {flag}\n  do: `fab --help {task}` explains it"
 
 
 def _unknown_flag(name: str, task: str, flags: Sequence[str]) -> str:

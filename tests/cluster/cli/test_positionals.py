@@ -20,6 +20,7 @@ from tests.words import LONG, NASTIEST, WORDS
 CONTEXTS = ns.to_contexts()
 FLAGS = flags_of_words(ns)
 FLAGS_OF = {str(context.name): context.flags for context in CONTEXTS}
+INVERSE_FLAGS_OF = {str(context.name): context.inverse_flags for context in CONTEXTS}
 EVERYWHERE = make_program().initial_context
 VALUED = sorted(
     (task, name)
@@ -69,6 +70,11 @@ def test_no_word_is_lost_or_moved_and_a_second_pass_changes_nothing(words: list[
     assert with_flags(once, CONTEXTS, FLAGS) == once
 
 
+def refused(words: list[str]) -> str:
+    """Say what `fab` refuses a task's words with; "" where it takes them."""
+    return complaint(with_flags(words, CONTEXTS, FLAGS), CONTEXTS, FLAGS, EVERYWHERE.flags)
+
+
 def parsed(words: list[str]) -> dict[str, object]:
     """Parse a task's words as `fab` does; return its arguments."""
     completed = with_flags(words, CONTEXTS, FLAGS)
@@ -83,12 +89,11 @@ def test_a_flags_value_reaches_its_task_unchanged_unless_it_is_a_flag_of_the_tas
     place: tuple[str, str], value: str, joined: bool
 ) -> None:
     task, flag = place
-    words = [f"{flag}={value}"] if joined else [flag, value]
-    try:
-        arguments = parsed([task, *words])
-    except ParseError:
-        assert value in FLAGS_OF[task] or f"--{value.removeprefix('--no-')}" in FLAGS_OF[task]
+    words = [task, f"{flag}={value}"] if joined else [task, flag, value]
+    if not joined and (value in FLAGS_OF[task] or value in INVERSE_FLAGS_OF[task]):
+        assert f"needs a value behind {flag}\n" in refused(words)
         return
+    arguments = parsed(words)
     assert arguments[flag.removeprefix("--")] in (value, [value])
 
 

@@ -44,6 +44,9 @@ def test_every_task_refuses_a_flag_that_it_has_not_too_many_words_and_a_flag_wit
         ("push satus", "'satus' is too much; did you mean status?"),
         ("logs --rank", "needs a value behind --rank"),
         ("train --set", "needs a value behind --set"),
+        ("train --env --json", "`fab train` needs a value behind --env"),
+        ("train --env --no-follow", "needs a value behind --env"),
+        ("logs --rank -f", "needs a value behind --rank"),
     ],
 )
 def test_a_word_that_means_nothing_is_named_with_the_nearest(words: str, says: str) -> None:
