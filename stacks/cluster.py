@@ -8,7 +8,7 @@ from aws_cdk import Annotations, Aws, CfnOutput, Duration, Stack
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from stacks import images, purchasing
+from stacks import gpus, images, purchasing
 from stacks.bucket_access import grant_read, grant_write
 from stacks.compute import NodeGroup, NodeGroupProps, Volume
 from stacks.config import MASTER, WORKER, ClusterConfig, Output
@@ -215,6 +215,7 @@ class ClusterStack(Stack):
                 efs_mount=self.config.efs_mount,
                 login_user=self.login_user,
                 instance_type=instance_type,
+                compute_capability=gpus.common_capability(config.worker_types if role == WORKER else [instance_type]),
                 agent=self.telemetry.parameter(role),
                 lustre=self.lustre.source if self.lustre else "",
                 lustre_mount=self.config.fsx_mount,

@@ -38,6 +38,8 @@ class BootSettings:
     efs_mount: str
     login_user: str
     instance_type: str
+    compute_capability: str = ""
+    """Of the GPUs of all types that the node may have, times ten; empty: without GPUs, or where types differ."""
     agent: str = ""
     """Parameter with the CloudWatch agent's configuration; empty: the node runs none."""
     lustre: str = ""
@@ -119,6 +121,7 @@ def _environment(settings: BootSettings) -> dict[str, str]:
         "DEEPCDK_EFS_MOUNT": settings.efs_mount,
         "DEEPCDK_LOGIN_USER": settings.login_user,
         "DEEPCDK_GPUS": "true" if may_have_gpus(settings.instance_type) else "false",
+        **({"DEEPCDK_COMPUTE_CAPABILITY": capability} if (capability := settings.compute_capability) else {}),
         **({"DEEPCDK_AGENT": settings.agent} if settings.agent else {}),
         **(lustre if settings.lustre else {}),
         **({"DEEPCDK_SCRATCH": settings.scratch} if settings.scratch else {}),

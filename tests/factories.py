@@ -32,7 +32,7 @@ def make_node(index: int = 1, /, **changes: Any) -> Node:
     """Return the worker of this index."""
     values = {
         "name": f"{WORKER_PREFIX}{index}", "address": f"10.0.1.{index}", "instance_id": f"i-{index:08x}", "slots": 1,
-        "interface": "ens5", "zone": "us-east-1a",
+        "interface": "ens5", "zone": "us-east-1a", "kind": "x86_64",
     }  # fmt: skip
     return Node(**{**values, **changes})
 
@@ -49,7 +49,7 @@ def make_nodes(count: int, /, **changes: Any) -> tuple[Node, ...]:
 
 def nodes_text(nodes: Iterable[Node]) -> str:
     """Return the nodes file that lists these nodes."""
-    return "".join(f"{n.name} {n.address} {n.instance_id} {n.slots} {n.interface} {n.zone}\n" for n in nodes)
+    return "".join(f"{n.name} {n.address} {n.instance_id} {n.slots} {n.interface} {n.zone} {n.kind}\n" for n in nodes)
 
 
 def make_instance(index: int = 1, /, **changes: Any) -> Instance:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agent.errors import SpecError
+from agent.spec import kinds
 
 NODES_PATH: Final = "/opt/deeplearning/nodes"
 NODE_PYTHON: Final = "/opt/deepcdk/bin/python3"
@@ -59,6 +60,7 @@ RULES: Final = {
         pattern="[a-z]{2,8}(-[a-z]{2,12}){1,3}-[0-9]{1,2}([a-z]|(-[a-z0-9]{1,8}){1,4})",
         words="a zone such as us-east-1a or us-west-2-lax-1a",
     ),
+    "kind": Rule(pattern=kinds.PATTERN, words=kinds.WORDS),
 }
 """By the fields of `Node`."""
 
@@ -95,9 +97,13 @@ class Node:
     """Network interface that carries the address, such as ens5."""
     zone: str
     """Availability zone."""
+    kind: str = ""
+    """What programs are built for there, of `agent.spec.kinds`; "" of a node that an older version booted."""
 
     def __post_init__(self) -> None:
         for field in RULES:
+            if field == "kind" and not self.kind:
+                continue
             if wrong := broken(field, getattr(self, field)):
                 raise SpecError(wrong)
 
@@ -109,11 +115,12 @@ class Node:
 
 
 def parse_nodes(text: str, warn: Callable[[str], None]) -> tuple[Node, ...]:
-    """Parse the nodes file: one line per live node, `NAME IP INSTANCE_ID SLOTS INTERFACE ZONE`.
+    """Parse the nodes file: one line per live node, `NAME IP INSTANCE_ID SLOTS INTERFACE ZONE KIND`.
 
-    A line that breaks a rule leaves out its node, and so do lines that claim the same name, address or instance id:
-    nothing tells which of them is right. Only the master's own line wins over a worker's. `warn` gets a sentence
-    for each; so it does for each comment, in which the master's registry says what it left out itself.
+    Nodes of older versions have no kind. A line that breaks a rule leaves out its node, and so do lines that claim the
+    same name, address or instance id: nothing tells which of them is right. Only the master's own line wins over a
+    worker's. `warn` gets a sentence for each; so it does for each comment, in which the master's registry says what it
+    left out itself.
     """
     found: list[tuple[int, Node]] = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -138,12 +145,20 @@ def parse_nodes(text: str, warn: Callable[[str], None]) -> tuple[Node, ...]:
 
 def _parse_node(line: str) -> Node:
     words = line.split(" ")
-    if len(words) != 6:
-        raise SpecError(f"{escaped(line)}: must be NAME IP INSTANCE_ID SLOTS INTERFACE ZONE")
-    name, address, instance_id, slots, interface, zone = words
+    if len(words) not in (6, 7):
+        raise SpecError(f"{escaped(line)}: must be NAME IP INSTANCE_ID SLOTS INTERFACE ZONE KIND")
+    name, address, instance_id, slots, interface, zone, kind = [*words, ""][:7]
     if not RULES["slots"].fits(slots):  # int() would take more than the rule does
         raise SpecError(broken("slots", slots))
-    return Node(name=name, address=address, instance_id=instance_id, slots=int(slots), interface=interface, zone=zone)
+    return Node(
+        name=name,
+        address=address,
+        instance_id=instance_id,
+        slots=int(slots),
+        interface=interface,
+        zone=zone,
+        kind=kind,
+    )
 
 
 def _claimed(node: Node) -> tuple[tuple[str, str], ...]:

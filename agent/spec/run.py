@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from agent.errors import SpecError
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
+from agent.spec.kinds import FIRST_SUPPORTED, NodeKind, RuntimeKind, runtime_kind
 from agent.spec.launchers import HOROVOD, LAUNCHERS
 from agent.spec.nodes import RULES, Node, broken, escaped
 from agent.spec.states import RUN_ID_RULE, is_run_id
@@ -109,10 +110,16 @@ class RunSpec:
             raise SpecError(f"own_gpu is for a program, with placement {PLACED}")
         if self.controller not in CONTROLLERS:
             raise SpecError(f"controller = {self.controller!r}: must be {' or '.join(CONTROLLERS)}")
-        if self.knobs.hierarchical_allreduce:
-            raise SpecError("hierarchical_allreduce needs Horovod built for GPUs; on CPUs it would ignore it")
+        kind = self.runtime_kind
+        if self.knobs.hierarchical_allreduce and not (kind and kind.has_gpus and self.controller == MPI):
+            raise SpecError("hierarchical_allreduce needs GPUs and the controller mpi; else Horovod would ignore it")
         if self.knobs.hierarchical_allgather and self.controller != MPI:
             raise SpecError("hierarchical_allgather needs the controller mpi; over Gloo Horovod would ignore it")
+        if kind and self.payload and (older := [each for each in kind.capabilities if each < FIRST_SUPPORTED]):
+            raise SpecError(
+                f"the hosts have GPUs of compute capability {older[0] / 10}, which the runtime's cuDNN has dropped: a "
+                f"recipe needs {FIRST_SUPPORTED / 10} (Turing) or later, as g4dn, g5, g6, p4d and p5 have"
+            )
         if self.preflight not in ("auto", "full", "skip"):
             raise SpecError(f"preflight = {self.preflight!r}: must be auto, full or skip")
         if not self.hosts and not self.launcher:
@@ -125,6 +132,16 @@ class RunSpec:
     def ranks(self) -> int:
         """Return the number of ranks: every slot of every host."""
         return sum(host.slots for host in self.hosts)
+
+    @property
+    def runtime_kind(self) -> RuntimeKind | None:
+        """Return what the hosts' environment is built for; None where an older version booted one of them.
+
+        Raises SpecError for hosts of two kinds.
+        """
+        if not self.hosts or not all(host.kind for host in self.hosts):
+            return None
+        return runtime_kind({host.name: NodeKind.parse(host.kind) for host in self.hosts})
 
     @property
     def placed(self) -> str:

@@ -171,6 +171,14 @@ if [[ $DEEPCDK_GPUS == true ]]; then
     if [[ -e $file ]]; then gpus=$((gpus + 1)); fi
   done
 fi
+kind=$(uname -m)
+if ((gpus > 0)); then
+  # As 9.0, a line for each GPU; the instance type tells where a driver does not.
+  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u) || capability=
+  capability=${capability/./}
+  if [[ ! $capability =~ ^[1-9][0-9]{1,2}$ ]]; then capability=${DEEPCDK_COMPUTE_CAPABILITY:-}; fi
+  kind+=-${capability:+sm}${capability:-gpu}
+fi
 interface=eth0
 while read -r device destination _; do
   if [[ $destination == 00000000 ]]; then interface=$device && break; fi
@@ -178,7 +186,7 @@ done <"$root/proc/net/route"
 
 step='taking a name among the nodes'
 printf '%s=%q\n' role "$DEEPCDK_ROLE" instance_id "$instance_id" ip "$ip" zone "$zone" \
-  slots "$((gpus > 0 ? gpus : 1))" gpus "$gpus" interface "$interface" login_uid "$login_uid" login_gid "$login_gid" \
+  slots "$((gpus > 0 ? gpus : 1))" gpus "$gpus" kind "$kind" interface "$interface" login_uid "$login_uid" login_gid "$login_gid" \
   login_home "$login_home" efs_mount "$DEEPCDK_EFS_MOUNT" >"$root/opt/deepcdk/node.conf"
 "$root/opt/deepcdk/bin/registry" keys
 "$root/opt/deepcdk/bin/registry" refresh

@@ -28,7 +28,7 @@ umask 022
 LC_ALL=C
 
 root=${DEEPCDK_ROOT:-}
-role='' instance_id='' ip='' zone='' slots='' gpus='' interface='' login_uid='' login_gid='' login_home='' efs_mount=''
+role='' instance_id='' ip='' zone='' slots='' gpus='' kind='' interface='' login_uid='' login_gid='' login_home='' efs_mount=''
 # It sets all of these.
 # shellcheck source=/dev/null
 . "$root/opt/deepcdk/node.conf"
@@ -38,7 +38,7 @@ begin='# deepcdk: begin' end='# deepcdk: end'
 name='' noted='' text='' there='' own='' copied='' nodes='' workers='' hosts='' known='' list='' left_out=''
 count=0 worker_gpus=0
 # The facts of a node, in the order in which they are written, with commas between. As in agent/spec/nodes.py.
-facts=(instance-id ip slots interface zone gpus host_key)
+facts=(instance-id ip slots interface zone gpus kind host_key)
 octet='(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])'
 declare -A age=() entry=() fact=() rule=(
   [name]='deeplearning-(master|worker[1-9][0-9]{0,3})'
@@ -46,6 +46,7 @@ declare -A age=() entry=() fact=() rule=(
   [zone]='[a-z]{2,8}(-[a-z]{2,12}){1,3}-[0-9]{1,2}([a-z]|(-[a-z0-9]{1,8}){1,4})'
   [slots]='[1-9][0-9]{0,2}|10([01][0-9]|2[0-4])'
   [gpus]='0|[1-9][0-9]{0,2}'
+  [kind]='(x86_64|aarch64)(-gpu|-sm[1-9][0-9]{1,2})?'
   [interface]='[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}'
   [host_key]='ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}'
   [instance-id]='i-([0-9a-f]{8}|[0-9a-f]{17})'
@@ -143,10 +144,10 @@ take() {
 
 # Write this node's entry to a file of its own, and take a name with it.
 claim() {
-  local new=$registry/new-$role/$instance_id kind key each fact
-  read -r kind key _ <"$root/etc/ssh/ssh_host_ed25519_key.pub"
+  local new=$registry/new-$role/$instance_id algorithm key each fact
+  read -r algorithm key _ <"$root/etc/ssh/ssh_host_ed25519_key.pub"
   # shellcheck disable=SC2034
-  local host_key="$kind $key"
+  local host_key="$algorithm $key"
   own='' name=''
   for each in "${facts[@]}"; do
     fact=${each/-/_}
@@ -218,7 +219,7 @@ assemble() {
       left_out+="# $why"$'\n'
       continue
     fi
-    nodes+="$node ${fact[ip]} ${fact[instance-id]} ${fact[slots]} ${fact[interface]} ${fact[zone]}"$'\n'
+    nodes+="$node ${fact[ip]} ${fact[instance-id]} ${fact[slots]} ${fact[interface]} ${fact[zone]} ${fact[kind]}"$'\n'
     hosts+="${fact[ip]} $node"$'\n'
     known+="$node,${fact[ip]} ${fact[host_key]}"$'\n'
     list+="$node,${order[index]}"$'\n'

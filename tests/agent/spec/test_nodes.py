@@ -40,6 +40,7 @@ ACCEPTED = {
         "us-east-1a", "ap-northeast-3c", "us-gov-west-1b", "us-isob-east-1a", "eusc-de-east-1a", "cn-northwest-1a",
         "us-west-2-lax-1a", "us-east-1-bos-1a", "us-east-1-wl1-bos-wlz-1", "eu-west-2-wl2-man-wlz1",
     ],
+    "kind": ["x86_64", "aarch64", "x86_64-sm75", "x86_64-sm120", "x86_64-gpu"],
 }  # fmt: skip
 REFUSED = {
     "name": [
@@ -54,6 +55,7 @@ REFUSED = {
     "slots": ["0", "00", "01", "1025", "1100", "-1", "+1", "1.0", "1e3", "\u0664", " 1"],
     "interface": ["", ".", "..", "-i", "a" * 16, "eth0:1", "eth0/1", "a b", "\u00e9th0"],
     "zone": ["", "us", "a", "us-east-1A", "us-east-1a;id", "-us-east-1a", "us-east-1a-", "us-east-1" + "a" * 64],
+    "kind": ["", "i686", "x86_64-", "x86_64-sm", "x86_64-sm9", "x86_64-sm075", "x86_64-sm9.0", "x86_64-sm90-sm80"],
 }  # fmt: skip
 
 

@@ -43,7 +43,7 @@ echo "private of $LAB_ID" >"$key"; chmod 600 "$key"; echo "$LAB_KEY deepcdk-mast
 }
 _SIGNAL = 'echo "$*" >>"$DEEPCDK_ROOT/signals"; [ -z "$LAB_DEAF" ] || { echo "$LAB_DEAF"; exit 1; }'
 
-FACTS = ("instance_id", "ip", "slots", "interface", "zone", "gpus", "host_key")
+FACTS = ("instance_id", "ip", "slots", "interface", "zone", "gpus", "kind", "host_key")
 """The facts in a node's entry, in their order."""
 
 

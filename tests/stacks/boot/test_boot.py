@@ -16,7 +16,7 @@ def test_a_worker_signals_success_once_it_is_in_every_file(lab: Lab) -> None:
     assert worker.text("signals") == (
         "--success true --reason ready --stack deepcdk --resource WorkerGroup --region us-east-1\n"
     )
-    line = f"deeplearning-worker1 {worker.ip} {worker.instance_id} 1 ens5 us-east-1a\n"
+    line = f"deeplearning-worker1 {worker.ip} {worker.instance_id} 1 ens5 us-east-1a {os.uname().machine}\n"
     assert worker.text("opt/deeplearning/nodes") == line
     assert worker.text("opt/deeplearning/workers") == "deeplearning-worker1\n"
     assert f"{worker.ip} deeplearning-worker1\n" in worker.text("etc/hosts")
@@ -99,6 +99,31 @@ def test_gpus_become_slots_on_gpu_instances_only(lab: Lab) -> None:
     master = booted(lab.node("master", 100))
     slots = [line.split()[3] for line in master.text("opt/deeplearning/nodes").splitlines()]
     assert slots == ["1", "2", "1"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told", "kind"),
+    [
+        ("9.0\\n9.0\\n", "", "x86_64-sm90"),
+        ("12.0\\n", "90", "x86_64-sm120"),
+        ("Field compute_cap is not a valid field to query.\\n", "90", "x86_64-sm90"),
+        ("9.0\\n8.0\\n", "", "x86_64-gpu"),
+        ("", "", "x86_64-gpu"),
+    ],
+)
+def test_a_node_registers_what_programs_are_built_for(lab: Lab, answer: str, told: str, kind: str) -> None:
+    node = lab.node("worker", 1, instance_type="p4d.24xlarge", compute_capability=told)
+    (node.root / "dev" / "nvidia0").touch()
+    smi = node.commands / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\ncase \"$*\" in *compute_cap*) printf '{answer}' ;; esac\n")
+    smi.chmod(0o755)
+    uname = node.commands / "uname"
+    uname.write_text("#!/bin/sh\necho x86_64\n")
+    uname.chmod(0o755)
+    booted(node)
+    kinds = [line.split()[6] for line in booted(lab.node("master", 100)).text("opt/deeplearning/nodes").splitlines()]
+    assert kinds == ["x86_64", kind]
+    assert f"\nkind={kind}\n" in node.text("opt/deepcdk/node.conf")
 
 
 def test_an_image_that_brings_a_runtime_is_run_by_the_python_that_made_it(lab: Lab) -> None:

@@ -21,7 +21,7 @@ from tests.words import WORDS
 
 SCRIPT = (SCRIPTS / "registry.sh").read_text(encoding="utf-8")
 FIELDS = {"name": "name", "ip": "address", "zone": "zone", "slots": "slots", "interface": "interface",
-          "instance-id": "instance_id"}  # fmt: skip
+          "instance-id": "instance_id", "kind": "kind"}  # fmt: skip
 """The script's names of the rules that the laptop has too."""
 
 
@@ -138,6 +138,8 @@ FACTS = (
     ("gpus", "0; touch INJECTED"),
     ("gpus", "$(touch INJECTED)"),
     ("gpus", "-1"),
+    ("kind", "x86_64; touch INJECTED"),
+    ("kind", "x86_64-sm$(touch INJECTED)"),
     ("interface", "-i"),
     ("host_key", f"@cert-authority * {key_of('EVIL')}"),
     ("host_key", "ssh-rsa AAAA"),
@@ -297,7 +299,7 @@ def test_the_masters_list_and_a_nodes_new_entry_replace_whatever_lies_in_their_p
 
 def hostile_lines() -> tuple[str, ...]:
     """Return lines that no master writes into the list of nodes."""
-    facts = f"i-00000000000000009,10.0.64.9,1,ens5,us-east-1a,0,{key_of('EVIL')}"
+    facts = f"i-00000000000000009,10.0.64.9,1,ens5,us-east-1a,0,x86_64,{key_of('EVIL')}"
     return (
         *(f"{name},{facts}" for name in HOSTILE_NAMES if "\udcff" not in name),
         f"deeplearning-worker3,{facts.replace('10.0.64.9', '$(touch INJECTED)')}",

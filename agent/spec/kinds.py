@@ -1,0 +1,111 @@
+"""Kinds of nodes, by what programs are built for: the processor, and GPUs by their compute capability.
+
+A node registers its kind as one word: `x86_64`, `aarch64`, `x86_64-sm90` for GPUs of compute capability 9.0, or
+`x86_64-gpu` for GPUs whose capability nothing tells. A run's hosts share one environment, and so one kind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from agent.errors import SpecError
+
+PATTERN: Final = "(x86_64|aarch64)(-gpu|-sm[1-9][0-9]{1,2})?"
+WORDS: Final = "x86_64 or aarch64, and of a node with GPUs -smNN behind it, as x86_64-sm90, or -gpu"
+X86_64: Final = "x86_64"
+AARCH64: Final = "aarch64"
+FIRST_SUPPORTED: Final = 75
+"""The oldest compute capability, times ten, that the runtime's cuDNN knows; as in `stacks/gpus.py`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeKind:
+    """The kind of one node."""
+
+    processor: str
+    """As the kernel names it: x86_64 or aarch64."""
+    has_gpus: bool = False
+    capability: int | None = None
+    """Compute capability of its GPUs times ten, as 90; None without GPUs, or where nothing tells it."""
+
+    @classmethod
+    def parse(cls, text: str) -> NodeKind:
+        """Parse the word that a node registers. Raises SpecError."""
+        found = re.fullmatch(PATTERN, text)
+        if found is None:
+            raise SpecError(f"kind = {ascii(text)[:60]}: must be {WORDS}")
+        gpus = found[2] or ""
+        capability = int(gpus.removeprefix("-sm")) if gpus.startswith("-sm") else None
+        return cls(processor=found[1], has_gpus=bool(gpus), capability=capability)
+
+    def __str__(self) -> str:
+        """Return the word that a node registers."""
+        if not self.has_gpus:
+            return self.processor
+        return f"{self.processor}-gpu" if self.capability is None else f"{self.processor}-sm{self.capability}"
+
+    @property
+    def words(self) -> str:
+        """Return what it is, for a message."""
+        return f"{self.processor} with GPUs" if self.has_gpus else f"{self.processor} without GPUs"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RuntimeKind:
+    """What an environment is built for: the kind of all hosts of a run."""
+
+    processor: str
+    has_gpus: bool = False
+    capabilities: tuple[int, ...] = ()
+    """Compute capabilities of all hosts' GPUs, times ten, ascending."""
+
+    @property
+    def operations(self) -> str:
+        """Return what Horovod is to allreduce with, as `agent.environment.horovod_build` has it: cpu or gpu."""
+        return "gpu" if self.has_gpus else "cpu"
+
+    def __str__(self) -> str:
+        """Return it as one word, as in a node's registration: `x86_64-sm80-sm90`."""
+        return "-".join([self.processor, *(f"sm{capability}" for capability in self.capabilities)])
+
+
+def runtime_kind(parsed: Mapping[str, NodeKind]) -> RuntimeKind:
+    """Return the kind of an environment for these nodes, at least one, by their names.
+
+    Raises SpecError, which names the nodes, where no single environment can serve all.
+    """
+    _check_one_kind(parsed)
+    first = next(iter(parsed.values()))
+    if first.has_gpus and first.processor != X86_64:
+        raise SpecError(
+            f"{_listed(parsed)}: {first.words}: TensorFlow has no build for GPUs on {first.processor}; "
+            "train on workers with x86_64 processors"
+        )
+    unknown = [name for name, kind in parsed.items() if kind.has_gpus and kind.capability is None]
+    if unknown:
+        raise SpecError(
+            f"{_listed(unknown)}: the compute capability of the GPUs is unknown: nvidia-smi did not say it when the "
+            "node booted, and the instance type does not tell; see that nvidia-smi works there (`fab ssh NODE`), and "
+            "replace the node with `fab replace`"
+        )
+    found = {kind.capability for kind in parsed.values() if kind.capability is not None}
+    return RuntimeKind(processor=first.processor, has_gpus=first.has_gpus, capabilities=tuple(sorted(found)))
+
+
+def _check_one_kind(kinds: Mapping[str, NodeKind]) -> None:
+    groups: dict[str, list[str]] = {}
+    for name, kind in kinds.items():
+        groups.setdefault(kind.words, []).append(name)
+    if len(groups) > 1:
+        listed = "; ".join(f"{_listed(names)}: {words}" for words, names in groups.items())
+        raise SpecError(
+            f"the hosts of a run share one environment, and these are of {len(groups)} kinds: {listed}; "
+            "replace the nodes of one kind (`fab replace`), or deploy workers of one kind"
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
