@@ -22,15 +22,6 @@ OLDER_THAN_OPEN_DRIVER: Final = frozenset({"K80", "M60", "V100"})
 
 # EC2's names of architectures, by the words that image publishers use.
 _ARCHITECTURES: Final = {"x86_64": "x86_64", "amd64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
-# The Python from 3.11 to 3.13 that the boot finds on an image or else installs (stacks/scripts/node.sh), by what the
-# parameter's name. AL2023's own python3 stays 3.9, so the boot installs 3.12, which AWS's Deep Learning
-# Base image has (DLAMI release notes, python_location); the others are the distributions' own python3.
-_PYTHONS: Final = (
-    (re.compile(r"/al2023-|amazon-linux-2023"), "3.12"),
-    (re.compile(r"ubuntu.*(24\.04|noble)"), "3.12"),
-    (re.compile(r"/debian/.*(/12/|bookworm)"), "3.11"),
-    (re.compile(r"/debian/.*(/13/|trixie)"), "3.13"),
-)
 # Publishers of plain images, none of which has an NVIDIA driver.
 _PLAIN: Final = ("/aws/service/ami-amazon-linux-latest/", "/aws/service/canonical/", "/aws/service/debian/")
 
@@ -76,11 +67,6 @@ def architecture(parameter: str) -> str:
     """Return the architecture in an image parameter's name (`x86_64`, `arm64`); empty if there is none."""
     named = {_ARCHITECTURES[word] for word in re.findall(r"x86_64|amd64|arm64|aarch64", parameter)}
     return named.pop() if len(named) == 1 else ""
-
-
-def python(parameter: str) -> str:
-    """Return the Python version of an image (`3.12`), judging by its parameter's name; empty if unknown."""
-    return next((version for named, version in _PYTHONS if named.search(parameter)), "")
 
 
 def lacks_gpu_driver(parameter: str) -> bool:

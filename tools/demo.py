@@ -21,7 +21,7 @@ from pathlib import Path
 
 from agent.environment.horovod_build import default_cache
 from agent.environment.runtime import DEFAULT_ROOT
-from tools.setup import node_runtime
+from tools.setup import node_master_environment, node_runtime
 
 ROOT = Path(__file__).resolve().parent.parent
 CLOUD = "demo"
@@ -43,8 +43,9 @@ class StepFailedError(RuntimeError):
 
 def runtime_mount() -> list[str]:
     """Return the option that mounts the training environment of `make setup` where the nodes look for theirs."""
-    runtime = node_runtime(default_cache(os.environ))
-    return ["--mount", f"{runtime.directory}:{DEFAULT_ROOT / runtime.fingerprint}"]
+    cache = default_cache(os.environ)
+    made = [node_runtime(cache).directory, node_master_environment(cache).directory]
+    return [part for each in made for part in ("--mount", f"{each}:{DEFAULT_ROOT / each.name}")]
 
 
 def environment() -> dict[str, str]:

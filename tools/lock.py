@@ -4,6 +4,8 @@ requirements/dev.txt     all groups, for a developer's machine
 requirements/uv.txt      the uv that set-up installs with
 agent/environment/requirements.txt the group `node` alone, in the versions of dev.txt
 agent/environment/requirements-gpu.txt the same with TensorFlow's GPU build (not run on a GPU)
+agent/environment/requirements-aarch64.txt the same with TensorFlow's build for aarch64 (not run on one)
+agent/environment/requirements-master.txt the group `master` alone, in the versions of dev.txt
 """
 
 from __future__ import annotations
@@ -12,15 +14,16 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from agent.environment.horovod_build import default_cache
 from tools.setup import uv_program
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 UV: Final = "uv==0.13.8"
+NODE: Final = Path("agent/environment")
 GROUPS: Final = ("node", "localcloud", "dev")
 OPTIONS: Final = (
     "--universal",
@@ -33,9 +36,20 @@ OPTIONS: Final = (
 )
 
 
-def for_gpu(lines: Sequence[str]) -> list[str]:
-    """Return `lines` with TensorFlow's GPU build, which brings CUDA's libraries, in place of the CPU build."""
-    return [line.replace("tensorflow-cpu", "tensorflow[and-cuda]") for line in lines]
+def flattened(groups: Mapping[str, Any], name: str) -> list[str]:
+    """Return the requirements of a dependency group, those of the groups that it includes among them."""
+    found: list[str] = []
+    for entry in groups[name]:
+        found += [entry] if isinstance(entry, str) else flattened(groups, entry["include-group"])
+    return found
+
+
+def with_tensorflow(lines: Sequence[str], package: str) -> list[str]:
+    """Return `lines` with another package in the place of tensorflow-cpu, in the same version.
+
+    `tensorflow[and-cuda]` brings CUDA's libraries; `tensorflow` is what has a build for aarch64.
+    """
+    return [line.replace("tensorflow-cpu", package) for line in lines]
 
 
 def compile_command(uv: str, sources: Sequence[str], output: Path, constraint: Path | None) -> list[str]:
@@ -48,13 +62,15 @@ def main() -> int:
     """Resolve all lock files; a file that exists keeps its versions where they still fit."""
     uv = str(uv_program(default_cache(os.environ)))
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
-    dev, stdin = Path("requirements/dev.txt"), ["-"]
+    dev, stdin, node = Path("requirements/dev.txt"), ["-"], flattened(groups, "node")
     all_groups = [f"--group={name}" for name in GROUPS]
     wanted: tuple[tuple[Path, list[str], list[str], Path | None], ...] = (
         (Path("requirements/uv.txt"), stdin, [UV], None),
         (dev, ["pyproject.toml", *all_groups], [], None),
-        (Path("agent/environment/requirements.txt"), ["--group=node"], [], dev),
-        (Path("agent/environment/requirements-gpu.txt"), stdin, for_gpu(groups["node"]), dev),
+        (NODE / "requirements.txt", ["--group=node"], [], dev),
+        (NODE / "requirements-gpu.txt", stdin, with_tensorflow(node, "tensorflow[and-cuda]"), dev),
+        (NODE / "requirements-aarch64.txt", stdin, with_tensorflow(node, "tensorflow"), dev),
+        (NODE / "requirements-master.txt", ["--group=master"], [], dev),
     )
     for output, sources, lines, constraint in wanted:
         print(f"{output}", flush=True)

@@ -5,7 +5,8 @@
 .venv/bin      also node, npm and cdk, in the versions that are locked: one Node for jsii and for the CDK CLI; and this
                project's fab (tools/fab.py) in the place of Fabric's
 node_modules   the CDK CLI, and the IAM evaluator of the embedded cloud
-<cache>/runtime/<fingerprint>   the Python of the embedded cloud's nodes, made as on real ones: `agent.environment`
+<cache>/runtime/<fingerprint>   the environments of the embedded cloud's workers and master, made as on real ones:
+                                `agent.environment`
 
 <cache> is $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk and serves all clones. A step that is done is skipped by a stamp
 in .setup/. Python packages come from the index that pip or uv is configured for.
@@ -22,10 +23,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.environment import custom_op, default_controller
+from agent.environment import custom_op, default_controller, master_environment
 from agent.environment.horovod_build import default_cache
 from agent.environment.horovod_build_settings import INCLUDE, VERSION, XLA_BUILDER, Settings
 from agent.environment.horovod_selftest import unresolved_name
+from agent.environment.master_environment import MasterEnvironment
 from agent.environment.runtime import Runtime, runtime_for
 from agent.environment.toolchain import HorovodError, check_platform, this_platform
 from agent.files.build_once import build_once
@@ -177,12 +179,22 @@ def make_runtime(log: Log, python: Path, runtime: Runtime, cache: Path) -> None:
     log.run(ensure, ROOT)
 
 
+def node_master_environment(cache: Path) -> MasterEnvironment:
+    """Return the environment of the embedded cloud's master."""
+    return master_environment.this_environment(cache / "runtime")
+
+
+def make_master_environment(log: Log, python: Path, root: Path) -> None:
+    """Make the environment of the embedded cloud's master, with the module that makes it on a real one."""
+    log.run([str(python), "-m", "agent.environment.master_environment", "ensure", "--root", str(root)], ROOT)
+
+
 def all_steps(environ: Mapping[str, str]) -> list[Step]:
     """Return the steps of the set-up with their inputs."""
     python = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
     cache = default_cache(environ)
     uv = uv_program(cache)
-    runtime = node_runtime(cache)
+    runtime, master = node_runtime(cache), node_master_environment(cache)
     venv_key = key_of(DEV_LOCK, str(python), sys.version, str(ROOT))
     horovod = [Path(module).resolve() for module in sorted((ROOT / "agent" / "environment").glob("*.py"))]
     node = VENV / "bin" / "node"
@@ -221,6 +233,12 @@ def all_steps(environ: Mapping[str, str]) -> list[Step]:
             present=lambda: runtime.complete,
             run=lambda log: make_runtime(log, python, runtime, cache),
             note="about 1 minute",
+        ),
+        Step(
+            name="master's environment",
+            key=master.fingerprint,
+            present=lambda: master.complete,
+            run=lambda log: make_master_environment(log, python, master.root),
         ),
     ]
 

@@ -9,37 +9,34 @@ a cache outside the tree, by a fingerprint of their inputs. Run it with the Pyth
     python -m agent.environment.horovod_build prove    # after installing it: two ranks, an allreduce, a training step
 
 Covered: Linux, Python 3.11 to 3.13, TensorFlow 2.15 to 2.21, on the CPU, over Gloo and over Open MPI 4, whose library
-is found beside Horovod, in the virtual environment's `lib`, wherever that lies. The settings for GPUs (NCCL) follow a
-build that compiled, linked and was imported; they have not been run on a GPU.
+is found beside Horovod, in the virtual environment's `lib`, wherever that lies. For GPUs (`--operations gpu --cc 90`)
+it is built with the NCCL of NVIDIA's package, found beside it too: compiled, linked and imported, not run on a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
-import venv
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from agent.environment.cuda import check_capabilities, find_toolkit
 from agent.environment.horovod_build_settings import (
     INCLUDE,
-    SDIST_SHA256,
     VERSION,
     XLA_BUILDER,
     Settings,
     environment,
     fingerprint,
 )
+from agent.environment.horovod_source import download_arguments, pip_command, unpack
 from agent.environment.toolchain import HorovodError, NotCoveredError, Toolchain, detect
 from agent.files.build_once import build_once
 
@@ -166,50 +163,14 @@ def _build_in(scratch: Path, env: Mapping[str, str], log: Path) -> Path:
             if finished.returncode != 0:
                 raise BuildError(step, log, error_lines(log.read_text(errors="replace")))
 
-        pip, pip_environment = _pip(scratch)
-        run("Downloading Horovod", [*pip, *_download_arguments(scratch)], scratch, pip_environment)
-        source = _unpack(scratch / "sdist" / f"horovod-{VERSION}.tar.gz", scratch)
+        pip, pip_environment = pip_command(scratch)
+        run("Downloading Horovod", [*pip, *download_arguments(scratch)], scratch, pip_environment)
+        source = unpack(scratch)
         run("Building Horovod", [sys.executable, "setup.py", "bdist_wheel", "--dist-dir", str(scratch)], source, {})
     built = cached_wheel(scratch)
     if built is None:
         raise BuildError("Building Horovod", log, ["no wheel was made"])
     return built
-
-
-def _download_arguments(scratch: Path) -> list[str]:
-    """Return pip's arguments to bring the source distribution, checked by its hash, to scratch/sdist."""
-    wanted = scratch / "horovod.txt"
-    wanted.write_text(f"horovod=={VERSION} --hash=sha256:{SDIST_SHA256}\n")
-    # No isolation: the set-up tools that are installed are pinned, and what pip would bring lacks pkg_resources.
-    options = ["--no-deps", "--no-binary", "horovod", "--no-build-isolation", "--require-hashes"]
-    return ["download", *options, "--requirement", str(wanted), "--dest", str(scratch / "sdist")]
-
-
-def _pip(scratch: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the command for pip and its environment: this Python's own, else the one that comes with Python."""
-    if find_spec("pip") is None:
-        try:
-            venv.create(scratch / "pip", with_pip=True)
-        except (subprocess.CalledProcessError, OSError) as error:
-            raise NotCoveredError(
-                f"{sys.executable} has neither pip nor the means to make it ({error})",
-                "Install pip into it, or Python's venv package: `apt-get install python3-venv`.",
-            ) from error
-        packages = next((scratch / "pip" / "lib").glob("python3*/site-packages"))
-        return [sys.executable, "-m", "pip"], {"PYTHONPATH": str(packages)}
-    return [sys.executable, "-m", "pip"], {}
-
-
-def _unpack(archive: Path, scratch: Path) -> Path:
-    """Check the hash of the source distribution, unpack it, and return its folder."""
-    found = hashlib.sha256(archive.read_bytes()).hexdigest()
-    if found != SDIST_SHA256:
-        raise HorovodError(f"{archive.name} has SHA-256 {found}, and {SDIST_SHA256} is pinned: it is not the release.")
-    with tarfile.open(archive) as tar:
-        # Pythons before 3.11.4 have no filters; the archive's contents are pinned by its hash.
-        tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
-        tar.extractall(scratch)
-    return scratch / f"horovod-{VERSION}"
 
 
 def default_cache(environ: Mapping[str, str]) -> Path:
@@ -227,18 +188,23 @@ def default_jobs() -> int:
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options from which `settings_from` makes Settings."""
     parser.add_argument("--operations", choices=("cpu", "gpu"), default="cpu", help="default: cpu")
-    parser.add_argument("--cuda-home", type=Path, default=Path("/usr/local/cuda"), metavar="DIR", help="for gpu")
+    parser.add_argument(
+        "--cuda-home", type=Path, metavar="DIR", help="for gpu; default: the newest of CUDA 12 in /usr/local"
+    )
     parser.add_argument("--nccl-home", type=Path, metavar="DIR", help="for gpu; default: NVIDIA's Python package")
-    parser.add_argument("--cc", default="80,90", metavar="LIST", help="CUDA compute capabilities; default: 80,90")
+    parser.add_argument("--cc", default="", metavar="LIST", help="for gpu: CUDA compute capabilities, as 80,90")
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
     """Return the Settings of the options of `add_settings`."""
+    numbers = [number for number in arguments.cc.split(",") if number]
+    if wrong := [number for number in numbers if not re.fullmatch("[1-9][0-9]{1,2}", number)]:
+        raise ValueError(f"--cc {wrong[0]}: must be a compute capability without its point, as 90")
     return Settings(
         operations=arguments.operations,
         cuda_home=arguments.cuda_home,
         nccl_home=arguments.nccl_home,
-        compute_capabilities=tuple(int(number) for number in arguments.cc.split(",") if number),
+        compute_capabilities=tuple(int(number) for number in numbers),
     )
 
 
@@ -261,9 +227,10 @@ def main(argv: Sequence[str]) -> int:
             print(prove(environ=os.environ))
             return 0
         settings = settings_from(arguments)
-        toolchain = detect(
-            search_path=os.environ.get("PATH", os.defpath), cuda_home=settings.cuda_home if settings.gpu else None
-        )
+        cuda = find_toolkit(settings.cuda_home) if settings.gpu else None
+        if cuda is not None:
+            check_capabilities(cuda, settings.compute_capabilities)
+        toolchain = detect(search_path=os.environ.get("PATH", os.defpath), cuda=cuda)
         if arguments.command == "fingerprint":
             print(fingerprint(settings, toolchain, (INCLUDE / XLA_BUILDER).read_text()))
             return 0

@@ -20,6 +20,8 @@ XLA_BUILDER: Final = Path("tensorflow/compiler/xla/client/xla_builder.h")
 # Headers inside TensorFlow's wheel that its public headers include by a path from these folders.
 LIBRARIES: Final = "$ORIGIN/../../../.."
 """Where Horovod's library, in lib/pythonX.Y/site-packages/horovod/tensorflow, finds Open MPI's: in lib."""
+NCCL_LIBRARY: Final = "$ORIGIN/../../nvidia/nccl/lib"
+"""Where it finds NCCL's, of NVIDIA's Python package."""
 CONTROLLERS: Final = "gloo, mpi"
 EXTERNAL_INCLUDES: Final = ("external/highwayhash", "external/farmhash_archive/src")
 
@@ -29,9 +31,9 @@ class Settings:
     """What Horovod is built for."""
 
     operations: str = "cpu"  # cpu: allreduce over Gloo; gpu: over NCCL (not run on a GPU)
-    cuda_home: Path = Path("/usr/local/cuda")  # the CUDA toolkit, with bin/nvcc; for gpu only
+    cuda_home: Path | None = None  # the CUDA toolkit, with bin/nvcc; None: the one that `cuda.find_toolkit` finds
     nccl_home: Path | None = None  # has include/nccl.h and lib/libnccl.so*; None: NVIDIA's package beside TensorFlow
-    compute_capabilities: tuple[int, ...] = (80, 90)  # 80: A100, 90: H100 and H200; for gpu only
+    compute_capabilities: tuple[int, ...] = ()  # times ten: 80: A100, 90: H100 and H200; for gpu only
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that breaks a rule."""
@@ -52,9 +54,9 @@ class Settings:
             return {"operations": "cpu"}
         return {
             "operations": "gpu",
-            "cuda": str(self.cuda_home),
+            "cuda": str(self.cuda_home or "found"),
             "nccl": str(self.nccl_home or "package"),
-            "cc": ",".join(map(str, self.compute_capabilities)),
+            "cc": ",".join(map(str, sorted(self.compute_capabilities))),
         }
 
 
@@ -76,9 +78,8 @@ def known_inputs(settings: Settings, here: Platform, header: str) -> dict[str, s
 def fingerprint(settings: Settings, toolchain: Toolchain, header: str) -> str:
     """Return 16 hex digits that are the same for the same wheel, and for no other."""
     inputs = known_inputs(settings, toolchain.platform, header)
-    return digest(
-        inputs | {"tensorflow": toolchain.tensorflow, "compiler": toolchain.compiler, "open mpi": toolchain.open_mpi}
-    )
+    found = {"tensorflow": toolchain.tensorflow, "compiler": toolchain.compiler, "open mpi": toolchain.open_mpi}
+    return digest(inputs | found | ({"nvcc": toolchain.cuda.version} if toolchain.cuda is not None else {}))
 
 
 def digest(inputs: Mapping[str, str]) -> str:
@@ -97,11 +98,12 @@ def environment(
     stray = ("HOROVOD_", "CPLUS_INCLUDE_PATH", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
     kept = {name: value for name, value in base.items() if not name.startswith(stray)}
     includes = [toolchain.tensorflow_include / name for name in EXTERNAL_INCLUDES]
+    rpath = ":".join([LIBRARIES, *([NCCL_LIBRARY] if settings.gpu else [])])
     if lacks_header:
         includes.insert(0, INCLUDE)
     result = kept | {
         "PATH": f"{toolchain.mpicxx.parent}:{base.get('PATH', os.defpath)}",  # CMake looks for mpicxx there
-        "LDFLAGS": " ".join(filter(None, [base.get("LDFLAGS", ""), f"-Wl,-rpath,{LIBRARIES}"])),
+        "LDFLAGS": " ".join(filter(None, [base.get("LDFLAGS", ""), f"-Wl,-rpath,{rpath}"])),
         "CPLUS_INCLUDE_PATH": ":".join(map(str, includes)),
         "MAKEFLAGS": f"-j{jobs}",
         "HOROVOD_CMAKE": str(toolchain.cmake),
@@ -111,12 +113,12 @@ def environment(
         "HOROVOD_WITH_GLOO": "1",
         "HOROVOD_WITH_MPI": "1",
     }
-    if settings.gpu:
+    if toolchain.cuda is not None:
         result |= {
             "HOROVOD_GPU_OPERATIONS": "NCCL",
-            "HOROVOD_CUDA_HOME": str(settings.cuda_home),
+            "HOROVOD_CUDA_HOME": str(toolchain.cuda.home),
             "HOROVOD_NCCL_HOME": str(settings.nccl_home),
             "HOROVOD_NCCL_LINK": "SHARED",
-            "HOROVOD_BUILD_CUDA_CC_LIST": ",".join(map(str, settings.compute_capabilities)),
+            "HOROVOD_BUILD_CUDA_CC_LIST": ",".join(map(str, sorted(settings.compute_capabilities))),
         }
     return result

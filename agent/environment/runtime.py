@@ -1,11 +1,12 @@
 """Build a node's runtime: a virtual environment with TensorFlow, Horovod and our custom op for TensorFlow.
 
-Packages come from the lock file beside this module.
+Packages come from a lock file beside this module: one for CPUs, one for GPUs, one for aarch64.
 
     python -m agent.environment.runtime ensure [--root /opt/deepcdk/runtime] [--wheelhouse DIR]
+    python -m agent.environment.runtime ensure --operations gpu --cc 80,90    # for GPUs of these compute capabilities
     python -m agent.environment.runtime path        # its path, whether it exists or not; nothing is built
 
-The last line of both is the runtime's Python.
+The last line of each is the runtime's Python.
 
 A runtime is a directory ROOT/<fingerprint>: another lock file or Python makes another one, and a running job keeps its
 own. It is complete when it has the file `.complete`, which is written last. A complete one is never changed, and may be
@@ -19,7 +20,6 @@ import argparse
 import dataclasses
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,16 +28,19 @@ from typing import Final
 from agent.environment import custom_op, default_controller
 from agent.environment.horovod_build import add_settings, default_cache, settings_from
 from agent.environment.horovod_build_settings import INCLUDE, VERSION, XLA_BUILDER, Settings, digest, known_inputs
-from agent.environment.toolchain import HorovodError, Platform, check_platform, this_platform
-from agent.files.build_once import COMPLETE, build_directory_once, is_complete
-from agent.files.temporary_files import temporary_directory_of, temporary_files_beside, with_temporary_files
+from agent.environment.toolchain import HorovodError, NotCoveredError, Platform, check_platform, this_platform
+from agent.environment.virtual_environment import RuntimeSetupError, VirtualEnvironment
+from agent.files.build_once import build_directory_once, is_complete
+from agent.files.temporary_files import temporary_files_beside
+from agent.spec.kinds import RuntimeKind
 
 DEFAULT_ROOT: Final = Path("/opt/deepcdk/runtime")
-LOCKS: Final = {"cpu": "requirements.txt", "gpu": "requirements-gpu.txt"}
-
-
-class RuntimeSetupError(RuntimeError):
-    """Report why a node's runtime could not be built, and what to do."""
+LOCKS: Final = {
+    ("x86_64", "cpu"): "requirements.txt",
+    ("x86_64", "gpu"): "requirements-gpu.txt",
+    ("aarch64", "cpu"): "requirements-aarch64.txt",
+}
+"""By processor, and what Horovod allreduces with. TensorFlow has no build for GPUs on aarch64."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,22 +77,15 @@ def runtime_for(root: Path, *, lock: str, settings: Settings, here: Platform, he
     return Runtime(root=root, fingerprint=digest(inputs | own))
 
 
-def install_command(
-    *, python: Path, requirements: Path, uv: str | None, find_links: Path | None, no_deps: bool = False
-) -> list[str]:
-    """Return the command that installs `requirements` for `python`, compiled to byte code, by uv where there is one.
-
-    With `find_links` nothing is downloaded: all packages come from that folder.
-    """
-    if uv is not None:
-        command = [uv, "pip", "install", "--python", str(python), "--compile-bytecode"]
-    else:
-        command = [str(python), "-m", "pip", "install", "--no-input"]  # pip compiles unless told not to
-    if find_links is not None:
-        command += ["--no-index", "--find-links", str(find_links)]
-    if no_deps:
-        return [*command, "--no-deps", str(requirements)]
-    return [*command, "--require-hashes", "--requirement", str(requirements)]
+def lock_file(here: Platform, settings: Settings) -> Path:
+    """Return the lock file of the runtime for these settings. Raises NotCoveredError where there is none."""
+    name = LOCKS.get((here.machine, settings.operations))
+    if name is None:
+        with_gpus = " with GPUs" if settings.gpu else ""
+        raise NotCoveredError(
+            f"TensorFlow has no build for {here.machine}{with_gpus}", "Train on nodes with x86_64 processors."
+        )
+    return Path(__file__).parent / name
 
 
 def download_command(*, python: Path, requirements: Path, destination: Path) -> list[str]:
@@ -105,17 +101,24 @@ class RuntimeBuilder:
     runtime: Runtime
     requirements: Path  # the lock file
     settings_arguments: tuple[str, ...]  # Horovod's settings, as options of agent.environment.horovod_build
+    gpu: bool  # whether Horovod is to allreduce over NCCL
     uv: str | None  # the program, where it is installed
     wheelhouse: Path | None
     cache: Path  # of what is built, where there is no wheelhouse
     environ: Mapping[str, str]
     report: Callable[[str], None]
 
+    @property
+    def _making(self) -> VirtualEnvironment:
+        return VirtualEnvironment(
+            directory=self.runtime.directory, uv=self.uv, environ=self.environ, report=self.report
+        )
+
     def ensure(self) -> Path:
         """Return the runtime's Python; build the runtime first unless it is complete."""
         runtime = self.runtime
         if not runtime.complete:
-            self._check_writable()
+            self._making.check_writable("agent.environment.runtime")
         build_directory_once(
             runtime.directory,
             self._make,
@@ -123,22 +126,6 @@ class RuntimeBuilder:
             on_wait=lambda: self.report(f"waiting for another process that makes {runtime.directory}"),
         )
         return runtime.python
-
-    def _check_writable(self) -> None:
-        """Raise RuntimeSetupError where no runtime can be built; its message lists those that exist."""
-        root = self.runtime.root
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RuntimeSetupError(f"{root} cannot be made: {error.strerror}. Make it, or give --root.") from error
-        if not os.access(root, os.W_OK):
-            there = sorted(path.parent.name for path in root.glob(f"*/{COMPLETE}"))
-            raise RuntimeSetupError(
-                f"{root} is read-only and has no runtime {self.runtime.fingerprint} "
-                f"(it has: {', '.join(there) or 'none'}). Make that one where {root} comes from: "
-                f"python -m agent.environment.runtime ensure --root DIR, with the same lock file and Python "
-                f"{sys.version_info[0]}.{sys.version_info[1]}."
-            )
 
     def _make(self) -> str:
         """Build the runtime in its final folder: a virtual environment contains its path and cannot be moved."""
@@ -148,18 +135,21 @@ class RuntimeBuilder:
         return f"Horovod {VERSION}, {self.requirements.name}\n"
 
     def _install(self) -> None:
-        # The Python itself, not a link to it: a virtual environment finds the library relative to its Python.
-        base = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-        self._run("Making a virtual environment", [base, "-m", "venv", str(self.runtime.directory)])
+        self._making.make()
         if self.wheelhouse is None:
             self._install_requirements(None)
-            self._install_wheel(self._horovod_wheel(self.cache))
+            self._making.install_wheel(self._horovod_wheel(self.cache))
             self._install_custom_op(self.cache)
         else:
             self._install_from_wheelhouse(self.wheelhouse / self.runtime.fingerprint)
         default_controller.write(self.runtime.directory)
-        check = "import horovod.tensorflow, keras, sklearn; from agent.environment.custom_op import load; load()"
-        self._run("Importing what was installed", [str(self.runtime.python), "-c", check], quiet=True)
+        self._making.run("Importing what was installed", [str(self.runtime.python), "-c", self._check], quiet=True)
+
+    @property
+    def _check(self) -> str:
+        """Return a program that imports what was installed."""
+        check = "import horovod.tensorflow as hvd, keras, sklearn; from agent.environment.custom_op import load; load()"
+        return f"{check}; assert hvd.nccl_built(), 'Horovod has no NCCL'" if self.gpu else check
 
     def _install_from_wheelhouse(self, wheels: Path) -> None:
         """Install from the folder `wheels`; one node fills it first, installing as it goes, while the others wait."""
@@ -173,12 +163,12 @@ class RuntimeBuilder:
         if not was_filled_here:
             self._install_requirements(wheels)
             self._install_custom_op(wheels)
-        self._install_wheel(next(wheels.glob(f"horovod-{VERSION}-*.whl")))
+        self._making.install_wheel(next(wheels.glob(f"horovod-{VERSION}-*.whl")))
 
     def _fill_wheelhouse(self, wheels: Path) -> str:
         """Download the wheels, install them, and build Horovod and our custom op against them."""
         self.report(f"downloading wheels to {wheels}")
-        self._run(
+        self._making.run(
             "Downloading wheels",
             download_command(python=self.runtime.python, requirements=self.requirements, destination=wheels),
         )
@@ -190,58 +180,31 @@ class RuntimeBuilder:
 
     def _install_requirements(self, find_links: Path | None) -> None:
         self.report("installing TensorFlow and what goes with it")
-        command = install_command(
-            python=self.runtime.python, requirements=self.requirements, uv=self.uv, find_links=find_links
-        )
-        if self.uv is not None and find_links is None:
-            # uv does not read pip's configuration, in which a machine may name its only index.
-            try:
-                self._run("Installing with uv", command)
-                return
-            except RuntimeSetupError as error:
-                self.report(f"{error}\ntrying pip instead")
-            command = install_command(
-                python=self.runtime.python, requirements=self.requirements, uv=None, find_links=None
-            )
-        self._run("Installing", command)
-
-    def _install_wheel(self, wheel: Path) -> None:
-        command = install_command(
-            python=self.runtime.python, requirements=wheel, uv=self.uv, find_links=wheel.parent, no_deps=True
-        )
-        self._run("Installing Horovod", command)
+        self._making.install(self.requirements, find_links)
 
     def _horovod_wheel(self, cache: Path) -> Path:
         """Return Horovod's wheel from the cache, or build it with the runtime's own Python."""
         module = [str(self.runtime.python), "-m", "agent.environment.horovod_build", "build", "--cache", str(cache)]
-        return Path(self._run("Building Horovod", [*module, *self.settings_arguments]).splitlines()[-1])
+        return Path(self._making.run("Building Horovod", [*module, *self.settings_arguments]).splitlines()[-1])
 
     def _install_custom_op(self, cache: Path) -> None:
         """Install our custom TensorFlow op from `cache`, or build it there first."""
         command = [str(self.runtime.python), "-m", "agent.environment.custom_op", "install", "--cache", str(cache)]
-        self._run("Building our custom TensorFlow op", command)
+        self._making.run("Building our custom TensorFlow op", command)
 
-    def _run(self, step: str, command: Sequence[str], *, quiet: bool = False) -> str:
-        """Run one step; return its standard output. Its error stream passes through unless `quiet`."""
-        root = Path(__file__).parents[2]
-        finished = subprocess.run(
-            command,
-            cwd=root,
-            env=with_temporary_files(self.environ, temporary_directory_of(self.runtime.directory)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if quiet else None,
-            text=True,
-            check=False,
-        )
-        if finished.returncode != 0:
-            last = "\n".join(finished.stdout.splitlines()[-5:])
-            raise RuntimeSetupError(f"{step} failed with status {finished.returncode}: {' '.join(command)}\n{last}")
-        return finished.stdout
+
+def options_for(kind: RuntimeKind) -> tuple[str, ...]:
+    """Return the options of `ensure` for the runtime of nodes of this kind."""
+    if not kind.has_gpus:
+        return ()
+    return "--operations", kind.operations, "--cc", ",".join(map(str, kind.capabilities))
 
 
 def settings_options(arguments: argparse.Namespace) -> tuple[str, ...]:
     """Return the same settings as options of agent.environment.horovod_build."""
-    options = ["--operations", arguments.operations, "--cuda-home", str(arguments.cuda_home), "--cc", arguments.cc]
+    options = ["--operations", arguments.operations, "--cc", arguments.cc]
+    if arguments.cuda_home is not None:
+        options += ["--cuda-home", str(arguments.cuda_home)]
     if arguments.nccl_home is not None:
         options += ["--nccl-home", str(arguments.nccl_home)]
     return tuple(options)
@@ -260,13 +223,14 @@ def builder(arguments: argparse.Namespace) -> RuntimeBuilder:
     here = this_platform()
     check_platform(here)
     settings = settings_from(arguments)
-    requirements = arguments.requirements or Path(__file__).parent / LOCKS[settings.operations]
+    requirements = arguments.requirements or lock_file(here, settings)
     header = (INCLUDE / XLA_BUILDER).read_text()
     runtime = runtime_for(arguments.root, lock=requirements.read_text(), settings=settings, here=here, header=header)
     return RuntimeBuilder(
         runtime=runtime,
         requirements=requirements.absolute(),
         settings_arguments=settings_options(arguments),
+        gpu=settings.gpu,
         uv=shutil.which("uv", path=os.environ.get("PATH", os.defpath)),
         wheelhouse=arguments.wheelhouse,
         cache=arguments.cache or default_cache(os.environ),

@@ -52,6 +52,14 @@ class Platform:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CudaToolkit:
+    """A CUDA toolkit on this machine."""
+
+    home: Path
+    version: str  # as its nvcc says: 12.9
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Toolchain:
     """Everything that Horovod is built with."""
 
@@ -62,6 +70,7 @@ class Toolchain:
     cmake: Path
     mpicxx: Path  # Open MPI's compiler wrapper, from which CMake learns where its headers and library are
     open_mpi: str  # its version, as `mpirun --version` prints it
+    cuda: CudaToolkit | None = None  # of a build for GPUs
 
 
 def version_pair(version: str) -> tuple[int, int]:
@@ -126,11 +135,11 @@ def check_mpi(output: str) -> str:
     return output.strip()
 
 
-def detect(*, search_path: str, cuda_home: Path | None) -> Toolchain:
+def detect(*, search_path: str, cuda: CudaToolkit | None) -> Toolchain:
     """Return what this Python would build Horovod with; raise NotCoveredError for what is missing or unsuitable.
 
-    `search_path` is a PATH to find the compiler and, where its package is not installed, CMake; `cuda_home` is
-    the CUDA toolkit of a build for GPUs. TensorFlow is not imported.
+    `search_path` is a PATH to find the compiler and, where its package is not installed, CMake; `cuda` is
+    the toolkit of a build for GPUs. TensorFlow is not imported.
     """
     here = this_platform()
     check_platform(here)
@@ -144,10 +153,8 @@ def detect(*, search_path: str, cuda_home: Path | None) -> Toolchain:
     if shutil.which("make", path=search_path) is None:
         raise NotCoveredError("there is no make", "Install it: `apt-get install make` or `dnf install make`.")
     cmake = _cmake(search_path)
-    check_cmake(_first_line(cmake), cuda=cuda_home is not None)
+    check_cmake(_first_line(cmake), cuda=cuda is not None)
     mpicxx = _mpicxx(search_path)
-    if cuda_home is not None and not (cuda_home / "bin" / "nvcc").is_file():
-        raise NotCoveredError(f"there is no {cuda_home}/bin/nvcc", "Install the CUDA toolkit, or give --cuda-home.")
     return Toolchain(
         platform=here,
         tensorflow=version,
@@ -156,6 +163,7 @@ def detect(*, search_path: str, cuda_home: Path | None) -> Toolchain:
         cmake=cmake,
         mpicxx=mpicxx,
         open_mpi=check_mpi(_first_line(mpicxx.with_name("mpirun"))),
+        cuda=cuda,
     )
 
 

@@ -1,15 +1,16 @@
 """Horovod's own launcher, without the seconds it spends on a question that the runtime has answered already.
 
 `horovodrun` first looks up what Horovod was built with, for which it imports TensorFlow in a process of its own:
-six seconds of one core, before the first rank starts. A runtime here is built with Gloo and MPI. Over MPI it becomes
-the mpirun that lies beside Horovod.
+six seconds of one core, before the first rank starts. A runtime here is built with Gloo and MPI, and the master has
+neither of them. Over MPI it becomes the mpirun that lies beside Horovod; the hosts' part of Open MPI lies in RUNTIME.
 
     python -m agent.launch.horovodrun -np 2 -H a:1,b:1 --gloo COMMAND
-    python -m agent.launch.horovodrun -np 2 -H a:1,b:1 --mpi COMMAND
+    python -m agent.launch.horovodrun --runtime RUNTIME -np 2 -H a:1,b:1 --mpi PYTHON ...
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,22 +20,25 @@ from typing import Any
 from agent.launch import mpirun
 
 
-def mpi_run(settings: Any, interfaces: Iterable[str] | None, env: Mapping[str, str], command: Sequence[str]) -> None:
-    """Become mpirun. Takes what Horovod's function of this name takes; `settings` are Horovod's."""
+def mpi_run(
+    runtime: Path, settings: Any, interfaces: Iterable[str] | None, env: Mapping[str, str], command: Sequence[str]
+) -> None:
+    """Become mpirun. Takes `runtime`, and what Horovod's function of this name takes; `settings` are Horovod's."""
     import horovod
     from horovod.runner.common.util.env import is_exportable
 
     base = mpirun.prefix(Path(horovod.__file__))
     included = sorted(interfaces or ())
     # This process itself is set to use Gloo: `agent.environment.default_controller`.
-    variables = {**mpirun.variables(base, settings.hosts.count(",") + 1, included), **env, **mpirun.CONTROLLER}
+    variables = {**mpirun.variables(runtime, settings.hosts.count(",") + 1, included), **env, **mpirun.CONTROLLER}
     argv = mpirun.command(
         base,
         ranks=settings.num_proc,
         hosts=settings.hosts,
         interfaces=included,
         exported=sorted(filter(is_exportable, variables)),
-        rank=[sys.executable, "-m", "agent.launch.mpi_rank", *command],
+        # The ranks' own Python, which begins their command; this one is the master's.
+        rank=[command[0], "-m", "agent.launch.mpi_rank", *command],
     )
     try:
         os.execve(argv[0], argv, variables)
@@ -46,8 +50,12 @@ def main() -> None:
     """Run `horovodrun` with the arguments of this process."""
     from horovod.runner import launch
 
+    runtime = Path(sys.prefix)
+    if sys.argv[1:2] == ["--runtime"]:
+        runtime = Path(sys.argv[2])
+        del sys.argv[1:3]
     launch.gloo_built = launch.mpi_built = lambda verbose=False: True
-    launch.mpi_run = mpi_run
+    launch.mpi_run = functools.partial(mpi_run, runtime)
     launch.run_commandline()
 
 

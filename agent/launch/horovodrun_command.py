@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,18 @@ from agent.spec.horovod import MPI
 from agent.spec.launchers import HOROVOD
 from agent.spec.rank_command import rank_command
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Interpreters:
+    """The Pythons of one launch, and where the ranks' Open MPI lies."""
+
+    launcher: str
+    """On the master."""
+    ranks: str
+    """At one path on all hosts."""
+    runtime: str
+    """Directory of the environment that Horovod and Open MPI belong to on all hosts; the ranks' own may lie over it."""
 
 
 def document(spec: RunSpec, python: str, command: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
@@ -34,8 +47,8 @@ def gloo_timeout_s(ranks: int) -> int:
     return 120 + 5 * ranks
 
 
-def horovodrun(spec: RunSpec, python: str, rank: Sequence[str] = ()) -> list[str]:
-    """Build the command that starts all ranks; `python` is their interpreter, at one path on all nodes.
+def horovodrun(spec: RunSpec, pythons: Interpreters, rank: Sequence[str] = ()) -> list[str]:
+    """Build the command that starts all ranks, for the master.
 
     Each rank begins as `agent.launch.rank`, which reads from the run's spec what it is to become: the words of a user's
     command are data there, and meet neither Horovod's quoting nor the limit of one command line. `rank`: another
@@ -45,22 +58,23 @@ def horovodrun(spec: RunSpec, python: str, rank: Sequence[str] = ()) -> list[str
     meeting = spec.network if spec.controller == MPI else spec.interface
     interface = ["--network-interfaces", meeting] if meeting else []
     return [
-        *(python, "-m", "agent.launch.horovodrun"),
+        *(pythons.launcher, "-m", "agent.launch.horovodrun"),
+        *(("--runtime", pythons.runtime) if spec.controller == MPI else ()),
         *("-np", str(spec.ranks)),
         *("-H", ",".join(f"{host.name}:{host.slots}" for host in spec.hosts)),
         f"--{spec.controller}",
         *interface,
         *("--start-timeout", str(start_timeout_s(len(spec.hosts)))),
         *spec.knobs.flags(spec.run_directory, ranks_choose=not spec.program),
-        *(rank or (python, "-m", "agent.launch.rank", spec.run_directory)),
+        *(rank or (pythons.ranks, "-m", "agent.launch.rank", spec.run_directory)),
     ]
 
 
-def launcher_command(spec: RunSpec, python: str) -> list[str]:
+def launcher_command(spec: RunSpec, pythons: Interpreters) -> list[str]:
     """Build the command of the run's launcher, Horovod's or another."""
     if spec.rank_launcher == HOROVOD:
-        return horovodrun(spec, python)
-    return [python, "-m", "agent.launch.process_group", spec.run_directory]
+        return horovodrun(spec, pythons)
+    return [pythons.launcher, "-m", "agent.launch.process_group", pythons.ranks, spec.run_directory]
 
 
 def launcher_environment(spec: RunSpec, login: Mapping[str, str]) -> dict[str, str]:

@@ -20,6 +20,8 @@ from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 
 POLL_S: Final = 0.2
+MASTER: Final = "this master"
+"""The master's name among the answers of `Hosts.everywhere`."""
 
 
 class Hosts:
@@ -49,7 +51,7 @@ class Hosts:
         pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(hosts))))
         try:
             futures = {
-                pool.submit(self._run, self.remote(host, argv), timeout_s): host.name if host else "this master"
+                pool.submit(self._run, self.remote(host, argv), timeout_s): host.name if host else MASTER
                 for host in hosts
             }
             waiting = set(futures)

@@ -39,8 +39,8 @@ def prefix(module: Path) -> Path:
 def variables(base: Path, hosts: int, interfaces: Sequence[str]) -> dict[str, str]:
     """Return what mpirun reads of its environment, and the ranks, unless the user has set it.
 
-    `base`: as of `prefix`, at one path on all hosts; `interfaces`: names, or networks as 10.0.0.0/16, for mpirun's own
-    messages.
+    `base`: where Open MPI lies on all hosts; the master's own may lie elsewhere. `interfaces`: names, or networks as
+    10.0.0.0/16, for mpirun's own messages.
     """
     parameters = {
         **PARAMETERS,

@@ -1,6 +1,6 @@
 """The launcher of process groups: the ranks of all hosts, each host's over one SSH connection, until they have ended.
 
-    python -m agent.launch.process_group RUN_DIRECTORY [-m MODULE ...]    # on the master
+    python -m agent.launch.process_group RANKS_PYTHON RUN_DIRECTORY [-m MODULE ...]    # on the master
 
 `torchrun` and `plain` start so (`agent.spec.launchers`). Where one rank ends wrongly, or a host no longer answers, all
 others are ended, and the last lines of the log name it. A run that is being stopped is left to its supervisor.
@@ -136,9 +136,9 @@ def connect(spec: RunSpec, python: str, index: int, module: Sequence[str]) -> Ho
 
 def main(argv: Sequence[str]) -> int:
     """Launch the ranks of a run; return 0 where all ended well."""
-    directory, *module = argv
+    python, directory, *module = argv
     spec = RunSpec.from_json((Path(directory) / "spec.json").read_text(encoding="utf-8"))
-    hosts = tuple(connect(spec, sys.executable, index, module) for index in range(len(spec.hosts)))
+    hosts = tuple(connect(spec, python, index, module) for index in range(len(spec.hosts)))
     return ProcessGroup(spec=spec, hosts=hosts, out=sys.stdout.fileno()).run()
 
 

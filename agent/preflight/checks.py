@@ -27,10 +27,7 @@ FREE_LEAST: Final = 256 << 20
 SHARED_FREE_LEAST: Final = 8 << 20
 OK: Final = "ok"
 CPU_BUILD: Final = "tensorflow-cpu"
-WITHOUT_GPUS: Final = (
-    "train on workers without GPUs, such as c5.2xlarge: the nodes' TensorFlow is the build for CPUs, and the ranks "
-    "would compute on these alone"
-)
+GPUS_SINCE_BOOT: Final = "it registered no GPUs when it booted, and so has TensorFlow's build for CPUs: "
 NO_PYTORCH: Final = "not checked: no PyTorch"
 ADD_PYTORCH: Final = "name torch in the program's requirements, or launch it with --launcher plain"
 PYTORCH_FOR_GPUS: Final = "require a build of PyTorch for the nodes' GPUs and driver"
@@ -147,7 +144,7 @@ def _gpu_trouble(host: Node, found: NodeFacts, *, tensorflow: bool) -> tuple[str
     if (found.visible_gpus or 0) < host.slots:
         for_cpus = CPU_BUILD in dict(found.versions)
         said = f"; TensorFlow's last complaint: {found.framework_complaint}" if found.framework_complaint else ""
-        remedy = WITHOUT_GPUS if for_cpus else ""
+        remedy = GPUS_SINCE_BOOT + replace_remedy(host.name) if for_cpus else ""
         return f"TensorFlow sees {found.visible_gpus or 0} of {there}", remedy, _driver_shows(found) + said
     return None
 
@@ -253,6 +250,13 @@ def _well(check: str, found: NodeFacts | None) -> str:
         case "efa":
             return "-" if found.efa_domains is None else f"{len(found.efa_domains)} devices"
     return OK
+
+
+def software(facts: Mapping[str, NodeFacts]) -> dict[str, str]:
+    """Return the versions that most nodes have, by distribution, and the GPU driver's; none without facts."""
+    found = _most(dict(each.versions).items() for each in facts.values())
+    drivers = Counter(gpu.driver for each in facts.values() for gpu in each.gpus)
+    return {**found, **({"driver": drivers.most_common(1)[0][0]} if drivers else {})}
 
 
 def _most(versions: Any) -> dict[str, str]:

@@ -40,8 +40,8 @@ DISTRIBUTIONS: Final = (
     "keras",
     "horovod",
     "numpy",
-    "nvidia-nccl-cu12",
-    "nvidia-nccl-cu13",
+    "torch",
+    *(f"nvidia-{library}-cu{cuda}" for cuda in (12, 13) for library in ("cuda-runtime", "cudnn", "nccl")),
 )
 ROOT_VOLUME: Final = Path("/")
 EFA_PROGRAMS: Final = ("fi_info", "/opt/amazon/efa/bin/fi_info")

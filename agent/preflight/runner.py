@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from agent.files.atomic_write import write_atomically
-from agent.launch.horovodrun_command import horovodrun, launcher_command
+from agent.launch.horovodrun_command import Interpreters, horovodrun, launcher_command
 from agent.launch.hosts import Hosts
 from agent.preflight import checks
+from agent.preflight.node_facts import NodeFacts
 from agent.preflight.report import PreflightError, as_proved_before
 from agent.remote.command import Completed
 from agent.runs.directory import RunDirectory
@@ -35,27 +36,28 @@ class Preflight:
     log_line: Callable[[str], None]
     """Writes a line of the log."""
 
-    def run(self, python: str, answers: Mapping[str, Completed]) -> None:
-        """Check the hosts with the runtime's interpreter; raise PreflightError, which names the bad ones.
+    def run(self, pythons: Interpreters, answers: Mapping[str, Completed]) -> dict[str, NodeFacts]:
+        """Check the hosts with the ranks' interpreter; return their facts, by their names, as far as they were asked.
 
-        `answers` are those that the hosts gave while they were prepared: one with facts is not asked again.
+        Raises PreflightError, which names the bad ones. `answers` are those that the hosts gave while they were
+        prepared: one with facts is not asked again.
         """
         spec = self.spec
         if spec.preflight == "skip" or spec.launcher or self.is_cancelled():
-            return
+            return {}
         self.set_reason("pre-flight: looking at the nodes")
         answers = checks.with_facts(answers)
         absent = [host for host in spec.hosts if host.name not in answers]
-        answers |= self.hosts.everywhere(absent, checks.facts_command(python, spec), checks.FACTS_TIMEOUT_S)
+        answers |= self.hosts.everywhere(absent, checks.facts_command(pythons.ranks, spec), checks.FACTS_TIMEOUT_S)
         if self.is_cancelled():
-            return
+            return {}
         report, facts = checks.judge(spec, answers, hashlib.sha256(self.directory.spec.read_bytes()).hexdigest())
-        proved = self.runs_root / ".proved" / checks.key(spec, python, facts)
+        proved = self.runs_root / ".proved" / checks.key(spec, pythons.ranks, facts)
         if not report.findings and (spec.preflight == "full" or not proved.exists()):
             self.set_reason("pre-flight: proving an allreduce")
-            status, output = self._prove(python)
+            status, output = self._prove(pythons)
             if self.is_cancelled():
-                return
+                return facts
             report = checks.judge_allreduce(spec, report, status, output)
             if not report.findings and not checks.is_unchecked(output):
                 proved.parent.mkdir(exist_ok=True)
@@ -67,17 +69,18 @@ class Preflight:
             self.log_line(line)
         if report.findings:
             raise PreflightError(report)
+        return facts
 
-    def _proof_command(self, python: str) -> list[str]:
+    def _proof_command(self, pythons: Interpreters) -> list[str]:
         if self.spec.rank_launcher != HOROVOD:
-            return [*launcher_command(self.spec, python), "-m", "agent.preflight.torch_allreduce"]
+            return [*launcher_command(self.spec, pythons), "-m", "agent.preflight.torch_allreduce"]
         plain = dataclasses.replace(self.spec, knobs=Knobs())
-        return horovodrun(plain, python, checks.allreduce_command(python, self.spec))
+        return horovodrun(plain, pythons, checks.allreduce_command(pythons.ranks, self.spec))
 
-    def _prove(self, python: str) -> tuple[int, str]:
+    def _prove(self, pythons: Interpreters) -> tuple[int, str]:
         """Run the allreduce on the run's hosts; return its status, 124 after a time-out, and its output."""
         path = self.directory.path / "preflight.log"
-        command = self._proof_command(python)
+        command = self._proof_command(pythons)
         with path.open("wb") as output:
             launcher = self.hosts.start(command, output, NCCL_DEBUG="INFO")
             self.hosts.wait_for(launcher, checks.PROOF_TIMEOUT_S, until=self.is_cancelled)

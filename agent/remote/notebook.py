@@ -25,7 +25,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.environment import runtime
 from agent.environment.overlay import Overlay, OverlayBuilder, OverlayError
+from agent.errors import SpecError
+from agent.hardware.node_kind import this_node_kind
+from agent.spec.kinds import runtime_kind
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON
 from agent.spec.remote_command import NOTEBOOK_PREFIX, NotebookRequest
 
@@ -78,7 +82,9 @@ def report(text: str) -> None:
 def make_python(request: NotebookRequest, home: Path) -> Path:
     """Return a Python that has JupyterLab, having made its overlay if need be. Raises OverlayError, NotebookError."""
     wheelhouse = Path(request.efs_mount) / "payloads" / ".wheelhouse"
+    kind = runtime_kind({request.node: this_node_kind()})
     ensure = [NODE_PYTHON, "-m", "agent.environment.runtime", "ensure", "--wheelhouse", str(wheelhouse)]
+    ensure += runtime.options_for(kind)
     done = subprocess.run(ensure, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise NotebookError("the training environment could not be made")
@@ -149,7 +155,7 @@ def main(argv: Sequence[str]) -> int:
             return _run_elsewhere(dataclasses.replace(request, port=request.port or free_port()))
         python, port = make_python(request, Path.home()), request.port or free_port()
         return serve(server_command(python, port, request.efs_mount), port, asker=0 if "--here" in flags else None)
-    except (OverlayError, NotebookError, OSError) as error:
+    except (OverlayError, NotebookError, SpecError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
 

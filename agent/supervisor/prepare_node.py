@@ -1,13 +1,18 @@
-"""Prepare one node for a run's ranks: nothing left of other runs, the runtime, the program's own packages.
+"""Prepare one node for a run: nothing left of other runs, and the environment that the node needs.
 
-    NODE_PYTHON -m agent.supervisor.prepare_node RUN_DIRECTORY     # the last line: the Python of the ranks
+    NODE_PYTHON -m agent.supervisor.prepare_node RUN_DIRECTORY     # the last line: what `parse` reads
 
-One process does it all, and prints the node's facts before the last line: each further process would take time, and
+A host gets the runtime of the kind of the run's hosts, and the program's own packages; the master, which computes
+nothing, gets its launcher's environment, so that no host waits for a small master to build anything.
+
+One process does it all, and prints the host's facts before the last line: each further process would take time, and
 the run waits for the slowest node.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -20,10 +25,13 @@ from typing import Final
 
 from agent.environment.overlay import Overlay, OverlayBuilder
 from agent.hardware.gpus import count_gpu_devices
+from agent.hardware.node_kind import this_node_kind
 from agent.launch.rank import this_host
 from agent.preflight.checks import facts_command
 from agent.remote.processes import signal_run
 from agent.remote.secret_files import TAKEN
+from agent.spec.kinds import RuntimeKind, runtime_kind
+from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 
@@ -31,8 +39,34 @@ CLEARING_S: Final = 10.0
 """How long what a crash left of another run may take to go."""
 
 
+PREPARED: Final = "deepcdk-prepared "
+
+
 class NodeError(RuntimeError):
     """Report a node that cannot take its ranks."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What a node has prepared."""
+
+    python: str
+    """Of the ranks; on the master, of their launcher."""
+    runtime: str = ""
+    """Directory of the environment with Horovod and Open MPI; empty on the master."""
+
+    @property
+    def line(self) -> str:
+        """Return the line that `parse` reads."""
+        return PREPARED + json.dumps(dataclasses.asdict(self))
+
+
+def parse(output: str) -> Prepared:
+    """Read what a node has prepared from its output. Raises ValueError where it does not say that."""
+    lines = [line.removeprefix(PREPARED) for line in output.splitlines() if line.startswith(PREPARED)]
+    if len(lines) != 1:
+        raise ValueError(f"a node's answer has {len(lines)} lines of what it prepared")
+    return Prepared(**json.loads(lines[0]))
 
 
 def command(spec: RunSpec) -> list[str]:
@@ -76,36 +110,63 @@ def check_slots(host: Node, *, gpus: int, cores: int) -> None:
         raise NodeError(f"{host.slots} ranks are asked of {host.name}, which has {have} {what}")
 
 
-def make_python(spec: RunSpec, runtime: Path) -> Path:
-    """Return the ranks' Python, having made the overlay that they need. Raises NodeError or OverlayError."""
-    if spec.ranks_per_node and (host := this_host(spec)) is not None:
+def kind_of(spec: RunSpec) -> RuntimeKind:
+    """Return the kind of the runtime: of the run's hosts, or, where one has registered none, of this node.
+
+    Raises SpecError.
+    """
+    return spec.runtime_kind or runtime_kind({"this node": this_node_kind()})
+
+
+def prepare_host(spec: RunSpec, host: Node) -> Prepared:
+    """Make the runtime and what the program needs beyond it. Raises what the modules here do, all of them errors."""
+    from agent.environment import (
+        runtime,  # Not at the top: the supervisor imports this module, and is pushed without that one.
+    )
+
+    if spec.ranks_per_node:
         check_slots(host, gpus=count_gpu_devices(), cores=len(os.sched_getaffinity(0)))
+    wheelhouse = f"{spec.efs_mount}/payloads/.wheelhouse"
+    made = runtime.ensure("--wheelhouse", wheelhouse, *runtime.options_for(kind_of(spec)))
+    return Prepared(python=str(make_python(spec, made)), runtime=str(made.parents[1]))
+
+
+def prepare_master(spec: RunSpec) -> Prepared:
+    """Make the environment of the run's launcher. Raises as `prepare_host`."""
+    if spec.rank_launcher != HOROVOD:
+        return Prepared(python=NODE_PYTHON)
+    from agent.environment import master_environment  # Not at the top, as in `prepare_host`.
+
+    return Prepared(python=str(master_environment.ensure()))
+
+
+def make_python(spec: RunSpec, runtime: Path) -> Path:
+    """Return the ranks' Python, having made the overlay that they need. Raises OverlayError."""
     overlay = overlay_of(spec, runtime, Path.home())
     if overlay is None:
         return runtime
     return OverlayBuilder(overlay=overlay, report=lambda line: print(line, file=sys.stderr, flush=True)).ensure()
 
 
-def print_facts(spec: RunSpec, python: Path, began: float) -> None:
-    """Have the ranks' Python print this node's facts; where it cannot, the pre-flight asks for them again."""
-    if spec.preflight != "skip" and this_host(spec) is not None:
-        subprocess.run([*facts_command(str(python), spec), repr(began)], stdin=subprocess.DEVNULL, check=False)
+def print_facts(spec: RunSpec, python: str, began: float) -> None:
+    """Have the ranks' Python print this host's facts; where it cannot, the pre-flight asks for them again."""
+    if spec.preflight != "skip":
+        subprocess.run([*facts_command(python, spec), repr(began)], stdin=subprocess.DEVNULL, check=False)
 
 
 def main(argv: Sequence[str]) -> int:
     """Prepare this node; return the exit status."""
-    from agent.environment import (
-        runtime,  # Not at the top: the supervisor imports this module, and is pushed without that one.
-    )
-
     began, directory = time.time(), Path(argv[0])
     try:
         spec = RunSpec.from_json((directory / "spec.json").read_text(encoding="utf-8"))
         clear(spec, Path.home())
-        made = runtime.ensure("--wheelhouse", f"{spec.efs_mount}/payloads/.wheelhouse")
-        python = make_python(spec, made)
-        print_facts(spec, python, began)
-        print(python, flush=True)
+        host = this_host(spec)
+        if host is None:
+            prepared = prepare_master(spec)
+        else:
+            prepared = prepare_host(spec, host)
+            print_facts(spec, prepared.python, began)
+        print(prepared.line, flush=True)
     except (RuntimeError, ValueError, OSError) as error:  # each error of the modules here is one of these
         print(error, file=sys.stderr)
         return 1

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from agent.files.atomic_write import write_atomically
-from agent.launch.horovodrun_command import document, launcher_command, launcher_environment
-from agent.launch.hosts import POLL_S, Hosts, login, tail
+from agent.launch.horovodrun_command import Interpreters, document, launcher_command, launcher_environment
+from agent.launch.hosts import MASTER, POLL_S, Hosts, login, tail
+from agent.preflight import checks
 from agent.preflight.report import PreflightError, replace_remedy
 from agent.preflight.runner import Preflight
 from agent.remote import secret_files
@@ -58,6 +59,19 @@ def preparation_failures(results: Mapping[str, Completed]) -> dict[str, str]:
         for name, done in results.items()
         if done.status != 0
     }
+
+
+def interpreters(prepared: Mapping[str, prepare_node.Prepared]) -> Interpreters:
+    """Return the interpreters of a launch from what master and hosts have prepared.
+
+    Raises PreparationError where the hosts' differ: a launcher starts all ranks by one path.
+    """
+    master = prepared[MASTER]
+    hosts = {name: found for name, found in prepared.items() if name != MASTER}
+    if len(set(hosts.values())) != 1:
+        raise PreparationError({name: f"the ranks' Python is {found.python}" for name, found in hosts.items()})
+    ranks = next(iter(hosts.values()))
+    return Interpreters(launcher=master.python, ranks=ranks.python, runtime=ranks.runtime)
 
 
 def first_state(spec: RunSpec) -> State:
@@ -111,14 +125,15 @@ class Supervisor:
         self._update(reason="preparing the nodes")
         self._record_step("started")
         try:
-            python, answers = self._prepare()
-            self._record_step("prepared")
-            self._preflight.run(python, answers)
-            self._record_step("inspected")
+            pythons, answers = self._prepare()
+            runtime = {"kind": str(self.spec.runtime_kind or ""), "path": pythons.runtime}
+            self._record_step("prepared", runtime=runtime)
+            facts = self._preflight.run(pythons, answers)
+            self._record_step("inspected", runtime={**runtime, "versions": checks.software(facts)})
             if self._stop_requested:
                 self._update(state="stopped", reason="stopped before it was launched")
             else:
-                self._launch(python)
+                self._launch(pythons)
         except Exception as error:  # The state must be stored, whatever went wrong; the traceback is in the log.
             known = isinstance(error, PreparationError | PreflightError)
             self._fail(str(error) if known else f"{type(error).__name__}: {error}")
@@ -131,22 +146,21 @@ class Supervisor:
             self.runs.release(self.spec.run_id)
         return self.state
 
-    def _prepare(self) -> tuple[str, dict[str, Completed]]:
-        """Prepare all hosts at once; return the path of the ranks' interpreter and each host's answer."""
+    def _prepare(self) -> tuple[Interpreters, dict[str, Completed]]:
+        """Prepare the master and all hosts at once; return the launch's interpreters and each host's answer."""
+        none = Interpreters(launcher=NODE_PYTHON, ranks=NODE_PYTHON, runtime="")
         if self.spec.launcher:
-            return NODE_PYTHON, {}
+            return none, {}
         hosts = [None, *self.spec.hosts]
         results = self._hosts.everywhere(hosts, prepare_node.command(self.spec), PREPARE_TIMEOUT_S)
         if self._stop_requested:
-            return "", {}
+            return none, {}
         if failures := preparation_failures(results):
             raise PreparationError(failures)
-        paths = {name: done.output.strip().splitlines()[-1] for name, done in results.items()}
-        if len(set(paths.values())) != 1:
-            raise PreparationError({name: f"runtime at {path}" for name, path in paths.items()})
+        pythons = interpreters({name: prepare_node.parse(done.output) for name, done in results.items()})
         if failed := secret_files.distribute(secret_files.master_directory(Path.home()), self.spec, self._hosts.remote):
             raise PreparationError(failed)
-        return next(iter(paths.values())), results
+        return pythons, results
 
     def _remove_secrets(self) -> None:
         """Remove the run's secrets everywhere, and here those of runs that ended without a supervisor."""
@@ -158,10 +172,10 @@ class Supervisor:
         with contextlib.suppress(OSError):
             secret_files.remove_stale(secret_files.master_directory(Path.home()), self.runs)
 
-    def _launch(self, python: str) -> None:
-        command = list(self.spec.launcher) or launcher_command(self.spec, python)
+    def _launch(self, pythons: Interpreters) -> None:
+        command = list(self.spec.launcher) or launcher_command(self.spec, pythons)
         stage(self.spec)
-        started = document(self.spec, python, command, launcher_environment(self.spec, login()))
+        started = document(self.spec, pythons.ranks, command, launcher_environment(self.spec, login()))
         write_atomically(self.directory.launched, json.dumps(started, indent=1))
         self._log(f"$ {shlex.join(command)}")
         launcher = self._hosts.start(command, self.log)

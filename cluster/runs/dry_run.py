@@ -7,12 +7,14 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from agent.launch.horovodrun_command import launcher_command
-from agent.spec.nodes import MASTER_NAME, WORKER_PREFIX, Node, workers
+from agent.launch.horovodrun_command import Interpreters, launcher_command
+from agent.spec.launchers import HOROVOD
+from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, WORKER_PREFIX, Node, workers
 from agent.spec.rank_command import rank_command
 from agent.spec.run import RunSpec
 
-RUNTIME_PYTHON: Final = "RUNTIME/bin/python"
+RANKS: Final = "RUNTIME/bin/python"
+MASTERS: Final = "MASTER_ENVIRONMENT/bin/python"
 _UNKNOWN: Final = Node(
     name=MASTER_NAME, address="0.0.0.0", instance_id="i-00000000", slots=1, interface="eth0", zone="us-east-1a"
 )
@@ -34,7 +36,8 @@ def dry_run_lines(nodes: Sequence[Node], count: int, specify: Callable[[Sequence
     spec = specify([*nodes, *added])
     if not there:
         spec = dataclasses.replace(spec, network="")  # No address of theirs is known yet.
-    yield f"# in {spec.agent_directory} on the master, once RUNTIME is the same on all nodes:"
-    yield shlex.join(launcher_command(spec, RUNTIME_PYTHON))
+    yield f"# in {spec.agent_directory} on the master, once RUNTIME is the same on all hosts:"
+    launcher = MASTERS if spec.rank_launcher == HOROVOD else NODE_PYTHON
+    yield shlex.join(launcher_command(spec, Interpreters(launcher=launcher, ranks=RANKS, runtime="RUNTIME")))
     yield f"# and each rank then turns, in {spec.working_directory}, into:"
-    yield shlex.join(rank_command(spec, RUNTIME_PYTHON))
+    yield shlex.join(rank_command(spec, RANKS))

@@ -76,6 +76,10 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     if record.get("usd") is not None:
         dated = as_of(origin.get("prices_of") or "")
         rows.append(("cost", f"about ${record['usd']:.2f} for its instances{dated}"))
+    if (runtime := course.get("runtime") or {}).get("path"):
+        versions = ", ".join(f"{name} {version}" for name, version in (runtime.get("versions") or {}).items())
+        rows.append(("runtime", " ".join(filter(None, [runtime["path"], runtime["kind"]]))))
+        rows += [("versions", versions)] if versions else []
     if course.get("archive"):
         trouble = course.get("trouble")
         rows.append(("copy", course["archive"] + (f" (not whole: {trouble})" if trouble else "")))

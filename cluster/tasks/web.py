@@ -52,15 +52,17 @@ def tensorboard(
     with session.connect() as master:
         chosen = "" if all else session.supervisor(master).status(run)["run_id"]
         agent = session.push_agent(master)
-        wheelhouse = f"{session.stack.payloads_root}/.wheelhouse"
-        ensure = [NODE_PYTHON, "-m", "agent.environment.runtime", "ensure", "--wheelhouse", wheelhouse]
-        making = "making the training environment on the master"
+        ensure = [NODE_PYTHON, "-m", "agent.environment.master_environment", "ensure"]
+        making = "making the master's environment"
         with doing(making):
             made = master.check(ensure, directory=agent, doing=making)
         python = next(iter(made.text.strip().splitlines()[-1:]), "")
         if not re.fullmatch(r"/[\w./-]+", python, flags=re.ASCII):
             raise AnswerError(
-                "`agent.environment.runtime ensure`", made.text, "its last line must be a path", where=master.where
+                "`agent.environment.master_environment ensure`",
+                made.text,
+                "its last line must be a path",
+                where=master.where,
             )
         logs = f"{session.stack.runs_root}/{chosen}".rstrip("/")
         command = (python, "-m", "tensorboard.main", "--logdir", logs, "--host", "127.0.0.1", "--port", "0")

@@ -1,7 +1,8 @@
-"""Rules of the nodes' runtime: one Python environment for master and workers, with an existing TensorFlow build.
+"""Rules of the workers' runtime: one environment for all workers of a run, with builds of TensorFlow that exist.
 
-The runtime is made from `agent/environment/requirements.txt`, whose TensorFlow is the package tensorflow-cpu: it has
-wheels for x86_64 alone, and computes on no GPU.
+TensorFlow has builds for x86_64, with and without GPUs, and for aarch64 without. That all types of workers have the
+same processors and GPUs is a rule of `purchasing`. The master computes nothing, so its type and its image are free: it
+has an environment of its own, for the launcher alone (`agent/environment`).
 """
 
 from __future__ import annotations
@@ -10,87 +11,77 @@ from collections.abc import Iterator
 from typing import Final
 
 from stacks import images
-from stacks.config import MASTER, WORKER, ClusterConfig
+from stacks.config import ClusterConfig
+from stacks.gpus import CAPABILITIES, FIRST_SUPPORTED
 from stacks.instance_types import find
 from stacks.validation.problem import Problem
 
 X86_64: Final = "x86_64"
-_ROLES: Final = (WORKER, MASTER)
+ARM64: Final = "arm64"
+"""As EC2 names them."""
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
     """Yield every rule of the runtime that the configuration breaks."""
-    yield from _processors(config)
-    yield from _pythons(config)
+    for name in config.worker_types:
+        yield from _build(config, name)
 
 
 def cautions(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield a caution for each type of workers whose GPUs the runtime does not use."""
+    """Yield a caution for each type of workers whose runtime was not run, or that recipes cannot run on."""
     for name in config.worker_types:
         kind = find(name)
-        if kind and kind.gpus:
+        if kind and kind.gpus and CAPABILITIES.get(kind.gpu_name, FIRST_SUPPORTED) < FIRST_SUPPORTED:
+            yield Problem(
+                key=_key(config, name),
+                value=name,
+                rule=f"the runtime's cuDNN 9.28 has dropped GPUs older than Turing, and so {kind.gpu_name}: "
+                "`fab train` refuses recipes on it",
+                remedy="take g4dn, g5, g6, g6e, p4d or p5, or run a program with a framework of its own",
+            )
+        elif kind and kind.gpus:
             gpus = f"the {kind.gpu_name} GPU" if kind.gpus == 1 else f"the {kind.gpus} {kind.gpu_name} GPUs"
             yield Problem(
-                key="worker_instance_type" if name == config.worker_instance_type else "worker_alternatives",
+                key=_key(config, name),
                 value=name,
-                rule=f"{gpus} would lie idle: the nodes' TensorFlow is the build for CPUs, and `fab train` refuses a "
-                "node with GPUs that TensorFlow does not see",
-                remedy="take a type without GPUs, such as c5.2xlarge; training on GPUs is not wired up yet",
+                rule=f"the runtime for {gpus} (TensorFlow for GPUs, Horovod with NCCL) was built and imported, and "
+                "never run on a GPU",
+                remedy="try a short run on two nodes before a long one",
+            )
+        elif _processor(config, name) == ARM64:
+            yield Problem(
+                key=_key(config, name),
+                value=name,
+                rule="the runtime for arm64 processors was resolved from packages that exist, and never built or run",
+                remedy="try a short run on two nodes before a long one, or take a type with x86_64 processors",
             )
 
 
-def _processors(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that master and workers have processors for which there is a TensorFlow, and so the same ones."""
-    found = {role: _processor(config, role) for role in _ROLES}
-    others = [role for role, processor in found.items() if processor not in ("", X86_64)]
-    if not others:
-        return
-    first = others[0]
-    facts = [f"{_type_key(role)} = {_type(config, role)} has {found[role] or 'unknown'} processors" for role in _ROLES]
-    yield Problem(
-        key=_type_key(first),
-        value=_type(config, first),
-        rule=f"{', '.join(facts)}; master and workers share one runtime, and its TensorFlow (tensorflow-cpu) has no "
-        f"build for {found[first]}: no run could be prepared",
-        remedy="take types with x86_64 processors for both, such as worker_instance_type = c5.2xlarge and "
-        "master_instance_type = t3.medium",
+def _build(config: ClusterConfig, name: str) -> Iterator[Problem]:
+    """Check that TensorFlow has a build for a type of workers."""
+    kind, processor = find(name), _processor(config, name)
+    if processor not in (X86_64, ARM64, ""):
+        yield _without_build(config, name, f"has {processor} processors, for which TensorFlow has no build")
+    elif kind and kind.gpus and processor == ARM64:
+        yield _without_build(config, name, "has GPUs beside arm64 processors, for which TensorFlow has no build")
+
+
+def _without_build(config: ClusterConfig, name: str, why: str) -> Problem:
+    return Problem(
+        key=_key(config, name),
+        value=name,
+        rule=f"{name} {why}",
+        remedy="take a type with x86_64 processors, such as c5.2xlarge, or with GPUs g4dn, g5, g6, g6e, p4d or p5",
     )
 
 
-def _processor(config: ClusterConfig, role: str) -> str:
-    """Return the architecture of a role's nodes as EC2 names it; for an unknown type that of its image, or empty."""
-    kind = find(_type(config, role))
+def _processor(config: ClusterConfig, name: str) -> str:
+    """Return the architecture of a type as EC2 names it; for an unknown type that of its image, or empty."""
+    kind = find(name)
     if kind is None:
-        return images.architecture(getattr(config, f"{role}_image_parameter"))
+        return images.architecture(config.worker_image_parameter)
     return X86_64 if X86_64 in kind.architectures else kind.architectures[0]
 
 
-def _pythons(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that the boot finds or installs the same Python on both images, judging by their names."""
-    parameters = {role: _image_parameter(config, role) for role in _ROLES}
-    found = {role: images.python(parameter) for role, parameter in parameters.items()}
-    if not all(found.values()) or found[MASTER] == found[WORKER]:
-        return
-    facts = [f"{role}_image_parameter = {parameters[role]} brings Python {found[role]}" for role in _ROLES]
-    yield Problem(
-        key="master_image_parameter",
-        value=config.master_image_parameter,
-        rule=f"{', '.join(facts)}; master and workers share one runtime: no run could be prepared",
-        remedy="name images of one distribution and release for both",
-    )
-
-
-def _type_key(role: str) -> str:
-    return f"{role}_instance_type"
-
-
-def _type(config: ClusterConfig, role: str) -> str:
-    name: str = getattr(config, _type_key(role))
-    return name
-
-
-def _image_parameter(config: ClusterConfig, role: str) -> str:
-    """Return the SSM parameter of a role's image; empty for an image by id, which has no name to judge by."""
-    if getattr(config, f"{role}_image_id"):
-        return ""
-    return images.choose(getattr(config, f"{role}_image_parameter"), _type(config, role))
+def _key(config: ClusterConfig, name: str) -> str:
+    return "worker_instance_type" if name == config.worker_instance_type else "worker_alternatives"

@@ -40,14 +40,14 @@ def test_a_run_is_refused_where_tensorflow_does_not_see_the_gpus_of_a_node(
     assert newest["state"] == "failed"
     reason = str(newest["reason"])
     assert f"{made_up_gpu}: TensorFlow sees 0 of 1 (nvidia-smi shows 1 x Tesla T4, driver 570.86.15)" in reason
-    assert "train on workers without GPUs" in reason
+    assert "it registered no GPUs when it booted, and so has TensorFlow's build for CPUs" in reason
     assert "TensorFlow sees 0 of 1" in done.stdout + done.stderr
     assert "epoch" not in done.stdout
 
 
 def test_workers_with_gpus_are_told_of_before_a_deployment(cluster: EmbeddedCloud) -> None:
     words = ("--set", "worker_instance_type=p5.48xlarge", "--set", "worker_volume_gib=200")
-    warning = "the 8 H100 GPUs would lie idle"
+    warning = "the runtime for the 8 H100 GPUs"
     up = cluster.fab("up", "--plan", *words, check=False)
     assert f"warning: cluster.worker_instance_type = 'p5.48xlarge': {warning}" in " ".join(up.stderr.split())
     doctor = json.loads(cluster.fab("doctor", "--json", *words, check=False).stdout)

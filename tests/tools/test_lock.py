@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.lock import compile_command, for_gpu
+from tools.lock import compile_command, flattened, with_tensorflow
 
 
-def test_a_gpu_node_gets_tensorflow_with_cuda_in_the_same_version() -> None:
-    assert for_gpu(["tensorflow-cpu==2.21.0", "keras"]) == ["tensorflow[and-cuda]==2.21.0", "keras"]
+def test_another_kind_of_node_gets_another_tensorflow_in_the_same_version() -> None:
+    node = ["tensorflow-cpu==2.21.0", "keras"]
+    assert with_tensorflow(node, "tensorflow[and-cuda]") == ["tensorflow[and-cuda]==2.21.0", "keras"]
+    assert with_tensorflow(node, "tensorflow") == ["tensorflow==2.21.0", "keras"]
+
+
+def test_a_group_has_the_requirements_of_those_that_it_includes() -> None:
+    groups: dict[str, object] = {"a": ["x", {"include-group": "b"}], "b": [{"include-group": "c"}, "y"], "c": ["z"]}
+    assert flattened(groups, "a") == ["x", "z", "y"]
 
 
 def test_lock_files_have_hashes_and_name_no_index() -> None:

@@ -77,6 +77,7 @@ def test_the_steps_are_keyed_without_running_anything(tmp_path: Path) -> None:
         "custom op",
         "cdk",
         "node runtime",
+        "master's environment",
     ]
     assert len({step.key for step in steps}) == len(steps)
     assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.environment import horovod_build
+from agent.environment import horovod_build, horovod_source
 from agent.environment.horovod_build import (
     BuildError,
     build,
@@ -53,8 +53,8 @@ def fake_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setup_py: str)
     # In the place of `pip download ... --dest DIR`.
     copy = "import os, shutil, sys; os.mkdir(sys.argv[-1]); shutil.copy(sys.argv[1], sys.argv[-1] + sys.argv[2])"
     pip = ([sys.executable, "-c", copy, str(archive), "/horovod-0.28.1.tar.gz"], dict[str, str]())
-    monkeypatch.setattr(horovod_build, "_pip", lambda scratch: pip)
-    monkeypatch.setattr(horovod_build, "SDIST_SHA256", hashlib.sha256(archive.read_bytes()).hexdigest())
+    monkeypatch.setattr(horovod_build, "pip_command", lambda scratch: pip)
+    monkeypatch.setattr(horovod_source, "SDIST_SHA256", hashlib.sha256(archive.read_bytes()).hexdigest())
 
 
 MAKES_A_WHEEL = f"""
@@ -74,7 +74,7 @@ def test_a_wheel_is_built_once_and_then_taken_from_the_cache(monkeypatch: pytest
     assert first.parent.name == fingerprint(Settings(), TOOLCHAIN, (INCLUDE / XLA_BUILDER).read_text())
     assert len(told) == 1
     assert "3 to 6 minutes" in told[0]
-    monkeypatch.setattr(horovod_build, "_pip", None)
+    monkeypatch.setattr(horovod_build, "pip_command", None)
     assert build_into(tmp_path / "cache") == (first, [])
 
 
@@ -93,7 +93,7 @@ def test_a_failed_build_shows_the_compilers_last_errors_and_the_log(
 
 def test_a_source_distribution_with_another_hash_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_release(monkeypatch, tmp_path, MAKES_A_WHEEL)
-    monkeypatch.setattr(horovod_build, "SDIST_SHA256", "0" * 64)
+    monkeypatch.setattr(horovod_source, "SDIST_SHA256", "0" * 64)
     with pytest.raises(HorovodError, match="it is not the release"):
         build_into(tmp_path / "cache")
 

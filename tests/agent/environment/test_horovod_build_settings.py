@@ -18,7 +18,7 @@ from agent.environment.horovod_build_settings import (
     environment,
     fingerprint,
 )
-from agent.environment.toolchain import Platform, Toolchain
+from agent.environment.toolchain import CudaToolkit, Platform, Toolchain
 
 HERE = Platform(system="Linux", machine="x86_64", libc="glibc-2.36", python=(3, 11))
 TOOLCHAIN = Toolchain(
@@ -33,9 +33,13 @@ TOOLCHAIN = Toolchain(
 GPU = Settings(operations="gpu", cuda_home=Path("/cuda"), nccl_home=Path("/nccl"), compute_capabilities=(80, 90))
 
 
+CUDA = CudaToolkit(home=Path("/cuda"), version="12.9")
+
+
 def built_with(settings: Settings, base: dict[str, str] | None = None, *, lacks_header: bool = True) -> dict[str, str]:
     """Return the build's environment with two jobs."""
-    return environment(settings, TOOLCHAIN, base=base or {}, jobs=2, lacks_header=lacks_header)
+    toolchain = dataclasses.replace(TOOLCHAIN, cuda=CUDA if settings.gpu else None)
+    return environment(settings, toolchain, base=base or {}, jobs=2, lacks_header=lacks_header)
 
 
 def test_the_cpu_build_has_tensorflow_with_gloo_and_mpi_and_nothing_else() -> None:
@@ -64,6 +68,15 @@ def test_the_gpu_build_has_nccl_and_its_homes() -> None:
     assert built["HOROVOD_NCCL_HOME"] == "/nccl"
     assert built["HOROVOD_NCCL_LINK"] == "SHARED"
     assert built["HOROVOD_BUILD_CUDA_CC_LIST"] == "80,90"
+    assert built["LDFLAGS"] == "-Wl,-rpath,$ORIGIN/../../../..:$ORIGIN/../../nvidia/nccl/lib"
+
+
+def test_another_cuda_compiler_makes_another_wheel() -> None:
+    found = {
+        fingerprint(GPU, dataclasses.replace(TOOLCHAIN, cuda=dataclasses.replace(CUDA, version=version)), "header")
+        for version in ("12.8", "12.9")
+    }
+    assert len(found) == 2
 
 
 def test_the_forwarding_header_is_on_the_path_only_where_tensorflow_lacks_it() -> None:

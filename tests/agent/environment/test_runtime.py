@@ -12,20 +12,25 @@ import pytest
 
 from agent.environment import default_controller
 from agent.environment import runtime as module
+from agent.environment.horovod_build import default_cache
 from agent.environment.horovod_build_settings import Settings
 from agent.environment.runtime import (
     Runtime,
     RuntimeBuilder,
-    RuntimeSetupError,
     download_command,
-    install_command,
+    lock_file,
     main,
+    options_for,
     runtime_for,
 )
-from agent.environment.toolchain import Platform
+from agent.environment.toolchain import NotCoveredError, Platform
+from agent.environment.virtual_environment import RuntimeSetupError, VirtualEnvironment
 from agent.files.build_once import COMPLETE
+from agent.spec.kinds import RuntimeKind
+from tools.setup import uv_program
 
 ROOT = Path(__file__).parents[3]
+GPU = Settings(operations="gpu", compute_capabilities=(90,))
 HERE = Platform(system="Linux", machine="x86_64", libc="glibc-2.34", python=(3, 11))
 
 
@@ -40,6 +45,7 @@ def a_builder(runtime: Runtime, tmp_path: Path) -> RuntimeBuilder:
         runtime=runtime,
         requirements=tmp_path / "lock.txt",
         settings_arguments=(),
+        gpu=False,
         uv=None,
         wheelhouse=None,
         cache=tmp_path / "cache",
@@ -61,7 +67,7 @@ def test_another_lock_file_python_or_platform_is_another_runtime() -> None:
         a_runtime(lock="keras==3.15.2"),
         a_runtime(here=dataclasses.replace(HERE, python=(3, 12))),
         a_runtime(here=dataclasses.replace(HERE, libc="glibc-2.36")),
-        runtime_for(Path("/r"), lock="keras==3.15.1", settings=Settings(operations="gpu"), here=HERE, header="header"),
+        runtime_for(Path("/r"), lock="keras==3.15.1", settings=GPU, here=HERE, header="header"),
         runtime_for(Path("/r"), lock="keras==3.15.1", settings=Settings(), here=HERE, header="changed"),
     ]
     assert len({runtime.fingerprint for runtime in [a_runtime(), *others]}) == 6
@@ -71,6 +77,49 @@ def test_another_custom_op_is_another_runtime(monkeypatch: pytest.MonkeyPatch) -
     before = a_runtime().fingerprint
     monkeypatch.setattr(module.custom_op, "identity", lambda: "changed")  # type: ignore[attr-defined]
     assert a_runtime().fingerprint != before
+
+
+def test_gpus_of_other_compute_capabilities_are_another_runtime_in_whatever_order() -> None:
+    def found(*capabilities: int) -> str:
+        settings = Settings(operations="gpu", compute_capabilities=capabilities)
+        return runtime_for(Path("/r"), lock="keras", settings=settings, here=HERE, header="header").fingerprint
+
+    assert found(80, 90) == found(90, 80)
+    assert len({found(80), found(90), found(80, 90)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("machine", "settings", "name"),
+    [
+        ("x86_64", Settings(), "requirements.txt"),
+        ("x86_64", GPU, "requirements-gpu.txt"),
+        ("aarch64", Settings(), "requirements-aarch64.txt"),
+    ],
+)
+def test_each_kind_of_node_has_a_lock_file_that_exists(machine: str, settings: Settings, name: str) -> None:
+    found = lock_file(dataclasses.replace(HERE, machine=machine), settings)
+    assert found.name == name
+    assert found.is_file()
+
+
+@pytest.mark.parametrize(
+    ("machine", "settings", "words"), [("aarch64", GPU, "aarch64 with GPUs"), ("riscv64", Settings(), "riscv64")]
+)
+def test_where_tensorflow_has_no_build_that_is_said(machine: str, settings: Settings, words: str) -> None:
+    with pytest.raises(NotCoveredError, match=f"TensorFlow has no build for {words}. Train on nodes with x86_64"):
+        lock_file(dataclasses.replace(HERE, machine=machine), settings)
+
+
+def test_a_kind_of_hosts_is_told_to_the_runtime_by_options() -> None:
+    assert options_for(RuntimeKind(processor="aarch64")) == ()
+    kind = RuntimeKind(processor="x86_64", has_gpus=True, capabilities=(80, 90))
+    assert options_for(kind) == ("--operations", "gpu", "--cc", "80,90")
+
+
+def test_a_runtime_for_gpus_must_have_nccl(tmp_path: Path) -> None:
+    builder = a_builder(a_runtime(tmp_path), tmp_path)
+    assert "nccl_built()" in dataclasses.replace(builder, gpu=True)._check
+    assert "nccl_built()" not in builder._check
 
 
 def test_a_comment_in_the_lock_file_does_not_matter() -> None:
@@ -87,7 +136,7 @@ def test_a_complete_runtime_is_used_as_it_is_even_when_read_only(
     runtime = a_runtime(tmp_path)
     runtime.directory.mkdir()
     (runtime.directory / COMPLETE).touch()
-    monkeypatch.setattr(module.os, "access", lambda path, mode: False)  # type: ignore[attr-defined]
+    monkeypatch.setattr("os.access", lambda path, mode: False)
     assert a_builder(runtime, tmp_path).ensure() == tmp_path / runtime.fingerprint / "bin" / "python"
 
 
@@ -97,7 +146,7 @@ def test_a_read_only_root_without_the_runtime_says_which_ones_it_has(
     (tmp_path / "0123456789abcdef").mkdir()
     (tmp_path / "0123456789abcdef" / COMPLETE).touch()
     runtime = a_runtime(tmp_path)
-    monkeypatch.setattr(module.os, "access", lambda path, mode: False)  # type: ignore[attr-defined]
+    monkeypatch.setattr("os.access", lambda path, mode: False)
     with pytest.raises(
         RuntimeSetupError, match=rf"read-only and has no runtime {runtime.fingerprint}.*0123456789abcdef"
     ):
@@ -112,13 +161,13 @@ def test_an_incomplete_runtime_is_removed_and_a_failed_one_is_not_marked(
     (runtime.directory / "left-over").touch()
     steps: list[str] = []
 
-    def fail_late(self: RuntimeBuilder, step: str, command: list[str], *, quiet: bool = False) -> str:
+    def fail_late(self: VirtualEnvironment, step: str, command: list[str], *, quiet: bool = False) -> str:
         steps.append(step)
         if step == "Building Horovod":
             raise RuntimeSetupError("no compiler")
         return ""
 
-    monkeypatch.setattr(RuntimeBuilder, "_run", fail_late)
+    monkeypatch.setattr(VirtualEnvironment, "run", fail_late)
     with pytest.raises(RuntimeSetupError, match="no compiler"):
         a_builder(runtime, tmp_path).ensure()
     assert steps == ["Making a virtual environment", "Installing", "Building Horovod"]
@@ -136,7 +185,7 @@ def test_what_a_build_unpacks_lies_beside_the_runtime_and_not_in_tmp(
         assert given[-1].is_dir()
         return subprocess.CompletedProcess(command, 0 if len(given) < 3 else 1, "no compiler\n")
 
-    monkeypatch.setattr(module.subprocess, "run", run)  # type: ignore[attr-defined]
+    monkeypatch.setattr("subprocess.run", run)
     with pytest.raises(RuntimeSetupError, match="no compiler"):
         a_builder(runtime, tmp_path).ensure()
     assert given == [tmp_path / "root" / f"{runtime.fingerprint}.tmp"] * 3
@@ -152,7 +201,7 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
     steps: list[str] = []
     kept: list[str] = []
 
-    def pretend(self: RuntimeBuilder, step: str, command: list[str], *, quiet: bool = False) -> str:
+    def pretend(self: VirtualEnvironment, step: str, command: list[str], *, quiet: bool = False) -> str:
         steps.append(step)
         if "agent.environment.custom_op" in command:
             kept.append(command[-1])
@@ -162,7 +211,7 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
             (Path(command[-1]) / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
         return f"noise\n{built}" if step == "Building Horovod" else ""
 
-    monkeypatch.setattr(RuntimeBuilder, "_run", pretend)
+    monkeypatch.setattr(VirtualEnvironment, "run", pretend)
     for node in ("first", "second"):
         runtime = a_runtime(tmp_path / node)
         steps.append(node)
@@ -171,7 +220,7 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
         assert runtime.complete
         assert (runtime.directory / "lib/python3.11/site-packages" / default_controller.NAME).is_file()
     made = "Making a virtual environment"
-    wheel, operation = "Installing Horovod", "Building our custom TensorFlow op"
+    wheel, operation = f"Installing {built.name}", "Building our custom TensorFlow op"
     last = "Importing what was installed"
     first = ["first", made, "Downloading wheels", "Installing", "Building Horovod", operation, wheel, last]
     assert steps == [*first, "second", made, "Installing", operation, wheel, last]
@@ -179,24 +228,9 @@ def test_one_node_fills_the_wheelhouse_and_the_next_only_installs(
     assert kept == [str(tmp_path / "efs" / a_runtime(tmp_path).fingerprint)] * 2
 
 
-def test_everything_is_installed_by_hash_and_compiled() -> None:
-    options = {"python": Path("/r/bin/python"), "requirements": Path("/p/lock.txt"), "find_links": None}
-    by_uv = install_command(uv="/bin/uv", **options)  # type: ignore[arg-type]
-    assert by_uv[:5] == ["/bin/uv", "pip", "install", "--python", "/r/bin/python"]
-    assert {"--require-hashes", "--compile-bytecode"} < set(by_uv)
-    by_pip = install_command(uv=None, **options)  # type: ignore[arg-type]
-    assert by_pip[:4] == ["/r/bin/python", "-m", "pip", "install"]
-    assert "--require-hashes" in by_pip
-    assert "--require-hashes" in download_command(
-        python=Path("/r/bin/python"), requirements=Path("/p/lock.txt"), destination=Path("/w")
-    )
-
-
-def test_from_a_wheelhouse_nothing_is_fetched() -> None:
-    command = install_command(
-        python=Path("/r/bin/python"), requirements=Path("/p/lock.txt"), uv=None, find_links=Path("/efs/w")
-    )
-    assert command[4:8] == ["--no-input", "--no-index", "--find-links", "/efs/w"]
+def test_wheels_are_downloaded_by_hash() -> None:
+    command = download_command(python=Path("/r/bin/python"), requirements=Path("/p/lock.txt"), destination=Path("/w"))
+    assert {"--require-hashes", "--only-binary"} < set(command)
 
 
 def test_path_prints_what_ensure_would_and_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,9 +273,31 @@ def test_the_gpu_lock_differs_in_tensorflow_and_its_cuda_libraries_alone() -> No
     }
 
 
-@pytest.mark.parametrize("name", ["requirements/dev.txt", "requirements/uv.txt", "agent/environment/requirements.txt"])
-def test_a_lock_file_names_no_address(name: str) -> None:
-    assert "://" not in (ROOT / name).read_text()
+def test_the_aarch64_lock_differs_in_the_name_of_tensorflow_alone() -> None:
+    node, other = (
+        locked(ROOT / "agent" / "environment" / name) for name in ("requirements.txt", "requirements-aarch64.txt")
+    )
+    assert {("tensorflow" if name == "tensorflow-cpu" else name): version for name, version in node.items()} == other
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_all_that_the_aarch64_lock_names_has_a_wheel_for_it(python: str, tmp_path: Path) -> None:
+    uv = uv_program(default_cache(os.environ))
+    if not uv.is_file():
+        pytest.skip(f"{uv} is missing: run `make setup`")
+    platform = ["--python-platform", "aarch64-manylinux_2_28", "--python-version", python, "--only-binary", ":all:"]
+    lock = ["--require-hashes", "--requirement", str(ROOT / "agent/environment/requirements-aarch64.txt")]
+    command = [str(uv), "pip", "install", "--dry-run", "--target", str(tmp_path), *platform, *lock]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode and "error sending request" in done.stderr:
+        pytest.skip(f"uv reaches no package index: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    assert "tensorflow==2.21.0" in done.stderr
+
+
+@pytest.mark.parametrize("path", sorted([*ROOT.glob("requirements/*.txt"), *ROOT.glob("agent/environment/*.txt")]))
+def test_a_lock_file_names_no_address(path: Path) -> None:
+    assert "://" not in path.read_text()
 
 
 def test_the_module_needs_the_standard_library_alone() -> None:

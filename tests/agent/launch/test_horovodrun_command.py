@@ -8,40 +8,52 @@ import shlex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.launch.horovodrun_command import document, gloo_timeout_s, horovodrun, launcher_environment, start_timeout_s
+from agent.launch.horovodrun_command import (
+    Interpreters,
+    document,
+    gloo_timeout_s,
+    horovodrun,
+    launcher_command,
+    launcher_environment,
+    start_timeout_s,
+)
 from agent.spec.horovod import Knobs
 from tests.factories import make_program_spec, make_spec
 
 PYTHON = "/opt/deepcdk/runtime/ab/bin/python"
+MASTERS = "/opt/deepcdk/runtime/cd/bin/python"
+PYTHONS = Interpreters(launcher=MASTERS, ranks=PYTHON, runtime="/opt/deepcdk/runtime/ab")
 
 
 def test_horovodrun_gets_every_slot_of_every_host_in_order() -> None:
-    assert shlex.join(horovodrun(make_spec(), PYTHON)) == (
-        f"{PYTHON} -m agent.launch.horovodrun -np 8"
+    assert shlex.join(horovodrun(make_spec(), PYTHONS)) == (
+        f"{MASTERS} -m agent.launch.horovodrun -np 8"
         " -H deeplearning-worker1:4,deeplearning-worker2:4 --gloo --network-interfaces ens5 --start-timeout 70"
         f" {PYTHON} -m agent.launch.rank /mnt/efs/runs/20261120-121314-digits-ab12"
     )
 
 
 def test_over_mpi_the_ranks_meet_in_the_network_of_all_nodes() -> None:
-    command = shlex.join(horovodrun(make_spec(controller="mpi", network="10.0.0.0/23"), PYTHON))
+    command = shlex.join(horovodrun(make_spec(controller="mpi", network="10.0.0.0/23"), PYTHONS))
+    assert command.startswith(f"{MASTERS} -m agent.launch.horovodrun --runtime /opt/deepcdk/runtime/ab -np 8 ")
+    assert command.endswith(f" {PYTHON} -m agent.launch.rank /mnt/efs/runs/20261120-121314-digits-ab12")
     assert " --mpi --network-interfaces 10.0.0.0/23 --start-timeout 70 " in command
     assert "--gloo" not in command
 
 
 def test_a_program_of_the_users_gets_a_cycle_and_the_payloads_ranks_choose_theirs() -> None:
     own = make_program_spec()
-    assert "--cycle-time-ms 5" in shlex.join(horovodrun(own, PYTHON))
-    assert "--cycle-time-ms" not in horovodrun(make_spec(), PYTHON)
-    assert "--cycle-time-ms 2" in shlex.join(horovodrun(make_spec(knobs=Knobs(cycle_time_ms=2)), PYTHON))
+    assert "--cycle-time-ms 5" in shlex.join(horovodrun(own, PYTHONS))
+    assert "--cycle-time-ms" not in horovodrun(make_spec(), PYTHONS)
+    assert "--cycle-time-ms 2" in shlex.join(horovodrun(make_spec(knobs=Knobs(cycle_time_ms=2)), PYTHONS))
 
 
 def test_horovod_probes_the_interfaces_only_where_none_is_known() -> None:
-    assert "--network-interfaces" not in horovodrun(make_spec(interface=""), "python")
+    assert "--network-interfaces" not in horovodrun(make_spec(interface=""), PYTHONS)
 
 
 def test_what_horovod_writes_goes_to_the_runs_directory() -> None:
-    command = horovodrun(make_spec(knobs=Knobs(timeline=True)), "python")
+    command = horovodrun(make_spec(knobs=Knobs(timeline=True)), PYTHONS)
     assert "/mnt/efs/runs/20261120-121314-digits-ab12/timeline.json" in command
 
 
@@ -52,17 +64,24 @@ def test_what_horovod_writes_goes_to_the_runs_directory() -> None:
 def test_nothing_that_the_user_gave_stands_on_a_command_line(words: tuple[str, ...], value: str) -> None:
     plain = make_program_spec()
     given_words = make_program_spec(command=("train.py", *words), environment=(("NAME", value),))
-    assert horovodrun(given_words, PYTHON) == horovodrun(plain, PYTHON)
+    assert horovodrun(given_words, PYTHONS) == horovodrun(plain, PYTHONS)
     assert launcher_environment(given_words, {}) == launcher_environment(plain, {})
 
 
 def test_the_record_says_what_was_started_and_what_each_rank_became() -> None:
     spec = make_program_spec(command=("train.py", "two words"), environment=(("NAME", "value"),), secrets=("TOKEN",))
-    found = document(spec, PYTHON, horovodrun(spec, PYTHON), launcher_environment(spec, {}))
-    assert found["command"] == horovodrun(spec, PYTHON)
+    found = document(spec, PYTHON, horovodrun(spec, PYTHONS), launcher_environment(spec, {}))
+    assert found["command"] == horovodrun(spec, PYTHONS)
     assert found["rank_command"] == [PYTHON, "train.py", "two words"]
     assert (found["rank_environment"], found["rank_secrets"]) == ({"NAME": "value"}, ["TOKEN"])
     assert json.loads(json.dumps(found)) == found
+
+
+def test_a_launcher_without_horovod_is_told_the_ranks_python_and_the_run() -> None:
+    spec = make_program_spec(rank_launcher="plain")
+    assert launcher_command(spec, PYTHONS) == [
+        *(MASTERS, "-m", "agent.launch.process_group", PYTHON, spec.run_directory)
+    ]
 
 
 def test_timeouts_grow_with_the_cluster() -> None:

@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import SpecError
-from agent.launch.horovodrun_command import horovodrun, launcher_environment
+from agent.launch.horovodrun_command import Interpreters, horovodrun, launcher_environment
 from agent.spec.horovod import CONTROLLERS, Knobs
 from agent.spec.run import RunSpec
 from agent.spec.states import make_run_id
 from tests.factories import make_nodes, make_program_spec, make_spec
 from tests.words import FILE_NAMES, LONG, NASTIEST, WORDS
+
+PYTHONS = Interpreters(launcher="/launcher", ranks="/python", runtime="/runtime")
 
 
 def test_a_program_works_in_its_own_copy_and_the_payload_in_the_pushed_tree() -> None:
@@ -119,5 +121,5 @@ def test_neither_launcher_is_told_a_word_a_value_or_a_secrets_name_that_a_shell_
         requirements="$(id)",
         **fields,
     )
-    assert horovodrun(nasty, "/python") == horovodrun(plain, "/python")
+    assert horovodrun(nasty, PYTHONS) == horovodrun(plain, PYTHONS)
     assert launcher_environment(nasty, {}) == launcher_environment(plain, {})

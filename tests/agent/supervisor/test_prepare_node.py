@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.remote.secret_files import TAKEN
-from agent.supervisor.prepare_node import NodeError, check_slots, main, overlay_of
+from agent.spec.kinds import NodeKind
+from agent.spec.nodes import NODE_PYTHON
+from agent.supervisor.prepare_node import NodeError, Prepared, check_slots, main, overlay_of, parse
 from tests.factories import make_node, make_program_spec, make_spec
+
+RUNTIME = Path("/opt/deepcdk/runtime/0123456789abcdef")
 
 
 def test_without_gpus_a_node_takes_as_many_ranks_as_cores() -> None:
@@ -41,17 +47,24 @@ def test_keras_2_goes_with_the_runtimes_tensorflow() -> None:
 
 
 def prepared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], **changes: object
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    *,
+    ensure: Callable[..., Path] = lambda *options: RUNTIME / "bin" / "python",
+    **changes: object,
 ) -> tuple[int, str, str]:
     """Equip this machine, whose runtime is the Python of the tests, for a run; return status, output and errors."""
     # With a shared file system of its own: a node ends all processes of other runs that share its runs, and the hosts
     # of an embedded cloud on this machine have theirs on /mnt/efs.
     (tmp_path / "spec.json").write_text(make_spec(efs_mount=str(tmp_path), **changes).to_json())
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
-    monkeypatch.setattr("agent.environment.runtime.ensure", lambda *options: Path(sys.executable))
+    monkeypatch.setattr("agent.environment.runtime.ensure", ensure)
+    monkeypatch.setattr("agent.environment.master_environment.ensure", lambda: Path("/masters/python"))
     # The launch's run directory is on no file system of this machine.
     monkeypatch.setattr(
-        "agent.supervisor.prepare_node.facts_command", lambda python, spec: [python, "-c", "print('facts')"]
+        "agent.supervisor.prepare_node.facts_command",
+        lambda python, spec: [sys.executable, "-c", f"print('facts by {python}')"],
     )
     status = main([str(tmp_path)])
     return status, *capfd.readouterr()
@@ -63,18 +76,68 @@ def test_a_node_tells_its_facts_and_then_the_ranks_python(
     (tmp_path / TAKEN).mkdir(parents=True)
     monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
     status, output, _ = prepared(tmp_path, monkeypatch, capfd)
-    assert (status, output.splitlines()) == (0, ["facts", sys.executable])
+    assert status == 0
+    assert output.splitlines()[0] == f"facts by {RUNTIME}/bin/python"
+    assert parse(output) == Prepared(python=f"{RUNTIME}/bin/python", runtime=str(RUNTIME))
     assert not (tmp_path / TAKEN).exists()
 
 
-@pytest.mark.parametrize(("preflight", "host"), [("skip", 0), ("auto", None)])
-def test_a_master_and_a_run_without_pre_flight_tell_no_facts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], preflight: str, host: int | None
+def test_a_run_without_pre_flight_is_told_no_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
+    status, output, _ = prepared(tmp_path, monkeypatch, capfd, preflight="skip")
+    assert (status, output) == (0, Prepared(python=f"{RUNTIME}/bin/python", runtime=str(RUNTIME)).line + "\n")
+
+
+@pytest.mark.parametrize(("launcher", "python"), [("horovod", "/masters/python"), ("plain", NODE_PYTHON)])
+def test_a_master_prepares_no_more_than_what_its_launcher_runs_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], launcher: str, python: str
+) -> None:
+    monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: None)
+    program: dict[str, Any] = {"program": "fedcba9876543210", "payload": "", "command": ("train.py",)}
+    status, output, _ = prepared(tmp_path, monkeypatch, capfd, rank_launcher=launcher, **program)
+    assert (status, output) == (0, Prepared(python=python).line + "\n")
+
+
+def test_hosts_with_gpus_get_the_runtime_of_their_compute_capabilities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
+    hosts = (make_node(1, kind="x86_64-sm86"), make_node(2, kind="x86_64-sm80"))
+
+    def ensure(*options: str) -> Path:
+        asked.append(options)
+        return RUNTIME / "bin" / "python"
+
+    status, _, _ = prepared(tmp_path, monkeypatch, capfd, ensure=ensure, hosts=hosts)
+    assert status == 0
+    assert asked == [("--wheelhouse", f"{tmp_path}/payloads/.wheelhouse", "--operations", "gpu", "--cc", "80,86")]
+
+
+def test_where_an_older_version_booted_the_hosts_the_node_itself_says_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
     monkeypatch.setattr(
-        "agent.supervisor.prepare_node.this_host", lambda spec: None if host is None else spec.hosts[host]
+        "agent.supervisor.prepare_node.this_node_kind",
+        lambda: NodeKind(processor="x86_64", has_gpus=True, capability=75),
     )
-    assert prepared(tmp_path, monkeypatch, capfd, preflight=preflight)[:2] == (0, f"{sys.executable}\n")
+
+    def ensure(*options: str) -> Path:
+        asked.append(options)
+        return RUNTIME / "bin" / "python"
+
+    prepared(tmp_path, monkeypatch, capfd, ensure=ensure, hosts=(make_node(1, kind=""),))
+    assert asked[0][-4:] == ("--operations", "gpu", "--cc", "75")
+
+
+@pytest.mark.parametrize("output", ["", "facts\n", f"{Prepared(python='a').line}\n" * 2])
+def test_an_answer_that_does_not_say_once_what_was_prepared_is_refused(output: str) -> None:
+    with pytest.raises(ValueError, match="lines of what it prepared"):
+        parse(output)
 
 
 def test_a_process_of_another_run_that_stays_is_told(

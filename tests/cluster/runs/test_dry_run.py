@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.spec.nodes import Node
+from agent.spec.nodes import NODE_PYTHON, Node
 from cluster.runs.dry_run import dry_run_lines
 from cluster.runs.program import Program
 from cluster.runs.run_options import RankOptions, RunOptions
@@ -44,4 +44,4 @@ def test_a_dry_run_shows_another_launchers_command(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     program, options = Program(directory=tmp_path, entry=("train.py",)), RunOptions(ranks=RankOptions(launcher="plain"))
     lines = list(dry_run_lines(NODES, 2, lambda nodes: make_launch(tuple(nodes), 2, program, options)))
-    assert lines[1].startswith("RUNTIME/bin/python -m agent.launch.process_group /mnt/efs/runs/")
+    assert lines[1].startswith(f"{NODE_PYTHON} -m agent.launch.process_group RUNTIME/bin/python /mnt/efs/runs/")

@@ -30,8 +30,6 @@ class Cluster:
     placed: bool = False
     """Whether the workers are in a placement group."""
     gpus: bool = False
-    refused: tuple[str, ...] = ()
-    """Keys for which validation refuses it today: its template alone is proved."""
     regions: tuple[str, ...] = REGIONS
     """Regions for which cfn-lint finds nothing: where AWS offers all that it asks for."""
 
@@ -114,7 +112,6 @@ CLUSTERS: Final[dict[str, Cluster]] = {
     "Graviton CPU": Cluster(
         values={"name": "graviton", "worker_instance_type": "c7g.4xlarge", "master_instance_type": "t4g.medium"},
         image=AL2023 + "arm64",
-        refused=("worker_instance_type",),
     ),
     "everything": Cluster(
         values={
