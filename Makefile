@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-aws lint mutants bench lock snapshots architecture clean
+.PHONY: help setup demo test test-unit test-aws gpu-runtime lint mutants bench lock snapshots architecture clean
 
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
@@ -31,6 +31,9 @@ test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow 
 
 test-aws: setup ## try it on your AWS account (SSH_CIDR=ADDRESS/32; it asks first), or rehearse that: EMBEDDED=1
 	@$(python) -m tools.aws_trial $(if $(SSH_CIDR),--ssh-cidr '$(SSH_CIDR)') $(if $(REGION),--region '$(REGION)') $(if $(EMBEDDED),--embedded --yes)
+
+gpu-runtime: setup ## build the workers' runtime for GPUs here, where there is a CUDA toolkit, and import it; no GPU is needed
+	@$(python) -m tools.gpu_runtime $(if $(CUDA_HOME),--cuda-home '$(CUDA_HOME)')
 
 lint: setup ## check style, types and who imports whom
 	$(python) -m ruff check
