@@ -84,14 +84,16 @@ def document(recipe: Recipe, variant: Variant | None = None) -> dict[str, Any]:
     plain = {
         field.name: getattr(recipe, field.name)
         for field in dataclasses.fields(Recipe)
-        if field.name not in ("settings", "variants")
+        if field.name not in ("settings", "variants", "current_types")
     }
+    current_types = [dataclasses.asdict(each) for each in recipe.current_types]
     variants = [{**dataclasses.asdict(each), "overrides": dict(each.overrides)} for each in recipe.variants]
     settings = [
         {"name": s.name, "flag": s.flag, "value": s.value, "default": s.default, "differs": s.differs, "help": s.help}
         for s in settings_of(recipe, variant)
     ]
-    return {**plain, "variants": variants, "variant": variant.name if variant else None, "settings": settings}
+    lists = {"current_types": current_types, "variants": variants}
+    return {**plain, **lists, "variant": variant.name if variant else None, "settings": settings}
 
 
 def summary_table(recipe: Recipe) -> Table:
@@ -103,6 +105,7 @@ def summary_table(recipe: Recipe) -> Table:
         ("time", recipe.expected_time),
         ("accuracy", recipe.expected_accuracy),
         ("figures", recipe.evidence + (f": {recipe.source}" if recipe.source else " here")),
+        *(("today", f"{t.instance_type}: {t.expected_time} ({t.evidence})") for t in recipe.current_types),
     ]
     return Table(title=f"{recipe.name}: {recipe.summary}", columns=("", ""), rows=tuple(rows))
 

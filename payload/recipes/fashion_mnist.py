@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from payload.recipes.current_types import one_gpu
 from payload.recipes.recipe import UNKNOWN, Recipe
 from payload.settings import Settings
 
@@ -39,4 +40,5 @@ FASHION_MNIST: Final = Recipe(
     expected_accuracy=UNKNOWN,
     evidence="cited",
     source="https://www.dominodatalab.com/blog/benchmarking-nvidia-cuda-9-amazon-ec2-p3-instances-using-fashion-mnist",
+    current_types=one_gpu("g4dn.xlarge", "g6.xlarge", "g6e.xlarge"),
 )

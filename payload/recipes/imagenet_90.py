@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from payload.recipes.current_types import resnet50_epochs
 from payload.recipes.recipe import UNKNOWN, Recipe, Variant
 from payload.settings import Settings
 
@@ -46,6 +47,7 @@ IMAGENET_90: Final = Recipe(
     expected_accuracy="over 75.5% top-1",
     evidence="cited",
     source="https://github.com/aws-samples/deep-learning-models",
+    current_types=resnet50_epochs(90),
     variants=(
         Variant(
             name="sgd",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from payload.recipes.current_types import resnet50_times
 from payload.recipes.recipe import Recipe, Variant
 from payload.settings import Settings
 from payload.settings.image_phases import ImagePhase, phases_text
@@ -122,5 +123,6 @@ IMAGENET_FAST: Final = Recipe(
     expected_accuracy="93.0% top-5",
     evidence="cited",
     source="https://github.com/diux-dev/imagenet18",
+    current_types=resnet50_times(),
     variants=VARIANTS,
 )

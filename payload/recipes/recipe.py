@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+from payload.recipes.current_types import CurrentType
 from payload.settings import Settings
 
 UNKNOWN: Final = "not measured"
@@ -45,6 +46,8 @@ class Recipe:
     """Where the figures come from: from running it here, or from the source."""
     source: str
     """The publication whose protocol it is; "" for one of this project."""
+    current_types: tuple[CurrentType, ...] = ()
+    """Types that do this work today, where AWS's images and the runtime no longer serve `hardware`."""
     variants: tuple[Variant, ...] = ()
     """By rising number of ranks; empty: the settings hold for any number."""
 
