@@ -24,12 +24,18 @@ class Interpreters:
     """Directory of the environment that Horovod and Open MPI belong to on all hosts; the ranks' own may lie over it."""
 
 
-def document(spec: RunSpec, python: str, command: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the record keeps of a launch: exactly what was started, and what each rank of it turned into."""
+def document(
+    spec: RunSpec, python: str, command: Sequence[str], variables: Mapping[str, str], cycle: str = ""
+) -> dict[str, Any]:
+    """Return what the record keeps of a launch: exactly what was started, and what each rank of it turned into.
+
+    `cycle`: Horovod's, and what it was chosen by, where it was (`agent.launch.first_steps`).
+    """
     return {
         "command": list(command),
         "directory": spec.agent_directory,
         "environment": dict(variables),
+        "horovod_cycle": cycle,
         "rank_command": rank_command(spec, python) if spec.command else [],
         "rank_directory": spec.working_directory,
         "rank_environment": dict(spec.environment),
@@ -65,7 +71,7 @@ def horovodrun(spec: RunSpec, pythons: Interpreters, rank: Sequence[str] = ()) -
         f"--{spec.controller}",
         *interface,
         *("--start-timeout", str(start_timeout_s(len(spec.hosts)))),
-        *spec.knobs.flags(spec.run_directory, ranks_choose=not spec.program),
+        *spec.knobs.flags(spec.run_directory),
         *(rank or (pythons.ranks, "-m", "agent.launch.rank", spec.run_directory)),
     ]
 

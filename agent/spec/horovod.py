@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Annotated, Final
-
-DEFAULT_CYCLE_TIME_MS: Final = 5.0
-"""For a user's program, whose steps are unknown. Horovod's own 1 ms wakes its background thread so often that it takes
-the cores of the compute. The payload's own ranks choose theirs by the step (`payload.training.rank_tuning`)."""
-
 
 GLOO: Final = "gloo"
 MPI: Final = "mpi"
 CONTROLLERS: Final = (GLOO, MPI)
+CYCLE_TIME: Final = "HOROVOD_CYCLE_TIME"
+AUTOTUNE: Final = "HOROVOD_AUTOTUNE"
+WAKE_MS: Final = {GLOO: 0.1, MPI: 0.02}
+"""Processor time that a cycle of Horovod's background thread costs a pair of ranks. Over Gloo 0.06 was measured with
+LeNet, 0.13 with ResNet-50, whose caches it disturbs more; over MPI, which wakes no second thread, 0.01 to 0.03."""
+CYCLE_MS: Final = (0.5, 100.0)
+"""Bounds of a chosen cycle: below, the thread would do little else; above, there is nothing to gain."""
 
 
 def best_controller(hosts: int, *, on_cores: bool) -> str:
@@ -22,6 +25,19 @@ def best_controller(hosts: int, *, on_cores: bool) -> str:
     whose ranks notice each other's loss by themselves, is for all else: on GPUs neither of them carries the gradients.
     """
     return MPI if hosts == 1 and on_cores else GLOO
+
+
+def cycle_ms(step: float, ranks: int, controller: str = GLOO) -> float:
+    """Return the cycle that costs least, ms.
+
+    Per step a cycle T of Horovod's thread costs the ranks W·S/T in wake-ups, S being the step and W what each costs,
+    and T/2 in waiting for the next one: least at T = sqrt(2·W·S). An estimate of S that is four times off doubles or
+    halves T, which costs a quarter more than the least. Each wake-up passes a message round the ring of all ranks, so
+    W grows with their number; measured is it for two.
+    """
+    best = math.sqrt(2 * WAKE_MS[controller] * (ranks - 1) * step)
+    low, high = CYCLE_MS
+    return float(f"{min(high, max(low, best)):.2g}")
 
 
 class KnobError(ValueError):
@@ -41,11 +57,9 @@ class Knobs:
 
     fusion_threshold_mb: Annotated[int | None, "Horovod: MiB of gradients that travel together; default: 128"] = None
     """Size of the buffer in which small gradients travel together, MiB; 0: each alone. Horovod's default: 128."""
-    cycle_time_ms: Annotated[
-        float | None, "Horovod: ms between gatherings of gradients; default: by the step, 5 for a program of yours"
-    ] = None
-    """How often the background thread gathers gradients. None: what the payload's ranks choose, 5 ms for a program of
-    the user's own, or the autotuner's choice."""
+    cycle_time_ms: Annotated[float | None, "Horovod: ms between gatherings of gradients; default: by the step"] = None
+    """How often the background thread gathers gradients. None: by the step, which a recipe's ranks estimate and those
+    of a program have measured in an earlier run (`agent.launch.first_steps`), or the autotuner's choice."""
     cache_capacity: Annotated[int | None, "Horovod: tensors that need no negotiation any more; default: 1024"] = None
     """Names of tensors that need no negotiation any more. Horovod's default: 1024; 0: none."""
     hierarchical_allreduce: Annotated[
@@ -64,17 +78,11 @@ class Knobs:
         _within("cycle_time_ms", self.cycle_time_ms, 0.01, 60_000)
         _within("cache_capacity", self.cache_capacity, 0, 1 << 30)
 
-    def flags(self, run_directory: str, *, ranks_choose: bool = False) -> list[str]:
-        """Build horovodrun's flags; what it writes goes to `run_directory`.
-
-        `ranks_choose`: the ranks set for themselves what no flag gives.
-        """
-        cycle_time_ms = self.cycle_time_ms
-        if cycle_time_ms is None and not self.autotune and not ranks_choose:
-            cycle_time_ms = DEFAULT_CYCLE_TIME_MS
+    def flags(self, run_directory: str) -> list[str]:
+        """Build horovodrun's flags; what it writes goes to `run_directory`."""
         numbers = (
             ("--fusion-threshold-mb", self.fusion_threshold_mb),
-            ("--cycle-time-ms", cycle_time_ms),
+            ("--cycle-time-ms", self.cycle_time_ms),
             ("--cache-capacity", self.cache_capacity),
         )
         switches = (

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from agent.files.atomic_write import write_atomically
+from agent.launch.first_steps import choose_cycle
 from agent.launch.horovodrun_command import Interpreters, document, launcher_command, launcher_environment
 from agent.launch.hosts import MASTER, POLL_S, Hosts, login, tail
 from agent.preflight import checks
@@ -175,10 +176,15 @@ class Supervisor:
     def _launch(self, pythons: Interpreters) -> None:
         command = list(self.spec.launcher) or launcher_command(self.spec, pythons)
         stage(self.spec)
-        started = document(self.spec, pythons.ranks, command, launcher_environment(self.spec, login()))
+        cycle = choose_cycle(self.spec)
+        variables = cycle.variables if cycle else {}
+        environ = {**launcher_environment(self.spec, login()), **variables}
+        started = document(self.spec, pythons.ranks, command, environ, str(cycle or ""))
         write_atomically(self.directory.launched, json.dumps(started, indent=1))
         self._log(f"$ {shlex.join(command)}")
-        launcher = self._hosts.start(command, self.log)
+        if cycle:
+            self._log(f"Horovod's cycle: {cycle}")
+        launcher = self._hosts.start(command, self.log, **variables)
         self._record_step("launched")
         self._update(state="running", reason="")
         stopped_by_us = False

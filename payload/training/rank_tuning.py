@@ -12,13 +12,11 @@ from typing import Final
 
 from agent.hardware.placement import Placement
 from agent.hardware.threads import CALLER_THREAD, OMP_THREADS, OMP_WAIT, ONEDNN, thread_variables
-from agent.spec.horovod import GLOO, MPI
+from agent.spec.horovod import AUTOTUNE, CYCLE_TIME, GLOO, MPI, cycle_ms
 from payload.models.work import Work
 
 CONTROLLER: Final = "HOROVOD_CONTROLLER"
-CYCLE_TIME: Final = "HOROVOD_CYCLE_TIME"
 FUSION_THRESHOLD: Final = "HOROVOD_FUSION_THRESHOLD"
-AUTOTUNE: Final = "HOROVOD_AUTOTUNE"
 
 GFLOPS_512_BITS: Final = 60.0
 """Speed of one core with 512-bit vectors on ResNet-50 and LeNet, 1e9 operations a second: 50 to 75 measured."""
@@ -26,11 +24,6 @@ PASSES: Final = 3
 """A training step computes forward, the gradient of the inputs and that of the weights: each as much as forward."""
 BACKWARD: Final = 2
 """The gradient of a layer's inputs and that of its weights need not wait for each other, in a chain of layers too."""
-WAKE_MS: Final = {GLOO: 0.1, MPI: 0.02}
-"""Processor time that a cycle of Horovod's background thread costs a pair of ranks. Over Gloo 0.06 was measured with
-LeNet, 0.13 with ResNet-50, whose caches it disturbs more; over MPI, which wakes no second thread, 0.01 to 0.03."""
-CYCLE_MS: Final = (0.5, 100.0)
-"""Bounds of a chosen cycle: below, the thread would do little else; above, there is nothing to gain."""
 LARGEST_BUFFER_MIB: Final = 128
 """Horovod's own size of the buffer in which gradients travel."""
 
@@ -139,19 +132,6 @@ def step_ms(job: Job, cores: int, vector_bits: int) -> float:
     """Estimate the computation of one step from multiply-adds and from what a core makes of them."""
     operations = 2 * PASSES * job.work.multiply_adds * job.batch_per_rank
     return operations / (cores * GFLOPS_512_BITS * vector_bits / 512 * 1e9) * 1e3
-
-
-def cycle_ms(step: float, ranks: int, controller: str = GLOO) -> float:
-    """Return the cycle that costs least, ms.
-
-    Per step a cycle T of Horovod's thread costs the ranks W·S/T in wake-ups, S being the step and W what each costs,
-    and T/2 in waiting for the next one: least at T = sqrt(2·W·S). An estimate of S that is four times off doubles or
-    halves T, which costs a quarter more than the least. Each wake-up passes a message round the ring of all ranks, so
-    W grows with their number; measured is it for two.
-    """
-    best = math.sqrt(2 * WAKE_MS[controller] * (ranks - 1) * step)
-    low, high = CYCLE_MS
-    return float(f"{min(high, max(low, best)):.2g}")
 
 
 def buffer_mib(gradient_mib: float) -> int:

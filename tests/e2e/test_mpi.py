@@ -26,6 +26,8 @@ hvd.init()
 for number in range({LINES}):
     print(number, "x" * (number % 97), "end", file=sys.stderr if number % 2 else sys.stdout, flush=True)
 total = hvd.allreduce(tf.constant([hvd.rank() + 1.0]), op=hvd.Sum)
+step = tf.function(lambda: hvd.allreduce(tf.constant(1.0)))
+assert [float(step()) for _ in range(30)] == [1.0] * 30
 places = [os.environ["HOROVOD_" + name] for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "HOSTNAME")]
 own = [hvd.rank(), hvd.size(), float(total[0]), hvd.mpi_enabled(), sys.argv[1:]]
 print("told", json.dumps([*places, *own]), flush=True)
@@ -54,8 +56,15 @@ def train(
     return done.returncode, record, cloud.fab("logs", "--run", record["run_id"]).stdout
 
 
-def test_the_ranks_of_all_hosts_meet_and_their_lines_stay_whole(cluster: EmbeddedCloud, program: Path) -> None:
-    status, record, log = train(cluster, program, *WORDS)
+@pytest.fixture(scope="module")
+def met(cluster: EmbeddedCloud, program: Path) -> tuple[int, dict[str, Any], str]:
+    return train(cluster, program, *WORDS)
+
+
+def test_the_ranks_of_all_hosts_meet_and_their_lines_stay_whole(
+    cluster: EmbeddedCloud, met: tuple[int, dict[str, Any], str]
+) -> None:
+    status, record, log = met
     assert (status, record["state"]["state"]) == (0, "succeeded"), log[-3000:]
     hosts = [host["name"] for host in record["spec"]["hosts"] for _ in range(host["slots"])]
     told = [json.loads(text) for text in re.findall(r"^\[\d+\]<stdout>:told (.*)$", log, re.MULTILINE)]
@@ -88,7 +97,7 @@ def test_the_ranks_of_all_hosts_meet_and_their_lines_stay_whole(cluster: Embedde
 
 @pytest.mark.parametrize(("nodes", "controller"), [(2, "mpi"), (1, "auto")])
 def test_a_rank_that_is_killed_ends_the_others_and_is_named(
-    cluster: EmbeddedCloud, program: Path, nodes: int, controller: str
+    cluster: EmbeddedCloud, program: Path, met: tuple[int, dict[str, Any], str], nodes: int, controller: str
 ) -> None:
     if nodes == 1 and len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core takes one rank, and nobody is left to be ended")
@@ -97,6 +106,10 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
     assert (record["spec"]["controller"], len(record["spec"]["hosts"])) == ("mpi", nodes)
     host = [host["name"] for host in record["spec"]["hosts"] for _ in range(host["slots"])][1]
     assert record["state"]["reason"] == f"rank 1 on {host} ended first, with signal 9"
+    # The steps of the run before, of the same script and with other words, are known by now.
+    assert met[1]["state"]["state"] == "succeeded"
+    assert re.fullmatch(r"\S+ ms, for steps of \S+ ms, measured in run \S+", record["launch"]["horovod_cycle"])
+    assert f"Horovod's cycle: {record['launch']['horovod_cycle']}" in log
     for node in cluster.instances("worker"):
         left = cluster.localcloud(
             "exec", node["InstanceId"], "--", "pgrep", "-f", "train.py|orted|mpi_rank", check=False

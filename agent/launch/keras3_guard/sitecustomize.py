@@ -1,21 +1,23 @@
-"""Stand by a user's program for the one thing that Horovod and Keras 3 do wrong together without a word.
+"""Stand by a user's program: for what Horovod and Keras 3 do wrong together without a word, and to time its steps.
 
 Python imports this module by itself when a program starts: `agent.launch.rank` puts its directory first in PYTHONPATH.
 
 - With Keras 3, `hvd.DistributedOptimizer` averages nothing: no error, and the ranks drift apart. Here it is an error.
 - Where a program then ends with one of the errors that Keras 3 brings, the remedy follows the traceback.
+- Rank 0 measures its first steps (`deepcdk_first_steps`).
 - With TF_USE_LEGACY_KERAS=1, `import keras` means Keras 2 too, as `tf.keras` does: Horovod's callbacks import it so.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -66,15 +68,17 @@ class Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class Watch(importlib.abc.MetaPathFinder):
-    """Change one function of `horovod._keras` once that is imported, and nothing before."""
+    """Change one module once it is imported, and nothing before."""
 
-    NAME = "horovod._keras"
+    def __init__(self, name: str, change: Callable[[ModuleType], None]) -> None:
+        """Call `change` with the module of this name."""
+        self._name, self._change = name, change
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Find it where it lies, with a loader that changes it."""
-        if name != self.NAME:
+        if name != self._name:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
@@ -82,7 +86,7 @@ class Watch(importlib.abc.MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                refuse_keras_3(module)
+                self._change(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # this one loader's alone
         return spec
@@ -126,9 +130,18 @@ def install(legacy: bool) -> None:
         if importlib.machinery.PathFinder.find_spec("tf_keras") is not None:
             sys.meta_path.insert(0, Alias())
         return
-    sys.meta_path.insert(0, Watch())
+    sys.meta_path.insert(0, Watch("horovod._keras", refuse_keras_3))
     sys.excepthook = report
 
 
+def measure(path: str) -> None:
+    """Have the first steps measured once the program imports Horovod."""
+    from deepcdk_first_steps import watch  # type: ignore[import-not-found]  # beside this module, as Python found it
+
+    sys.meta_path.insert(0, Watch("horovod.tensorflow", functools.partial(watch, path)))
+
+
 if __name__ == "sitecustomize" and "HOROVOD_RANK" in os.environ:
+    if os.environ["HOROVOD_RANK"] == "0" and (record := os.environ.get("DEEPCDK_FIRST_STEPS")):
+        measure(record)
     install(os.environ.get("TF_USE_LEGACY_KERAS", "") in ("1", "true", "True"))

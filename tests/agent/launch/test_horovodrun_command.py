@@ -41,10 +41,9 @@ def test_over_mpi_the_ranks_meet_in_the_network_of_all_nodes() -> None:
     assert "--gloo" not in command
 
 
-def test_a_program_of_the_users_gets_a_cycle_and_the_payloads_ranks_choose_theirs() -> None:
-    own = make_program_spec()
-    assert "--cycle-time-ms 5" in shlex.join(horovodrun(own, PYTHONS))
-    assert "--cycle-time-ms" not in horovodrun(make_spec(), PYTHONS)
+def test_the_command_has_a_cycle_only_where_it_was_given() -> None:
+    for spec in (make_program_spec(), make_spec()):
+        assert "--cycle-time-ms" not in horovodrun(spec, PYTHONS)
     assert "--cycle-time-ms 2" in shlex.join(horovodrun(make_spec(knobs=Knobs(cycle_time_ms=2)), PYTHONS))
 
 
@@ -70,9 +69,10 @@ def test_nothing_that_the_user_gave_stands_on_a_command_line(words: tuple[str, .
 
 def test_the_record_says_what_was_started_and_what_each_rank_became() -> None:
     spec = make_program_spec(command=("train.py", "two words"), environment=(("NAME", "value"),), secrets=("TOKEN",))
-    found = document(spec, PYTHON, horovodrun(spec, PYTHONS), launcher_environment(spec, {}))
+    found = document(spec, PYTHON, horovodrun(spec, PYTHONS), launcher_environment(spec, {}), "2 ms, for a reason")
     assert found["command"] == horovodrun(spec, PYTHONS)
     assert found["rank_command"] == [PYTHON, "train.py", "two words"]
+    assert found["horovod_cycle"] == "2 ms, for a reason"
     assert (found["rank_environment"], found["rank_secrets"]) == ({"NAME": "value"}, ["TOKEN"])
     assert json.loads(json.dumps(found)) == found
 

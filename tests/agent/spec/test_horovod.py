@@ -5,14 +5,42 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agent.spec.horovod import KnobError, Knobs
+from agent.spec.horovod import CYCLE_MS, GLOO, MPI, WAKE_MS, KnobError, Knobs, cycle_ms
 
 
-def test_without_any_only_the_cycle_is_set_and_not_even_that_where_the_ranks_choose() -> None:
-    assert Knobs().flags("/r") == ["--cycle-time-ms", "5"]
-    assert Knobs().flags("/r", ranks_choose=True) == []
-    assert Knobs(cycle_time_ms=2.5).flags("/r", ranks_choose=True) == ["--cycle-time-ms", "2.5"]
+def test_without_any_all_is_left_to_horovod_and_the_ranks() -> None:
+    assert Knobs().flags("/r") == []
+    assert Knobs(cycle_time_ms=2.5).flags("/r") == ["--cycle-time-ms", "2.5"]
+
+
+@given(step=st.floats(0.01, 1e6), ranks=st.integers(2, 512))
+def test_the_cycle_costs_least_of_all_within_its_bounds(step: float, ranks: int) -> None:
+    def cost(cycle: float) -> float:
+        return WAKE_MS[GLOO] * (ranks - 1) * step / cycle + cycle / 2
+
+    chosen = cycle_ms(step, ranks)
+    low, high = CYCLE_MS
+    assert low <= chosen <= high
+    others = [other for other in (low, high, chosen / 2, chosen * 2) if low <= other <= high]
+    assert all(cost(chosen) <= cost(other) * 1.01 for other in others)
+
+
+@given(step=st.floats(2, 5e4), wrong=st.floats(0.25, 4))
+def test_an_estimate_four_times_off_costs_a_quarter_more_than_the_least(step: float, wrong: float) -> None:
+    def cost(cycle: float) -> float:
+        return WAKE_MS[GLOO] * step / cycle + cycle / 2
+
+    assert cost(cycle_ms(step * wrong, 2)) <= 1.3 * cost(cycle_ms(step, 2))
+
+
+@given(step=st.floats(2, 5e4))
+def test_over_mpi_a_cycle_costs_less_and_is_shorter(step: float) -> None:
+    low, high = CYCLE_MS
+    over_gloo, over_mpi = cycle_ms(step, 2, GLOO), cycle_ms(step, 2, MPI)
+    assert over_mpi < over_gloo or over_gloo in (low, high)
 
 
 def test_the_autotuner_is_left_free_in_all_that_was_not_given() -> None:

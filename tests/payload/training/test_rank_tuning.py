@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from agent.hardware.gpus import PciGpu
 from agent.hardware.placement import Placement
-from agent.spec.horovod import GLOO, MPI
 from payload.models.work import WORK, Work
-from payload.training.rank_tuning import CYCLE_MS, LARGEST_BUFFER_MIB, WAKE_MS, Job, buffer_mib, cycle_ms, step_ms, tune
+from payload.training.rank_tuning import LARGEST_BUFFER_MIB, Job, buffer_mib, step_ms, tune
 
 
 def job(ranks: int = 2, network: str = "resnet50", batch: int = 16, parameters: int = 25_557_032) -> Job:
@@ -75,33 +74,6 @@ def test_the_only_thread_of_a_rank_computes_by_itself() -> None:
         return dict(chosen.variables).get("TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD")
 
     assert (caller(1), caller(2)) == ("1", None)
-
-
-@given(step=st.floats(0.01, 1e6), ranks=st.integers(2, 512))
-def test_the_cycle_costs_least_of_all_within_its_bounds(step: float, ranks: int) -> None:
-    def cost(cycle: float) -> float:
-        return WAKE_MS[GLOO] * (ranks - 1) * step / cycle + cycle / 2
-
-    chosen = cycle_ms(step, ranks)
-    low, high = CYCLE_MS
-    assert low <= chosen <= high
-    others = [other for other in (low, high, chosen / 2, chosen * 2) if low <= other <= high]
-    assert all(cost(chosen) <= cost(other) * 1.01 for other in others)
-
-
-@given(step=st.floats(2, 5e4), wrong=st.floats(0.25, 4))
-def test_an_estimate_four_times_off_costs_a_quarter_more_than_the_least(step: float, wrong: float) -> None:
-    def cost(cycle: float) -> float:
-        return WAKE_MS[GLOO] * step / cycle + cycle / 2
-
-    assert cost(cycle_ms(step * wrong, 2)) <= 1.3 * cost(cycle_ms(step, 2))
-
-
-@given(step=st.floats(2, 5e4))
-def test_over_mpi_a_cycle_costs_less_and_is_shorter(step: float) -> None:
-    low, high = CYCLE_MS
-    over_gloo, over_mpi = cycle_ms(step, 2, GLOO), cycle_ms(step, 2, MPI)
-    assert over_mpi < over_gloo or over_gloo in (low, high)
 
 
 @given(mib=st.floats(0.001, 600))
