@@ -24,7 +24,8 @@ def this_node_kind(conf: Path = NODE_CONF) -> NodeKind:
         registered = re.search(r"^kind=(\S+)$", conf.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
         if registered:
             return NodeKind.parse(registered[1])
-    return NodeKind.parse(platform.machine() + _gpus_as_shown())
+    python = ".".join(platform.python_version_tuple()[:2])
+    return NodeKind.parse(f"{platform.machine()}{_gpus_as_shown()}-py{python}")
 
 
 def _gpus_as_shown() -> str:

@@ -1,7 +1,8 @@
-"""Kinds of nodes, by what programs are built for: the processor, and GPUs by their compute capability.
+"""Kinds of nodes, by what programs are built for: the processor, GPUs by their compute capability, and the Python.
 
-A node registers its kind as one word: `x86_64`, `aarch64`, `x86_64-sm90` for GPUs of compute capability 9.0, or
-`x86_64-gpu` for GPUs whose capability nothing tells. A run's hosts share one environment, and so one kind.
+A node registers its kind as one word: `x86_64-py3.12`, `aarch64-py3.12`, `x86_64-sm90-py3.12` for GPUs of compute
+capability 9.0, or `x86_64-gpu-py3.12` for GPUs whose capability nothing tells. A run's hosts share one environment, and
+so one kind.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Final
 
 from agent.errors import SpecError
 
-PATTERN: Final = "(x86_64|aarch64)(-gpu|-sm[1-9][0-9]{1,2})?"
-WORDS: Final = "x86_64 or aarch64, and of a node with GPUs -smNN behind it, as x86_64-sm90, or -gpu"
+PATTERN: Final = "(x86_64|aarch64)(-gpu|-sm[1-9][0-9]{1,2})?(-py3[.][1-9][0-9]?)?"
+WORDS: Final = "x86_64 or aarch64; of a node with GPUs -smNN or -gpu behind it; then its Python: x86_64-sm90-py3.12"
 X86_64: Final = "x86_64"
 AARCH64: Final = "aarch64"
 FIRST_SUPPORTED: Final = 75
@@ -30,6 +31,8 @@ class NodeKind:
     has_gpus: bool = False
     capability: int | None = None
     """Compute capability of its GPUs times ten, as 90; None without GPUs, or where nothing tells it."""
+    python: str = ""
+    """Version of its Python that environments are made with, as 3.12; empty where nothing tells it."""
 
     @classmethod
     def parse(cls, text: str) -> NodeKind:
@@ -39,18 +42,19 @@ class NodeKind:
             raise SpecError(f"kind = {ascii(text)[:60]}: must be {WORDS}")
         gpus = found[2] or ""
         capability = int(gpus.removeprefix("-sm")) if gpus.startswith("-sm") else None
-        return cls(processor=found[1], has_gpus=bool(gpus), capability=capability)
+        python = (found[3] or "").removeprefix("-py")
+        return cls(processor=found[1], has_gpus=bool(gpus), capability=capability, python=python)
 
     def __str__(self) -> str:
         """Return the word that a node registers."""
-        if not self.has_gpus:
-            return self.processor
-        return f"{self.processor}-gpu" if self.capability is None else f"{self.processor}-sm{self.capability}"
+        gpus = "-gpu" if self.capability is None else f"-sm{self.capability}"
+        return f"{self.processor}{gpus * self.has_gpus}" + (f"-py{self.python}" if self.python else "")
 
     @property
     def words(self) -> str:
         """Return what it is, for a message."""
-        return f"{self.processor} with GPUs" if self.has_gpus else f"{self.processor} without GPUs"
+        gpus = "with GPUs" if self.has_gpus else "without GPUs"
+        return f"{self.processor} {gpus}" + (f", Python {self.python}" if self.python else "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,8 @@ class RuntimeKind:
     has_gpus: bool = False
     capabilities: tuple[int, ...] = ()
     """Compute capabilities of all hosts' GPUs, times ten, ascending."""
+    python: str = ""
+    """Version of all hosts' Python, as 3.12; empty where none has told it."""
 
     @property
     def operations(self) -> str:
@@ -68,8 +74,9 @@ class RuntimeKind:
         return "gpu" if self.has_gpus else "cpu"
 
     def __str__(self) -> str:
-        """Return it as one word, as in a node's registration: `x86_64-sm80-sm90`."""
-        return "-".join([self.processor, *(f"sm{capability}" for capability in self.capabilities)])
+        """Return it as one word, as in a node's registration: `x86_64-sm80-sm90-py3.12`."""
+        python = [f"py{self.python}"] if self.python else []
+        return "-".join([self.processor, *(f"sm{capability}" for capability in self.capabilities), *python])
 
 
 def runtime_kind(parsed: Mapping[str, NodeKind]) -> RuntimeKind:
@@ -92,7 +99,9 @@ def runtime_kind(parsed: Mapping[str, NodeKind]) -> RuntimeKind:
             "replace the node with `fab replace`"
         )
     found = {kind.capability for kind in parsed.values() if kind.capability is not None}
-    return RuntimeKind(processor=first.processor, has_gpus=first.has_gpus, capabilities=tuple(sorted(found)))
+    return RuntimeKind(
+        processor=first.processor, has_gpus=first.has_gpus, capabilities=tuple(sorted(found)), python=first.python
+    )
 
 
 def _check_one_kind(kinds: Mapping[str, NodeKind]) -> None:

@@ -179,6 +179,8 @@ if ((gpus > 0)); then
   if [[ ! $capability =~ ^[1-9][0-9]{1,2}$ ]]; then capability=${DEEPCDK_COMPUTE_CAPABILITY:-}; fi
   kind+=-${capability:+sm}${capability:-gpu}
 fi
+version=$("$python" -c 'import sys; print(*sys.version_info[:2], sep=".")') || version=
+if [[ $version =~ ^3[.][1-9][0-9]?$ ]]; then kind+=-py$version; fi
 interface=eth0
 while read -r device destination _; do
   if [[ $destination == 00000000 ]]; then interface=$device && break; fi

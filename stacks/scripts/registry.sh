@@ -46,7 +46,7 @@ declare -A age=() entry=() fact=() rule=(
   [zone]='[a-z]{2,8}(-[a-z]{2,12}){1,3}-[0-9]{1,2}([a-z]|(-[a-z0-9]{1,8}){1,4})'
   [slots]='[1-9][0-9]{0,2}|10([01][0-9]|2[0-4])'
   [gpus]='0|[1-9][0-9]{0,2}'
-  [kind]='(x86_64|aarch64)(-gpu|-sm[1-9][0-9]{1,2})?'
+  [kind]='(x86_64|aarch64)(-gpu|-sm[1-9][0-9]{1,2})?(-py3[.][1-9][0-9]?)?'
   [interface]='[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}'
   [host_key]='ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}'
   [instance-id]='i-([0-9a-f]{8}|[0-9a-f]{17})'

@@ -17,6 +17,7 @@ from agent.spec.kinds import NodeKind
 def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A machine with x86_64 processors, two GPUs, and an nvidia-smi that answers."""
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("platform.python_version_tuple", lambda: ("3", "12", "7"))
     monkeypatch.setattr("agent.hardware.gpus.count_gpu_devices", lambda: 2)
     monkeypatch.setattr("agent.hardware.gpus.query", lambda fields: "9.0\n9.0\n")
     return monkeypatch
@@ -35,9 +36,11 @@ def test_what_the_boot_registered_is_the_kind(machine: pytest.MonkeyPatch, tmp_p
 def test_without_it_the_machine_tells(machine: pytest.MonkeyPatch, tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "node.conf").write_text(text)
-    assert this_node_kind(tmp_path / "node.conf") == NodeKind(processor="x86_64", has_gpus=True, capability=90)
+    assert this_node_kind(tmp_path / "node.conf") == NodeKind(
+        processor="x86_64", has_gpus=True, capability=90, python="3.12"
+    )
     machine.setattr("agent.hardware.gpus.count_gpu_devices", lambda: 0)
-    assert this_node_kind(tmp_path / "node.conf") == NodeKind(processor="x86_64")
+    assert this_node_kind(tmp_path / "node.conf") == NodeKind(processor="x86_64", python="3.12")
 
 
 @pytest.mark.parametrize("answer", [None, "", "[N/A]\n", "9.0\n8.0\n", "nvidia-smi fails"])
@@ -51,7 +54,7 @@ def test_gpus_whose_capability_nothing_tells_are_gpus_all_the_same(
         return answer
 
     machine.setattr("agent.hardware.gpus.query", query)
-    assert this_node_kind(tmp_path / "none") == NodeKind(processor="x86_64", has_gpus=True)
+    assert this_node_kind(tmp_path / "none") == NodeKind(processor="x86_64", has_gpus=True, python="3.12")
 
 
 def test_the_kind_is_read_where_the_boot_writes_it() -> None:

@@ -28,11 +28,18 @@ def test_a_kind_tells_processor_gpus_and_their_compute_capability() -> None:
     assert NodeKind.parse("aarch64") == NodeKind(processor="aarch64")
     assert NodeKind.parse("x86_64-sm103") == NodeKind(processor="x86_64", has_gpus=True, capability=103)
     assert NodeKind.parse("x86_64-gpu") == NodeKind(processor="x86_64", has_gpus=True)
+    assert NodeKind.parse("aarch64-py3.9") == NodeKind(processor="aarch64", python="3.9")
+    assert NodeKind.parse("x86_64-sm75-py3.12") == NodeKind(
+        processor="x86_64", has_gpus=True, capability=75, python="3.12"
+    )
 
 
-@pytest.mark.parametrize("text", ["", "i686", "x86_64-", "x86_64-sm", "x86_64-sm9", "x86_64 ", "x86_64-sm90\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "i686", "x86_64-", "x86_64-sm", "x86_64-sm9", "x86_64 ", "x86_64-sm90\n", "x86_64-py2.7", "x86_64-py3.012"],
+)
 def test_another_word_is_refused_by_name_and_rule(text: str) -> None:
-    with pytest.raises(SpecError, match=r"kind = '.*': must be x86_64 or aarch64, and of a node with GPUs -smNN"):
+    with pytest.raises(SpecError, match=r"kind = '.*': must be x86_64 or aarch64; of a node with GPUs -smNN"):
         NodeKind.parse(text)
 
 
@@ -41,6 +48,7 @@ def test_hosts_of_one_kind_share_an_environment_for_all_their_gpus() -> None:
     found = runtime_kind(kinds("x86_64-sm90", "x86_64-sm80", "x86_64-sm90"))
     assert found == RuntimeKind(processor="x86_64", has_gpus=True, capabilities=(80, 90))
     assert (str(found), found.operations) == ("x86_64-sm80-sm90", "gpu")
+    assert str(runtime_kind(kinds("x86_64-sm90-py3.13", "x86_64-sm80-py3.13"))) == "x86_64-sm80-sm90-py3.13"
     assert RuntimeKind(processor="aarch64").operations == "cpu"
 
 
@@ -50,6 +58,10 @@ def test_hosts_of_one_kind_share_an_environment_for_all_their_gpus() -> None:
         (("x86_64", "aarch64", "x86_64"), "a, c: x86_64 without GPUs; b: aarch64 without GPUs"),
         (("x86_64", "x86_64-sm90"), "a: x86_64 without GPUs; b: x86_64 with GPUs"),
         (("x86_64-gpu", "x86_64"), "a: x86_64 with GPUs; b: x86_64 without GPUs"),
+        (
+            ("x86_64-py3.12", "x86_64-py3.11"),
+            "a: x86_64 without GPUs, Python 3.12; b: x86_64 without GPUs, Python 3.11",
+        ),
     ],
 )
 def test_hosts_of_two_kinds_are_refused_by_name(words: tuple[str, ...], said: str) -> None:

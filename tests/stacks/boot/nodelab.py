@@ -31,7 +31,7 @@ case $* in *--bind*|*noatime*) exit 0 ;; esac
 rmdir "$6" && ln -s "$LAB_EFS" "$6\"""",
     "mount.nfs4": "exit 1",
     "mount.lustre": "exit 1",
-    "python3.12": "exit 0",
+    "python3.12": "echo 3.12",
     "g++": "exit 0",
     "make": "exit 0",
     "ssh-keygen": """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
@@ -16,7 +17,7 @@ def test_a_worker_signals_success_once_it_is_in_every_file(lab: Lab) -> None:
     assert worker.text("signals") == (
         "--success true --reason ready --stack deepcdk --resource WorkerGroup --region us-east-1\n"
     )
-    line = f"deeplearning-worker1 {worker.ip} {worker.instance_id} 1 ens5 us-east-1a {os.uname().machine}\n"
+    line = f"deeplearning-worker1 {worker.ip} {worker.instance_id} 1 ens5 us-east-1a {os.uname().machine}-py3.12\n"
     assert worker.text("opt/deeplearning/nodes") == line
     assert worker.text("opt/deeplearning/workers") == "deeplearning-worker1\n"
     assert f"{worker.ip} deeplearning-worker1\n" in worker.text("etc/hosts")
@@ -104,11 +105,11 @@ def test_gpus_become_slots_on_gpu_instances_only(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("answer", "told", "kind"),
     [
-        ("9.0\\n9.0\\n", "", "x86_64-sm90"),
-        ("12.0\\n", "90", "x86_64-sm120"),
-        ("Field compute_cap is not a valid field to query.\\n", "90", "x86_64-sm90"),
-        ("9.0\\n8.0\\n", "", "x86_64-gpu"),
-        ("", "", "x86_64-gpu"),
+        ("9.0\\n9.0\\n", "", "x86_64-sm90-py3.12"),
+        ("12.0\\n", "90", "x86_64-sm120-py3.12"),
+        ("Field compute_cap is not a valid field to query.\\n", "90", "x86_64-sm90-py3.12"),
+        ("9.0\\n8.0\\n", "", "x86_64-gpu-py3.12"),
+        ("", "", "x86_64-gpu-py3.12"),
     ],
 )
 def test_a_node_registers_what_programs_are_built_for(lab: Lab, answer: str, told: str, kind: str) -> None:
@@ -122,8 +123,15 @@ def test_a_node_registers_what_programs_are_built_for(lab: Lab, answer: str, tol
     uname.chmod(0o755)
     booted(node)
     kinds = [line.split()[6] for line in booted(lab.node("master", 100)).text("opt/deeplearning/nodes").splitlines()]
-    assert kinds == ["x86_64", kind]
+    assert kinds == ["x86_64-py3.12", kind]
     assert f"\nkind={kind}\n" in node.text("opt/deepcdk/node.conf")
+
+
+def test_a_python_that_does_not_say_its_version_is_left_out_of_the_kind(lab: Lab) -> None:
+    node = lab.node("worker", 1)
+    (node.commands / "python3.12").write_text("#!/bin/sh\necho 'Python 3.12'\n")
+    booted(node)
+    assert re.search(r"^kind=(x86_64|aarch64)$", node.text("opt/deepcdk/node.conf"), re.MULTILINE)
 
 
 def test_an_image_that_brings_a_runtime_is_run_by_the_python_that_made_it(lab: Lab) -> None:
