@@ -99,7 +99,7 @@ def _start(arguments: argparse.Namespace) -> int:
     print(f"  AWS API   {state['endpoint']} (on the laptop and on the hosts)")
     print(f"  laptop    python -m localcloud run{name} -- COMMAND, or shell; home: {layout.laptop}")
     if state["packages"]:
-        print(f"  packages  hosts reach {', '.join(state['packages'])}, through this machine's own network")
+        print(f"  packages  hosts and laptop reach {', '.join(state['packages'])}, through this machine's own network")
     print(f"  state     {layout.run}; shared file systems: {layout.efs}")
     print(f"  stop      python -m localcloud stop{name}")
     return 0

@@ -56,6 +56,7 @@ class Daemon:
         self._packages = self._package_index()
         machine = self._machine_image()
         debian, archive = self._debian_images()
+        self._outside = self.internet.forward({*options.reach, *archive, *self._packages.servers}, self._packages.ports)
         self.reconciler = Reconciler(
             cloud=self.cloud,
             layout=self.layout,
@@ -63,7 +64,7 @@ class Daemon:
             images=Images(machine=machine, by_id=debian),
             region=REGION,
             account=ACCOUNT,
-            outside=self.internet.forward({*options.reach, *archive, *self._packages.servers}, self._packages.ports),
+            outside=self._outside,
             nfs_caches=options.nfs_caches,
         )
         relay = Relay(self.internet.listen(SESSIONS_PORT))
@@ -176,7 +177,7 @@ class Daemon:
             "endpoint": ENDPOINT,
             "region": self.region,
             "started": time.time(),
-            "packages": sorted(self._packages.servers),
+            "packages": {name: self._outside[name] for name in sorted(self._packages.servers)},
             "namespaces": {name: {"path": space.path, "inode": space.inode} for name, space in spaces.items()},
         }
         temporary = self.layout.state.with_suffix(".new")

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from localcloud.cleanup import MARKER
 from localcloud.layout import Layout
-from localcloud.network.namespaces import set_namespace
+from localcloud.network.namespaces import leave_mount_namespace, set_namespace, show_file
 
 ACCESS_KEY_ID: Final = "LOCALCLOUD0000000000"
 """Unlike any real key: the CDK caches accounts by access key."""
 PROGRAMS: Final = Path(__file__).resolve().parent / "programs"
 """Programs of the laptop, before the caller's own in PATH."""
 SECRET_ACCESS_KEY: Final = "embedded-cloud-without-secrets"
+HOSTS: Final = Path("/etc/hosts")
 _DROPPED_PREFIXES: Final = ("AWS_", "CDK_")
 _DROPPED_SUFFIXES: Final = ("_proxy", "_PROXY")
 
@@ -48,6 +50,17 @@ def environment(caller: Mapping[str, str], *, layout: Layout, endpoint: str, reg
     }
 
 
+def _name_servers(addresses: Mapping[str, str]) -> None:
+    """Let this process and its children find these servers at the addresses that they have in the cloud's internet."""
+    leave_mount_namespace()
+    known = HOSTS.read_text(encoding="utf-8") if HOSTS.exists() else ""
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
+        file.write("".join(f"{address} {name}\n" for name, address in addresses.items()) + known)
+        file.flush()
+        Path(file.name).chmod(0o644)
+        show_file(Path(file.name), HOSTS)
+
+
 def replace_process(state: Mapping[str, Any], place: str, command: Sequence[str], variables: Mapping[str, str]) -> None:
     """Replace this process by `command` on the `laptop` or `outside`; exit code, signals and terminal are its own.
 
@@ -55,4 +68,6 @@ def replace_process(state: Mapping[str, Any], place: str, command: Sequence[str]
     """
     fd = os.open(state["namespaces"][place]["path"], os.O_RDONLY | os.O_CLOEXEC)
     set_namespace(fd)
+    if state["packages"]:
+        _name_servers(state["packages"])
     os.execvpe(command[0], list(command), dict(variables))

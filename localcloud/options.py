@@ -63,7 +63,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--packages",
         action="store_true",
-        help="let hosts reach the package index that pip is configured with here, with its credentials",
+        help="let hosts and laptop reach the package index that pip is configured with here, with its credentials",
     )
     command.add_argument(
         "--nfs-caches",

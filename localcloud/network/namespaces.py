@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 CLONE_NEWNS: Final = 0x00020000
 CLONE_NEWNET: Final = 0x40000000
+MS_BIND: Final = 0x1000
 MS_REC: Final = 0x4000
 MS_SLAVE: Final = 0x80000
 _SIOCGIFFLAGS: Final = 0x8913
@@ -67,6 +68,11 @@ def leave_mount_namespace() -> None:
 def mount_tmpfs(path: Path, options: str) -> None:
     """Mount an empty memory file system at `path`."""
     _call("mount", b"localcloud", os.fsencode(path), b"tmpfs", ctypes.c_ulong(0), options.encode())
+
+
+def show_file(file: Path, at: Path) -> None:
+    """Mount a file over another, in a mount namespace of this process's own (`leave_mount_namespace`)."""
+    _call("mount", os.fsencode(file), os.fsencode(at), None, ctypes.c_ulong(MS_BIND), None)
 
 
 def _in_thread(action: Callable[[], T]) -> T:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 
 from localcloud.laptop import ACCESS_KEY_ID, PROGRAMS, environment
 from localcloud.layout import Layout
@@ -40,3 +44,17 @@ def test_the_laptop_has_a_session_manager_plugin_that_the_aws_cli_takes_for_a_cu
 def test_the_unpacked_cdk_is_the_callers() -> None:
     assert variables(HOME="/home/me")["JSII_RUNTIME_PACKAGE_CACHE_ROOT"].startswith("/home/me/")
     assert variables(JSII_RUNTIME_PACKAGE_CACHE_ROOT="/c")["JSII_RUNTIME_PACKAGE_CACHE_ROOT"] == "/c"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("servers", [{"index.example": "198.18.9.9"}, {}])
+def test_the_laptop_finds_the_servers_of_the_package_index_and_the_machine_does_not(servers: dict[str, str]) -> None:
+    before = Path("/etc/hosts").read_text()
+    program = (
+        "import os, sys; from localcloud.laptop import replace_process; "
+        f"state = {{'namespaces': {{'laptop': {{'path': '/proc/self/ns/net'}}}}, 'packages': {servers!r}}}; "
+        "replace_process(state, 'laptop', ['cat', '/etc/hosts'], os.environ)"
+    )
+    seen = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert seen == "".join(f"{address} {name}\n" for name, address in servers.items()) + before
+    assert Path("/etc/hosts").read_text() == before
