@@ -11,6 +11,7 @@ a cache outside the tree, by a fingerprint of their inputs. Run it with the Pyth
 Covered: Linux, Python 3.11 to 3.13, TensorFlow 2.15 to 2.21, on the CPU, over Gloo and over Open MPI 4, whose library
 is found beside Horovod, in the virtual environment's `lib`, wherever that lies. For GPUs (`--operations gpu --cc 90`)
 it is built with the NCCL of NVIDIA's package, found beside it too: compiled, linked and imported, not run on a GPU.
+For PyTorch (`--frameworks torch`, or with TensorFlow `tensorflow,torch`) it was built and run with 2.13 on CPUs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import argparse
 import dataclasses
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -39,6 +41,7 @@ from agent.environment.horovod_build_settings import (
 from agent.environment.horovod_source import download_arguments, pip_command, unpack
 from agent.environment.toolchain import HorovodError, NotCoveredError, Toolchain, detect
 from agent.files.build_once import build_once
+from agent.spec.frameworks import TENSORFLOW
 
 ERROR_LINE: Final = re.compile(r"\berror:|\bError\b|undefined reference|Killed|No space left|fatal:|not found$")
 SHOWN_LINES: Final = 12
@@ -83,6 +86,19 @@ def packaged_nccl(search_path: Sequence[str]) -> Path:
     )
 
 
+def cxx17_compiler(scratch: Path, search_path: str) -> Path:
+    """Write a compiler that compiles by C++17 whatever it is told before; return its path.
+
+    PyTorch's headers need C++17 since 2.1, and Horovod 0.28.1 asks for C++14 (horovod/horovod#3996; mended after its
+    last release, by #3998). CMake puts its own -std last but one: what the wrapper appends is what counts.
+    """
+    found = shutil.which("c++", path=search_path)
+    wrapper = scratch / "c++"
+    wrapper.write_text(f'#!/bin/sh\nexec {shlex.quote(found or "c++")} "$@" -std=gnu++17\n')
+    wrapper.chmod(0o755)
+    return wrapper
+
+
 def error_lines(log: str) -> list[str]:
     """Return the last lines of a build's `log` that name an error, or its last lines when none does."""
     lines = [line.rstrip() for line in log.splitlines() if line.strip()]
@@ -114,7 +130,7 @@ def build(
 
     def build_wheel() -> Path:
         report(
-            f"building Horovod {VERSION} for TensorFlow {toolchain.tensorflow}, {toolchain.platform.python_tag}, "
+            f"building Horovod {VERSION} for {built_for(toolchain)}, {toolchain.platform.python_tag}, "
             f"{settings.operations}: 3 to 6 minutes on two cores"
         )
         for left in directory.parent.glob(f"{name}-*"):  # by a build that was killed; this one has the lock
@@ -136,17 +152,25 @@ def build(
     )
 
 
+def built_for(toolchain: Toolchain) -> str:
+    """Return the frameworks that a wheel is for, in words."""
+    versions = (("TensorFlow", toolchain.tensorflow), ("PyTorch", toolchain.torch))
+    return " and ".join(f"{name} {version}" for name, version in versions if version)
+
+
 def _build_environment(
     settings: Settings, toolchain: Toolchain, *, base: Mapping[str, str], jobs: int, scratch: Path
 ) -> dict[str, str]:
     if settings.gpu:
         nccl = linkable_nccl(settings.nccl_home or packaged_nccl(sys.path), scratch)
         settings = dataclasses.replace(settings, nccl_home=nccl)
-    lacks_header = not (toolchain.tensorflow_include / XLA_BUILDER).exists()
+    headers = toolchain.tensorflow_include
+    lacks_header = headers is not None and not (headers / XLA_BUILDER).exists()
+    compiler = cxx17_compiler(scratch, base.get("PATH", os.defpath)) if toolchain.torch else None
     temporary = scratch / "tmp"
     temporary.mkdir()
     return {
-        **environment(settings, toolchain, base=base, jobs=jobs, lacks_header=lacks_header),
+        **environment(settings, toolchain, base=base, jobs=jobs, lacks_header=lacks_header, compiler=compiler),
         "TMPDIR": str(temporary),  # for pip's and the compilers' own files
     }
 
@@ -193,6 +217,9 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--nccl-home", type=Path, metavar="DIR", help="for gpu; default: NVIDIA's Python package")
     parser.add_argument("--cc", default="", metavar="LIST", help="for gpu: CUDA compute capabilities, as 80,90")
+    parser.add_argument(
+        "--frameworks", default=TENSORFLOW, metavar="LIST", help="tensorflow (the default), torch, or both with a comma"
+    )
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
@@ -205,7 +232,15 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         cuda_home=arguments.cuda_home,
         nccl_home=arguments.nccl_home,
         compute_capabilities=tuple(int(number) for number in numbers),
+        frameworks=tuple(arguments.frameworks.split(",")),
     )
+
+
+def parse_settings(options: Sequence[str]) -> Settings:
+    """Return the Settings of these options. Raises ValueError."""
+    parser = argparse.ArgumentParser()
+    add_settings(parser)
+    return settings_from(parser.parse_args(options))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -230,7 +265,8 @@ def main(argv: Sequence[str]) -> int:
         cuda = find_toolkit(settings.cuda_home) if settings.gpu else None
         if cuda is not None:
             check_capabilities(cuda, settings.compute_capabilities)
-        toolchain = detect(search_path=os.environ.get("PATH", os.defpath), cuda=cuda)
+        search_path = os.environ.get("PATH", os.defpath)
+        toolchain = detect(search_path=search_path, cuda=cuda, frameworks=settings.frameworks)
         if arguments.command == "fingerprint":
             print(fingerprint(settings, toolchain, (INCLUDE / XLA_BUILDER).read_text()))
             return 0

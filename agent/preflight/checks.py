@@ -17,6 +17,7 @@ from agent.preflight.node_facts import NodeFacts
 from agent.preflight.report import COLUMNS, Finding, Report, replace_remedy
 from agent.preflight.torch_allreduce import BLIND, WITHOUT
 from agent.remote.command import Completed
+from agent.spec.frameworks import TORCH
 from agent.spec.launchers import HOROVOD, TORCHRUN
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
@@ -44,7 +45,8 @@ def facts_command(python: str, spec: RunSpec) -> list[str]:
 
 def allreduce_command(python: str, spec: RunSpec) -> list[str]:
     """Build what each rank of the allreduce runs, on the interface that the run's own ranks will take."""
-    proof = ["-m", "agent.preflight.allreduce", spec.run_directory]
+    by_torch = spec.horovod_for == (TORCH,)
+    proof = ["-m", f"agent.preflight.{'horovod_torch_allreduce' if by_torch else 'allreduce'}", spec.run_directory]
     return [python, "-m", "agent.launch.rank", spec.run_directory, *proof]
 
 

@@ -11,6 +11,7 @@ import re
 from typing import Any, Final
 
 from agent.errors import SpecError
+from agent.spec.frameworks import FRAMEWORKS, LOCK_FILE
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
 from agent.spec.kinds import FIRST_SUPPORTED, NodeKind, RuntimeKind, runtime_kind
 from agent.spec.launchers import HOROVOD, LAUNCHERS
@@ -58,6 +59,10 @@ class RunSpec:
     """The program's requirements file, a path within its tree; empty: none."""
     keras: int = 3
     """Version of Keras that `tf.keras` and `keras` mean to the program: 3, or 2 (the package tf-keras)."""
+    own_environment: bool = False
+    """Whether the program's ranks run in an environment of its own, by the lock file in its tree."""
+    horovod_for: tuple[str, ...] = ()
+    """The frameworks that Horovod is built for in that environment, of `agent.spec.frameworks`; empty: it has none."""
     secrets: tuple[str, ...] = ()
     """Names of further variables, whose values the ranks find in `agent.remote.secret_files`."""
     ranks_per_node: int = 0
@@ -98,6 +103,14 @@ class RunSpec:
             raise SpecError(f"network = {escaped(self.network)}: must be a network such as 10.0.0.0/20")
         if self.keras not in (2, 3) or (self.keras == 2 and not self.program):
             raise SpecError(f"keras = {self.keras!r}: must be 3, or 2 for a program of your own")
+        if self.own_environment and not self.program:
+            raise SpecError("own_environment is for a program of your own; a recipe runs in the runtime")
+        if set(self.horovod_for) - set(FRAMEWORKS) or (self.horovod_for and not self.own_environment):
+            raise SpecError(
+                f"horovod_for = {self.horovod_for!r}: must be of {', '.join(FRAMEWORKS)}, in an environment of its own"
+            )
+        if self.own_environment and self.rank_launcher == HOROVOD and not self.horovod_for:
+            raise SpecError("horovod_for is empty: Horovod starts programs of TensorFlow or PyTorch")
         if self.program and not self.command:
             raise SpecError("command is empty: a program needs an entry")
         if self.rank_launcher not in LAUNCHERS:
@@ -193,8 +206,13 @@ class RunSpec:
 
     @property
     def needs_overlay(self) -> bool:
-        """Return whether the ranks need packages that the runtime lacks."""
-        return bool(self.requirements or self.further_requirements)
+        """Return whether the ranks need packages that the runtime lacks, laid over it."""
+        return not self.own_environment and bool(self.requirements or self.further_requirements)
+
+    @property
+    def lock_file(self) -> str:
+        """Return the file that names all packages of the program's own environment."""
+        return f"{self.efs_mount}/payloads/{self.program}/{LOCK_FILE}"
 
     def to_json(self) -> str:
         """Return the spec as JSON, which `from_json` reads back unchanged."""

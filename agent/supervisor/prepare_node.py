@@ -120,14 +120,23 @@ def kind_of(spec: RunSpec) -> RuntimeKind:
 
 def prepare_host(spec: RunSpec, host: Node) -> Prepared:
     """Make the runtime and what the program needs beyond it. Raises what the modules here do, all of them errors."""
-    from agent.environment import (
-        runtime,  # Not at the top: the supervisor imports this module, and is pushed without that one.
-    )
+    # Not at the top: the supervisor imports this module, and is pushed without these.
+    from agent.environment import own_environment, runtime
 
     if spec.ranks_per_node:
         check_slots(host, gpus=count_gpu_devices(), cores=len(os.sched_getaffinity(0)))
-    wheelhouse = f"{spec.efs_mount}/payloads/.wheelhouse"
-    made = runtime.ensure("--wheelhouse", wheelhouse, *runtime.options_for(kind_of(spec)))
+    wheelhouse, options = Path(spec.efs_mount) / "payloads" / ".wheelhouse", runtime.options_for(kind_of(spec))
+    if spec.own_environment:
+        made = own_environment.ensure(
+            Path(spec.lock_file),
+            program=Path(spec.program_directory),
+            wheelhouse=wheelhouse,
+            root=Path.home() / ".cache" / "deepcdk" / "environments",
+            frameworks=spec.horovod_for,
+            options=options,
+        )
+        return Prepared(python=str(made), runtime=str(made.parents[1]))
+    made = runtime.ensure("--wheelhouse", str(wheelhouse), *options)
     return Prepared(python=str(make_python(spec, made)), runtime=str(made.parents[1]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import os
 import re
@@ -10,9 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.spec.frameworks import LOCK_FILE
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.errors import UsageError
 from cluster.runs.keras3_lint import KerasTrapError, Trap, find
+from cluster.runs.resolution import Wanted
 from cluster.ssh.push import Tree, check_syntax, pack
 from cluster.terminal.paths import is_directory, is_file, resolved
 
@@ -36,6 +39,8 @@ class Program:
     """Path of the requirements file within the directory; empty: none."""
     keras: int = 3
     """What tf.keras and keras mean to it: 3, or 2."""
+    is_keras_chosen: bool = False
+    """Whether the user has said which, and so that the program bears it."""
 
     def __post_init__(self) -> None:
         if not is_directory(self.directory):
@@ -67,7 +72,8 @@ class Program:
     ) -> Program:
         """Build it from --payload, from --entry, which is split as a shell would, and from the words after `--`.
 
-        Raises KerasTrapError for one that would train wrongly without an error, unless --keras is given.
+        Raises KerasTrapError for one that would train wrongly without an error, unless --keras is given, or its
+        requirements may bring another Keras: that is known once they are resolved.
         """
         if keras not in ("", "2", "3"):
             raise UsageError("--keras", keras, "must be 2 or 3")
@@ -78,10 +84,34 @@ class Program:
         directory = resolved(payload)
         if not requirements and is_file(directory / REQUIREMENTS):
             requirements = REQUIREMENTS
-        program = cls(directory=directory, entry=(*words, *further), requirements=requirements, keras=int(keras or 3))
-        if silent := [trap for trap in program.keras_traps() if trap.is_silent and not keras]:
-            raise KerasTrapError(silent)
+        program = cls(
+            directory=directory,
+            entry=(*words, *further),
+            requirements=requirements,
+            keras=int(keras or 3),
+            is_keras_chosen=bool(keras),
+        )
+        if not program.requirements:
+            program.check_keras_traps()
         return program
+
+    def check_keras_traps(self) -> None:
+        """Raise KerasTrapError where it would train wrongly with Keras 3 without an error."""
+        silent = [trap for trap in self.keras_traps() if trap.is_silent]
+        if silent and not self.is_keras_chosen:
+            raise KerasTrapError(silent)
+
+    def wanted(self, *, horovod: bool) -> Wanted:
+        """Return what it asks of its environment; `horovod`: Horovod starts it."""
+        files = [self.directory / name for name in self.survey()[0] if name.suffix == ".py"]
+        modules = frozenset(module for file in files for module in imported_modules(file))
+        return Wanted(
+            directory=self.directory,
+            requirements=self.requirements,
+            modules=modules,
+            keras=self.keras,
+            horovod=horovod,
+        )
 
     def keras_traps(self) -> list[Trap]:
         """Find what the program does with Horovod that Keras 3 does not bear; with Keras 2 all is well."""
@@ -134,15 +164,18 @@ class Program:
             files += [path.relative_to(self.directory) for path in plain if path.is_file()]
         return sorted(files), sorted(links)
 
-    def tree(self) -> Tree:
-        """Pack it. Raises UsageError where it is too large to be code."""
+    def tree(self, lock: str = "") -> Tree:
+        """Pack it, with the lock file of an environment of its own beside it.
+
+        Raises UsageError where it is too large to be code.
+        """
         files, _ = self.survey()
         size = sum((self.directory / name).stat().st_size for name in files)
         if size > MAX_TREE_BYTES:
             largest = max(files, key=lambda name: (self.directory / name).stat().st_size)
             rule = f"holds {size:,} bytes, more than {MAX_TREE_BYTES:,}; the largest file is {largest}"
             raise UsageError("--payload", str(self.directory), f"{rule}. Keep data on the shared file system")
-        return pack(self.directory, files, PROGRAM_FOLDER)
+        return pack(self.directory, files, PROGRAM_FOLDER, {LOCK_FILE: lock.encode()} if lock else {})
 
 
 def check_word(flag: str, word: str) -> None:
@@ -155,6 +188,21 @@ def check_word(flag: str, word: str) -> None:
         raise UsageError(flag, None, "has a word that is not UTF-8") from None
     if (size := len(os.fsencode(word))) > MAX_WORD_BYTES:
         raise UsageError(flag, None, f"has a word of {size:,} bytes; Linux takes {MAX_WORD_BYTES:,} at most")
+
+
+def imported_modules(file: Path) -> set[str]:
+    """Return the full names of what a Python file imports, anywhere in it; none where it does not compile."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return set()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
 
 
 def _is_plain(name: str) -> bool:

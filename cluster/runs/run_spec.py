@@ -18,6 +18,7 @@ from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError
 from cluster.runs.program import Program
 from cluster.runs.provenance import git_commit
+from cluster.runs.resolution import RUNTIME, Environment
 from cluster.runs.run_options import AUTO, CORES, RunOptions
 from cluster.runs.work import Training
 
@@ -33,6 +34,7 @@ def specify(
     options: RunOptions,
     source: Path,
     cores: Mapping[str, int] | None = None,
+    environment: Environment = RUNTIME,
 ) -> RunSpec:
     """Build the spec of a run that begins now; `source` is where its code is. Raises DeepcdkError."""
     try:
@@ -45,6 +47,7 @@ def specify(
             tree=tree,
             options=options,
             cores=cores,
+            environment=environment,
             now=datetime.datetime.now(datetime.UTC),
             token=secrets.token_hex(2),
             git_commit=git_commit(source),
@@ -63,13 +66,15 @@ def build(
     tree: str,
     options: RunOptions,
     cores: Mapping[str, int] | None = None,
+    environment: Environment = RUNTIME,
     now: datetime.datetime,
     token: str,
     git_commit: str,
 ) -> RunSpec:
     """Build the spec of a run on the first `count` workers; `agent` and `tree`, the work's own, name the pushed trees.
 
-    `cores` are those of each node by its name, where the options ask for a rank on each.
+    `cores` are those of each node by its name, where the options ask for a rank on each; `environment` is that of a
+    program.
     """
     hosts = registered = choose_hosts(nodes, count)
     ranks_per_node, launcher = options.ranks.ranks_per_node, options.ranks.launcher
@@ -105,7 +110,14 @@ def build(
         own_gpu=options.ranks.own_gpu,
         preflight=options.preflight.mode,
         requirements=work.requirements if isinstance(work, Program) else "",
-        keras=work.keras if isinstance(work, Program) else 3,
+        keras=2 if isinstance(work, Program) and needs_tf_keras(work, environment) else 3,
+        own_environment=environment.own,
+        horovod_for=environment.horovod_for,
         secrets=options.secrets,
         ranks_per_node=max(host.slots for host in hosts) if ranks_per_node else 0,
     )
+
+
+def needs_tf_keras(program: Program, environment: Environment) -> bool:
+    """Return whether tf.keras and keras are to mean the package tf-keras; TensorFlow 2.15 has Keras 2 itself."""
+    return environment.tf_keras if environment.own else program.keras == 2

@@ -10,7 +10,7 @@ import io
 import os
 import sys
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -114,11 +114,18 @@ def check_syntax(root: Path, files: Iterable[Path]) -> None:
             raise BrokenPackageError(f"{path}: {error}", remedy="correct it; nothing was uploaded") from None
 
 
-def pack(root: Path, files: Iterable[Path], folder: str) -> Tree:
-    """Pack the files of `root` under `folder`: times, owners and modes depend on the content alone."""
+def pack(root: Path, files: Iterable[Path], folder: str, beside: Mapping[str, bytes] | None = None) -> Tree:
+    """Pack the files of `root` under `folder`: times, owners and modes depend on the content alone.
+
+    `beside` are further files by their names, which lie beside the folder.
+    """
     buffer = io.BytesIO()
     count = 0
     with tarfile.open(fileobj=buffer, mode="w:", format=tarfile.PAX_FORMAT) as archive:
+        for name, data in sorted((beside or {}).items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), 0o644
+            archive.addfile(entry, io.BytesIO(data))
         for relative in files:
             path = root / relative
             data = path.read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -21,6 +22,8 @@ from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
 from cluster.runs.dry_run import dry_run_lines
 from cluster.runs.environment import parse_environment, read_secrets
 from cluster.runs.program import Program
+from cluster.runs.program_environment import kind_of_hosts, pack
+from cluster.runs.resolution import RUNTIME
 from cluster.runs.run_options import CORES, Preflight, RankOptions, RunOptions
 from cluster.runs.run_spec import specify
 from cluster.runs.supervisor import Supervisor
@@ -97,7 +100,8 @@ def train(
     options = RunOptions(
         environment=parse_environment(env), secrets=tuple(secrets), ranks=ranks, knobs=knobs, preflight=preflight
     )
-    tree = pack_work(PROJECT / "payload", work, progress_printer(json=following.json))
+    progress = progress_printer(json=following.json)
+    tree, environment = pack_work(PROJECT / "payload", work, progress), RUNTIME
     check_maximum(count, session.load_inventory(), session.config.max_workers)
     session.prices.begin(session.instance_types)
     source = work.directory if isinstance(work, Program) else PROJECT
@@ -113,10 +117,15 @@ def train(
             tree=tree.name,
             options=options,
             source=source,
+            environment=environment,
             cores=count_cores(session.supervisor(master)) if ranks.ranks_per_node == CORES else {},
         )
 
     with session.connect() as master:
+        if isinstance(work, Program):
+            look = functools.partial(session.nodes, master)
+            packed = pack(work, look, count, ranks.launcher, project=PROJECT, report=launch.progress)
+            tree, environment = packed.tree, packed.environment
         if dry_run:
             lines = list(dry_run_lines(session.nodes(master), count, specified))
             print_result({"dry_run": lines}, "\n".join(lines), json=following.json)
@@ -129,6 +138,11 @@ def train(
         launch.progress(str(session.push(master, tree, launch.progress, terminal=terminal)))
         least = session.config.least_workers
         found = ensure_nodes(session, master, count, yes=yes, report=launch.progress, least=least)
+        if isinstance(work, Program) and packed.kind and kind_of_hosts(found, count) != packed.kind:
+            # The workers that joined have another Python than the master, or than was to be expected.
+            packed = pack(work, lambda: found, count, ranks.launcher, project=PROJECT, report=launch.progress)
+            tree, environment = packed.tree, packed.environment
+            session.push(master, tree, launch.progress, terminal=terminal)
         spec = specified(found, min(count, len(workers(found))))
         submission = launch.submission(spec)
         with launch.submitting(spec.run_id):
@@ -150,8 +164,6 @@ def pack_work(payload: Path, work: Training | Program, progress: Callable[[str],
     """Check and pack what is to run: the payload for a recipe, else the user's program."""
     if not isinstance(work, Program):
         return package_tree(payload, checked_file(Path.home()))
-    for trap in work.keras_traps():
-        progress(f"Keras 3: {trap}")
     _, links = work.survey()
     if links:
         shown = ", ".join(map(str, links[:3])) + (", ..." if links[3:] else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -123,3 +124,32 @@ def test_torchrun_without_pytorch_is_refused_before_the_ranks_start(cluster: Emb
     failed = cluster.fab("train", "--nodes", "1", "--yes", *entry, check=False)
     assert (failed.returncode, "torchrun is a part of PyTorch, which is not there" in failed.stderr) == (1, True)
     assert "name torch in the program's requirements" in failed.stderr
+
+
+def test_a_program_whose_packages_do_not_go_with_the_runtime_has_an_environment_of_its_own(
+    cluster: EmbeddedCloud, tmp_path: Path
+) -> None:
+    (tmp_path / "wheels").mkdir()
+    stem = "numpy-1.26.4"
+    with zipfile.ZipFile(tmp_path / "wheels" / f"{stem}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("numpy.py", "__version__ = '1.26.4'\n")
+        wheel.writestr(f"{stem}.dist-info/METADATA", "Metadata-Version: 2.1\nName: numpy\nVersion: 1.26.4\n")
+        wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{stem}.dist-info/RECORD", "")
+    (tmp_path / "requirements.txt").write_text("--no-index\n--find-links wheels\nnumpy<2\n")
+    (tmp_path / "train.py").write_text(
+        "import importlib.util, numpy\n"
+        "print('numpy', numpy.__version__, 'tensorflow', importlib.util.find_spec('tensorflow'), flush=True)\n"
+    )
+    given = ["--nodes", "2", "--yes", *demo.settings(2), "--payload", str(tmp_path), "--entry", "train.py"]
+    done = cluster.laptop("fab", "train", *given, "--launcher", "plain")
+    assert "an environment of the program's own (the runtime has numpy " in done.stdout
+    for rank in (0, 1):
+        assert f"[{rank}]<stdout>:numpy 1.26.4 tensorflow None" in done.stdout
+    record = json.loads(cluster.fab("show", "--json").stdout)
+    assert record["state"]["state"] == "succeeded"
+    assert record["course"]["runtime"]["versions"]["numpy"] == "1.26.4"
+    refused = cluster.laptop("fab", "train", *given, check=False)
+    assert refused.returncode == 1
+    assert "requirements.txt cannot be met on " in refused.stderr
+    assert "nothing was pushed or started" in refused.stderr

@@ -92,9 +92,14 @@ class Watch(importlib.abc.MetaPathFinder):
         return spec
 
 
+def has_keras_2() -> bool:
+    """Return whether the package `keras` that was imported is of Keras 2, as TensorFlow 2.15 brings it."""
+    return str(getattr(sys.modules.get("keras"), "__version__", "")).startswith("2.")
+
+
 def is_keras_3(optimizer: object) -> bool:
     """Return whether an optimizer is of Keras 3, by where its classes come from."""
-    return any(kind.__module__.split(".")[0] == "keras" for kind in type(optimizer).__mro__)
+    return not has_keras_2() and any(kind.__module__.split(".")[0] == "keras" for kind in type(optimizer).__mro__)
 
 
 def refuse_keras_3(module: Any) -> None:
@@ -120,7 +125,7 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
     """Print an uncaught error as Python does, and the remedy behind it where there is one."""
     sys.__excepthook__(kind, error, trace)
     meaning = explain("".join(traceback.format_exception(kind, error, trace)))
-    if meaning and issubclass(kind, AttributeError | TypeError | ValueError | ImportError):
+    if meaning and not has_keras_2() and issubclass(kind, AttributeError | TypeError | ValueError | ImportError):
         print(f"deepcdk: {meaning}\n{REMEDY}", file=sys.stderr, flush=True)
 
 

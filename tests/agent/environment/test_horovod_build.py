@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import os
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -13,7 +16,9 @@ from agent.environment import horovod_build, horovod_source
 from agent.environment.horovod_build import (
     BuildError,
     build,
+    built_for,
     cached_wheel,
+    cxx17_compiler,
     default_cache,
     error_lines,
     linkable_nccl,
@@ -153,3 +158,17 @@ def test_the_command_line_reports_what_is_not_covered(
     assert main(["build", "--cache", str(tmp_path)]) == 1
     assert "there is no C++ compiler" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_for_pytorch_the_compiler_takes_cxx17_whatever_it_is_told_before(tmp_path: Path) -> None:
+    compiler = cxx17_compiler(tmp_path, os.environ["PATH"])
+    source = tmp_path / "main.cc"
+    source.write_text("static_assert(__cplusplus >= 201703L);\nint main() {}\n")
+    command = [str(compiler), "-std=c++14", "-c", str(source), "-o", str(tmp_path / "main.o")]
+    assert subprocess.run(command, capture_output=True, text=True, check=False).stderr == ""
+
+
+def test_what_a_wheel_is_for_is_told_in_words() -> None:
+    both = dataclasses.replace(TOOLCHAIN, torch="2.13.0+cpu")
+    assert built_for(both) == f"TensorFlow {TOOLCHAIN.tensorflow} and PyTorch 2.13.0+cpu"
+    assert built_for(dataclasses.replace(both, tensorflow="")) == "PyTorch 2.13.0+cpu"

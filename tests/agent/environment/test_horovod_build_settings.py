@@ -137,3 +137,25 @@ def test_settings_that_break_a_rule_are_refused() -> None:
         Settings(operations="tpu")
     with pytest.raises(ValueError, match="compute_capabilities is empty"):
         Settings(operations="gpu", compute_capabilities=())
+
+
+def test_a_build_for_pytorch_asks_for_that_and_needs_nothing_of_tensorflow() -> None:
+    torch = dataclasses.replace(TOOLCHAIN, tensorflow="", tensorflow_include=None, torch="2.13.0+cpu")
+    for_torch = Settings(frameworks=("torch",))
+    built = environment(for_torch, torch, base={}, jobs=2, lacks_header=False, compiler=Path("/scratch/c++"))
+    assert (built["HOROVOD_WITH_PYTORCH"], built["HOROVOD_WITHOUT_TENSORFLOW"]) == ("1", "1")
+    assert (built["CXX"], "CPLUS_INCLUDE_PATH" in built) == ("/scratch/c++", False)
+    both = environment(Settings(frameworks=("tensorflow", "torch")), TOOLCHAIN, base={}, jobs=2, lacks_header=True)
+    assert (both["HOROVOD_WITH_PYTORCH"], both["HOROVOD_WITH_TENSORFLOW"], "CXX" in both) == ("1", "1", False)
+
+
+def test_wheels_for_tensorflow_alone_keep_their_names_and_others_have_their_own() -> None:
+    torch = dataclasses.replace(TOOLCHAIN, tensorflow="", tensorflow_include=None, torch="2.13.0+cpu")
+    assert Settings().identity == {"operations": "cpu"}
+    found = [
+        fingerprint(Settings(), TOOLCHAIN, ""),
+        fingerprint(Settings(frameworks=("torch",)), torch, ""),
+        fingerprint(Settings(frameworks=("torch",)), dataclasses.replace(torch, torch="2.12.0"), ""),
+        fingerprint(Settings(frameworks=("tensorflow", "torch")), TOOLCHAIN, ""),
+    ]
+    assert len(set(found)) == len(found)

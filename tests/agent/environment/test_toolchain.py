@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from agent.environment.toolchain import (
     check_platform,
     check_tensorflow,
     detect,
+    installed_torch,
     version_pair,
 )
 
@@ -101,3 +103,15 @@ def test_what_is_installed_here_is_found_without_importing_tensorflow() -> None:
     version, has_headers, imported = finished.stdout.split()
     assert version_pair(version) >= (2, 15)
     assert (has_headers, imported) == ("True", "False")
+
+
+def test_pytorch_that_is_not_there_is_told_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda name: {"torch": "2.13.0+cpu"}[name])
+    assert installed_torch() == "2.13.0+cpu"
+
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    with pytest.raises(NotCoveredError, match="has no PyTorch"):
+        installed_torch()

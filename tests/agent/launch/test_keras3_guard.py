@@ -118,3 +118,23 @@ def test_wrapping_an_optimizer_of_keras_3_is_an_error(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "averages nothing with Keras 3" in done.stderr
     assert "--keras 2" in done.stderr
+
+
+@pytest.mark.parametrize(("version", "status"), [("2.15.0", 0), ("3.15.1", 1)])
+def test_keras_2_under_its_own_name_is_told_by_its_version(tmp_path: Path, version: str, status: int) -> None:
+    for package in ("keras", "horovod", "horovod/_keras"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    (tmp_path / "keras" / "__init__.py").write_text(f"__version__ = '{version}'\nclass SGD: pass\n")
+    (tmp_path / "horovod" / "_keras" / "__init__.py").write_text(
+        "def create_distributed_optimizer(keras, optimizer): return 'wrapped'\n"
+    )
+    program = """
+        import keras
+        from horovod import _keras
+        print(_keras.create_distributed_optimizer(keras, keras.SGD()))
+        raise ValueError("horovod/_keras/")
+        """
+    done = run(tmp_path, program)
+    assert done.returncode == 1
+    assert (done.stdout, "--keras 2" in done.stderr) == (("wrapped\n", False) if status == 0 else ("", True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -123,3 +124,29 @@ def test_neither_launcher_is_told_a_word_a_value_or_a_secrets_name_that_a_shell_
     )
     assert horovodrun(nasty, PYTHONS) == horovodrun(plain, PYTHONS)
     assert launcher_environment(nasty, {}) == launcher_environment(plain, {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"own_environment": True, "horovod_for": ()},
+            "horovod_for is empty: Horovod starts programs of TensorFlow or",
+        ),
+        ({"own_environment": True, "horovod_for": ("mxnet",)}, "horovod_for = "),
+        ({"own_environment": False, "horovod_for": ("torch",)}, "in an environment of its own"),
+    ],
+)
+def test_an_environment_of_its_own_has_a_framework_under_horovod(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(SpecError, match=says):
+        make_program_spec(**changes)
+
+
+def test_an_environment_of_its_own_is_laid_over_nothing_and_locked_in_the_programs_tree() -> None:
+    own = make_program_spec(requirements="requirements.txt", own_environment=True, horovod_for=("torch",))
+    assert not own.needs_overlay and make_program_spec(requirements="requirements.txt").needs_overlay
+    assert own.lock_file == "/mnt/efs/payloads/fedcba9876543210/environment.txt"
+    assert RunSpec.from_json(own.to_json()) == own
+    assert make_program_spec(own_environment=True, rank_launcher="plain").horovod_for == ()
+    with pytest.raises(SpecError, match="a recipe runs in the runtime"):
+        make_spec(own_environment=True)

