@@ -50,7 +50,7 @@ class Daemon:
         self._stopping = False
         self._error = ""
         self._mount_layers()
-        self.cloud = Cloud(options.metrics_speed)
+        self.cloud = Cloud(options.metrics_speed, manners_seed=options.manners)
         self.meter = Meter(options.metrics_speed)
         self.internet = Internet()
         self._packages = self._package_index()
@@ -177,6 +177,7 @@ class Daemon:
             "endpoint": ENDPOINT,
             "region": self.region,
             "started": time.time(),
+            "manners": self.options.manners,
             "packages": {name: self._outside[name] for name in sorted(self._packages.servers)},
             "namespaces": {name: {"path": space.path, "inode": space.inode} for name, space in spaces.items()},
         }
@@ -195,6 +196,7 @@ class Daemon:
             "laptop_home": str(self.layout.laptop),
             "file_systems": str(self.layout.efs),
             "error": self._error,
+            "manners": self.options.manners,
             "vpcs": sorted(self.reconciler.routers),
             "hosts": hosts,
         }

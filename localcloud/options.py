@@ -29,6 +29,8 @@ class Options:
     """Whether hosts reach the package index that this machine's pip is configured with."""
     nfs_caches: bool = False
     """Whether each host sees the shared file system through the caches of an NFS client."""
+    manners: int | None = None
+    """Seed by which the cloud throttles, lags and runs out of room as a real account does; None: it never does."""
 
     def to_argv(self) -> list[str]:
         """Return the daemon's command line."""
@@ -37,7 +39,8 @@ class Options:
         reach = [part for host in self.reach for part in ("--reach", host)]
         image = ["--image", self.image] if self.image else []
         flags = [*(["--packages"] if self.packages else []), *(["--nfs-caches"] if self.nfs_caches else [])]
-        return ["--name", self.name, "--efs-size", self.efs_size, *speed, *binds, *image, *reach, *flags]
+        manners = [] if self.manners is None else ["--manners", str(self.manners)]
+        return ["--name", self.name, "--efs-size", self.efs_size, *speed, *binds, *image, *reach, *flags, *manners]
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -70,6 +73,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="give each host the caches of an NFS client: it sees the others' new and changed files late",
     )
+    command.add_argument(
+        "--manners",
+        default="",
+        metavar="SEED",
+        help="throttle, lag, boot slowly and run out of room as a real account does, in the same way for the same SEED",
+    )
 
 
 def from_arguments(arguments: argparse.Namespace) -> Options:
@@ -83,6 +92,8 @@ def from_arguments(arguments: argparse.Namespace) -> Options:
     for host in arguments.reach:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", host, flags=re.ASCII):
             raise LocalCloudError(f"--reach {host!r}: must be the name of a host in lower case, without port or path")
+    if arguments.manners and not re.fullmatch(r"[0-9]{1,9}", arguments.manners, flags=re.ASCII):
+        raise LocalCloudError(f"--manners {arguments.manners!r}: must be a whole number from 0 to 999999999")
     return Options(
         name=arguments.name,
         binds=tuple(map(Bind.parse, arguments.mount)),
@@ -92,4 +103,5 @@ def from_arguments(arguments: argparse.Namespace) -> Options:
         reach=tuple(arguments.reach),
         packages=arguments.packages,
         nfs_caches=arguments.nfs_caches,
+        manners=int(arguments.manners) if arguments.manners else None,
     )

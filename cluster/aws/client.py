@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 from cluster.aws.call_log import log_calls, requested_log
+from cluster.aws.throttled_calls import is_throttled, keep_trying
 from cluster.errors import AwsError, DeepcdkError
 
 if TYPE_CHECKING:
     from boto3.session import Session
+    from botocore.exceptions import ClientError
     from types_boto3_autoscaling import AutoScalingClient
     from types_boto3_budgets import BudgetsClient
     from types_boto3_cloudformation import CloudFormationClient
@@ -100,7 +102,10 @@ class Aws:
         # Few regions have the price list, which covers all regions.
         region = "us-east-1" if service == "pricing" else None
         make: Callable[..., Any] = self._boto3().client  # The stubs know names written out, not a variable.
-        return make(service, config=config, region_name=region)
+        client = make(service, config=config, region_name=region)
+        if not impatient:
+            keep_trying(client)
+        return client
 
     def _boto3(self) -> Session:
         if self._session is None:
@@ -163,7 +168,7 @@ def aws_errors(action: str) -> Iterator[None]:
     except (boto.UnauthorizedSSOTokenError, boto.SSOTokenLoadError, boto.TokenRetrievalError) as error:
         raise AwsError(f"the AWS session has expired: {error}", where=action, remedy=_SIGN_IN) from None
     except boto.ClientError as error:
-        raise _refused(error.response.get("Error", {}), str(error), action) from None
+        raise _refused(error, action) from None
     except (boto.HTTPClientError, boto.EndpointConnectionError) as error:
         raise AwsError(
             f"the AWS API does not answer: {error}",
@@ -174,8 +179,9 @@ def aws_errors(action: str) -> Iterator[None]:
         raise AwsError(str(error), where=action) from None
 
 
-def _refused(error: Mapping[str, Any], text: str, action: str) -> AwsError:
-    code = error.get("Code", "")
+def _refused(refusal: ClientError, action: str) -> AwsError:
+    error: Mapping[str, Any] = refusal.response.get("Error", {})
+    code, text = error.get("Code", ""), str(refusal)
     if code in _EXPIRED:
         return AwsError(f"the AWS session has expired ({code})", where=action, remedy=_SIGN_IN)
     if code in _INVALID:
@@ -189,5 +195,13 @@ def _refused(error: Mapping[str, Any], text: str, action: str) -> AwsError:
             f"AWS denies it: {error.get('Message', text)}",
             where=action,
             remedy="ask for this permission, or use another profile",
+        )
+    if is_throttled(error):
+        return AwsError(
+            f"AWS throttles {refusal.operation_name} ({code}): this account makes more calls than AWS takes from it, "
+            "and repeating the call for most of a minute did not help",
+            where=action,
+            remedy="wait a minute and repeat the command; nothing is lost, and other programs of the account may be "
+            "the cause",
         )
     return AwsError(text, where=action)

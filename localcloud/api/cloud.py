@@ -38,7 +38,7 @@ _EVERYWHERE: Final = ("budgets", "iam", "s3", "sts")
 class Cloud:
     """The state of the embedded cloud and the server of its API. One at a time in a process."""
 
-    def __init__(self, metrics_speed: float = 1.0) -> None:
+    def __init__(self, metrics_speed: float = 1.0, *, manners_seed: int | None = None) -> None:
         self._metrics_speed = metrics_speed
         self.console = cast(Console, moto_patches.apply())
         # moto and its WSGI application are imported here: importing this module costs nothing.
@@ -47,8 +47,10 @@ class Cloud:
         from localcloud.api.loopback import Loopback
         from localcloud.api.permissions import gate
         from localcloud.api.server import Application
+        from localcloud.manners.manners import Manners
 
         _reset_moto()
+        self._manners = None if manners_seed is None else Manners(manners_seed)
         self.lock = threading.RLock()
         self._changes = threading.Condition()
         self._version = 0
@@ -63,7 +65,8 @@ class Cloud:
             lock=self.lock,
         )
         self._gate = gate.Gate(account, self.evaluator)
-        self._application = Application(self.lock, self.announce, self._mark, self._gate.refusal)
+        throttled = self._manners.throttle.refusal if self._manners else None
+        self._application = Application(self.lock, self.announce, self._mark, self._gate.refusal, throttled)
         self.loopback = Loopback(self._application, REGION)
         self.formation = Account(self.loopback, ACCOUNT, REGION, self._gate.assumed_by_cloudformation)
         self._application.own["cloudformation"] = Formation(self.formation)

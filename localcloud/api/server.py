@@ -16,6 +16,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.test import run_wsgi_app
 
 from localcloud.api import error_replies, failed_calls
+from localcloud.api.permissions.caller import is_internal
 
 log = logging.getLogger("localcloud.api")
 
@@ -36,12 +37,15 @@ class Application:
         changed: Callable[[], None],
         mark: Callable[[], Callable[[], None]],
         refusal: Callable[[dict[str, Any]], error_replies.Reply | None],
+        throttled: Callable[[dict[str, Any], str, str], error_replies.Reply | None] | None = None,
     ) -> None:
         self.lock = lock
         self.changed = changed
         self._mark = mark
         self._refusal = refusal
         """Takes a request; returns the answer to one that policies do not allow."""
+        self._throttled = throttled
+        """Takes a client's request, its service and action; returns the answer to a throttled one. None: none is."""
         self.requests = 0
         self.own: dict[str, WsgiApp] = {}
         """Applications for services that moto does not serve here, by signing name."""
@@ -53,7 +57,10 @@ class Application:
         service, _ = error_replies.service_of(environ)
         action = _action(environ)
         started = time.monotonic()
+        is_client = not is_internal(environ)  # Which the gate changes.
         refused = None if _is_outside_aws(environ) else self._refused(environ, service, action)
+        if refused is None and is_client and self._throttled:
+            refused = self._throttled(environ, service, action)
         if refused is not None:
             return self._send(refused, environ, start_response, f"{service or '-'} {action}", started)
         # CloudFormation has a lock of its own: its requests may wait for a stack, and its work goes through this API.

@@ -25,6 +25,7 @@ def test_options_survive_the_command_line(tmp_path: Path) -> None:
         reach=("a.example.org", "b"),
         packages=True,
         nfs_caches=True,
+        manners=0,
     )
     assert from_arguments(_parser().parse_args(["daemon", *options.to_argv()])) == options
     assert from_arguments(_parser().parse_args(["daemon", *Options(name="lc0").to_argv()])) == Options(name="lc0")

@@ -19,6 +19,11 @@ TRUSTED: Final = "localcloud.trusted"
 """Key of a request's environment that the embedded cloud sets in requests of its own."""
 
 
+def is_internal(environ: Mapping[str, Any]) -> bool:
+    """Return whether the embedded cloud itself makes a request, also in somebody's name, before its gate was passed."""
+    return TRUSTED in environ or CALLER in environ
+
+
 class UnknownCallerError(Exception):
     """Report credentials that nobody has, or no longer has. Carries `kind`: key, token or expired."""
 

@@ -1,0 +1,34 @@
+"""The whole path on a cloud with the manners of a real account, by seeds: `make manners` tries twenty of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Final
+
+import pytest
+
+from tests.e2e.conftest import start_cloud
+
+SEEDS: Final = tuple(os.environ.get("MANNERS_SEEDS", "1 2 3").split())
+"""Seeds to try; without the variable those of every `make test`."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_cluster_is_deployed_trains_and_is_removed_whatever_the_account_does(seed: str) -> None:
+    with start_cloud(f"m{seed}-{os.getpid()}", "--manners", seed) as cloud:
+        assert json.loads(cloud.localcloud("status", "--json").stdout)["manners"] == int(seed)
+        cloud.fab("up", "--yes")
+        shown = cloud.fab("status", "--json").stdout
+        for role in ("master", "worker"):
+            assert all(instance["InstanceId"] in shown for instance in cloud.instances(role))
+        told = cloud.fab("train", "--nodes", "2", "--recipe", "digits", "--epochs", "2", "--yes").stdout
+        assert "succeeded" in told
+        (run,) = json.loads(cloud.fab("runs", "--json").stdout)
+        assert run["state"] == "succeeded"
+        assert (cloud.run(run["run_id"]).path / "result.json").exists()
+        cloud.fab("down", "--yes")
+        stacks = cloud.ask("cloudformation", "list_stacks")["StackSummaries"]
+        left = [stack["StackName"] for stack in stacks if stack["StackStatus"] != "DELETE_COMPLETE"]
+        assert left == ["CDKToolkit"]
+        assert not cloud.instances("master") and not cloud.instances("worker")
