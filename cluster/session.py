@@ -104,6 +104,7 @@ class Session:
     def load_master(self) -> inventory.DeployedMaster:
         """Return the deployed stack and its master, which AWS is asked for once: quicker than the inventory."""
         if self.loaded_inventory is not None:
+            self.loaded_inventory = inventory.await_master(self.aws, self.loaded_inventory)
             return inventory.DeployedMaster(stack=self.loaded_inventory.stack, master=self.loaded_inventory.master)
         if self._deployed is None:
             with doing(f"asking AWS for the cluster {self.config.stack_name}"):

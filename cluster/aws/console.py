@@ -13,7 +13,11 @@ BOOT_PREFIX: Final = "deepcdk: "
 
 
 def read_console(aws: Aws, instance_id: str) -> str:
-    """Return the console output of an instance so far."""
+    """Return the console output of an instance so far; nothing of one that EC2 does not know, or not yet.
+
+    A new instance is found by its id only some seconds after its group lists it (EC2 API reference, "Eventual
+    consistency").
+    """
     from botocore.exceptions import ClientError
 
     with aws_errors(f"reading the console of {instance_id}"):
@@ -21,6 +25,8 @@ def read_console(aws: Aws, instance_id: str) -> str:
         try:
             answer = ec2.get_console_output(InstanceId=instance_id, Latest=True)
         except ClientError as error:
+            if error.response["Error"]["Code"] == "InvalidInstanceID.NotFound":
+                return ""
             if error.response["Error"]["Code"] not in ("UnsupportedOperation", "InvalidParameterCombination"):
                 raise
             answer = ec2.get_console_output(InstanceId=instance_id)  # Xen instances know no Latest.

@@ -11,6 +11,8 @@ from typing import Any, Final
 from cluster.aws.client import Aws, aws_errors
 from cluster.aws.stack import Stack, describe_stack, parse_stack
 from cluster.errors import AwsError, NoStackError
+from cluster.polling import poll
+from cluster.terminal.status_line import doing
 from stacks.config import CLUSTER_TAG, MASTER, ROLE_TAG, WORKER
 from stacks.config_keys.network import SESSION_MANAGER, SSH_PORT_OPEN
 
@@ -18,6 +20,11 @@ AZ_REBALANCE: Final = "AZRebalance"
 """The process of an Auto Scaling group that has as many instances in each zone."""
 GROUP_TAG: Final = "aws:autoscaling:groupName"
 """The tag of an instance that names its Auto Scaling group; only Auto Scaling can set it."""
+
+
+MASTER_WITHIN_S: Final = 60.0
+"""How long a master that starts is waited for: most instances run after half of it."""
+MASTER_POLL_S: Final = 2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,6 +59,9 @@ class Inventory:
     rebalances_zones: bool = False
     """Whether Auto Scaling may end workers of one zone to have as many in each of the group's zones."""
 
+    unlisted_masters: tuple[str, ...] = ()
+    """Ids of instances in the master's group that EC2 does not list, or not yet."""
+
     @property
     def max_workers(self) -> int:
         """Return the maximum of workers: the group's MaxSize, which may have changed since the last deployment."""
@@ -70,9 +80,9 @@ class Inventory:
         """Return the running master. Raises AwsError when there is none that can be reached."""
         masters = [i for i in self.instances if i.role == MASTER and i.state == "running" and self._is_reachable(i)]
         if not masters:
-            states = (
-                ", ".join(f"{i.id} is {i.state}" for i in self.instances if i.role == MASTER) or "its group is empty"
-            )
+            known = [f"{i.id} is {i.state}" for i in self.instances if i.role == MASTER]
+            states = ", ".join(known + [f"{id} is not yet listed by EC2" for id in self.unlisted_masters])
+            states = states or "its group is empty"
             without = " with a public address" if self.stack.ssh_access == SSH_PORT_OPEN else ""
             raise AwsError(
                 f"the master is not running{without}: {states}",
@@ -80,6 +90,12 @@ class Inventory:
                 remedy="its group starts a new one within minutes; watch `fab status`",
             )
         return masters[-1]
+
+    @property
+    def master_is_starting(self) -> bool:
+        """Return whether the only masters are pending, or so new that EC2 does not list them."""
+        states = {i.state for i in self.instances if i.role == MASTER}
+        return "running" not in states and ("pending" in states or bool(self.unlisted_masters))
 
 
 def find(aws: Aws, name: str) -> Inventory:
@@ -115,8 +131,18 @@ def find_master(aws: Aws, name: str) -> DeployedMaster:
     inventory = parse_inventory(stack, [members], [{"Instances": found}])
     try:
         return DeployedMaster(stack=stack, master=inventory.master)
-    except AwsError:
-        return DeployedMaster(stack=stack, master=refresh(aws, stack).master)  # Its group knows why there is none.
+    except AwsError:  # Its group knows why there is none.
+        return DeployedMaster(stack=stack, master=await_master(aws, refresh(aws, stack)).master)
+
+
+def await_master(aws: Aws, found: Inventory) -> Inventory:
+    """Return an inventory in which the master runs, or no longer starts; wait for that MASTER_WITHIN_S at most."""
+    for _ in poll(MASTER_WITHIN_S, every_s=MASTER_POLL_S):
+        if not found.master_is_starting:
+            break
+        with doing("waiting for the master, whose instance starts"):
+            found = refresh(aws, found.stack)
+    return found
 
 
 def _tagged_masters(aws: Aws, name: str) -> list[dict[str, Any]]:
@@ -193,6 +219,9 @@ def parse_inventory(
         instances=tuple(instances),
         group_maximum=sizes[0].get("MaxSize") if sizes else None,
         rebalances_zones=any(_rebalances(group) for group in sizes),
+        unlisted_masters=tuple(
+            sorted(id for id in members.keys() - {i.id for i in instances} if members[id][0] == MASTER)
+        ),
     )
 
 

@@ -50,7 +50,7 @@ class Cloud:
         from localcloud.manners.manners import Manners
 
         _reset_moto()
-        self._manners = None if manners_seed is None else Manners(manners_seed)
+        self._manners = None if manners_seed is None else Manners(manners_seed, self._backend)
         self.lock = threading.RLock()
         self._changes = threading.Condition()
         self._version = 0
@@ -68,7 +68,13 @@ class Cloud:
         throttled = self._manners.throttle.refusal if self._manners else None
         self._application = Application(self.lock, self.announce, self._mark, self._gate.refusal, throttled)
         self.loopback = Loopback(self._application, REGION)
-        self.formation = Account(self.loopback, ACCOUNT, REGION, self._gate.assumed_by_cloudformation)
+        self.formation = Account(
+            self.loopback,
+            ACCOUNT,
+            REGION,
+            self._gate.assumed_by_cloudformation,
+            self._is_stable,
+        )
         self._application.own["cloudformation"] = Formation(self.formation)
         self._server: Any = None
         self._create_administrator()
@@ -150,8 +156,21 @@ class Cloud:
             changed = self._version != self._seen
             self._seen = self._version
         with self.lock:
+            settled = self._settle()
             ended = spot_interruption.end_due(self._backend("ec2"))
-            return autoscaling_groups.keep(self._backend("autoscaling")) or bool(ended) or changed
+            return autoscaling_groups.keep(self._backend("autoscaling")) or bool(ended) or settled or changed
+
+    def _is_stable(self, resource_type: str, physical_id: str) -> bool:
+        """Return whether what a stack makes next can use a new resource."""
+        if self._manners is None:
+            return True
+        with self.lock:
+            if self._manners.settle():
+                self.announce()
+            return self._manners.is_stable(resource_type, physical_id)
+
+    def _settle(self) -> bool:
+        return self._manners.settle() if self._manners else False
 
     def publish_image(self, name: str, *, owner: str, root_device: str, parameter: str) -> str:
         """Add a public image and the public SSM parameter that names it; return the image's id."""
@@ -186,6 +205,7 @@ class Cloud:
     def snapshot(self) -> Snapshot:
         """Return all that should exist at this moment."""
         with self.lock:
+            self._settle()
             return snapshot_reader.observe(
                 ec2=self._backend("ec2"), efs=self._backend("efs"), fsx=self._backend("fsx"), iam=self._backend("iam")
             )
@@ -193,7 +213,8 @@ class Cloud:
     def set_console_output(self, instance_id: str, text: str) -> None:
         """Set what GetConsoleOutput returns for an instance."""
         with self.lock:
-            self.console.write(instance_id, text)
+            late_s = self._manners.console_delay_s(instance_id) if self._manners else 0.0
+            self.console.write(instance_id, text, late_s)
 
     def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:
         """Return fresh credentials of a role: AccessKeyId, SecretAccessKey, Token, Expiration (ISO 8601, UTC).

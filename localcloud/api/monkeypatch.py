@@ -21,6 +21,23 @@ def replace(owner: Any, name: str, new: Any) -> Any:
     return old
 
 
+def call_after(owner: Any, name: str, then: Callable[[Any], None]) -> None:
+    """Call `then` with what a method of `owner` has returned, before it is returned.
+
+    `owner` may be one backend of moto: a reset of it then restores the method. Raises WrongMotoError where moto has no
+    such name any more.
+    """
+    original: Any = getattr(owner, name, None)
+
+    @functools.wraps(original or then)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        made = original(*args, **kwargs)
+        then(made)
+        return made
+
+    replace(owner, name, called)
+
+
 def check_first(owner: Any, name: str, check: Callable[..., None]) -> None:
     """Call `check` with the arguments of a method before it; what it raises refuses the call.
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.test import run_wsgi_app
 
-from localcloud.api import error_replies, failed_calls
+from localcloud.api import error_replies, failed_calls, visibility
 from localcloud.api.permissions.caller import is_internal
 
 log = logging.getLogger("localcloud.api")
@@ -68,7 +68,8 @@ class Application:
             self.requests += 1
             writes = not action.startswith(_READING)
             undo = self._mark() if writes and service in failed_calls.SERVICES else None
-            status, headers, body = self._answer(environ, service, action)
+            with visibility.answering(service if is_client else "", action):
+                status, headers, body = self._answer(environ, service, action)
             if status >= 400 and undo is not None:
                 undo()
             if status < 400 and service in _WATCHED and writes:

@@ -11,8 +11,6 @@ from localcloud.api.ec2 import spot_interruption
 from localcloud.api.ec2.instances import reboots
 from localcloud.snapshot import Instance, MountTarget, NatGateway, Rule, SecurityGroup, Snapshot, Subnet, Vpc
 
-# States in which an instance should have a host.
-_UP = ("pending", "running")
 _ANYWHERE = "0.0.0.0/0"
 _NOWHERE = "255.255.255.255/32"
 
@@ -20,15 +18,16 @@ _NOWHERE = "255.255.255.255/32"
 def observe(*, ec2: Any, efs: Any, fsx: Any, iam: Any) -> Snapshot:
     """Return all networks, groups and instances, given moto's backends of the account and region.
 
-    The account's default VPC is left out while nothing is in it, as are terminated instances and deleted gateways.
+    The account's default VPC is left out while nothing is in it, as are instances that are pending or terminated, and
+    gateways that are pending or deleted.
     """
     instances = [
         instance
         for reservation in ec2.reservations.values()
         for instance in reservation.instances
-        if instance._state.name in _UP and instance.nics
+        if instance._state.name == "running" and instance.nics
     ]
-    gateways = [gateway for gateway in ec2.nat_gateways.values() if gateway.state != "deleted"]
+    gateways = [gateway for gateway in ec2.nat_gateways.values() if gateway.state == "available"]
     targets = [*_mount_targets(ec2, efs), *_lustre_servers(ec2, fsx)]
     subnets = {subnet.id: subnet for zone in ec2.subnets.values() for subnet in zone.values()}
     inhabited = {subnets[instance.nics[0].subnet.id].vpc_id for instance in instances if instance.nics}
@@ -116,9 +115,9 @@ def _default_routes(ec2: Any) -> dict[str, str]:
 
 
 def _target(route: Any) -> str:
-    """Return the id of a route's gateway; empty where the gateway is gone (a black hole)."""
+    """Return the id of a route's gateway; empty where the gateway is gone or not yet available (a black hole)."""
     if route.nat_gateway is not None:
-        return route.nat_gateway.id if route.nat_gateway.state != "deleted" else ""
+        return route.nat_gateway.id if route.nat_gateway.state == "available" else ""
     return route.gateway.id if route.gateway is not None else ""
 
 

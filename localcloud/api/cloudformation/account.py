@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from localcloud.api.cloudformation import parameters
 from localcloud.api.cloudformation.dependency_graph import dependencies, order
 from localcloud.api.cloudformation.early_validation import Finding, findings
-from localcloud.api.cloudformation.errors import FormationError, ValidationError
+from localcloud.api.cloudformation.errors import FormationError, ResourceError, ValidationError
 from localcloud.api.cloudformation.intrinsics import Scope
 from localcloud.api.cloudformation.parameters import Parameter
 from localcloud.api.cloudformation.stacks import ChangeSet, Stack, Target
@@ -19,15 +20,25 @@ from localcloud.api.cloudformation.types import allowlist
 from localcloud.api.cloudformation.types.resource_type import Clients, Context, Physical
 from localcloud.api.permissions.caller import CLOUDFORMATION, Caller
 
+_STABLE_WITHIN_S: Final = 120.0
+_POLL_S: Final = 0.1
+
 
 class Account:
     """Own the stacks; every read or change of one happens under `condition`."""
 
     def __init__(
-        self, aws: Clients, account: str, region: str, assume: Callable[[str], Caller | None] = lambda role_arn: None
+        self,
+        aws: Clients,
+        account: str,
+        region: str,
+        assume: Callable[[str], Caller | None] = lambda role_arn: None,
+        is_stable: Callable[[str, str], bool] = lambda resource_type, physical_id: True,
     ) -> None:
         self.aws = aws
         self._assume = assume
+        self._is_stable = is_stable
+        """Takes a resource type and a physical id; returns whether what comes after the resource can use it."""
         self.account = account
         self.region = region
         self.condition = threading.Condition()
@@ -95,6 +106,17 @@ class Account:
             for output in stack.outputs
             if "ExportName" in output
         }
+
+    def stabilize(self, resource_type: str, physical_id: str) -> None:
+        """Wait until a new resource has stabilized, as CloudFormation does before it goes on.
+
+        Raises ResourceError after two minutes.
+        """
+        deadline = time.monotonic() + _STABLE_WITHIN_S
+        while not self._is_stable(resource_type, physical_id):
+            if time.monotonic() > deadline:
+                raise ResourceError(f"Exceeded attempts to wait: {resource_type} {physical_id} did not stabilize")
+            time.sleep(_POLL_S)
 
     def context(
         self,

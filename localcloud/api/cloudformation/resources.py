@@ -97,6 +97,7 @@ class ResourceChanger:
             return resource_type.create(context, properties)
 
         resource.physical = self._call(resource, create)
+        self.account.stabilize(resource_type.name, resource.physical.id)
         if replaces is not None:
             self.replaced.append(replaces)
         wait = creation_wait(declaration)

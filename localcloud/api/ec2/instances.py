@@ -8,7 +8,8 @@ options and the market options; its console output is always that of one machine
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from moto.core.responses import ActionResult
@@ -113,20 +114,29 @@ def _tags_of(data: Mapping[str, Any], resource_type: str) -> dict[str, str]:
 class Console:
     """Keep what the instances printed on their consoles."""
 
-    def __init__(self) -> None:
-        self._text: dict[str, str] = {}
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._texts: dict[str, list[tuple[float, str]]] = {}
+        """By instance, each output with the time from which it can be read, oldest first."""
 
-    def write(self, instance_id: str, text: str) -> None:
-        """Set the whole output of an instance's console."""
-        self._text[instance_id] = text
+    def write(self, instance_id: str, text: str, late_s: float = 0.0) -> None:
+        """Set the whole output of an instance's console, which can be read `late_s` seconds from now on."""
+        self._texts[instance_id] = [*self._readable(instance_id), (self._clock() + late_s, text)]
 
     def read(self, instance_id: str) -> str | None:
         """Return the output; None before the instance printed anything."""
-        return self._text.get(instance_id)
+        found = self._texts[instance_id] = self._readable(instance_id)
+        return found[0][1] if found and found[0][0] <= self._clock() else None
+
+    def _readable(self, instance_id: str) -> list[tuple[float, str]]:
+        """Return the newest output that can be read, if any, and those that cannot be yet."""
+        found, now = self._texts.get(instance_id, []), self._clock()
+        read = sum(since <= now for since, _ in found)
+        return found[max(0, read - 1) :]
 
     def forget(self, instance_id: str) -> None:
         """Drop the output of an instance that is gone."""
-        self._text.pop(instance_id, None)
+        self._texts.pop(instance_id, None)
 
 
 def apply(console: Console) -> None:

@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from moto.ec2.exceptions import EC2ClientError
+from moto.iam.models import iam_backends
+
+from localcloud.api import visibility
 
 Data = Mapping[str, Any]
 
@@ -28,6 +31,7 @@ def check(ec2: Any, data: Data) -> None:
         _spot(data),
         _metadata(data),
         _exists(ec2, data),
+        unknown_profile(ec2, data),
     ):
         for code, message in refused:
             raise EC2ClientError(code, message)
@@ -113,3 +117,18 @@ def _exists(ec2: Any, data: Data) -> Refusals:
         yield "InvalidKeyPair.NotFound", f"The key pair '{key}' does not exist"
     if image and image not in ec2.amis:
         yield "InvalidAMIID.NotFound", f"The image id '[{image}]' does not exist"
+
+
+def unknown_profile(ec2: Any, data: Data) -> Refusals:
+    """Yield EC2's refusal of an instance profile that it does not know, or not yet, or whose role it does not."""
+    given = data.get("IamInstanceProfile") or {}
+    profiles = iam_backends[ec2.account_id][ec2.partition].instance_profiles.values()
+    for key, attribute, noun in (("Name", "name", "name"), ("Arn", "arn", "ARN")):
+        value = given.get(key)
+        found = next((each for each in profiles if value and getattr(each, attribute) == value), None)
+        if value and (found is None or any(map(visibility.is_propagating, [found, *found.roles]))):
+            yield (
+                "InvalidParameterValue",
+                f"Value ({value}) for parameter iamInstanceProfile.{attribute} is invalid. "
+                f"Invalid IAM Instance Profile {noun}",
+            )

@@ -13,6 +13,7 @@ from moto.core.exceptions import ServiceException
 from moto.iam.models import iam_backends
 from moto.sts.responses import TokenResponse
 
+from localcloud.api import visibility
 from localcloud.api.iam.documents import listed, principals, statements
 from localcloud.api.loopback import ACCESS_KEY
 from localcloud.api.monkeypatch import check_first
@@ -47,7 +48,8 @@ def _check(responses: Any) -> None:
     caller = f"arn:aws:iam::{account}:root"
     role = next((each for each in iam.roles.values() if each.arn == arn), None)
     service = _EC2 if responses.get_access_key() == ACCESS_KEY else ""
-    if role is None or not trusts(role.assume_role_policy_document, account, service):
+    propagating = not service and visibility.is_propagating(role)
+    if role is None or propagating or not trusts(role.assume_role_policy_document, account, service):
         raise AccessDeniedError(service or caller, arn)
 
 

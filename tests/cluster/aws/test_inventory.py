@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from cluster.aws.client import Aws, aws_errors
+from cluster.aws import inventory
+from cluster.aws.client import Aws
 from cluster.aws.console import read_console
-from cluster.aws.inventory import find, find_master, parse_inventory, refresh
+from cluster.aws.inventory import await_master, find, find_master, parse_inventory, refresh
 from cluster.aws.stack import find_stack, parse_stack
 from cluster.errors import AwsError, NoStackError
 from stacks.config import CLUSTER_TAG, ROLE_TAG
@@ -207,6 +209,45 @@ def test_a_stack_without_instances_has_none(aws: Aws) -> None:
     assert find(aws, "deepcdk").instances == ()
 
 
-def test_an_instance_that_is_unknown_is_an_error_of_aws(aws: Aws) -> None:
-    with pytest.raises(AwsError, match="reading the console"), aws_errors("never"):
+def test_the_console_of_an_instance_that_ec2_does_not_know_yet_is_empty(aws: Aws) -> None:
+    assert read_console(aws, "i-00000000000000000") == ""
+
+
+def test_another_refusal_of_a_console_is_an_error_of_aws(aws: Aws) -> None:
+    def deny(**_: Any) -> tuple[Any, dict[str, Any]]:
+        return mock.Mock(status_code=403), {"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}
+
+    aws.client("ec2").meta.events.register("before-call.ec2.GetConsoleOutput", deny)
+    with pytest.raises(AwsError, match="AWS denies it") as caught:
         read_console(aws, "i-00000000000000000")
+    assert caught.value.where == "reading the console of i-00000000000000000"
+
+
+def starting(state: str = "") -> dict[str, Any]:
+    """Return the arguments of an inventory whose master is in a state; without one EC2 does not list it."""
+    listed = [instance("i-0", state, PublicIpAddress="198.18.1.2")] if state else []
+    return {
+        "stack": parse_stack(description()),
+        "groups": [group("masters", "i-0", desired=1)],
+        "reservations": [{"Instances": listed}],
+    }
+
+
+def test_a_master_that_starts_is_waited_for(aws: Aws, monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
+    seen = iter(["", "pending", "pending", "running", "never asked for"])
+    monkeypatch.setattr(inventory, "refresh", lambda aws, stack: parse_inventory(**starting(next(seen))))
+    assert await_master(aws, parse_inventory(**starting())).master.id == "i-0"
+    assert slept == [inventory.MASTER_POLL_S] * 4
+
+
+def test_it_is_not_waited_for_without_end_and_not_where_nothing_starts(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch, slept: list[float]
+) -> None:
+    monkeypatch.setattr(inventory, "refresh", lambda aws, stack: parse_inventory(**starting()))
+    with pytest.raises(AwsError, match="i-0 is not yet listed by EC2"):
+        _ = await_master(aws, parse_inventory(**starting())).master
+    assert sum(slept) == pytest.approx(inventory.MASTER_WITHIN_S)
+    slept.clear()
+    for state in ("stopped", "terminated", "running"):
+        await_master(aws, parse_inventory(**starting(state)))
+    assert slept == []

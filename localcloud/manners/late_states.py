@@ -1,0 +1,82 @@
+"""Slow boots, slow NAT gateways and late consoles.
+
+An instance is `pending` until its host is found and started, and only then runs its user data (EC2 user guide,
+"Amazon EC2 instance state changes"); a NAT gateway is `pending` until it takes traffic (VPC user guide, "NAT
+gateways"); what an instance prints can be read over the API only later (EC2 user guide, "Instance console output").
+The times are drawn, and shorter than AWS's: tests wait for them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from localcloud.api.monkeypatch import call_after
+from localcloud.manners.draws import Draws
+
+BOOT_S: Final = (2.0, 10.0)
+"""From the launch until the instance runs; most boots."""
+SLOW_BOOT_S: Final = (15.0, 40.0)
+SLOW_BOOTS: Final = 1 / 6
+GATEWAY_S: Final = (5.0, 25.0)
+"""Until a NAT gateway is available; on AWS it takes minutes."""
+CONSOLE_S: Final = (2.0, 20.0)
+_SETTLES_AT: Final = "_localcloud_settles_at"
+_RUNNING: Final = 16
+_PENDING: Final = 0
+
+
+class LateStates:
+    """Have what a backend makes be pending at first."""
+
+    def __init__(self, draws: Draws, clock: Callable[[], float] = time.monotonic) -> None:
+        self._draws, self._clock = draws, clock
+        self._console_delays: dict[str, float] = {}
+
+    def attach(self, ec2: Any) -> None:
+        """Delay what this backend makes from now on; a reset of moto ends it."""
+        call_after(ec2, "run_instances", self._delay_instances)
+        call_after(ec2, "create_nat_gateway", self._delay_gateway)
+
+    def _delay_instances(self, reservation: Any) -> None:
+        for instance in reservation.instances:
+            setattr(instance, _SETTLES_AT, self._clock() + self._boot_s())
+            instance._state.name, instance._state.code = "pending", _PENDING
+
+    def _boot_s(self) -> float:
+        draw = self._draws.draw("boot")
+        return draw.uniform(*(SLOW_BOOT_S if draw.random() < SLOW_BOOTS else BOOT_S))
+
+    def _delay_gateway(self, gateway: Any) -> None:
+        setattr(gateway, _SETTLES_AT, self._clock() + self._draws.draw("NAT gateway").uniform(*GATEWAY_S))
+        gateway.state = "pending"
+
+    def console_delay_s(self, instance_id: str) -> float:
+        """Return how many seconds after a line was printed the API has it; the same for all lines of an instance."""
+        if instance_id not in self._console_delays:
+            self._console_delays[instance_id] = self._draws.draw("console").uniform(*CONSOLE_S)
+        return self._console_delays[instance_id]
+
+    def settle(self, ec2: Any) -> bool:
+        """Have instances run, and gateways be available, whose time has come; return whether there were any."""
+        now = self._clock()
+        due = [each for each in _pending(ec2) if getattr(each, _SETTLES_AT, 0.0) <= now]
+        for each in due:
+            if each.id in ec2.nat_gateways:
+                each.state = "available"
+            else:
+                each._state.name, each._state.code = "running", _RUNNING
+        return bool(due)
+
+
+def _pending(ec2: Any) -> Iterator[Any]:
+    for reservation in ec2.reservations.values():
+        yield from (instance for instance in reservation.instances if instance._state.name == "pending")
+    yield from (gateway for gateway in ec2.nat_gateways.values() if gateway.state == "pending")
+
+
+def is_stable(ec2: Any, resource_type: str, physical_id: str) -> bool:
+    """Return whether a resource of CloudFormation is no longer pending."""
+    del resource_type  # ids say what they name
+    return all(each.id != physical_id for each in _pending(ec2))

@@ -1,0 +1,127 @@
+"""Eventual consistency: new instances, roles and instance profiles that are not found for some seconds.
+
+EC2 API reference, "Eventual consistency" (`InvalidInstanceID.NotFound` right after RunInstances); IAM user guide,
+"Changes that I make are not always immediately visible"; EC2 user guide, "IAM roles for Amazon EC2" (a profile that
+EC2 does not know yet). CloudFormation waits until such resources have stabilised before it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from moto.ec2.exceptions import EC2ClientError
+from moto.iam.exceptions import NotFoundException
+
+from localcloud.api import visibility
+from localcloud.api.ec2 import launch_templates
+from localcloud.api.monkeypatch import call_after, replace
+from localcloud.manners.draws import Draws
+
+PROBABILITY: Final = 0.6
+"""That something new is late at all."""
+LONGEST_S: Final = 5.0
+"""AWS promises no bound; SDKs and tools commonly retry for some seconds to minutes."""
+
+
+class Propagation:
+    """Hide what is new in the backends that it is attached to."""
+
+    def __init__(self, draws: Draws) -> None:
+        self._draws = draws
+
+    def attach(self, ec2: Any, iam: Any) -> None:
+        """Hide what these backends make from now on; a reset of moto ends it."""
+        call_after(ec2, "run_instances", lambda reservation: self._delay("instance", reservation.instances))
+        call_after(iam, "create_role", lambda role: self._delay("role", [role]))
+        call_after(iam, "create_instance_profile", lambda profile: self._delay("instance profile", [profile]))
+        _hide_instances(ec2)
+        _hide_roles(iam)
+        _hide_profiles(iam)
+        _refuse_new_profiles(ec2)
+
+    def _delay(self, kind: str, things: Iterable[Any]) -> None:
+        for thing in things:
+            draw = self._draws.draw(f"propagation of an {kind}")
+            visibility.hide(thing, draw.uniform(0.5, LONGEST_S) if draw.random() < PROBABILITY else 0.0)
+
+
+def _looks_back(action: str) -> bool:
+    """Return whether an action of EC2 is about instances that there were before it."""
+    return action != "RunInstances"
+
+
+def _reads(action: str) -> bool:
+    """Return whether an action of IAM only reads: what writes knows what was written."""
+    return action.startswith(("Get", "List"))
+
+
+def _hide_instances(ec2: Any) -> None:
+    original = ec2.all_reservations
+
+    def all_reservations(filters: Any = None) -> list[Any]:
+        found = original(filters)  # copies, whose lists are the reservations' own
+        for reservation in found:
+            reservation.instances = [
+                each for each in reservation.instances if not visibility.is_hidden(each, "ec2", _looks_back)
+            ]
+        return [reservation for reservation in found if reservation.instances]
+
+    replace(ec2, "all_reservations", all_reservations)
+
+
+def _hide_roles(iam: Any) -> None:
+    original, original_list = iam.get_role, iam.list_roles
+
+    def get_role(role_name: str) -> Any:
+        role = original(role_name)
+        if visibility.is_hidden(role, "iam", _reads):
+            raise NotFoundException(f"The role with name {role_name} cannot be found.")
+        return role
+
+    def list_roles(*args: Any, **kwargs: Any) -> Any:
+        roles, marker = original_list(*args, **kwargs)
+        return [role for role in roles if not visibility.is_hidden(role, "iam", _reads)], marker
+
+    replace(iam, "get_role", get_role)
+    replace(iam, "list_roles", list_roles)
+
+
+def _hide_profiles(iam: Any) -> None:
+    original, original_list = iam.get_instance_profile, iam.get_instance_profiles
+
+    def get_instance_profile(profile_name: str) -> Any:
+        profile = original(profile_name)
+        if visibility.is_hidden(profile, "iam", _reads):
+            raise NotFoundException(f"Instance Profile {profile_name} cannot be found.")
+        return profile
+
+    def get_instance_profiles() -> list[Any]:
+        return [each for each in original_list() if not visibility.is_hidden(each, "iam", _reads)]
+
+    replace(iam, "get_instance_profile", get_instance_profile)
+    replace(iam, "get_instance_profiles", get_instance_profiles)
+
+
+def _refuse_new_profiles(ec2: Any) -> None:
+    """Refuse to launch with a profile that EC2 does not know yet, or whose role it does not."""
+    original = ec2.associate_iam_instance_profile
+
+    def associate_iam_instance_profile(
+        instance_id: str, iam_instance_profile_name: str | None = None, iam_instance_profile_arn: str | None = None
+    ) -> Any:
+        profile = {"Name": iam_instance_profile_name, "Arn": iam_instance_profile_arn}
+        for code, message in launch_templates.unknown_profile(ec2, {"IamInstanceProfile": profile}):
+            raise EC2ClientError(code, message)
+        return original(instance_id, iam_instance_profile_name, iam_instance_profile_arn)
+
+    replace(ec2, "associate_iam_instance_profile", associate_iam_instance_profile)
+
+
+def is_stable(iam: Any, resource_type: str, physical_id: str) -> bool:
+    """Return whether a resource of CloudFormation has propagated; True for types that do not lag."""
+    things = {
+        "AWS::IAM::Role": (role for role in iam.roles.values() if role.name == physical_id),
+        "AWS::IAM::InstanceProfile": (each for each in iam.instance_profiles.values() if each.name == physical_id),
+    }
+    return not any(visibility.is_propagating(each) for each in things.get(resource_type, ()))
