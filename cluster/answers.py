@@ -172,6 +172,7 @@ _RECORD: Final = fields(
     spec=maybe(SPEC),
     origin=maybe(fields(diff_bytes=maybe(whole))),
     launch=maybe(fields(command=each(text))),
+    preflight=maybe(fields(allowed=maybe(each(fields(node=text, what=text))))),
     course=maybe(fields(archive=maybe(text))),
     result=maybe(fields()),
     usd=maybe(number),

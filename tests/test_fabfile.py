@@ -142,7 +142,7 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("train", "--payload", "payload", "--entry", "train.py", "--requirements", "no.txt"), "is not a file in"),
         (("train", "--controller", "smoke"), "must be gloo, mpi or auto"),
         (("train", "--cycle-time-ms", "fast"), "--cycle-time-ms"),
-        (("train", "--hierarchical-allreduce"), "needs Horovod built for GPUs"),
+        (("train", "--hierarchical-allreduce"), "needs nodes with GPUs and --controller mpi"),
         (("train", "--hierarchical-allgather"), "needs --controller mpi"),
         (("status", "--set", "wrkers=2"), "did you mean workers"),
         (("status", "--set", "workers"), "must be key=value"),

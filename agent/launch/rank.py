@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import SpecError
+from agent.hardware import efa
 from agent.hardware.interfaces import read_address
 from agent.launch.program_setup import set_up_program
 from agent.remote import secret_files
@@ -79,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
     except (OSError, SpecError) as error:
         print(f"{directory / 'spec.json'}: {error}", file=sys.stderr)
         return NOT_STARTED
-    inherited = dict(os.environ)
+    inherited = {**os.environ, **efa.plugin_variables(os.environ)}
     if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(spec)) is not None:  # mpirun has no word for it
         inherited["HOROVOD_HOSTNAME"] = host.name
     addresses = [host.address for host in spec.hosts if host.name == inherited.get("HOROVOD_HOSTNAME")]

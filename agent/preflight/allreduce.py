@@ -1,7 +1,8 @@
 """One rank of the proof that the nodes of a run can add up a tensor: exact sums, on every rank.
 
 Started by the pre-flight as the run itself is, on the same hosts with the same slots. Each rank says when it is there
-and when it has joined, so that a node that never does is named.
+and when it has joined, so that a node that never does is named. On GPUs it measures one matrix product and one
+allreduce as well.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from agent.launch.rank import environment, local_interface_with
+from agent.preflight import gpu_speed, nccl_log
 from agent.spec.run import RunSpec
 
 MARK: Final = "deepcdk-allreduce "
@@ -40,20 +42,51 @@ def marked(output: str, mark: str) -> list[dict[str, Any]]:
     return found
 
 
-def join(run_directory: str) -> str:
+def read_spec(run_directory: str) -> RunSpec:
+    """Read the run's spec."""
+    return RunSpec.from_json((Path(run_directory) / "spec.json").read_text(encoding="utf-8"))
+
+
+def join(spec: RunSpec) -> str:
     """Report that this rank is there, and set its environment as the run's own ranks have it; return its host."""
-    spec = RunSpec.from_json((Path(run_directory) / "spec.json").read_text(encoding="utf-8"))
     host = os.environ.get("HOROVOD_HOSTNAME", "")
     report(HERE, host=host)
     addresses = [each.address for each in spec.hosts if each.name == host]
     interface = local_interface_with(addresses[0]) if addresses else ""
-    os.environ.update(environment(spec, os.environ, sys.executable, interface))
+    os.environ.update(environment(spec, os.environ, sys.executable, interface), **{nccl_log.VARIABLE: nccl_log.LEVEL})
     return host
+
+
+def _speeds(tf: Any, hvd: Any, size: int) -> dict[str, float]:
+    """Measure this rank's GPU and the allreduce of `size` bytes over all ranks."""
+    matrix = tf.random.stateless_uniform((gpu_speed.EDGE, gpu_speed.EDGE), (0, 1), dtype=tf.float32)
+    half = tf.cast(matrix, tf.float16)
+
+    def multiply() -> None:
+        for _ in range(gpu_speed.PRODUCTS):
+            product = tf.linalg.matmul(half, half)
+        float(product[0, 0])  # waits for the GPU, which works in order
+
+    numbers = tf.zeros((size // 4,), tf.float32)
+
+    def add_up() -> None:
+        float(hvd.allreduce(numbers, op=hvd.Sum, name="speed")[0])
+
+    return speeds(multiply, add_up, size, hvd.size())
+
+
+def speeds(multiply: Callable[[], object], add_up: Callable[[], object], size: int, ranks: int) -> dict[str, float]:
+    """Time the matrix products and the allreduce of `size` bytes; return the figures by their names in the report."""
+    measured = {"matmul_tflops": gpu_speed.matmul_tflops(gpu_speed.median_s(multiply))}
+    if ranks > 1:
+        measured["bus_gb_s"] = gpu_speed.bus_gb_s(size, ranks, gpu_speed.median_s(add_up))
+    return {name: float(f"{value:.4g}") for name, value in measured.items()}
 
 
 def main(argv: Sequence[str]) -> int:
     """Prove it; the argument is the run's directory."""
-    host = join(argv[0])
+    spec = read_spec(argv[0])
+    host = join(spec)
     # TensorFlow reads its variables when it is imported, which takes seconds: the node is there by then.
     import horovod.tensorflow as hvd
     import tensorflow as tf
@@ -70,7 +103,12 @@ def main(argv: Sequence[str]) -> int:
     began = time.monotonic()
     summed = hvd.allreduce(values + float(hvd.rank()), op=hvd.Sum, name="proof")
     error = float(tf.reduce_max(tf.abs(summed - expected)))
-    report(MARK, host=host, error=error, ranks=size, seconds=round(time.monotonic() - began, 4))
+    seconds = round(time.monotonic() - began, 4)
+    on_gpu = "GPU" in summed.device.upper()
+    speeds = _speeds(tf, hvd, spec.floors.allreduce_mib << 20) if on_gpu else {}
+    device = "GPU" if on_gpu and hvd.nccl_built() else "CPU"
+    process = nccl_log.this_process()
+    report(MARK, host=host, error=error, ranks=size, seconds=seconds, device=device, process=process, **speeds)
     hvd.shutdown()
     return 0
 

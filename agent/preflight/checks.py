@@ -5,12 +5,14 @@ Pure: from the nodes' facts and the output of the proof to a table. The supervis
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from agent.preflight import gpu_checks
 from agent.preflight.allreduce import HERE, MARK, marked
 from agent.preflight.node_facts import MARK as FACTS
 from agent.preflight.node_facts import NodeFacts
@@ -118,36 +120,42 @@ def _judge_node(
         mine = dict(found.versions)
         add("versions", ", ".join(f"{n} {mine.get(n, 'none')}, elsewhere {common.get(n, 'none')}" for n in differing))
     if trouble := _gpu_trouble(host, found, tensorflow=tensorflow):
-        add("gpus", *trouble)
+        wrong.append(trouble)
     if found.efa_domains is not None and len(found.efa_domains) < efa_wanted:
         add("efa", f"{len(found.efa_domains)} of {efa_wanted} devices")
     return wrong
 
 
-def _gpu_trouble(host: Node, found: NodeFacts, *, tensorflow: bool) -> tuple[str, str, str] | None:
-    """Return what is wrong with a node's GPUs, the remedy ("": replace the node) and details; None where nothing is.
+def _gpu_trouble(host: Node, found: NodeFacts, *, tensorflow: bool) -> Finding | None:
+    """Return what is wrong with a node's GPUs; None where nothing is.
 
     A driver that works is not enough: a TensorFlow that sees no GPU computes on the CPU without a word. Where ranks are
     not to use the nodes' TensorFlow, the allreduce asks PyTorch (`agent.preflight.torch_allreduce`).
     """
     there = max(len(found.gpus), found.gpu_devices)
+
+    def finding(what: str, detail: str = "", remedy: str = "", *, degraded: bool = False) -> Finding:
+        remedy = remedy or replace_remedy(host.name)
+        return Finding(node=host.name, check="gpus", what=what, remedy=remedy, detail=detail, degraded=degraded)
+
     if found.gpu_trouble:
-        return found.gpu_trouble, "", ""
+        return finding(found.gpu_trouble)
     if not there:
         return None
     if there < host.slots:
-        return f"{there} of {host.slots}", "", ""
+        return finding(f"{there} of {host.slots}", degraded=True)
     if errors := sum(gpu.uncorrected_errors or 0 for gpu in found.gpus):
-        return f"{errors} uncorrected memory errors", "", ""
+        return finding(f"{errors} uncorrected memory errors")
     if not tensorflow:
         return None
     if found.framework_trouble:
-        return f"TensorFlow did not say how many it sees: {found.framework_trouble}", "", _driver_shows(found)
+        return finding(f"TensorFlow did not say how many it sees: {found.framework_trouble}", _driver_shows(found))
     if (found.visible_gpus or 0) < host.slots:
         for_cpus = CPU_BUILD in dict(found.versions)
         said = f"; TensorFlow's last complaint: {found.framework_complaint}" if found.framework_complaint else ""
         remedy = GPUS_SINCE_BOOT + replace_remedy(host.name) if for_cpus else ""
-        return f"TensorFlow sees {found.visible_gpus or 0} of {there}", remedy, _driver_shows(found) + said
+        what = f"TensorFlow sees {found.visible_gpus or 0} of {there}"
+        return finding(what, _driver_shows(found) + said, remedy, degraded=True)
     return None
 
 
@@ -174,8 +182,10 @@ def with_facts(answers: Mapping[str, Completed]) -> dict[str, Completed]:
     return {name: answer for name, answer in answers.items() if answer.status == 0 and FACTS in answer.output}
 
 
-def judge_allreduce(spec: RunSpec, report: Report, status: int, output: str) -> Report:
-    """Add to a report what came of the allreduce."""
+def judge_allreduce(
+    spec: RunSpec, report: Report, status: int, output: str, facts: Mapping[str, NodeFacts] | None = None
+) -> Report:
+    """Add to a report what came of the allreduce; `facts` are those of the nodes, by which they have GPUs or none."""
     if is_unchecked(output):
         return _without_pytorch(spec, report)
     blind = {found["host"]: f"PyTorch sees {found['seen']} of {found['ranks']} GPUs" for found in marked(output, BLIND)}
@@ -185,8 +195,10 @@ def judge_allreduce(spec: RunSpec, report: Report, status: int, output: str) -> 
     findings: list[Finding] = []
     for host in spec.hosts:
         if host.name in blind:
-            findings.append(Finding(node=host.name, check="allreduce", what=blind[host.name], remedy=PYTORCH_FOR_GPUS))
-            continue
+            what = blind[host.name]
+            findings.append(
+                Finding(node=host.name, check="allreduce", what=what, remedy=PYTORCH_FOR_GPUS, degraded=True)
+            )
         mine = [found for (name, _), found in results.items() if name == host.name]
         errors = [found["error"] for found in mine if found.get("error") != 0 or found.get("ranks") != spec.ranks]
         if errors:
@@ -198,16 +210,21 @@ def judge_allreduce(spec: RunSpec, report: Report, status: int, output: str) -> 
         elif done[host.name] < host.slots:
             findings.append(Finding(node=host.name, check="allreduce", what="did not end"))
     # Where one node does not start its ranks, none gets to the end: only that node is at fault.
-    absent = [finding for finding in findings if finding.remedy]
-    findings = absent or findings
+    absent = [finding for finding in findings if finding.remedy and not finding.degraded]
+    findings = absent or [finding for finding in findings if finding.degraded and not spec.allow_degraded] or findings
     if not findings and status != 0:
         last = (output.strip().splitlines() or ["no output"])[-1]
         findings = [Finding(node="", check="allreduce", what=f"the allreduce ended with status {status}: {last}")]
-    seconds = max((float(found.get("seconds", 0)) for found in results.values()), default=0.0)
-    well = f"{OK}, {network(output)}{seconds * 1000:.0f} ms"
-    wrong = {finding.node: finding.what for finding in findings}
-    cells = tuple((*row[:-1], wrong.get(row[0], "-" if wrong else well)) for row in report.cells)
-    return Report(cells=cells, findings=(*report.findings, *findings))
+    figures = list(results.values())
+    judged = not findings and gpu_checks.has_gpus(spec, facts or {})
+    wasted = gpu_checks.judge_ranks(spec, facts or {}, figures, output) if judged else []
+    seconds = max((float(found.get("seconds", 0)) for found in figures), default=0.0)
+    wrong = {finding.node: finding.what for finding in (*findings, *wasted)}
+    cells = []
+    for row, host in zip(report.cells, spec.hosts, strict=True):
+        well = f"{OK}, {gpu_checks.summary(host, figures, output)}{seconds * 1000:.0f} ms"
+        cells.append((*row[:-1], wrong.get(host.name, "-" if findings else well)))
+    return dataclasses.replace(report, cells=tuple(cells), findings=(*report.findings, *findings, *wasted))
 
 
 def is_unchecked(output: str) -> bool:
@@ -221,21 +238,17 @@ def _without_pytorch(spec: RunSpec, report: Report) -> Report:
         node="", check="allreduce", what="torchrun is a part of PyTorch, which is not there", remedy=ADD_PYTORCH
     )
     wrong = (needed,) if spec.rank_launcher == TORCHRUN else ()
-    return Report(cells=cells, findings=(*report.findings, *wrong))
-
-
-def network(output: str) -> str:
-    """Return the network that NCCL logs: its plug-in for EFA, or plain sockets; "" where it logs none."""
-    if "NET/OFI Selected provider is efa" in output or "NET/OFI Selected Provider is efa" in output:
-        return "EFA, "
-    return "TCP, " if "NET/Socket" in output else ""
+    return dataclasses.replace(report, cells=cells, findings=(*report.findings, *wrong))
 
 
 def key(spec: RunSpec, python: str, facts: Mapping[str, NodeFacts]) -> str:
     """Return the key of this set of nodes, since their boot, with this runtime: proved once, it stays proved."""
     nodes = sorted((host.name, host.instance_id, host.address, host.slots) for host in spec.hosts)
     boots = sorted((name, found.boot_id) for name, found in facts.items())
-    text = json.dumps([nodes, boots, python, spec.interface, spec.controller, spec.rank_launcher])
+    proved = [nodes, boots, python, spec.interface, spec.controller, spec.rank_launcher]
+    if gpu_checks.has_gpus(spec, facts):
+        proved += [spec.efa, dataclasses.asdict(spec.floors)]
+    text = json.dumps(proved)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -12,12 +12,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from agent.preflight.allreduce import ELEMENTS, MARK, join, report
+from agent.preflight import nccl_log
+from agent.preflight.allreduce import ELEMENTS, MARK, join, read_spec, report, speeds
+from agent.preflight.torch_allreduce import multiplication
 
 
 def main(argv: Sequence[str]) -> int:
     """Prove it; the argument is the run's directory."""
-    host = join(argv[0])
+    spec = read_spec(argv[0])
+    host = join(spec)
     # Neither the runtime nor the type checker has PyTorch, which takes seconds to import: the node is there by then.
     torch: Any = importlib.import_module("torch")
     hvd: Any = importlib.import_module("horovod.torch")
@@ -31,7 +34,18 @@ def main(argv: Sequence[str]) -> int:
     began = time.monotonic()
     summed = hvd.allreduce(values + float(hvd.rank()), op=hvd.Sum, name="proof")
     error = float((summed - (values * size + size * (size - 1) / 2)).abs().max())
-    report(MARK, host=host, error=error, ranks=size, seconds=round(time.monotonic() - began, 4))
+    seconds = round(time.monotonic() - began, 4)
+    measured = {}
+    if summed.is_cuda:
+        numbers = torch.zeros(spec.floors.allreduce_mib << 18, dtype=torch.float32, device=device)
+
+        def add_up() -> None:
+            float(hvd.allreduce(numbers, op=hvd.Sum, name="speed")[0])
+
+        measured = speeds(multiplication(torch, device), add_up, numbers.nbytes, size)
+    by_nccl = "GPU" if summed.is_cuda and hvd.nccl_built() else "CPU"
+    process = nccl_log.this_process()
+    report(MARK, host=host, error=error, ranks=size, seconds=seconds, device=by_nccl, process=process, **measured)
     hvd.shutdown()
     return 0
 

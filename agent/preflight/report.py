@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any, Final
 
 from agent.spec.nodes import WORKER_PREFIX
@@ -10,6 +11,7 @@ from agent.spec.nodes import WORKER_PREFIX
 COLUMNS: Final = ("node", "ssh", "clock", "disk", "shared files", "interface", "versions", "gpus", "efa", "allreduce")
 COMMON_PREFIX: Final = WORKER_PREFIX.removesuffix("worker")
 PROVED: Final = "proved before"
+ALLOW: Final = "or begin all the same, with --allow-degraded"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,6 +25,8 @@ class Finding:
     remedy: str = ""
     detail: str = ""
     """What the node itself shows of it: in the summary and the record, too long for a cell of the table."""
+    degraded: bool = False
+    """Whether a run would go right all the same, and waste its GPUs: what --allow-degraded lets pass."""
 
     @property
     def line(self) -> str:
@@ -38,16 +42,28 @@ class Report:
     cells: tuple[tuple[str, ...], ...]
     """A row for each node, in the order of COLUMNS."""
     findings: tuple[Finding, ...]
+    """What keeps the run from beginning."""
+    allowed: tuple[Finding, ...] = ()
+    """What the run begins in spite of, as --allow-degraded has it."""
+
+    def allowing_degraded(self) -> Report:
+        """Return the report with what --allow-degraded lets pass among the allowed findings."""
+        degraded = tuple(finding for finding in self.findings if finding.degraded)
+        rest = tuple(finding for finding in self.findings if not finding.degraded)
+        return dataclasses.replace(self, findings=rest, allowed=(*self.allowed, *degraded))
 
     @property
     def summary(self) -> str:
         """Return the outcome in one line."""
         if not self.findings:
             nodes = len(self.cells)
+            if self.allowed:
+                return f"pre-flight: degraded, as --allow-degraded lets pass: {_lines(self.allowed)}"
             return f"pre-flight: {nodes} nodes are well" if nodes != 1 else "pre-flight: 1 node is well"
-        said = [finding.line for finding in self.findings]
         remedies = dict.fromkeys(f.remedy for f in self.findings if f.remedy)
-        return f"pre-flight: {'; '.join(said)}" + (f"; do: {'; '.join(remedies)}" if remedies else "")
+        if all(finding.degraded for finding in self.findings):
+            remedies[ALLOW] = None
+        return f"pre-flight: {_lines(self.findings)}" + (f"; do: {'; '.join(remedies)}" if remedies else "")
 
     def to_document(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -55,6 +71,7 @@ class Report:
             "columns": list(COLUMNS),
             "rows": [list(row) for row in self.cells],
             "findings": [dataclasses.asdict(finding) for finding in self.findings],
+            "allowed": [dataclasses.asdict(finding) for finding in self.allowed],
             "lines": self.lines(),
         }
 
@@ -67,6 +84,10 @@ class Report:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
         return [*table, self.summary]
+
+
+def _lines(findings: Iterable[Finding]) -> str:
+    return "; ".join(finding.line for finding in findings)
 
 
 class PreflightError(RuntimeError):

@@ -13,7 +13,7 @@ from agent.launch.horovodrun_command import Interpreters, horovodrun, launcher_c
 from agent.launch.hosts import Hosts
 from agent.preflight import checks
 from agent.preflight.node_facts import NodeFacts
-from agent.preflight.report import PreflightError, as_proved_before
+from agent.preflight.report import PreflightError, Report, as_proved_before
 from agent.remote.command import Completed
 from agent.runs.directory import RunDirectory
 from agent.spec.horovod import Knobs
@@ -53,13 +53,14 @@ class Preflight:
             return {}
         report, facts = checks.judge(spec, answers, hashlib.sha256(self.directory.spec.read_bytes()).hexdigest())
         proved = self.runs_root / ".proved" / checks.key(spec, pythons.ranks, facts)
+        report = self._allowing(report)
         if not report.findings and (spec.preflight == "full" or not proved.exists()):
             self.set_reason("pre-flight: proving an allreduce")
             status, output = self._prove(pythons)
             if self.is_cancelled():
                 return facts
-            report = checks.judge_allreduce(spec, report, status, output)
-            if not report.findings and not checks.is_unchecked(output):
+            report = self._allowing(checks.judge_allreduce(spec, report, status, output, facts))
+            if not (report.findings or report.allowed or checks.is_unchecked(output)):
                 proved.parent.mkdir(exist_ok=True)
                 proved.touch()
         elif not report.findings:
@@ -71,9 +72,14 @@ class Preflight:
             raise PreflightError(report)
         return facts
 
+    def _allowing(self, report: Report) -> Report:
+        """Return the report as the run takes it: with --allow-degraded, also where GPUs are wasted."""
+        return report.allowing_degraded() if self.spec.allow_degraded else report
+
     def _proof_command(self, pythons: Interpreters) -> list[str]:
         if self.spec.rank_launcher != HOROVOD:
-            return [*launcher_command(self.spec, pythons), "-m", "agent.preflight.torch_allreduce"]
+            proof = ("-m", "agent.preflight.torch_allreduce", self.spec.run_directory)
+            return [*launcher_command(self.spec, pythons), *proof]
         plain = dataclasses.replace(self.spec, knobs=Knobs())
         return horovodrun(plain, pythons, checks.allreduce_command(pythons.ranks, self.spec))
 
@@ -82,7 +88,7 @@ class Preflight:
         path = self.directory.path / "preflight.log"
         command = self._proof_command(pythons)
         with path.open("wb") as output:
-            launcher = self.hosts.start(command, output, NCCL_DEBUG="INFO")
+            launcher = self.hosts.start(command, output)
             self.hosts.wait_for(launcher, checks.PROOF_TIMEOUT_S, until=self.is_cancelled)
         status = launcher.poll()
         if status is None:

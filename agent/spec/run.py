@@ -11,6 +11,7 @@ import re
 from typing import Any, Final
 
 from agent.errors import SpecError
+from agent.spec.floors import Floors
 from agent.spec.frameworks import FRAMEWORKS, LOCK_FILE
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
 from agent.spec.kinds import FIRST_SUPPORTED, NodeKind, RuntimeKind, runtime_kind
@@ -85,6 +86,12 @@ class RunSpec:
     preflight: str = "auto"
     """Which checks go before it. auto: the allreduce is proved once for each set of nodes since their boot; full: each
     time; skip: no check at all."""
+    allow_degraded: bool = False
+    """Begin also where GPUs would lie idle or stay below their floors; the record says so."""
+    efa: bool = False
+    """Whether the hosts have GPUs and were given EFA devices, over which NCCL must then go."""
+    floors: Floors = dataclasses.field(default_factory=Floors)
+    """What the GPUs must reach at least."""
 
     def __post_init__(self) -> None:
         if not is_run_id(self.run_id):
@@ -135,6 +142,11 @@ class RunSpec:
             )
         if self.preflight not in ("auto", "full", "skip"):
             raise SpecError(f"preflight = {self.preflight!r}: must be auto, full or skip")
+        if self.preflight == "skip" and kind and kind.has_gpus and not self.allow_degraded:
+            raise SpecError(
+                "without the pre-flight nothing would tell a run that leaves its GPUs idle: on hosts with GPUs "
+                "--skip-preflight goes with --allow-degraded"
+            )
         if not self.hosts and not self.launcher:
             raise SpecError("hosts is empty: a run needs at least one")
         for name, value in self.environment:
@@ -245,6 +257,8 @@ def _restore(key: str, value: Any) -> Any:
             raise SpecError(f"hosts: {error}") from None
     if key == "knobs":
         return Knobs(**value)
+    if key == "floors":
+        return Floors(**value)
     if key == "environment":
         return tuple((str(name), str(content)) for name, content in value)
     return tuple(str(word) for word in value) if isinstance(value, list) else value

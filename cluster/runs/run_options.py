@@ -22,6 +22,9 @@ class Preflight:
 
     skip_preflight: Annotated[bool, "do not look at the nodes before the run"] = False
     full_preflight: Annotated[bool, "prove an allreduce even where these nodes have done so since their boot"] = False
+    allow_degraded: Annotated[
+        bool, "begin also where GPUs would lie idle, or are slower than they must be; the record says so"
+    ] = False
 
     def __post_init__(self) -> None:
         if self.skip_preflight and self.full_preflight:
@@ -86,8 +89,8 @@ class RunOptions:
                 raise UsageError("--launcher", launcher, "does not start Horovod, whose settings are given too")
             if theirs := {*dict(self.environment), *self.secrets} & set(PLACE_VARIABLES):
                 raise UsageError("--env", min(theirs), f"is what --launcher {launcher} itself tells the ranks")
-        if self.knobs.hierarchical_allreduce:
-            rule = "needs Horovod built for GPUs, which the nodes' is not; it would ignore this"
+        if self.knobs.hierarchical_allreduce and self.ranks.controller != MPI:
+            rule = "needs nodes with GPUs and --controller mpi; else Horovod would ignore it"
             raise UsageError("--hierarchical-allreduce", None, rule)
         if self.knobs.hierarchical_allgather and self.ranks.controller != MPI:
             raise UsageError("--hierarchical-allgather", None, "needs --controller mpi; over Gloo Horovod ignores it")

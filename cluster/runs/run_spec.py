@@ -109,6 +109,7 @@ def build(
         placement=options.ranks.placement,
         own_gpu=options.ranks.own_gpu,
         preflight=options.preflight.mode,
+        allow_degraded=options.preflight.allow_degraded,
         requirements=work.requirements if isinstance(work, Program) else "",
         keras=2 if isinstance(work, Program) and needs_tf_keras(work, environment) else 3,
         own_environment=environment.own,

@@ -76,6 +76,8 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     if record.get("usd") is not None:
         dated = as_of(origin.get("prices_of") or "")
         rows.append(("cost", f"about ${record['usd']:.2f} for its instances{dated}"))
+    if allowed := (record.get("preflight") or {}).get("allowed"):
+        rows.append(("degraded", "; ".join(f"{found['node']}: {found['what']}".lstrip(": ") for found in allowed)))
     if (runtime := course.get("runtime") or {}).get("path"):
         versions = ", ".join(f"{name} {version}" for name, version in (runtime.get("versions") or {}).items())
         rows.append(("runtime", " ".join(filter(None, [runtime["path"], runtime["kind"]]))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json as json_format
 import os
 from typing import Annotated
@@ -88,7 +87,7 @@ def resume(
         before = RunSpec.from_json(json_format.dumps(record["spec"]))
         hosts, agent = choose_hosts(ready, count), session.agent_tree.name
         again = resumed_spec(before, ready, hosts, agent=agent, other_ranks=wanted > 0)
-        spec = dataclasses.replace(again, preflight=preflight.mode)
+        spec = launch.with_floors(again, preflight)
         submission = launch.submission(spec)
         with launch.submitting(run_id):
             answer = supervisor.resume(submission, secrets, queue=queue)

@@ -12,13 +12,17 @@ from typing import Annotated, Final
 
 from invoke.exceptions import Exit
 
+from agent.errors import SpecError
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from cluster.aws import guard
 from cluster.background import in_background
 from cluster.cli.process import INTERRUPTED_STATUS
 from cluster.cli.task import Json
+from cluster.errors import DeepcdkError
+from cluster.runs.gpu_floors import with_floors
 from cluster.runs.provenance import describe_origin, read_roots
+from cluster.runs.run_options import Preflight
 from cluster.runs.supervisor import Supervisor
 from cluster.runs.watch import describe_end, document, watch
 from cluster.session import Session
@@ -52,6 +56,21 @@ class Launch:
         stack = session.stack
         self._bounds = in_background(lambda: guard.read_or_explain(session.aws, stack.name))
         self._roots = in_background(lambda: read_roots(session.aws, stack, source))
+
+    def with_floors(self, spec: RunSpec, preflight: Preflight) -> RunSpec:
+        """Return the spec with what GPUs must reach, by the instances' types, and what is to be checked of the nodes.
+
+        Raises DeepcdkError where the checks may not be left out.
+        """
+        types = {instance.id: instance.type for instance in self.session.load_inventory().instances}
+        try:
+            return dataclasses.replace(
+                with_floors(spec, types, efa=self.session.config.efa),
+                preflight=preflight.mode,
+                allow_degraded=preflight.allow_degraded,
+            )
+        except SpecError as error:
+            raise DeepcdkError(str(error)) from None
 
     def submission(self, spec: RunSpec) -> Submission:
         """Return what is submitted. Print how long the cluster's bounds let the run be."""

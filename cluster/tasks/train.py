@@ -143,7 +143,7 @@ def train(
             packed = pack(work, lambda: found, count, ranks.launcher, project=PROJECT, report=launch.progress)
             tree, environment = packed.tree, packed.environment
             session.push(master, tree, launch.progress, terminal=terminal)
-        spec = specified(found, min(count, len(workers(found))))
+        spec = launch.with_floors(specified(found, min(count, len(workers(found)))), preflight)
         submission = launch.submission(spec)
         with launch.submitting(spec.run_id):
             position = supervisor.start(submission, secrets, queue=queue)

@@ -45,6 +45,21 @@ def test_a_run_is_refused_where_tensorflow_does_not_see_the_gpus_of_a_node(
     assert "epoch" not in done.stdout
 
 
+def test_the_only_way_past_is_asked_for_and_recorded(cluster: EmbeddedCloud, made_up_gpu: str) -> None:
+    recipe = ("--recipe", "digits", "--epochs", "1", "--yes")
+    done = cluster.fab("train", "--nodes", "2", *recipe, "--allow-degraded")
+    assert "degraded, as --allow-degraded lets pass" in " ".join(done.stdout.split())
+    record = json.loads(cluster.fab("show", "--json").stdout)
+    assert record["state"]["state"] == "succeeded"
+    assert record["spec"]["allow_degraded"] is True
+    allowed = [(each["node"], each["check"], each["what"]) for each in record["preflight"]["allowed"]]
+    assert (made_up_gpu, "gpus", "TensorFlow sees 0 of 1") in allowed
+    # Gradients that the CPU adds up are told of every node: NCCL is not in the runtime for CPUs.
+    on_cpu = [node for node, check, what in allowed if what == "it adds up on the CPU, not by NCCL"]
+    assert sorted(on_cpu) == sorted(each["name"] for each in record["spec"]["hosts"])
+    assert f"{made_up_gpu}: TensorFlow sees 0 of 1" in " ".join(cluster.fab("show").stdout.split())
+
+
 def test_workers_with_gpus_are_told_of_before_a_deployment(cluster: EmbeddedCloud) -> None:
     words = ("--set", "worker_instance_type=p5.48xlarge", "--set", "worker_volume_gib=200")
     warning = "the runtime for the 8 H100 GPUs"

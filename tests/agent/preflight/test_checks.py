@@ -244,18 +244,6 @@ def test_an_allreduce_that_hangs_with_all_there_names_all_and_one_that_fails_sil
     assert "status 1: Segmentation fault" in failed.summary
 
 
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("ip-10-0-1-1:311:402 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 4 nics)", "EFA, "),
-        ("ip-10-0-1-1:311:402 [0] NCCL INFO NET/Socket : Using [0]ens5:10.0.1.1<0>", "TCP, "),
-        ("nothing of NCCL", ""),
-    ],
-)
-def test_the_network_is_what_nccl_says_that_it_goes_over(line: str, told: str) -> None:
-    assert checks.network(line) == told
-
-
 def test_a_proof_holds_for_the_same_instances_since_their_boot_with_the_same_runtime() -> None:
     facts = dict.fromkeys(NAMES, WELL)
     key = checks.key(SPEC, "/runtime/bin/python", facts)

@@ -10,11 +10,13 @@ PROOF = ("-m", "agent.preflight.torch_allreduce")
 
 
 def test_every_rank_proves_the_sum(group: LocalGroup, torch_python: str, meeting_port: None) -> None:
-    status, output = group.run(group.lay_out(""), torch_python, PROOF)
+    spec = group.lay_out("")
+    status, output = group.run(spec, torch_python, (*PROOF, spec.run_directory))
     assert status == 0, output
     assert [(found["error"], found["ranks"]) for found in marked(output, MARK)] == [(0.0, 2)] * 2
 
 
 def test_without_pytorch_each_rank_is_there_and_says_so(group: LocalGroup) -> None:
-    status, output = group.run(group.lay_out(""), module=PROOF)
+    spec = group.lay_out("")
+    status, output = group.run(spec, module=(*PROOF, spec.run_directory))
     assert (status, len(marked(output, HERE)), len(marked(output, WITHOUT))) == (0, 2, 2)

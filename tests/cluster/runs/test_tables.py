@@ -79,3 +79,13 @@ def test_a_cost_at_older_prices_has_their_date() -> None:
 
     assert cost("2026-07-20") == "about $1.25 for its instances (prices of 2026-07-20)"
     assert cost("") == "about $1.25 for its instances"
+
+
+def test_a_run_that_was_allowed_to_waste_gpus_says_so() -> None:
+    state = {"state": "succeeded", "reason": "", "started": 0, "updated": 61}
+    allowed = [{"node": "deeplearning-worker1", "what": "TensorFlow sees 0 of 1"}, {"node": "", "what": "slow"}]
+    record = {"run_id": "one", "directory": "/r", "attempts": 1, "files": 1, "bytes": 1, "result": None,
+              "checkpoints": [], "state": state, "spec": None, "preflight": {"allowed": allowed}}  # fmt: skip
+    rows = {row[0]: row[1] for row in record_table(record).rows}
+    assert rows["degraded"] == "deeplearning-worker1: TensorFlow sees 0 of 1; slow"
+    assert "degraded" not in {row[0]: row[1] for row in record_table({**record, "preflight": None}).rows}

@@ -1,0 +1,107 @@
+"""The judgement of what ranks on GPUs reported: NCCL adds up, over EFA where there is EFA, and no floor is missed.
+
+Pure. Every finding here is one that `--allow-degraded` lets pass: the run would give right results, and waste its GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from agent.preflight import nccl_log
+from agent.preflight.nccl_log import NcclProcess
+from agent.preflight.node_facts import NodeFacts
+from agent.preflight.report import Finding, replace_remedy
+from agent.spec.nodes import Node
+from agent.spec.run import RunSpec
+
+CHECK: Final = "allreduce"
+FOR_NCCL: Final = (
+    "see what NCCL says in preflight.log (`fab fetch`); a program of your own needs a framework built for GPUs"
+)
+FOR_EFA: Final = (
+    "take an image with libfabric and its plug-in for NCCL, as AWS's Deep Learning Base images have, or set efa = false"
+)
+FOR_BANDWIDTH: Final = (
+    "see that all workers are in one zone and placement group (`placement_group = true`), and repeat with "
+    "--full-preflight; where it stays low, `fab replace` the nodes one by one"
+)
+
+
+def has_gpus(spec: RunSpec, facts: Mapping[str, NodeFacts]) -> bool:
+    """Return whether the hosts have GPUs: as they registered, or as they show now."""
+    kind = spec.runtime_kind
+    return bool(kind and kind.has_gpus) or any(found.gpus or found.gpu_devices for found in facts.values())
+
+
+def judge_ranks(
+    spec: RunSpec, facts: Mapping[str, NodeFacts], results: Sequence[Mapping[str, Any]], output: str
+) -> list[Finding]:
+    """Judge what the ranks of an allreduce on GPUs reported, all of which came to the end, and what NCCL logged."""
+    logged = nccl_log.parse(output)
+    wants_efa = len(spec.hosts) > 1 and (spec.efa or any(found.efa_domains for found in facts.values()))
+    findings = []
+    for host in spec.hosts:
+        mine = [found for found in results if found.get("host") == host.name]
+        if trouble := _trouble(spec, mine, logged):
+            findings.append(_finding(host.name, trouble, FOR_NCCL))
+        elif wants_efa and (trouble := _past_efa(mine, logged)):
+            findings.append(_finding(host.name, trouble, FOR_EFA))
+        elif trouble := _slow_gpu(spec, mine):
+            findings.append(_finding(host.name, trouble, replace_remedy(host.name)))
+    slowest = min(numbers(results, "bus_gb_s"), default=0.0)
+    if not findings and len(numbers(results, "bus_gb_s")) == len(results) and slowest < spec.floors.allreduce_gb_s:
+        what = f"all nodes add up at {slowest:.3g} GB/s; at least {spec.floors.allreduce_gb_s:.3g} GB/s wanted"
+        findings.append(_finding("", what, FOR_BANDWIDTH))
+    return findings
+
+
+def _finding(node: str, what: str, remedy: str) -> Finding:
+    return Finding(node=node, check=CHECK, what=what, remedy=remedy, degraded=True)
+
+
+def _trouble(spec: RunSpec, mine: Iterable[Mapping[str, Any]], logged: Mapping[str, NcclProcess]) -> str:
+    """Return why it is not NCCL that adds up for one of these ranks, "" where it is."""
+    for found in mine:
+        if found.get("device") != "GPU":
+            return "it adds up on the CPU, not by NCCL"
+        ranks = logged.get(str(found.get("process")), NcclProcess()).ranks
+        if spec.ranks > 1 and ranks != spec.ranks:
+            connected = f"NCCL connects {ranks} of them" if ranks else "NCCL connects none of them"
+            return f"{spec.ranks} ranks add up, and {connected}"
+    return ""
+
+
+def _past_efa(mine: Iterable[Mapping[str, Any]], logged: Mapping[str, NcclProcess]) -> str:
+    for found in mine:
+        route = logged.get(str(found.get("process")), NcclProcess()).route
+        if route != "EFA":
+            return f"NCCL goes over {route or 'an unknown network'}, past the EFA devices"
+    return ""
+
+
+def _slow_gpu(spec: RunSpec, mine: Sequence[Mapping[str, Any]]) -> str:
+    measured, floor = numbers(mine, "matmul_tflops"), spec.floors.matmul_tflops
+    if len(measured) < len(mine):
+        return "a rank reported no matrix product"
+    if measured and min(measured) < floor:
+        return f"a GPU multiplies at {min(measured):.3g} TFLOP/s; at least {floor:.3g} wanted"
+    return ""
+
+
+def numbers(results: Iterable[Mapping[str, Any]], name: str) -> list[float]:
+    """Return the figures that ranks reported under a name."""
+    return [float(found[name]) for found in results if isinstance(found.get(name), int | float)]
+
+
+def summary(host: Node, results: Sequence[Mapping[str, Any]], output: str) -> str:
+    """Return the figures of one host for its cell of the table: "EFA, 310 GB/s, 640 TFLOP/s a GPU, "."""
+    mine = [found for found in results if found.get("host") == host.name]
+    logged = nccl_log.parse(output)
+    routes = dict.fromkeys(logged.get(str(found.get("process")), NcclProcess()).route for found in mine)
+    words = [route for route in routes if route]
+    if rates := numbers(mine, "bus_gb_s"):
+        words.append(f"{min(rates):.3g} GB/s")
+    if products := numbers(mine, "matmul_tflops"):
+        words.append(f"{min(products):.3g} TFLOP/s a GPU")
+    return "".join(f"{word}, " for word in words)

@@ -1,0 +1,68 @@
+"""What NCCL logs with NCCL_DEBUG=INFO: which ranks it connects, and over which network.
+
+Formats as in logs of NCCL 2.12 to 2.30 with aws-ofi-nccl on EC2 that were published, for instance:
+
+    node-0:172:172 [0] NCCL INFO Using network Libfabric
+    node-0:172:172 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 3 nics)
+    node-0:172:386 [0] NCCL INFO ncclCommInitRank comm 0x55b1 rank 0 nranks 16 cudaDev 0 busId 160 - Init COMPLETE
+
+A launcher may put its own mark of the rank before each line. Not seen on a GPU of ours yet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import socket
+from typing import Final
+
+VARIABLE: Final = "NCCL_DEBUG"
+LEVEL: Final = "INFO"
+_LINE: Final = re.compile(r"([A-Za-z0-9_.-]+):([0-9]+):[0-9]+ \[[^\]]*\] NCCL INFO (.*)")
+_NETWORK: Final = re.compile(r"Using network (.+?)\s*$")
+_PROVIDER: Final = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)")
+_COMPLETE: Final = re.compile(r"\bnranks ([0-9]+)\b.*\bInit COMPLETE\b")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NcclProcess:
+    """What one process's NCCL logged."""
+
+    ranks: int = 0
+    """Of its largest communicator whose initialisation was completed; 0: none was."""
+    network: str = ""
+    """Name of the network that it took, such as Socket, IB or Libfabric; "" where it logged none."""
+    provider: str = ""
+    """Of libfabric, such as efa; "" where its plug-in was not loaded."""
+
+    @property
+    def route(self) -> str:
+        """Return the network in short: EFA, TCP, else NCCL's own name for it; "" where it logged none."""
+        if self.provider == "efa":
+            return "EFA"
+        return "TCP" if self.network == "Socket" else self.provider or self.network
+
+
+def this_process() -> str:
+    """Return this process as NCCL names it in its lines: the host's name up to the first dot, and the process id."""
+    return f"{socket.gethostname().partition('.')[0]}:{os.getpid()}"
+
+
+def parse(output: str) -> dict[str, NcclProcess]:
+    """Parse the lines of all processes in a launcher's output, by `this_process` of each."""
+    found: dict[str, NcclProcess] = {}
+    for line in output.splitlines():
+        logged = _LINE.search(line)
+        if logged is None:
+            continue
+        process, text = f"{logged[1].partition('.')[0]}:{logged[2]}", logged[3]
+        known = found.get(process, NcclProcess())
+        if network := _NETWORK.match(text):
+            known = dataclasses.replace(known, network=network[1])
+        elif provider := _PROVIDER.match(text):
+            known = dataclasses.replace(known, provider=provider[1].lower())
+        elif complete := _COMPLETE.search(text):
+            known = dataclasses.replace(known, ranks=max(known.ranks, int(complete[1])))
+        found[process] = known
+    return found

@@ -1,0 +1,142 @@
+"""Facts about runs on GPUs: NCCL adds up, over EFA where there is EFA, no floor is missed, nothing passes silently."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from agent.preflight import checks
+from agent.preflight.node_facts import NodeFacts
+from agent.preflight.report import COLUMNS, Finding, Report
+from agent.spec.floors import Floors
+from agent.spec.run import RunSpec
+from tests.factories import make_node, make_nodes, make_spec
+
+GPU_KIND = "x86_64-sm90-py3.12"
+NODES = make_nodes(2, kind=GPU_KIND)
+NAMES = [node.name for node in NODES]
+FLOORS = Floors(matmul_tflops=494.5, allreduce_gb_s=200)
+SPEC = make_spec(hosts=NODES, floors=FLOORS, efa=True)
+FACTS = NodeFacts(
+    time=0.0, boot_id="a", free_bytes=1, shared_free_bytes=1, spec_sha256="5pec", interface="ens5", versions=(),
+    gpu_devices=1, visible_gpus=1, efa_domains=("rdmap16s27-rdm",),
+)  # fmt: skip
+CLEAN = Report(cells=tuple((name, *["ok"] * (len(COLUMNS) - 2), "-") for name in NAMES), findings=())
+WELL = {"device": "GPU", "matmul_tflops": 650.0, "bus_gb_s": 310.0}
+
+
+def nccl(host: str, *, ranks: int = 2, efa: bool = True) -> str:
+    network = "NET/OFI Selected provider is efa, fabric is efa (found 32 nics)" if efa else "Using network Socket"
+    done = f"ncclCommInitRank comm 0x55 rank 0 nranks {ranks} cudaDev 0 - Init COMPLETE"
+    return "".join(f"{host}:7:9 [0] NCCL INFO {text}\n" for text in (network, done))
+
+
+def output(*, log: str = "", **changes: object) -> str:
+    """Write what two ranks print, of which the second differs by these figures; "" as a figure leaves it out."""
+    ranks = []
+    for host, figures in zip(NAMES, (WELL, {**WELL, **changes}), strict=True):
+        told = {"host": host, "error": 0.0, "ranks": 2, "seconds": 0.01, "process": f"{host}:7", **figures}
+        ranks.append(f"deepcdk-allreduce {json.dumps({name: value for name, value in told.items() if value != ''})}\n")
+    here = [f'deepcdk-here {{"host": "{host}"}}\n' for host in NAMES]
+    return "".join([*here, *ranks, log or "".join(map(nccl, NAMES))])
+
+
+def judged(text: str, spec: RunSpec = SPEC, facts: NodeFacts = FACTS) -> Report:
+    return checks.judge_allreduce(spec, CLEAN, 0, text, dict.fromkeys(NAMES, facts))
+
+
+def test_ranks_that_nccl_connects_over_efa_above_the_floors_are_well_and_their_figures_shown() -> None:
+    report = judged(output())
+    assert report.findings == ()
+    assert [row[-1] for row in report.cells] == ["ok, EFA, 310 GB/s, 650 TFLOP/s a GPU, 10 ms"] * 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "log", "node", "what"),
+    [
+        ({"device": "CPU"}, "", NAMES[1], "it adds up on the CPU, not by NCCL"),
+        ({"device": ""}, "", NAMES[1], "it adds up on the CPU, not by NCCL"),
+        ({}, nccl(NAMES[0]), NAMES[1], "2 ranks add up, and NCCL connects none of them"),
+        ({}, nccl(NAMES[0]) + nccl(NAMES[1], ranks=1), NAMES[1], "2 ranks add up, and NCCL connects 1 of them"),
+        ({}, nccl(NAMES[0]) + nccl(NAMES[1], efa=False), NAMES[1], "NCCL goes over TCP, past the EFA devices"),
+        ({"matmul_tflops": 100.04}, "", NAMES[1], "a GPU multiplies at 100 TFLOP/s; at least 494 wanted"),
+        ({"matmul_tflops": ""}, "", NAMES[1], "a rank reported no matrix product"),
+        ({"bus_gb_s": 12.51}, "", "", "all nodes add up at 12.5 GB/s; at least 200 GB/s wanted"),
+    ],
+)  # fmt: skip
+def test_what_wastes_gpus_is_refused_with_node_figure_floor_and_remedy(
+    changes: dict[str, object], log: str, node: str, what: str
+) -> None:
+    report = judged(output(log=log, **changes))
+    assert [(f.node, f.what, f.degraded) for f in report.findings] == [(node, what, True)]
+    assert report.findings[0].remedy
+    assert report.summary.endswith("; or begin all the same, with --allow-degraded")
+
+
+def test_a_slow_network_keeps_the_figures_of_each_node_in_the_table() -> None:
+    report = judged(output(bus_gb_s=12.5))
+    assert [row[-1] for row in report.cells] == [
+        "ok, EFA, 310 GB/s, 650 TFLOP/s a GPU, 10 ms",
+        "ok, EFA, 12.5 GB/s, 650 TFLOP/s a GPU, 10 ms",
+    ]
+
+
+def test_devices_that_the_nodes_show_are_wanted_of_nccl_though_the_spec_knows_none() -> None:
+    by_tcp = "".join(nccl(name, efa=False) for name in NAMES)
+    spec = dataclasses.replace(SPEC, efa=False, floors=Floors())
+    assert [f.what for f in judged(output(log=by_tcp), spec).findings] == [
+        "NCCL goes over TCP, past the EFA devices"
+    ] * 2
+    without = dataclasses.replace(FACTS, efa_domains=None)
+    assert judged(output(log=by_tcp), spec, without).findings == ()
+    assert judged(output(log=by_tcp), SPEC, without).findings != ()
+
+
+def test_one_rank_alone_needs_no_nccl_and_one_node_no_efa() -> None:
+    told = {**WELL, "host": NAMES[0], "error": 0.0, "ranks": 1, "seconds": 0.01, "process": f"{NAMES[0]}:7"}
+    alone = {name: value for name, value in told.items() if name != "bus_gb_s"}
+    text = f'deepcdk-here {{"host": "{NAMES[0]}"}}\ndeepcdk-allreduce {json.dumps(alone)}\n'
+    spec = make_spec(hosts=(make_node(1, kind=GPU_KIND),), floors=FLOORS, efa=True)
+    clean = dataclasses.replace(CLEAN, cells=CLEAN.cells[:1])
+    assert checks.judge_allreduce(spec, clean, 0, text, {NAMES[0]: FACTS}).findings == ()
+
+
+def test_without_gpus_nothing_is_asked_of_nccl() -> None:
+    on_cpus = make_spec(hosts=make_nodes(2))
+    facts = dataclasses.replace(FACTS, gpu_devices=0, visible_gpus=None, efa_domains=None)
+    report = judged(output(device="CPU", log="nothing of NCCL\n"), on_cpus, facts)
+    assert report.findings == ()
+
+
+def test_allow_degraded_lets_a_waste_pass_and_tells_it_and_nothing_else() -> None:
+    slow = judged(output(matmul_tflops=100.0)).allowing_degraded()
+    assert slow.findings == ()
+    assert slow.summary == (
+        "pre-flight: degraded, as --allow-degraded lets pass: "
+        f"{NAMES[1]}: a GPU multiplies at 100 TFLOP/s; at least 494 wanted"
+    )
+    document = slow.to_document()
+    assert [(each["node"], each["degraded"]) for each in document["allowed"]] == [(NAMES[1], True)]
+    assert document["lines"][-1] == slow.summary
+    broken = dataclasses.replace(slow, findings=(Finding(node=NAMES[0], check="disk", what="1 MiB free"),))
+    assert broken.allowing_degraded().findings == broken.findings
+    assert "--allow-degraded" not in broken.summary
+
+
+def test_with_allow_degraded_an_allreduce_that_hangs_is_refused_beside_a_blind_node() -> None:
+    spec = dataclasses.replace(SPEC, allow_degraded=True)
+    blind = f'deepcdk-blind-pytorch {{"host": "{NAMES[0]}", "seen": 0, "ranks": 1}}\n'
+    here = "".join(f'deepcdk-here {{"host": "{name}"}}\n' for name in NAMES)
+    report = checks.judge_allreduce(spec, CLEAN, 124, here + blind, dict.fromkeys(NAMES, FACTS)).allowing_degraded()
+    assert [finding.what for finding in report.allowed] == ["PyTorch sees 0 of 1 GPUs"]
+    assert {(finding.node, finding.what) for finding in report.findings} == {(name, "did not end") for name in NAMES}
+
+
+def test_a_proof_by_other_floors_does_not_hold() -> None:
+    facts = dict.fromkeys(NAMES, FACTS)
+    key = checks.key(SPEC, "/runtime/bin/python", facts)
+    assert checks.key(dataclasses.replace(SPEC, run_id="two"), "/runtime/bin/python", facts) == key
+    for changed in (dataclasses.replace(SPEC, floors=Floors()), dataclasses.replace(SPEC, efa=False)):
+        assert checks.key(changed, "/runtime/bin/python", facts) != key

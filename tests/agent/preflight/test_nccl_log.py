@@ -1,0 +1,64 @@
+"""Facts about NCCL's log: which ranks it connected and over which network, by each process, whatever stands before."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.preflight import nccl_log
+from agent.preflight.nccl_log import NcclProcess
+
+EFA_2_12 = """\
+[1,0]<stdout>:test-nccl-efa-worker-0:21:21 [0] NCCL INFO Bootstrap : Using eth0:10.11.5.30<0>
+[1,0]<stdout>:test-nccl-efa-worker-0:21:21 [0] NCCL INFO NET/OFI Selected Provider is efa (found 1 nics)
+[1,0]<stdout>:test-nccl-efa-worker-0:21:21 [0] NCCL INFO Using network AWS Libfabric
+"""
+EFA_2_27 = """\
+nccl-trainjob-node-0-0:172:172 [0] NCCL INFO NET/Plugin: Loaded net plugin Libfabric (v11)
+nccl-trainjob-node-0-0:172:172 [0] NCCL INFO Using network Libfabric
+nccl-trainjob-node-0-0:172:172 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 3 nics)
+"""
+SOCKET = """\
+VM-16-64-ubuntu:28471:28471 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so
+VM-16-64-ubuntu:28471:28471 [0] NCCL INFO Using network Socket
+VM-16-64-ubuntu:28471:28471 [0] NCCL INFO [Rank 0] ncclCommInitRank comm 0x55eb22a04a50 rank 0 nranks 2 cudaDev 0 \
+nvmlDev 0 busId 80 commId 0x2ef13c5ed0553a05 - Init START
+[1]<stdout>:VM-16-64-ubuntu:28471:28490 [0] NCCL INFO ncclCommInitRank comm 0x55eb22a04a50 rank 0 nranks 2 cudaDev 0 \
+nvmlDev 0 busId 80 commId 0x2ef13c5ed0553a05 - Init COMPLETE
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "process", "expected", "route"),
+    [
+        (EFA_2_12, "test-nccl-efa-worker-0:21", NcclProcess(network="AWS Libfabric", provider="efa"), "EFA"),
+        (EFA_2_27, "nccl-trainjob-node-0-0:172", NcclProcess(network="Libfabric", provider="efa"), "EFA"),
+        (SOCKET, "VM-16-64-ubuntu:28471", NcclProcess(ranks=2, network="Socket"), "TCP"),
+    ],
+)
+def test_published_logs_of_several_versions_are_read(
+    output: str, process: str, expected: NcclProcess, route: str
+) -> None:
+    found = nccl_log.parse(output)
+    assert found == {process: expected}
+    assert found[process].route == route
+
+
+def test_a_communicator_counts_once_its_initialisation_is_complete_and_the_largest_is_kept() -> None:
+    begun, completed = SOCKET.splitlines()[2:]
+    assert nccl_log.parse(begun)["VM-16-64-ubuntu:28471"].ranks == 0
+    more = completed.replace("nranks 2", "nranks 16")
+    assert nccl_log.parse("\n".join([more, completed]))["VM-16-64-ubuntu:28471"].ranks == 16
+
+
+def test_other_providers_and_networks_keep_their_names_and_other_lines_say_nothing() -> None:
+    tcp = "a:1:1 [0] NCCL INFO NET/OFI Selected provider is tcp, fabric is 10.0.0.0/16 (found 1 nics)"
+    assert nccl_log.parse(tcp)["a:1"].route == "tcp"
+    assert nccl_log.parse("a:1:1 [0] NCCL INFO Using network IB")["a:1"].route == "IB"
+    assert nccl_log.parse("epoch 1\na:1:1 [0] NCCL WARN Using network Socket\n") == {}
+
+
+def test_a_process_is_named_as_in_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "ip-10-0-64-5.ec2.internal")
+    monkeypatch.setattr("os.getpid", lambda: 311)
+    line = "ip-10-0-64-5:311:402 [0] NCCL INFO Using network Socket"
+    assert list(nccl_log.parse(line)) == [nccl_log.this_process()]
