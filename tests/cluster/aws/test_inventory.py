@@ -217,7 +217,8 @@ def test_another_refusal_of_a_console_is_an_error_of_aws(aws: Aws) -> None:
     def deny(**_: Any) -> tuple[Any, dict[str, Any]]:
         return mock.Mock(status_code=403), {"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}
 
-    aws.client("ec2").meta.events.register("before-call.ec2.GetConsoleOutput", deny)
+    events: Any = aws.client("ec2").meta.events  # its type has no place for a handler that answers
+    events.register("before-call.ec2.GetConsoleOutput", deny)
     with pytest.raises(AwsError, match="AWS denies it") as caught:
         read_console(aws, "i-00000000000000000")
     assert caught.value.where == "reading the console of i-00000000000000000"

@@ -97,7 +97,10 @@ def test_ec2_does_not_know_a_new_profile_for_some_seconds(aws: Callable[[str], A
     group = {"AutoScalingGroupName": "g", "MinSize": 0, "MaxSize": 1, "VPCZoneIdentifier": subnet(ec2)}
     template = ec2.create_launch_template(LaunchTemplateName="t", LaunchTemplateData=given)["LaunchTemplate"]
     named = {"LaunchTemplateId": template["LaunchTemplateId"], "Version": "1"}
-    create = lambda: aws("autoscaling").create_auto_scaling_group(LaunchTemplate=named, **group)  # noqa: E731
+
+    def create() -> None:
+        aws("autoscaling").create_auto_scaling_group(LaunchTemplate=named, **group)
+
     assert "Invalid IAM Instance Profile name" in code(create)[1]
     clock.now += LONGEST_S
     iam.add_role_to_instance_profile(InstanceProfileName="new", RoleName=new_role(iam))
