@@ -47,6 +47,7 @@ HAPPY: Final = {
     "recipes": "test_fabfile.py::test_the_recipes_are_shown_in_short_one_by_one_and_as_documents",
     "release": "e2e/test_observability.py::test_a_budget_that_holds_nobody_back_has_nothing_to_release",
     "replace": "e2e/test_documents.py::DOCUMENTS",
+    "report": "e2e/test_documents.py::DOCUMENTS",
     "resume": "e2e/test_tasks.py::test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes",
     "rm": "e2e/test_tasks.py::test_an_ended_run_is_removed_for_good",
     "run": "e2e/test_tasks.py::run",

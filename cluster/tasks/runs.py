@@ -9,38 +9,14 @@ from agent.spec.states import LIVE_STATES, QUEUED, STOP_GRACE_S
 from cluster.cli.numbers import parse_whole
 from cluster.cli.process import PROJECT
 from cluster.cli.task import FromBucket, Json, Key, RunId, Set, Yes, task
-from cluster.errors import DeepcdkError, LiveRunError, NoStackError, UsageError
-from cluster.runs import archive as archives
+from cluster.errors import DeepcdkError, LiveRunError, UsageError
+from cluster.runs.retrieval import archived, fetch_run
 from cluster.runs.run_id import check_run_id
 from cluster.runs.tables import record_table, result_table, runs_table
 from cluster.session import Session, confirm
-from cluster.ssh import fetch as fetching
 from cluster.terminal.output import print_line, print_note, print_result
 from cluster.terminal.status_line import interruptible
 from cluster.terminal.tables import print_table
-
-
-def archived(session: Session, *, archive_only: bool) -> archives.Archive | None:
-    """Return the bucket's copies where the cluster is gone, or where only they are wanted; else None.
-
-    Raises NoStackError where there is neither a cluster nor a bucket, DeepcdkError where no bucket is to be found.
-    """
-    if not archive_only:
-        try:
-            session.load_inventory()
-            return None
-        except NoStackError:
-            if found := archives.find(session.aws, session.config.stack_name):
-                print_note(f"the cluster is not deployed; what follows is from {found}")
-                return found
-            raise
-    if found := archives.find(session.aws, session.config.stack_name):
-        return found
-    raise DeepcdkError(
-        f"no bucket of {session.config.stack_name} is left",
-        where=f"region {session.aws.region}",
-        remedy="it goes with the cluster where that is deployed with retain_data=false",
-    )
 
 
 @task()
@@ -125,15 +101,9 @@ def fetch(
     """
     check_run_id(run)
     session = Session(PROJECT, set_, key=key)
-    if archive := archived(session, archive_only=from_bucket):
-        fetched = archive.fetch(run, Path(into))
-        run_id = fetched.directory.name
-    else:
-        with session.connect() as master:
-            run_id = session.supervisor(master).status(run)["run_id"]
-            fetched = fetching.fetch(master, session.stack.runs_root, run_id, Path(into), checkpoints=checkpoints)
+    fetched = fetch_run(session, run, Path(into), archive_only=from_bucket, checkpoints=checkpoints)
     if json:
-        paths = {"run_id": run_id, "directory": str(fetched.directory)}
+        paths = {"run_id": fetched.directory.name, "directory": str(fetched.directory)}
         print_result({**paths, "files": fetched.files, "bytes": fetched.size_bytes}, json=True, indent=None)
         return
     print_table(result_table(fetched.directory))

@@ -36,6 +36,7 @@ DOCUMENTS = (
     (("stop", "RUN", "--json"), {"run_id", "state", "was_live"}),
     (("show", "RUN", "--json"), {"run_id", "state", "spec", "result", "checkpoints", "files", "bytes"}),
     (("fetch", "RUN", "--json"), {"run_id", "directory", "files", "bytes"}),
+    (("report", "RUN", "--format", "html,md,json", "--json"), {"reports"}),
 )
 
 
@@ -54,9 +55,13 @@ def run_id(cluster: EmbeddedCloud) -> Iterator[str]:
 def test_the_output_is_one_document_with_these_keys(
     cluster: EmbeddedCloud, run_id: str, words: tuple[str, ...], keys: set[str], tmp_path: Path
 ) -> None:
-    into = ("--into", str(tmp_path)) if words[0] == "fetch" else ()
+    into = ("--into", f"{tmp_path}/") if words[0] in ("fetch", "report") else ()
     done = cluster.fab(*(run_id if word == "RUN" else word for word in words), *into)
-    assert set(json.loads(done.stdout)) >= keys
+    document = json.loads(done.stdout)
+    assert set(document) >= keys
+    written = [Path(file) for report in document.get("reports", ()) for file in report["files"].values()]
+    assert all(run_id in file.read_text() for file in written)
+    assert len(written) == (3 if words[0] == "report" else 0)
 
 
 def test_runs_are_a_list_of_documents(cluster: EmbeddedCloud, run_id: str) -> None:

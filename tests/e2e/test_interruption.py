@@ -34,6 +34,7 @@ TASKS: Final[tuple[tuple[str, ...], ...]] = (
     ("notebook", "--no-browser"),
     ("push",),
     ("replace", "worker2"),
+    ("report",),
     ("resume",),
     ("rm", "none", "--yes"),
     ("runs", "--json"),

@@ -153,6 +153,8 @@ def test_metrics_tell_start_steps_epochs_and_end(run_dir: Path) -> None:
     epochs = [record for record in records if record["event"] == "epoch"]
     assert [record["epoch"] for record in epochs] == list(range(1, 21))
     assert all(record["weights_agree"] for record in epochs)
+    assert [record["total_steps"] for record in epochs] == list(range(23, 461, 23))
+    assert {(record["global_batch"], record["image_size"]) for record in epochs} == {(64, 28)}
     assert epochs[-1]["train_loss"] < epochs[0]["train_loss"] / 10
 
 

@@ -133,6 +133,9 @@ class Reporter:
         self._metrics.event(
             "epoch",
             epoch=progress.epoch,
+            total_steps=progress.total_steps,
+            global_batch=schedule.phase(progress.epoch - 1).global_batch,
+            image_size=self._plan.training_view(progress.epoch - 1).size[0],
             train_loss=train.loss,
             train_accuracy=train.accuracy,
             skipped_records=progress.skipped,

@@ -24,7 +24,11 @@ def said(words: str) -> str:
 @pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: str(context.name))
 def test_every_task_refuses_a_flag_that_it_has_not_too_many_words_and_a_flag_without_its_value(context: Any) -> None:
     assert f"`fab {context.name}` has no --nonsense" in said(f"{context.name} --nonsense")
-    assert "'two' is too much" in said(f"{context.name} one two") or "'one' is too much" in said(f"{context.name} one")
+    takes_many = any(flag.kind is list for flag in context.flags.values() if flag.name == "run")
+    too_many = "'two' is too much" in said(f"{context.name} one two") or "'one' is too much" in said(
+        f"{context.name} one"
+    )
+    assert too_many != takes_many
     valued = sorted(name for name, flag in context.flags.items() if flag.takes_value and name.startswith("--"))
     assert [name for name in valued if "needs a value behind" not in said(f"{context.name} {name}")] == []
 

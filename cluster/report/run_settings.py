@@ -1,0 +1,95 @@
+"""Settings and versions of a run, in groups: all that its record has of what it was made with."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cluster.report.model import Setting, SettingGroup
+from cluster.report.run_files import Document, RunFiles, document
+from cluster.report.wording import date_text, plain, value_text
+from cluster.terminal.units import amount
+
+RUN, TRAINING, HOROVOD, RANKS = "run", "training", "Horovod", "rank 0"
+VERSIONS, CLUSTER = "versions", "cluster"
+GROUPS: Final = (RUN, TRAINING, HOROVOD, RANKS, VERSIONS, CLUSTER)
+
+
+def settings_of(files: RunFiles) -> tuple[SettingGroup, ...]:
+    """Return the groups that the record has."""
+    record = files.record
+    spec, result, origin = (document(record.get(name)) for name in ("spec", "result", "origin"))
+    settings = document(result.get("settings")) or document((files.settings or {}).get("settings"))
+    knobs = {"controller": spec.get("controller"), "placement": spec.get("placement"), **document(spec.get("knobs"))}
+    runtime = document(document(record.get("course")).get("runtime"))
+    groups: dict[str, Mapping[str, Any]] = {
+        RUN: _run(record, spec, result),
+        TRAINING: dict(sorted(settings.items())),
+        HOROVOD: knobs if spec else {},
+        RANKS: document(result.get("arrangement")),
+        VERSIONS: document(result.get("versions")) or document(runtime.get("versions")),
+        CLUSTER: {**_deployment(origin), **dict(sorted(document(origin.get("config")).items()))},
+    }
+    return tuple(
+        SettingGroup(
+            title=title,
+            settings=tuple(Setting(name=plain(name), value=value_text(value)) for name, value in values.items()),
+        )
+        for title, values in groups.items()
+        if values
+    )
+
+
+def _run(record: Document, spec: Document, result: Document) -> dict[str, Any]:
+    """Return what was run, on what, and where it lies."""
+    state, launch = record["state"], document(record.get("launch"))
+    course, origin = document(record.get("course")), document(record.get("origin"))
+    runtime = document(course.get("runtime"))
+    command = spec.get("launcher") or ["python", *(spec.get("command") or ())]
+    commit = spec.get("git_commit")
+    found = {
+        "run": record["run_id"],
+        "state": state["state"],
+        "reason": state.get("reason"),
+        "started": date_text(state["started"]),
+        "attempts": record["attempts"],
+        "exit code": state.get("exit_code"),
+        "command": shlex.join(command) if spec else None,
+        "launched": shlex.join(launch["command"]) if launch.get("command") else None,
+        "recipe": result.get("recipe") or spec.get("recipe"),
+        "variant": result.get("variant"),
+        "program": spec.get("program"),
+        "commit": commit,
+        "changed since the commit": f"{amount(origin['diff_bytes'])} in source.diff"
+        if origin.get("diff_bytes")
+        else None,
+        "payload": spec.get("payload"),
+        "agent": spec.get("agent"),
+        "runtime": runtime.get("path"),
+        "parameters": f"{result['parameters']:,}" if isinstance(result.get("parameters"), int) else None,
+        "weights (SHA-256)": result.get("weights_sha256"),
+        "resumed from": result.get("resumed_from"),
+        "checkpoints": len(record["checkpoints"]) or None,
+        "size": f"{record['files']} files, {amount(record['bytes'])}",
+        "directory": record["directory"],
+        "copy": course.get("archive"),
+    }
+    return {name: value for name, value in found.items() if value is not None and value != ""}
+
+
+def _deployment(origin: Document) -> dict[str, Any]:
+    """Return which cluster it was."""
+    kinds = document(origin.get("instance_types"))
+    count: dict[str, int] = {}
+    for kind in kinds.values():
+        count[str(kind)] = count.get(str(kind), 0) + 1
+    found = {
+        "stack": origin.get("stack"),
+        "region": origin.get("region"),
+        "instances": ", ".join(f"{number} {kind}" for kind, number in sorted(count.items())),
+        "prices, USD/hour": document(origin.get("usd_per_hour")),
+        "prices of": origin.get("prices_of"),
+        "template (SHA-256)": origin.get("template_sha256"),
+    }
+    return {name: value for name, value in found.items() if value}

@@ -1,0 +1,74 @@
+"""The tasks that write reports of runs: of one, and of several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from cluster.cli.process import PROJECT
+from cluster.cli.task import FromBucket, Json, Key, Set, task
+from cluster.errors import UsageError
+from cluster.session import Session
+from cluster.terminal.output import print_line, print_result
+from cluster.terminal.status_line import doing
+
+Format = Annotated[str, "html, md, json, or some of them with commas between"]
+
+
+def sessions(set_: tuple[str, ...], key: str) -> Callable[[str], Session]:
+    """Return what opens a session with the cluster of a name, "" for that of cdk.json; each once."""
+    opened = {"": Session(PROJECT, set_, key=key)}
+
+    def session_of(cluster: str) -> Session:
+        if cluster not in opened:
+            opened[cluster] = Session(PROJECT, (*set_, f"name={cluster}"), key=key)
+        return opened[cluster]
+
+    return session_of
+
+
+@task(word="--run")
+def report(
+    set_: Set = (),
+    run: Annotated[
+        tuple[str, ...], "id or fetched directory of a run, CLUSTER:ID; default: the live one, else the newest"
+    ] = (),
+    format: Format = "html",
+    into: Annotated[str, "file, or directory with a / at its end; default: the run's directory in ./runs"] = "",
+    from_bucket: FromBucket = False,
+    json: Json = False,
+    key: Key = "",
+) -> None:
+    """
+    Write a run's report, one HTML file: figures, curves, timeline, confusion matrix, settings and versions.
+
+    What the run has left is fetched to ./runs/ID first, unless it is there and the run has succeeded.
+
+    Example: fab report 20261120-121314-digits-ab12 --format html,md
+    """
+    # What draws and fills in pages takes a second to load: only once there is something to report.
+    from cluster.report import chosen_runs, formats
+
+    kinds = formats.parse_formats(format)
+    formats.destinations(into, chosen_runs.RUNS / "report", kinds)  # refused before anything is fetched
+    session_of = sessions(set_, key)
+    if len(run) > 1 and into and not into.endswith("/"):
+        raise UsageError("--into", into, "must be a directory (with a / at its end) for more than one report")
+    written = []
+    for word in run or ("",):
+        directory, files = chosen_runs.read_chosen(word, session_of, archive_only=from_bucket)
+        run_id = files.record["run_id"]
+        default = directory / "report" if not into else directory / f"report-{run_id}"
+        paths = formats.destinations(into, default, kinds)
+        with doing(f"drawing the report of {run_id}"):
+            from cluster.report.run_report import report_of
+
+            built = report_of(files)
+            for kind, path in paths.items():
+                formats.write(path, formats.rendered(built, kind))
+        written.append({"run_id": run_id, "files": {kind: str(path) for kind, path in paths.items()}})
+    if json:
+        print_result({"reports": written}, json=True)
+        return
+    for each in written:
+        print_line(f"report of {each['run_id']}: {', '.join(each['files'].values())}")

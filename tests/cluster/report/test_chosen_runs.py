@@ -1,0 +1,109 @@
+"""Facts about how a run is named, and where it is found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.errors import DeepcdkError, NoStackError, UsageError
+from cluster.report import chosen_runs
+from cluster.report.chosen_runs import locate, read_chosen
+from cluster.ssh.fetch import Fetched
+from tests.cluster.report.recorded_runs import DIGITS, raw
+
+ID = str(raw()["run_id"])
+
+
+class Cluster:
+    """Stand in for what is fetched from; it keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, bool]] = []
+        self.error: DeepcdkError | None = None
+
+    def session_of(self, name: str) -> Any:
+        return name
+
+    def fetch(self, session: Any, run_id: str, into: Path, *, archive_only: bool = False) -> Fetched:
+        self.asked.append((session, run_id, archive_only))
+        if self.error:
+            raise self.error
+        return Fetched(directory=into / (run_id or ID), files=1, size_bytes=1)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.chdir(tmp_path)
+    found = Cluster()
+    monkeypatch.setattr(chosen_runs, "fetch_run", found.fetch)
+    return found
+
+
+def keep(state: str = "succeeded") -> Path:
+    """Lay a fetched run in ./runs, in some state."""
+    directory = Path(shutil.copytree(DIGITS, Path("runs") / ID))
+    record = raw()
+    record["state"]["state"] = state
+    (directory / "record.json").write_text(json.dumps(record))
+    return directory
+
+
+def test_a_directory_is_read_without_asking_anybody(cluster: Cluster) -> None:
+    assert read_chosen(f"{DIGITS}/", cluster.session_of)[1].record == raw()
+    assert cluster.asked == []
+
+
+def test_a_run_that_has_succeeded_is_taken_as_it_was_fetched(cluster: Cluster) -> None:
+    kept = keep()
+    assert locate(ID, cluster.session_of) == kept
+    assert cluster.asked == []
+
+
+@pytest.mark.parametrize("state", ["running", "failed", "stopped"])
+def test_a_run_that_may_have_changed_is_fetched_anew(state: str, cluster: Cluster) -> None:
+    keep(state)
+    locate(ID, cluster.session_of)
+    assert cluster.asked == [("", ID, False)]
+
+
+def test_with_from_bucket_the_bucket_is_asked(cluster: Cluster) -> None:
+    keep()
+    locate(ID, cluster.session_of, archive_only=True)
+    assert cluster.asked == [("", ID, True)]
+
+
+def test_without_a_name_it_is_the_live_or_newest_run(cluster: Cluster) -> None:
+    assert locate("", cluster.session_of) == Path("runs") / ID
+    assert cluster.asked == [("", "", False)]
+
+
+def test_a_run_of_another_cluster_is_asked_for_there(cluster: Cluster) -> None:
+    locate(f"other:{ID}", cluster.session_of)
+    assert cluster.asked == [("other", ID, False)]
+
+
+def test_what_is_found_nowhere_else_is_taken_as_fetched_with_a_note(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = keep("failed")
+    cluster.error = NoStackError("deepcdk", "us-east-1")
+    assert locate(ID, cluster.session_of) == kept
+    said = " ".join(capsys.readouterr().err.split())
+    assert said == f"no stack deepcdk is deployed; what follows is from runs/{ID}, as it was fetched"
+
+
+def test_a_run_that_is_found_nowhere_ends_with_the_clusters_error(cluster: Cluster) -> None:
+    cluster.error = NoStackError("deepcdk", "us-east-1")
+    with pytest.raises(NoStackError):
+        locate(ID, cluster.session_of)
+
+
+@pytest.mark.parametrize("word", ["../nothing", "./x", "-rf", "a b", ":x y", "UPPER"])
+def test_what_names_no_run_is_refused_before_anybody_is_asked(word: str, cluster: Cluster) -> None:
+    with pytest.raises(UsageError):
+        locate(word, cluster.session_of)
+    assert cluster.asked == []
