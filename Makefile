@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-aws gpu-runtime lint mutants bench lock snapshots architecture clean
+.PHONY: help setup demo test test-unit test-aws manners gpu-runtime lint mutants bench lock snapshots architecture clean
 
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
@@ -31,6 +31,9 @@ test-unit: setup ## run the tests that need no root, no hosts and no TensorFlow 
 
 test-aws: setup ## try it on your AWS account (SSH_CIDR=ADDRESS/32; it asks first), or rehearse that: EMBEDDED=1
 	@$(python) -m tools.aws_trial $(if $(SSH_CIDR),--ssh-cidr '$(SSH_CIDR)') $(if $(REGION),--region '$(REGION)') $(if $(EMBEDDED),--embedded --yes)
+
+manners: setup ## try the whole path on embedded clouds that behave as a real account does, one for each of SEEDS="1 2 ..." (1 to 20)
+	MANNERS_SEEDS='$(or $(SEEDS),$(shell seq 1 20))' $(python) -m pytest tests/e2e/own_clouds/test_manners.py --durations=0
 
 gpu-runtime: setup ## build the workers' runtime for GPUs here, where there is a CUDA toolkit, and import it; no GPU is needed
 	@$(python) -m tools.gpu_runtime $(if $(CUDA_HOME),--cuda-home '$(CUDA_HOME)')

@@ -104,6 +104,8 @@ class Instance:
     spot: bool = False
     ends_at: str = ""
     """When an interrupted spot instance ends, ISO 8601, UTC; empty without a notice."""
+    rebalance_at: str = ""
+    """When a spot instance got its rebalance recommendation, ISO 8601, UTC; empty without one."""
     target_state: str = ""
     """Target lifecycle state in its Auto Scaling group: `InService`, `Terminated`; empty outside of groups."""
 

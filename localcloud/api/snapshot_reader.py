@@ -173,6 +173,7 @@ def _instance(ec2: Any, iam: Any, instance: Any) -> Instance:
         profile_arn=profile_arn,
         role_name=_role_name(iam, profile_arn),
         spot=getattr(instance, "lifecycle", None) == "spot",
+        rebalance_at=spot_interruption.recommended_at(instance),
         ends_at=spot_interruption.deadline(instance),
         target_state=termination.target_state(instance),
         metadata_tokens_required=instance.metadata_options.http_tokens == "required",

@@ -1,6 +1,6 @@
 """Eventual consistency: new instances, roles and instance profiles that are not found for some seconds.
 
-EC2 API reference, "Eventual consistency" (`InvalidInstanceID.NotFound` right after RunInstances); IAM user guide,
+EC2 developer guide, "Eventual consistency in the Amazon EC2 API" (`InvalidInstanceID.NotFound`); IAM user guide,
 "Changes that I make are not always immediately visible"; EC2 user guide, "IAM roles for Amazon EC2" (a profile that
 EC2 does not know yet). CloudFormation waits until such resources have stabilised before it goes on.
 """

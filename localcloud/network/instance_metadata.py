@@ -79,6 +79,8 @@ def _tree(instance: Instance, region: str) -> dict[str, str]:
         tree["iam/info"] = json.dumps(info, indent=2)
     if instance.target_state:
         tree["autoscaling/target-lifecycle-state"] = instance.target_state
+    if instance.rebalance_at:
+        tree["events/recommendations/rebalance"] = json.dumps({"noticeTime": instance.rebalance_at})
     if instance.ends_at:
         tree["spot/instance-action"] = json.dumps({"action": "terminate", "time": instance.ends_at})
         tree["spot/termination-time"] = instance.ends_at

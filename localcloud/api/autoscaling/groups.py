@@ -57,42 +57,60 @@ def apply() -> None:
 
 
 def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> None:
-    """Launch instances, each into the subnet of the group that has the fewest."""
-    if self.ec2_launch_template is None:
-        raise AutoscalingClientError(
-            "ValidationError", "The embedded cloud launches groups from a launch template only; give the group one."
-        )
-    ec2 = self.autoscaling_backend.ec2_backend
-    template = self.ec2_launch_template
-    version = template.get_version(self.launch_template_version)
-    what = instances.Launch(
-        template_id=template.id,
-        version=str(version.number),
-        # The group's tags win over the template's of the same key.
-        tags={**propagated_tags, models.ASG_NAME_TAG: self.name},
-    )
-    policy = self.mixed_instances_policy
-    on_spot = [state.instance.lifecycle == "spot" for state in self.active_instances()]
+    """Launch instances, each into the subnet of the group that has the fewest and has room."""
     subnets = str(self.vpc_zone_identifier or "").split(",")
     load = dict.fromkeys(subnets, 0)
     for state in self.active_instances():
         if state.instance.subnet_id in load:
             load[state.instance.subnet_id] += 1
     for _ in range(count_needed):
-        emptiest = min(subnets, key=lambda subnet: load[subnet])
-        load[emptiest] += 1
-        try:
-            instance = _launch_one(ec2, what, emptiest, list(instance_choice.choices(policy, on_spot)))
-        except ServiceException as error:
-            _report_failed_launch(self, error)
+        used = _launch_into(self, sorted(subnets, key=lambda subnet: load[subnet]), propagated_tags)
+        if not used:
             return
-        on_spot.append(instance.lifecycle == "spot")
-        instance.autoscaling_group = self
-        instance._launched_version = str(version.number)
-        self.instance_states.append(
-            models.InstanceState(instance, protected_from_scale_in=self.new_instances_protected_from_scale_in)
+        load[used] += 1
+
+
+def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]) -> str:
+    """Launch an instance into the first of some subnets that has room; return it, or nothing where none has."""
+    if group.ec2_launch_template is None:
+        raise AutoscalingClientError(
+            "ValidationError", "The embedded cloud launches groups from a launch template only; give the group one."
         )
-        activities.record(self, f"Launching a new EC2 instance: {instance.id}")
+    ec2 = group.autoscaling_backend.ec2_backend
+    template = group.ec2_launch_template
+    version = template.get_version(group.launch_template_version)
+    what = instances.Launch(
+        template_id=template.id,
+        version=str(version.number),
+        # The group's tags win over the template's of the same key.
+        tags={**propagated_tags, models.ASG_NAME_TAG: group.name},
+    )
+    on_spot = [state.instance.lifecycle == "spot" for state in group.active_instances()]
+    choices = list(instance_choice.choices(group.mixed_instances_policy, on_spot))
+    for subnet in subnets:
+        try:
+            instance = _launch_one(ec2, what, subnet, choices)
+        except ServiceException as error:
+            _report_failed_launch(group, error)
+            if error.code not in instance_choice.TRY_ANOTHER:
+                return ""
+            continue
+        instance.autoscaling_group = group
+        instance._launched_version = str(version.number)
+        group.instance_states.append(
+            models.InstanceState(instance, protected_from_scale_in=group.new_instances_protected_from_scale_in)
+        )
+        activities.record(group, f"Launching a new EC2 instance: {instance.id}")
+        return subnet
+    return ""
+
+
+def launch_extra(group: Any, subnet: str) -> None:
+    """Launch one instance more than a group desires, to balance its zones; once it runs, another one is taken away."""
+    known = {state.instance.id for state in group.instance_states}
+    with activities.caused_by(group, "The group's Availability Zones had become uneven and had to be rebalanced."):
+        _launch_into(group, [subnet], group.get_propagated_tags())
+    group._extra = next((state.instance for state in group.instance_states if state.instance.id not in known), None)
 
 
 def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[instance_choice.Purchase]) -> Any:
@@ -105,7 +123,7 @@ def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[ins
             return instance
         except ServiceException as error:
             undo()
-            if error.code != instance_choice.NO_CAPACITY or number == len(choices):
+            if error.code not in instance_choice.TRY_ANOTHER or number == len(choices):
                 raise
     raise AutoscalingClientError("ValidationError", "the group names no instance type")
 
@@ -115,7 +133,7 @@ def _report_failed_launch(group: Any, error: ServiceException) -> None:
     backend = group.autoscaling_backend
     group._retry_at = time.monotonic() + _RETRY_S
     # Whether there is room AWS finds out only after it has taken the group.
-    if group.name not in backend.autoscaling_groups and error.code != instance_choice.NO_CAPACITY:
+    if group.name not in backend.autoscaling_groups and error.code not in instance_choice.TRY_ANOTHER:
         raise AutoscalingClientError("ValidationError", error.message) from None
     log.warning("group %s could not launch: %s", group.name, error)
     activities.record(group, "Launching a new EC2 instance", failure=str(error.message))
@@ -134,8 +152,14 @@ def settle(group: Any) -> None:
     active = group.active_instances()
     if wanted > len(active) and "Launch" not in group._suspended_processes:
         group.replace_autoscaling_group_instances(wanted - len(active), group.get_propagated_tags())
-    elif wanted < len(active):
+    elif wanted < len(active) and not _waits_for_extra(group):
         termination.end(group, _surplus(active, len(active) - wanted))
+
+
+def _waits_for_extra(group: Any) -> bool:
+    """Return whether the instance that balances a group's zones still starts."""
+    extra = getattr(group, "_extra", None)
+    return extra is not None and bool(extra._state.name == "pending")
 
 
 def _surplus(active: list[Any], count: int) -> list[Any]:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from moto.ec2.exceptions import EC2ClientError
 
 NO_CAPACITY: Final = "InsufficientInstanceCapacity"
+UNSUPPORTED: Final = "Unsupported"
+TRY_ANOTHER: Final = frozenset({NO_CAPACITY, UNSUPPORTED})
+"""Codes of EC2 after which a group tries another type or zone, and later again."""
 _GONE: Final = ("terminated", "shutting-down")
 
 
@@ -51,8 +54,15 @@ def on_demand_of(distribution: Mapping[str, Any], size: int) -> int:
     return min(size, base) + math.ceil(above * (100 if percent is None else int(percent)) / 100)
 
 
-def check_room(ec2: Any, instance_type: str) -> None:
-    """Raise EC2's error where a limit leaves no capacity for another instance of a type."""
+def limit_pools(ec2: Any, check: Callable[[str, str], None]) -> None:
+    """Have each launch ask whether there is room: `check` takes a type and a zone, and raises EC2's error."""
+    ec2.__dict__["_check_pool"] = check
+
+
+def check_room(ec2: Any, instance_type: str, zone: str) -> None:
+    """Raise EC2's error where a zone has no room, or a limit leaves none, for another instance of a type."""
+    if check := ec2.__dict__.get("_check_pool"):
+        check(instance_type, zone)
     limit = limits(ec2).get(instance_type)
     if limit is None:
         return

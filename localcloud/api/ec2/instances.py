@@ -59,7 +59,7 @@ def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
     if key_name and key_name not in ec2.key_pairs:
         raise EC2ClientError("InvalidKeyPair.NotFound", f"The key pair '{key_name}' does not exist")
     instance_type = what.purchase.instance_type or data.get("InstanceType") or "m1.small"
-    check_room(ec2, instance_type)
+    check_room(ec2, instance_type, ec2.get_subnet(subnet_id).availability_zone)
     placement_group = placement_groups.admit(ec2, data.get("Placement") or {}, instance_type, subnet_id)
     if what.purchase.spot and _truth(data.get("DisableApiTermination")):
         # That EC2 refuses it is in its user guide; the code of the error was not found.

@@ -1,4 +1,4 @@
-"""Spot interruptions on command: a notice that the instance can read, and then its end."""
+"""Spot interruptions: a recommendation and a notice that the instance can read, and then its end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final
 NOTICE_S: Final = 120.0
 """The notice of AWS."""
 _MARK: Final = "_interrupted_at"
+_RECOMMENDED: Final = "_recommended_at"
 _UP: Final = ("pending", "running")
 
 
@@ -32,6 +33,17 @@ def announce(ec2: Any, instance_id: str, notice_s: float) -> None:
 def deadline(instance: Any) -> str:
     """Return when an instance ends, as in its metadata; empty without a notice."""
     mark: datetime.datetime | None = getattr(instance, _MARK, None)
+    return mark.strftime("%Y-%m-%dT%H:%M:%SZ") if mark else ""
+
+
+def recommend(instance: Any) -> None:
+    """Give a spot instance the recommendation to be replaced: it is more likely to be interrupted from now on."""
+    setattr(instance, _RECOMMENDED, datetime.datetime.now(datetime.UTC))
+
+
+def recommended_at(instance: Any) -> str:
+    """Return when an instance got its rebalance recommendation, as in its metadata; empty without one."""
+    mark: datetime.datetime | None = getattr(instance, _RECOMMENDED, None)
     return mark.strftime("%Y-%m-%dT%H:%M:%SZ") if mark else ""
 
 

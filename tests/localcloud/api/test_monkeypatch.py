@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from localcloud.api.error_replies import WrongMotoError
-from localcloud.api.monkeypatch import check_first, replace
+from localcloud.api.monkeypatch import call_after, check_first, replace
 
 
 def test_the_old_function_is_handed_back() -> None:
@@ -40,3 +40,13 @@ def test_a_check_comes_first_and_what_it_raises_refuses_the_call() -> None:
 def test_a_check_of_a_method_that_is_gone_is_an_error() -> None:
     with pytest.raises(WrongMotoError, match="subtract"):
         check_first(_Adder, "subtract", lambda: None)
+
+
+def test_what_comes_after_a_call_gets_what_it_returns_and_concerns_one_object_alone() -> None:
+    seen: list[int] = []
+    one, other = _Adder(), _Adder()
+    call_after(one, "add", seen.append)
+    assert (one.add(1, other=2), other.add(3, 4)) == (3, 7)
+    assert seen == [3]
+    with pytest.raises(WrongMotoError, match="subtract"):
+        call_after(one, "subtract", seen.append)

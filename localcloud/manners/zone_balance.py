@@ -1,0 +1,69 @@
+"""Auto Scaling groups that balance their zones: one more instance in the emptier, then one less in the fuller.
+
+EC2 Auto Scaling user guide, "Availability Zone rebalancing": a group whose zones have become uneven, as when one had no
+capacity for a while, launches before it terminates, unless its process AZRebalance is suspended ("Suspend and resume
+Amazon EC2 Auto Scaling processes").
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from localcloud.api.autoscaling import groups
+from localcloud.manners.draws import Draws
+
+WAIT_S: Final = (10.0, 30.0)
+"""From when a group is uneven, or was tried to be balanced, until it is balanced."""
+UNEVEN: Final = 2
+"""Instances that a zone has more than another in a group that is balanced."""
+_PROCESSES: Final = {"AZRebalance", "Launch", "Terminate"}
+_DUE_AT: Final = "_localcloud_balanced_at"
+
+
+class ZoneBalance:
+    """Balance the groups of a backend."""
+
+    def __init__(self, draws: Draws, clock: Callable[[], float] = time.monotonic) -> None:
+        self._draws, self._clock = draws, clock
+
+    def settle(self, autoscaling: Any) -> bool:
+        """Launch an instance in each group whose time has come; return whether there was any."""
+        launched = False
+        for group in list(autoscaling.autoscaling_groups.values()):
+            launched = self._balance(group) or launched
+        return launched
+
+    def _balance(self, group: Any) -> bool:
+        subnet = emptiest_subnet(group)
+        if not subnet:
+            setattr(group, _DUE_AT, None)
+            return False
+        now = self._clock()
+        due_at = getattr(group, _DUE_AT, None)
+        if due_at is None or now >= due_at:
+            setattr(group, _DUE_AT, now + self._draws.draw("zone balance").uniform(*WAIT_S))
+        if due_at is None or now < due_at:
+            return False
+        groups.launch_extra(group, subnet)
+        return True
+
+
+def emptiest_subnet(group: Any) -> str:
+    """Return the subnet in which a group launches to balance its zones; empty where it does not."""
+    if _PROCESSES & set(group._suspended_processes):
+        return ""
+    active = group.active_instances()
+    states = {state.instance._state.name for state in active}
+    if states - {"running"} or len(active) != int(group.desired_capacity or 0):
+        return ""  # It is not at its size, to which it comes first.
+    ec2 = group.autoscaling_backend.ec2_backend
+    zones = {id: ec2.get_subnet(id).availability_zone for id in str(group.vpc_zone_identifier or "").split(",") if id}
+    if not zones:
+        return ""
+    counts = Counter(dict.fromkeys(zones.values(), 0))
+    counts.update(state.availability_zone for state in active)
+    emptiest = min(zones, key=lambda id: counts[zones[id]])
+    return emptiest if max(counts.values()) - counts[zones[emptiest]] >= UNEVEN else ""
