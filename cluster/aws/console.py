@@ -15,8 +15,8 @@ BOOT_PREFIX: Final = "deepcdk: "
 def read_console(aws: Aws, instance_id: str) -> str:
     """Return the console output of an instance so far; nothing of one that EC2 does not know, or not yet.
 
-    A new instance is found by its id only some seconds after its group lists it (EC2 API reference, "Eventual
-    consistency").
+    A new instance is found by its id only some seconds after its group lists it (EC2 developer guide, "Eventual
+    consistency in the Amazon EC2 API").
     """
     from botocore.exceptions import ClientError
 

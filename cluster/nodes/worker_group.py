@@ -16,11 +16,15 @@ from cluster.polling import poll
 from cluster.terminal.status_line import doing, warn
 
 if TYPE_CHECKING:
+    from types_boto3_autoscaling.type_defs import ActivityTypeDef
+
     from cluster.aws.client import Aws
     from cluster.ssh.master import Master
 
 POLL_S: Final = 1.0
 CONSOLE_LINES: Final = 8
+ACTIVITY_POLL_S: Final = 10.0
+"""How often a group that lacks instances is asked why."""
 
 
 class OverMaximumError(DeepcdkError, ValueError):
@@ -118,7 +122,7 @@ def wait_ready(
     After the time-out `least` workers are enough, unless that is 0. Raises NotReadyError that names the missing
     instances, with the last lines of their consoles.
     """
-    reported = (-1, -1)
+    reported, failure, ask_at_s = (-1, -1, ""), "", 0.0
     for waited_s in poll(timeout_s, every_s=POLL_S):
         nodes = read_nodes(master)
         ready = len(workers(nodes))
@@ -128,9 +132,14 @@ def wait_ready(
             return nodes
         current = refresh(aws, stack)
         started = len(current.workers)
-        if (ready, started) != reported:
-            reported = (ready, started)
-            report(f"nodes ready: {ready} of {wanted} ({started} instances, {waited_s:.0f} s)")
+        if started >= wanted:
+            failure = ""
+        elif waited_s >= ask_at_s:
+            failure, ask_at_s = _last_failure(aws, stack), waited_s + ACTIVITY_POLL_S
+        if (ready, started, failure) != reported:
+            reported = (ready, started, failure)
+            why = f"; EC2 Auto Scaling tries again after: {failure}" if failure else ""
+            report(f"nodes ready: {ready} of {wanted} ({started} instances, {waited_s:.0f} s){why}")
     if 0 < least <= ready:
         return nodes
     raise _not_ready(aws, current, {node.instance_id for node in nodes}, ready, wanted, timeout_s)
@@ -172,11 +181,25 @@ def last_console_lines(aws: Aws, instance_id: str) -> str:
 
 
 def _last_activity(aws: Aws, stack: Stack) -> str:
+    last = _activity(aws, stack)
+    if last is None:
+        return "(no scaling activity yet)"
+    return f"{last['StatusCode']}: {last.get('StatusMessage') or last.get('Description', '')}"
+
+
+def _last_failure(aws: Aws, stack: Stack) -> str:
+    """Return why the group's last launch failed; nothing where it did not, or where the answer is denied."""
+    try:
+        last = _activity(aws, stack)
+    except AwsError:
+        return ""  # The wait goes on all the same, and its end asks again.
+    return last.get("StatusMessage", "") if last is not None and last["StatusCode"] == "Failed" else ""
+
+
+def _activity(aws: Aws, stack: Stack) -> ActivityTypeDef | None:
+    """Return what the worker group did last."""
     with aws_errors(f"reading the activities of {stack.worker_group}"):
         activities = aws.client("autoscaling").describe_scaling_activities(
             AutoScalingGroupName=stack.worker_group, MaxRecords=1
         )["Activities"]
-    if not activities:
-        return "(no scaling activity yet)"
-    last = activities[0]
-    return f"{last['StatusCode']}: {last.get('StatusMessage') or last.get('Description', '')}"
+    return activities[0] if activities else None

@@ -148,6 +148,41 @@ def test_instances_that_never_started_are_told_by_the_groups_last_activity(aws: 
     assert "workers has started 2 of 3" in str(caught.value)
 
 
+def test_a_launch_that_failed_is_reported_once_while_the_group_tries_again(
+    aws: Aws, workers: list[str], slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = {"StatusCode": "Failed", "StatusMessage": "We currently do not have sufficient capacity"}
+    asked: list[float] = []
+
+    def describe_scaling_activities(**_: object) -> object:
+        asked.append(sum(slept))
+        return {"Activities": [failed]}
+
+    monkeypatch.setattr(aws.client("autoscaling"), "describe_scaling_activities", describe_scaling_activities)
+    reported: list[str] = []
+    both = listing(*workers)
+    with pytest.raises(NotReadyError, match="2 of 3 nodes"):
+        wait_ready(aws, ListingMaster(both), STACK, 3, timeout_s=25, report=reported.append)
+    assert reported == [
+        "nodes ready: 2 of 3 (2 instances, 0 s); EC2 Auto Scaling tries again after: "
+        "We currently do not have sufficient capacity"
+    ]
+    assert asked == [0, 10, 20, 25], "seldom while it waits, and once at the end"
+
+
+def test_who_may_not_ask_for_activities_waits_all_the_same(
+    aws: Aws, workers: list[str], slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def describe_scaling_activities(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "DescribeScalingActivities")
+
+    monkeypatch.setattr(aws.client("autoscaling"), "describe_scaling_activities", describe_scaling_activities)
+    one, reported = listing(workers[0]), list[str]()
+    master = ListingMaster(one, one, listing(*workers, "i-000000cc"))
+    assert len(wait_ready(aws, master, STACK, 3, timeout_s=60, report=reported.append)) == 3
+    assert reported[0] == "nodes ready: 1 of 3 (2 instances, 0 s)"
+
+
 def test_the_nodes_file_is_read_on_the_master() -> None:
     assert [node.name for node in read_nodes(ListingMaster(listing("i-000000aa")))] == ["deeplearning-worker1"]
 
