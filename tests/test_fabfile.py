@@ -29,6 +29,7 @@ TASKS = tuple(sorted(name for names in MODULES.values() for name in names))
 RUN_TASKS = ("attach", "fetch", "logs", "resume", "rm", "show", "stop", "tensorboard")
 
 NEEDED = {
+    "compare": ("--run", "one", "--run", "two"),
     "replace": ("--node", "worker1"),
     "rm": ("--run", "one"),
     "run": ("--", "true"),
@@ -36,6 +37,8 @@ NEEDED = {
     "stage-data": ("--source", "payload"),
 }
 """Arguments without which a task has nothing to do."""
+
+RECORDED = "tests/cluster/report/records/digits"
 
 Fab = Callable[..., tuple[int, str]]
 
@@ -151,6 +154,9 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         *(((task, f"--run={run}"), "must be a run's id") for task in RUN_TASKS for run in ("../x", "-rf", LONG)),
         (("fetch", "--from-bucket", "--run", "../x"), "must be a run's id"),
         *((("report", f"--run={run}"), "must be a run's id") for run in ("../x", "-rf", LONG, "other:A")),
+        (("compare", "--run", "one"), "must name two runs at least"),
+        (("compare", "--run", RECORDED, "--run", RECORDED), "is named twice"),
+        (("compare", "--run", "one", "--run", "two", "--format", "csv"), "must be some of html, md, json"),
         (("report", "--format", "pdf"), "must be some of html, md, json"),
         (("report", "--run", "one", "--format", "html,md", "--into", "one.html"), "must be a directory"),
         (("report", "--run", "tests"), "no stack deepcdk"),
@@ -252,6 +258,26 @@ def test_without_a_stack_the_runs_are_read_from_the_bucket_that_it_left(fab: Fab
     assert json.loads((tmp_path / "here" / "one" / "record.json").read_text()) == record
     status, text = fab("fetch", "--into", str(tmp_path / "not UTF-8: \udcff"))
     assert (status, "not UTF-8: \\udcff/one" in text) == (0, True)
+
+
+def test_without_a_stack_a_report_is_written_from_the_bucket_over_one_that_came_from_there(
+    fab: Fab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3, name = boto3.Session().client("s3", region_name="us-east-1"), "deepcdk-runbucket-1"
+    s3.create_bucket(Bucket=name)
+    s3.put_bucket_tagging(Bucket=name, Tagging={"TagSet": [{"Key": "deepcdk:cluster", "Value": "deepcdk"}]})
+    run_id = json.loads((PROJECT / RECORDED / "record.json").read_text())["run_id"]
+    for path in (PROJECT / RECORDED).iterdir():
+        s3.put_object(Bucket=name, Key=f"runs/{run_id}/{path.name}", Body=path.read_bytes())
+    s3.put_object(Bucket=name, Key=f"runs/{run_id}/report.html", Body=b"<script>")
+    assert fab("fetch", run_id, "--into", str(tmp_path))[0] == 0
+    assert (tmp_path / run_id / "report.html").read_text() == "<script>"
+    monkeypatch.setattr("cluster.report.chosen_runs.RUNS", tmp_path)
+    status, text = fab("report", run_id, "--from-bucket", "--json")
+    (written,) = json.JSONDecoder().raw_decode(text)[0]["reports"]
+    assert (status, written) == (0, {"run_id": run_id, "files": {"html": str(tmp_path / run_id / "report.html")}})
+    page = (tmp_path / run_id / "report.html").read_text()
+    assert run_id in page and "<script" not in page
 
 
 def test_another_name_is_another_stack(fab: Fab) -> None:

@@ -38,6 +38,7 @@ HELP: Final[dict[str, dict[str, str | None]]] = json.loads(
 HAPPY: Final = {
     "attach": "e2e/test_survival.py::"
     "test_a_laptop_killed_in_mid_run_changes_nothing_and_a_new_attach_shows_it_from_the_start",
+    "compare": "e2e/test_tasks.py::test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes",
     "doctor": "e2e/test_lifecycle.py::test_the_doctor_finds_nothing_wrong_with_a_deployed_cluster",
     "down": "e2e/test_lifecycle.py::test_destroy_leaves_no_instance_and_no_stack",
     "fetch": "e2e/test_run.py::trained",
@@ -66,6 +67,7 @@ HAPPY: Final = {
 """Where each task does on the embedded cloud what it is for: a test, or what tests of that file are made with."""
 
 DOCUMENTED: Final = {
+    "compare": "e2e/test_tasks.py::test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes",
     "down": "e2e/test_lifecycle.py::test_destroy_leaves_no_instance_and_no_stack",
     "recipes": "test_fabfile.py::test_the_recipes_are_shown_in_short_one_by_one_and_as_documents",
     "release": "e2e/test_observability.py::test_a_budget_that_holds_nobody_back_has_nothing_to_release",

@@ -21,7 +21,7 @@ MODULES: Final = {
     "nodes": ("scale", "replace", "ssh", "ssh-config"),
     "recipes": ("recipes",),
     "release": ("release",),
-    "report": ("report",),
+    "report": ("compare", "report"),
     "runs": ("fetch", "logs", "rm", "runs", "show", "stop"),
     "status": ("status",),
     "train": ("push", "train"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -61,3 +61,10 @@ def read_chosen(
     """Return the directory and the files of a run. Raises DeepcdkError."""
     directory = locate(word, session_of, archive_only=archive_only)
     return directory, read_run(directory)
+
+
+def comparison_name(run_ids: Sequence[str], most: int = 6) -> str:
+    """Return the name of a comparison's files: by the last part of each run's id, and how many more there are."""
+    tokens = [run_id.rpartition("-")[2] for run_id in run_ids]
+    more = [f"and-{len(tokens) - most}-more"] if len(tokens) > most else []
+    return "-".join(["comparison", *tokens[:most], *more])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from agent.files.atomic_write import write_atomically
 from cluster.errors import DeepcdkError, UsageError
+from cluster.report.comparison import Comparison
 from cluster.report.model import FORMAT, RunReport
 
 HTML, MARKDOWN, JSON = "html", "md", "json"
@@ -29,17 +30,38 @@ def run_document(report: RunReport) -> dict[str, Any]:
     return {"format": FORMAT, "report": "run", **dataclasses.asdict(report)}
 
 
-def rendered(report: RunReport, kind: str) -> str:
-    """Return the report of one run in a format."""
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    """Return runs side by side as JSON values."""
+    document = dataclasses.asdict(comparison)
+    for setting, compared in zip(document["settings"], comparison.settings, strict=True):
+        setting["differs"] = compared.differs
+    for repeats in document["repeats"]:
+        repeats["figures"] = dict(repeats["figures"])
+    return {"format": FORMAT, "report": "comparison", **document}
+
+
+def rendered(report: RunReport | Comparison, kind: str) -> str:
+    """Return the report of one run, or of several side by side, in a format."""
+    from cluster.report import html, markdown
+
+    if isinstance(report, Comparison):
+        return _in_format(
+            kind,
+            lambda: comparison_document(report),
+            lambda: markdown.comparison_markdown(report),
+            lambda: html.comparison_html(report),
+        )
+    return _in_format(
+        kind, lambda: run_document(report), lambda: markdown.run_markdown(report), lambda: html.run_html(report)
+    )
+
+
+def _in_format(
+    kind: str, document: Callable[[], dict[str, Any]], as_markdown: Callable[[], str], as_html: Callable[[], str]
+) -> str:
     if kind == JSON:
-        return json.dumps(run_document(report), indent=1) + "\n"
-    if kind == MARKDOWN:
-        from cluster.report.markdown import run_markdown
-
-        return run_markdown(report)
-    from cluster.report.html import run_html
-
-    return run_html(report)
+        return json.dumps(document(), indent=1) + "\n"
+    return as_markdown() if kind == MARKDOWN else as_html()
 
 
 def destinations(into: str, default: Path, formats: Sequence[str]) -> dict[str, Path]:

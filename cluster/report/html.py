@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cluster.report import comparison_tables
+from cluster.report.comparison import Comparison
+from cluster.report.comparison_figures import comparison_figures
 from cluster.report.figures import constants, run_figures
 from cluster.report.model import FORMAT, RunReport
 from cluster.report.palette import DARK, LIGHT, css_variables
@@ -27,6 +30,7 @@ def templates() -> Environment:
 
     loader = PackageLoader("cluster.report")
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    found.globals["differs"] = comparison_tables.MARK
     found.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     return found
 
@@ -37,6 +41,23 @@ def page(template: str, **values: Any) -> str:
     css = environment.loader.get_source(environment, "report.css")[0] if environment.loader else ""
     shared = {"css": css, "light": css_variables(LIGHT), "dark": css_variables(DARK), "format": FORMAT}
     return environment.get_template(template).render(**shared, **values) + "\n"
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """Return runs side by side as a page."""
+    pairs = zip(comparison.labels, comparison.runs, strict=True)
+    return page(
+        "compare.html.j2",
+        comparison=comparison,
+        runs=comparison_tables.runs_table(comparison),
+        figures_table=comparison_tables.figures_table(comparison),
+        repeats=comparison_tables.repeats_table(comparison),
+        differences=comparison_tables.differences_table(comparison),
+        same=comparison_tables.same_settings(comparison),
+        mark=comparison_tables.MARK,
+        figures=comparison_figures(comparison),
+        missing=[(label, sentence) for label, run in pairs for sentence in run.missing],
+    )
 
 
 def run_html(report: RunReport) -> str:

@@ -5,6 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from cluster.report.comparison import Comparison
+from cluster.report.comparison_tables import (
+    differences_table,
+    figures_table,
+    repeats_table,
+    runs_table,
+    same_settings,
+)
 from cluster.report.model import RunReport
 from cluster.report.report_tables import (
     ReportTable,
@@ -47,6 +55,19 @@ def run_markdown(report: RunReport) -> str:
     if report.missing:
         parts += ["## What this record does not have", "\n".join(f"- {escaped(each)}" for each in report.missing)]
     return "\n\n".join(parts) + "\n"
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    """Return runs side by side as Markdown."""
+    tables = (
+        runs_table(comparison),
+        figures_table(comparison),
+        repeats_table(comparison),
+        differences_table(comparison),
+    )
+    same = tuple((group, name, value) for group, name, value in same_settings(comparison))
+    rest = ReportTable(title="The same in all runs", columns=("of", "setting", "value"), rows=same)
+    return "\n\n".join([f"# {len(comparison.runs)} runs compared", *_tables(*tables, rest)]) + "\n"
 
 
 def _subtitle(report: RunReport) -> str:

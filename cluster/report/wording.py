@@ -33,7 +33,7 @@ def value_text(value: object) -> str:
     if isinstance(value, list):
         return plain(", ".join(value_text(each) for each in value))
     if isinstance(value, dict):
-        return plain(", ".join(f"{name} {value_text(each)}" for name, each in value.items()))
+        return plain(", ".join(f"{name} {value_text(each)}" for name, each in sorted(value.items())))
     return plain(str(value))
 
 

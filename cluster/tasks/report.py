@@ -72,3 +72,42 @@ def report(
         return
     for each in written:
         print_line(f"report of {each['run_id']}: {', '.join(each['files'].values())}")
+
+
+@task(word="--run")
+def compare(
+    set_: Set = (),
+    run: Annotated[tuple[str, ...], "id or fetched directory of a run, CLUSTER:ID; two at least"] = (),
+    format: Format = "html",
+    into: Annotated[str, "file, or directory with a / at its end; default: ./runs"] = "",
+    from_bucket: FromBucket = False,
+    json: Json = False,
+    key: Key = "",
+) -> None:
+    """
+    Write runs side by side: figures, shared curves, and what differs in settings and versions.
+
+    Runs of the same settings, with the same or another seed, are averaged, and their spread is shown.
+
+    Example: fab compare 20261120-121314-digits-ab12 20261121-101112-digits-cd34
+    """
+    from cluster.report import chosen_runs, formats
+
+    kinds, session_of = formats.parse_formats(format), sessions(set_, key)
+    if len(run) < 2:
+        raise UsageError("--run", " ".join(run), "must name two runs at least; `fab runs` lists them")
+    formats.destinations(into, chosen_runs.RUNS / "comparison", kinds)  # refused before anything is fetched
+    found = [chosen_runs.read_chosen(word, session_of, archive_only=from_bucket)[1] for word in run]
+    ids = [str(files.record["run_id"]) for files in found]
+    if twice := next((run_id for run_id in ids if ids.count(run_id) > 1), ""):
+        raise UsageError("--run", twice, "is named twice")
+    paths = formats.destinations(into, chosen_runs.RUNS / chosen_runs.comparison_name(ids), kinds)
+    with doing(f"comparing {len(ids)} runs"):
+        from cluster.report.comparison import compare as compare_reports
+        from cluster.report.run_report import report_of
+
+        comparison = compare_reports([report_of(files) for files in found])
+        for kind, path in paths.items():
+            formats.write(path, formats.rendered(comparison, kind))
+    files = {kind: str(path) for kind, path in paths.items()}
+    print_result({"runs": ids, "files": files}, f"{len(ids)} runs compared: {', '.join(files.values())}", json=json)

@@ -28,6 +28,7 @@ PROGRESS_LINES: Final = 4
 # Without --yes: a task that is not interrupted in time asks a question, and nobody answers.
 TASKS: Final[tuple[tuple[str, ...], ...]] = (
     ("attach",),
+    ("compare", "one", "two"),
     ("down", "--force"),
     ("fetch",),
     ("logs", "--follow"),

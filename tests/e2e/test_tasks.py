@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.report.recorded_runs import DIGITS
 from tests.e2e.conftest import EmbeddedCloud
 from tests.waiting import PATIENCE_S, eventually
 from tests.words import LONG, NASTIEST
@@ -141,7 +142,9 @@ def stopped(cluster: EmbeddedCloud) -> Iterator[str]:
     cluster.fab("rm", "--run", run_id, "--yes", check=False)
 
 
-def test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes(cluster: EmbeddedCloud, stopped: str) -> None:
+def test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes(
+    cluster: EmbeddedCloud, stopped: str, tmp_path: Path
+) -> None:
     before = json.loads(cluster.fab("show", "--run", stopped, "--json").stdout)
     assert (before["state"]["state"], len(before["checkpoints"]) > 0) == ("stopped", True)
     last_epoch = cluster.run(stopped).last_epoch()
@@ -158,6 +161,12 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes(cluster: Embed
         assert "goes on with 64 images a step, as before; on this number of ranks, 1, it would begin with 32" in log
     finally:
         cluster.fab("stop", "--run", stopped)
+    # Beside a run that was recorded elsewhere, whose directory is named.
+    words = ("compare", stopped, str(DIGITS), "--into", f"{tmp_path}/", "--json")
+    compared = json.loads(cluster.fab(*words).stdout)
+    assert (set(compared), compared["runs"][0]) == ({"runs", "files"}, stopped)
+    page = Path(compared["files"]["html"]).read_text()
+    assert stopped in page and "resumed from" not in page
 
 
 def test_an_ended_run_is_removed_for_good(cluster: EmbeddedCloud, stopped: str) -> None:

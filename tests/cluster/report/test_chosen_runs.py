@@ -11,7 +11,7 @@ import pytest
 
 from cluster.errors import DeepcdkError, NoStackError, UsageError
 from cluster.report import chosen_runs
-from cluster.report.chosen_runs import locate, read_chosen
+from cluster.report.chosen_runs import comparison_name, locate, read_chosen
 from cluster.ssh.fetch import Fetched
 from tests.cluster.report.recorded_runs import DIGITS, raw
 
@@ -107,3 +107,8 @@ def test_what_names_no_run_is_refused_before_anybody_is_asked(word: str, cluster
     with pytest.raises(UsageError):
         locate(word, cluster.session_of)
     assert cluster.asked == []
+
+
+def test_a_comparison_is_named_by_its_runs() -> None:
+    assert comparison_name(["20261123-222751-digits-eb5e", "one"]) == "comparison-eb5e-one"
+    assert comparison_name([f"run-{number}" for number in range(9)]) == "comparison-0-1-2-3-4-5-and-3-more"
