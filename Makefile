@@ -17,7 +17,7 @@ help: ## list the commands
 setup: ## install all that is needed, once (system packages through apt, Python, what is built here, Node)
 	@PYTHON='$(PYTHON)' sh tools/setup.sh
 
-demo: setup ## start the embedded cloud, deploy, train on two hosts (NODES=16, IMAGE=debian-12, PACKAGES=1), fetch the result, take all down
+demo: setup ## start the embedded cloud, deploy, train on two hosts (NODES=16, IMAGE=debian-12, PACKAGES=1), fetch the result, write its report, take all down
 	@$(python) -m tools.demo --nodes $(or $(NODES),2) $(if $(IMAGE),--image $(IMAGE)) $(if $(PACKAGES),--packages)
 
 # The second part in two processes, whatever the cores: tests with hosts mostly wait, those with TensorFlow start several

@@ -1,4 +1,4 @@
-"""Show a whole run on one machine: an embedded cloud, `cdk deploy`, `fab train`, the fetched results.
+"""Show a whole run on one machine: an embedded cloud, `cdk deploy`, `fab train`, the fetched results and their report.
 
     .venv/bin/python -m tools.demo [--nodes N] [--image NAME] [--packages] [--keep]
 
@@ -92,6 +92,7 @@ def commands(nodes: int, image: str = "") -> list[tuple[str, list[str]]]:
         ("Look at it", ["fab", "status"]),
         ("Train", ["fab", "train", "--nodes", str(nodes), "--recipe", "digits", "--yes"]),
         ("Fetch the results", ["fab", "fetch"]),
+        ("See them on one page", ["fab", "report"]),
     ]
 
 
