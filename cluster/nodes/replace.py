@@ -14,7 +14,7 @@ from cluster.aws.client import aws_errors
 from cluster.aws.inventory import Instance
 from cluster.errors import DeepcdkError, LiveRunError, NotReadyError, UsageError
 from cluster.nodes.shrink import GONE_TIMEOUT_S, remaining
-from cluster.nodes.worker_group import POLL_S, last_console_lines, read_nodes
+from cluster.nodes.worker_group import POLL_S, LaunchFailures, last_console_lines, read_nodes
 from cluster.polling import poll
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session, confirm
@@ -138,8 +138,8 @@ def wait_joined(
 
     `report` gets each change. Raises NotReadyError that says what is missing.
     """
-    state = ""
-    for _ in poll(timeout_s, every_s=POLL_S):
+    state, failures = "", LaunchFailures(session.aws, session.stack)
+    for waited_s in poll(timeout_s, every_s=POLL_S):
         nodes = read_nodes(master)
         new = [node for node in workers(nodes) if node.instance_id not in before]
         if new and all(node.instance_id != gone for node in nodes):
@@ -152,7 +152,7 @@ def wait_joined(
                 if new
                 else f"waiting for {', '.join(started)} to join"
                 if started
-                else "waiting for the group to start another one"
+                else f"waiting for the group to start another one{failures.explain(waited_s)}"
             ),
         )
         if state != was:

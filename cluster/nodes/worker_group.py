@@ -122,7 +122,7 @@ def wait_ready(
     After the time-out `least` workers are enough, unless that is 0. Raises NotReadyError that names the missing
     instances, with the last lines of their consoles.
     """
-    reported, failure, ask_at_s = (-1, -1, ""), "", 0.0
+    reported, failures = (-1, -1, ""), LaunchFailures(aws, stack)
     for waited_s in poll(timeout_s, every_s=POLL_S):
         nodes = read_nodes(master)
         ready = len(workers(nodes))
@@ -132,17 +132,36 @@ def wait_ready(
             return nodes
         current = refresh(aws, stack)
         started = len(current.workers)
-        if started >= wanted:
-            failure = ""
-        elif waited_s >= ask_at_s:
-            failure, ask_at_s = _last_failure(aws, stack), waited_s + ACTIVITY_POLL_S
-        if (ready, started, failure) != reported:
-            reported = (ready, started, failure)
-            why = f"; EC2 Auto Scaling tries again after: {failure}" if failure else ""
+        why = failures.explain(waited_s) if started < wanted else ""
+        if (ready, started, why) != reported:
+            reported = (ready, started, why)
             report(f"nodes ready: {ready} of {wanted} ({started} instances, {waited_s:.0f} s){why}")
     if 0 < least <= ready:
         return nodes
     raise _not_ready(aws, current, {node.instance_id for node in nodes}, ready, wanted, timeout_s)
+
+
+class LaunchFailures:
+    """Explain why a worker group lacks instances, to somebody who waits for them; AWS is asked every ten seconds."""
+
+    def __init__(self, aws: Aws, stack: Stack) -> None:
+        self._aws, self._stack = aws, stack
+        self._ask_at_s, self._explanation = 0.0, ""
+
+    def explain(self, waited_s: float) -> str:
+        """Return the end of a sentence on the group's last launch if it failed; else, or where it is denied, ""."""
+        if waited_s >= self._ask_at_s:
+            self._ask_at_s = waited_s + ACTIVITY_POLL_S
+            failure = self._last_failure()
+            self._explanation = f"; EC2 Auto Scaling tries again after: {failure}" if failure else ""
+        return self._explanation
+
+    def _last_failure(self) -> str:
+        try:
+            last = _activity(self._aws, self._stack)
+        except AwsError:
+            return ""  # The wait goes on all the same.
+        return last.get("StatusMessage", "") if last is not None and last["StatusCode"] == "Failed" else ""
 
 
 def describe_shortfall(policy: str, ready: int, wanted: int) -> str:
@@ -185,15 +204,6 @@ def _last_activity(aws: Aws, stack: Stack) -> str:
     if last is None:
         return "(no scaling activity yet)"
     return f"{last['StatusCode']}: {last.get('StatusMessage') or last.get('Description', '')}"
-
-
-def _last_failure(aws: Aws, stack: Stack) -> str:
-    """Return why the group's last launch failed; nothing where it did not, or where the answer is denied."""
-    try:
-        last = _activity(aws, stack)
-    except AwsError:
-        return ""  # The wait goes on all the same, and its end asks again.
-    return last.get("StatusMessage", "") if last is not None and last["StatusCode"] == "Failed" else ""
 
 
 def _activity(aws: Aws, stack: Stack) -> ActivityTypeDef | None:

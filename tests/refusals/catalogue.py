@@ -48,6 +48,7 @@ ENTRIES: Final = {
     "EC2-57": "ec2:Describe*: 200 filter values in one call",
     "EC2-58": "ec2:DescribeInstances: one id that is unknown, or not yet known, fails the whole call",
     "EC2-59": "ec2:DescribeInstances: an id of the wrong form is another error than one that is gone",
+    "EC2-60": "EC2::LaunchTemplate IamInstanceProfile: the profile must exist, and be known to EC2",
     "AS-39": "autoscaling:CreateAutoScalingGroup: names are unique in account and region",
     "AS-05": "AutoScaling::AutoScalingGroup Overrides: a type once",
     "AS-07": "AutoScaling::AutoScalingGroup Overrides: WeightedCapacity on all or on none",

@@ -122,7 +122,11 @@ def test_without_an_answer_nothing_goes(task: Session, monkeypatch: pytest.Monke
 
 
 def waited(
-    task: Session, monkeypatch: pytest.MonkeyPatch, *looks: tuple[tuple[Node, ...], tuple[str, ...]], timeout_s: float
+    task: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    *looks: tuple[tuple[Node, ...], tuple[str, ...]],
+    timeout_s: float,
+    status: str = "Successful",
 ) -> tuple[Node, list[str]]:
     """Wait through these looks: the nodes that the master lists, the instances that EC2 has."""
     seen, reported = iter(looks), list[str]()
@@ -138,6 +142,10 @@ def waited(
     monkeypatch.setattr(replacing, "read_nodes", read_nodes)
     monkeypatch.setattr(inventory, "refresh", refresh)
     monkeypatch.setattr(worker_group, "read_console", lambda *_: "deepcdk: failed: mounting")
+    client = cast(mock.Mock, task.aws).client.return_value
+    client.describe_scaling_activities.return_value = {
+        "Activities": [{"StatusCode": status, "StatusMessage": "no room"}]
+    }
     node = wait_joined(task, mock.Mock(), B, {A, B}, timeout_s=timeout_s, report=reported.append)
     return node, reported
 
@@ -157,6 +165,14 @@ def test_the_new_one_is_there_once_it_is_listed_and_the_old_one_is_not(
     assert reported == [
         "waiting for the group to start another one", f"waiting for {N} to join", f"waiting for {B} to leave",
     ]  # fmt: skip
+
+
+def test_a_group_that_cannot_launch_another_one_says_why(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = (nodes(worker1=A), (A,)), (nodes(worker1=A, worker3=N), (A, N))
+    _, reported = waited(task, monkeypatch, *looks, timeout_s=60, status="Failed")
+    assert reported == [
+        "waiting for the group to start another one; EC2 Auto Scaling tries again after: no room",
+    ]
 
 
 def test_a_new_one_that_never_joins_is_named_with_its_console(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:

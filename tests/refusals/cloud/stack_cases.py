@@ -296,6 +296,12 @@ CASES: Final[tuple[Case[Template], ...]] = (
         "InvalidParameterValue",
         _launched(MetadataOptions={"HttpPutResponseHopLimit": 64}),
     ),
+    Case(
+        "EC2-60",
+        _launched(IamInstanceProfile={"Name": "nobodys-profile"}),
+        "Value (nobodys-profile) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name",
+        _with_profile(Name=ref("Profile")),
+    ),
     Case("FSX-03", _lustre("2.15", port=989), "do not permit Lustre LNET network traffic on port 988", _lustre("2.15")),
     Case("FSX-09", _lustre("2.10"), "BadRequest", _lustre("2.12")),
     Case("IAM-19", _tagged("Team", "team"), "Duplicate tag keys found", _tagged("Team", "group")),
