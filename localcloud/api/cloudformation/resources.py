@@ -97,11 +97,11 @@ class ResourceChanger:
             return resource_type.create(context, properties)
 
         resource.physical = self._call(resource, create)
-        self.account.stabilize(resource_type.name, resource.physical.id)
         if replaces is not None:
             self.replaced.append(replaces)
         wait = creation_wait(declaration)
         self.note(resource, f"{verb}_IN_PROGRESS", "Resource creation Initiated")
+        self.account.stabilize(resource_type.name, resource.physical.id)
         if wait is None:
             self.note(resource, f"{verb}_COMPLETE")
         return wait
