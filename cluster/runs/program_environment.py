@@ -14,7 +14,8 @@ from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import MASTER_NAME, Node, workers
 from cluster.errors import DeepcdkError
 from cluster.runs.program import Program
-from cluster.runs.resolution import RUNTIME, Environment, Resolver, UnreachableIndexError, Wanted
+from cluster.runs.resolution import RUNTIME, Environment, Resolver, Wanted
+from cluster.runs.uv_compile import UnresolvedHereError
 from cluster.ssh.push import Tree
 from cluster.terminal.status_line import doing
 
@@ -84,7 +85,7 @@ def choose(wanted: Wanted, kind: RuntimeKind | None, *, project: Path, report: C
     try:
         with doing(f"resolving {wanted.requirements or 'the program'} with uv"):
             environment = Resolver(kind=kind, locks=project / LOCKS, environ=os.environ).resolve(wanted)
-    except UnreachableIndexError as error:
+    except UnresolvedHereError as error:
         if wanted.uses_torch:
             raise
         report(f"{wanted.file} is resolved on the nodes: {error.what}")

@@ -13,15 +13,9 @@ import pytest
 
 from agent.spec.kinds import RuntimeKind
 from cluster.runs import resolution
-from cluster.runs.resolution import (
-    RUNTIME,
-    RequirementsError,
-    Resolver,
-    UnreachableIndexError,
-    Wanted,
-    option_lines,
-    uv_environment,
-)
+from cluster.runs.requirements_file import RequirementsError
+from cluster.runs.resolution import RUNTIME, Resolver, Wanted
+from cluster.runs.uv_compile import UnpreparedError, UnreachableIndexError
 
 PROJECT: Final = Path(__file__).resolve().parents[3]
 CPU: Final = RuntimeKind(processor="x86_64", python="3.12")
@@ -37,6 +31,8 @@ INDEX: Final = (
     ("torch", "2.13.0+cpu", ()),
     ("tf-keras", "2.18.0", ("tensorflow==2.18.*",)),
     ("tf-keras", "2.21.0", ()),
+    ("hub", "1.0", ("tensorflow>=2.14",)),
+    ("late", "1.0", ("tensorflow==2.15.*",)),
     ("nvidia-nccl-cu12", "2.25.1", ()),
     *(
         (name, version, (needs, f"nvidia-nccl-cu12; extra == 'and-cuda' and '{name}' == 'tensorflow'"))
@@ -80,7 +76,7 @@ class Desk:
 
     def resolve(self, text: str, *modules: str, kind: RuntimeKind = CPU, **changes: Any) -> resolution.Environment:
         """Resolve the requirements of a program that imports these modules."""
-        (self.program / "requirements.txt").write_text(f"--no-index\n{text}")
+        (self.program / "requirements.txt").write_text(f"--no-index\n{text}", encoding="utf-8")
         wanted = Wanted(directory=self.program, requirements="requirements.txt", modules=frozenset(modules), **changes)
         environ = {**os.environ, "PIP_FIND_LINKS": str(self.index)}
         return Resolver(kind=kind, locks=PROJECT / "agent" / "environment", environ=environ).resolve(wanted)
@@ -176,7 +172,8 @@ def test_without_horovod_the_environment_has_what_is_named_and_no_more(desk: Des
         ("nonsense-package\n", (), "cannot be met on x86_64 with Python 3.12:\n.*\n.*nonsense-package was not found"),
         ("tensorflow-cpu==2.15.*\nkeras>=3\n", (), "tensorflow-cpu==2.15.1 depends on keras<2.16"),
         ("tensorflow-cpu==2.14.*\n", (), "asks for TensorFlow 2.14.1; Horovod 0.28.1 is built for 2.15 to 2.21"),
-        ("numpy<2\nhorovod==0.27.0\n", (), "asks for Horovod 0.27.0, and the nodes build 0.28.1"),
+        ("numpy<2\nhorovod==0.27.0\n", (), "asks for horovod==0.27.0, and the nodes build 0.28.1"),
+        ("Horovod[tensorflow] < 0.28\n", (), "asks for horovod<0.28, and the nodes build 0.28.1"),
         ("numpy<2\n", ("horovod.torch",), "the program imports horovod.torch, and its requirements bring no torch"),
         ("numpy ==\n", (), "Couldn't parse requirement in `requirements.txt`"),
         ("numpy<2\n./lib-1.0-py3-none-any.whl\n", (), "names what no lock can hold: "),
@@ -200,13 +197,87 @@ def test_an_index_that_is_not_reached_is_told_apart_from_what_cannot_be(desk: De
         resolver.resolve(wanted)
 
 
-def test_pips_variables_name_places_of_packages_unless_uvs_own_do() -> None:
-    pips = {"PIP_INDEX_URL": "https://a", "PIP_EXTRA_INDEX_URL": "https://b https://c", "PIP_FIND_LINKS": "/x /y"}
-    found = uv_environment({**pips, "UV_DEFAULT_INDEX": "https://own"}, "/z")
-    assert found["UV_DEFAULT_INDEX"] == "https://own"
-    assert (found["UV_INDEX"], found["UV_FIND_LINKS"]) == ("https://b https://c", "/x,/y,/z")
+@pytest.mark.parametrize(
+    ("text", "kind", "there", "version"),
+    [
+        ("tensorflow-cpu==2.15.*\n", GPU, "tensorflow", "2.15.1"),
+        ("tensorflow-cpu==2.15.*\nhub\n", CPU, "tensorflow-cpu", "2.15.1"),
+        ("tensorflow==2.15.*\nhub\n", CPU, "tensorflow", "2.15.1"),
+        ("tensorflow-cpu==2.15.*\nhub\n", GPU, "tensorflow", "2.15.1"),
+    ],
+)
+def test_tensorflow_is_there_under_one_name_whatever_asks_for_it_by_the_other(
+    desk: Desk, text: str, kind: RuntimeKind, there: str, version: str
+) -> None:
+    found = desk.resolve(text, "tensorflow", kind=kind).packages
+    assert {name: found[name] for name in found if name in ("tensorflow", "tensorflow-cpu")} == {there: version}
+    assert found["keras"] == "2.15.0"
+    assert ("nvidia-nccl-cu12" in found) == kind.has_gpus
 
 
-def test_lines_that_say_where_packages_come_from_are_options() -> None:
-    text = "-i https://a\n# --no-index\n--find-links=wheels\ntorch\n--extra-index-url https://b # more\n--pre\n"
-    assert option_lines(text) == ["-i https://a", "--find-links=wheels", "--extra-index-url https://b # more"]
+def test_keras_2_beside_a_tensorflow_that_nobody_named_brings_no_second_one(desk: Desk) -> None:
+    found = desk.resolve("numpy<2\n", keras=2).packages
+    assert (found["tf-keras"], found["tensorflow-cpu"], "tensorflow" in found) == ("2.18.0", "2.18.1", False)
+
+
+def test_two_tensorflows_that_no_version_serves_are_refused(desk: Desk) -> None:
+    with pytest.raises(RequirementsError, match=r"one package, and no version serves both: 2\.14\.1, 2\.15\.1"):
+        desk.resolve("tensorflow-cpu==2.14.*\nlate\n")
+
+
+def test_what_an_included_file_says_about_places_reaches_the_lock_as_the_nodes_find_it(desk: Desk) -> None:
+    (desk.program / "env" / "wheels").mkdir(parents=True)
+    write_wheel(desk.program / "env" / "wheels", "local", "1.0")
+    (desk.program / "env" / "more.txt").write_text("\ufeff--find-links wheels\r\nlocal # ours\r\n")
+    lock = desk.resolve("-r env/more.txt\nnumpy<2\n", horovod=False).lock
+    assert lock.startswith("--no-index\n--find-links env/wheels\nlocal==1.0 \\\n")
+
+
+def test_wheels_that_the_nodes_would_not_have_are_refused_before_they_are_asked(desk: Desk, index: Path) -> None:
+    with pytest.raises(RequirementsError, match=r"the nodes would not have --find-links /.*: it lies outside of"):
+        desk.resolve(f"--find-links {index}\nnumpy<2\n")
+
+
+def test_a_package_keeps_the_hashes_that_the_requirements_allow(desk: Desk) -> None:
+    plain = desk.resolve("numpy==1.26.4\n", horovod=False)
+    (right,) = re.findall("sha256:[0-9a-f]{64}", plain.lock)
+    wrong = f"sha256:{'a' * 64}"
+    assert desk.resolve(f"numpy==1.26.4 --hash={right} \\\n  --hash={wrong}\n", horovod=False) == plain
+    with pytest.raises(RequirementsError, match=r"no file of numpy==1\.26\.4 has a hash that the requirements allow"):
+        desk.resolve(f"numpy==1.26.4 --hash={wrong}\n", horovod=False)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "output-file = 'requirements.lock'",
+        "no-deps = true",
+        "no-strip-extras = true\nno-strip-markers = true",
+        "emit-find-links = true\nemit-index-annotation = true",
+        "universal = true",
+    ],
+)
+def test_a_pyproject_that_wants_another_lock_file_does_not_get_it_here(desk: Desk, settings: str) -> None:
+    text = "tensorflow[and-cuda]==2.18.*\n"
+    expected = desk.resolve(text, kind=GPU)
+    (desk.program / "pyproject.toml").write_text(f"[tool.uv.pip]\n{settings}\n")
+    assert desk.resolve(text, kind=GPU) == expected
+    assert expected.packages["tensorflow"] == "2.18.1" and "keras" in expected.packages
+    assert not (desk.program / "requirements.lock").exists()
+
+
+def test_a_file_that_is_not_uploaded_is_refused_where_the_nodes_would_read_it(desk: Desk) -> None:
+    (desk.program / ".hidden.txt").write_text("toy<2\n")
+    with pytest.raises(RequirementsError, match=r"\.hidden\.txt is not uploaded"):
+        desk.resolve("-r .hidden.txt\n")
+    assert desk.resolve("-r .hidden.txt\nnumpy<2\n", horovod=False).packages["toy"] == "1.2"
+
+
+def test_a_package_that_cannot_be_built_here_is_left_to_the_nodes(desk: Desk) -> None:
+    (desk.program / "broken").mkdir()
+    (desk.program / "broken" / "backend.py").write_text("raise SystemExit('needs mysql_config')\n")
+    (desk.program / "broken" / "pyproject.toml").write_text(
+        "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+    )
+    with pytest.raises(UnpreparedError, match=r"(?s)cannot build .*needs mysql_config"):
+        desk.resolve("./broken\n")

@@ -1,0 +1,75 @@
+"""Facts about asking uv: what it is told, and what its words mean."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.spec.kinds import RuntimeKind
+from cluster.runs import uv_compile
+from cluster.runs.uv_compile import (
+    Answer,
+    Question,
+    UnpreparedError,
+    UnreachableIndexError,
+    UvError,
+    ask,
+    check_answer,
+    uv_environment,
+    without_passwords,
+)
+
+KIND = RuntimeKind(processor="x86_64", python="3.12")
+
+
+def refused(words: str) -> Answer:
+    return Answer(fits=False, lock="", words=words)
+
+
+def test_pips_variables_name_places_of_packages_unless_uvs_own_do() -> None:
+    pips = {"PIP_INDEX_URL": "https://a", "PIP_EXTRA_INDEX_URL": "https://b https://c", "PIP_FIND_LINKS": "/x /y"}
+    found = uv_environment({**pips, "UV_DEFAULT_INDEX": "https://own"}, "/z")
+    assert found["UV_DEFAULT_INDEX"] == "https://own"
+    assert (found["UV_INDEX"], found["UV_FIND_LINKS"]) == ("https://b https://c", "/x,/y,/z")
+
+
+def test_what_only_this_machine_cannot_do_is_told_apart_from_what_no_environment_can_have() -> None:
+    with pytest.raises(UnreachableIndexError, match=r"no package index: https://i/simple/toy/: refused"):
+        check_answer(refused("error: Failed to fetch: `https://i/simple/toy/`\n  cause: refused"), 2)
+    for words in ("error: Failed to build `bad==1.0`\n  cause: no compiler", "  cause: Git operation failed\n denied"):
+        with pytest.raises(UnpreparedError, match=r"no compiler|denied"):
+            check_answer(refused(words), 1)
+    check_answer(refused("error: No solution found when resolving dependencies"), 1)
+    with pytest.raises(UvError, match="uv ended with status -9 and said nothing"):
+        check_answer(refused(""), -9)
+
+
+def test_no_password_of_a_url_is_told() -> None:
+    words = "cannot read git+https://ann:s3cret@host/x and http://host/y, nor https://ann@host:8443/z"
+    assert without_passwords(f"{words}\n") == words.replace("s3cret", "****")
+
+
+def test_without_uv_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "uv", None)
+    with pytest.raises(UvError, match="uv, which resolves the requirements of programs, is not installed") as found:
+        ask(Question(directory=tmp_path, requirements=""), KIND, os.environ)
+    assert "make setup" in found.value.remedy
+
+
+def test_an_answer_of_another_form_is_noticed() -> None:
+    hashed = f"toy==1.2 \\\n    --hash=sha256:{'a' * 64} \\\n    --hash=sha256:{'b' * 64}\n"
+    assert Answer(fits=True, lock=hashed * 2, words="").unhashed == ""
+    assert Answer(fits=True, lock=f"{hashed}bare==1.0\n", words="").unhashed == "bare==1.0"
+    extras = hashed.replace("toy", "toy[more]")
+    assert Answer(fits=True, lock=hashed + extras, words="").unhashed == "toy[more]==1.2 \\"
+    assert Answer(fits=True, lock=f"{hashed}-e .\n", words="").unlocked == "-e ."
+
+
+def test_pins_are_read_with_local_versions() -> None:
+    assert uv_compile.pinned("torch==2.13.0+cpu \\\n    --hash=sha256:aa\nnumpy==1.26.4\n") == {
+        "torch": "2.13.0+cpu",
+        "numpy": "1.26.4",
+    }
