@@ -74,7 +74,7 @@ class Overlay:
     def read(self, name: str) -> str:
         """Return the text of a file of the program. Raises OverlayError."""
         try:
-            return (self.program / name).read_text(encoding="utf-8")
+            return (self.program / name).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise OverlayError(f"{name} cannot be read: {error}") from None
 

@@ -11,19 +11,22 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment import default_controller
+from agent.environment import default_controller, package_index
 from agent.environment.horovod_build import default_cache, parse_settings
 from agent.environment.horovod_build_settings import INCLUDE, VERSION, XLA_BUILDER, Settings, digest, known_inputs
+from agent.environment.index_credentials import netrc_environment, without_credentials
+from agent.environment.overlay import names_index
 from agent.environment.toolchain import Platform, check_platform, this_platform
-from agent.environment.virtual_environment import VirtualEnvironment
+from agent.environment.virtual_environment import RuntimeSetupError, VirtualEnvironment
 from agent.files.build_once import build_directory_once
-from agent.files.temporary_files import temporary_files_beside
+from agent.files.temporary_files import temporary_directory_of, temporary_files_beside
 
 PINS: Final = "pins.txt"
 IMPORTS: Final = {"tensorflow": "import horovod.tensorflow", "torch": "import horovod.torch"}
@@ -68,6 +71,22 @@ class OwnEnvironment:
 def locked_lines(lock: str) -> list[str]:
     """Return the lines of a lock file, without comments and blank lines."""
     return [line.rstrip() for line in lock.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+
+def unconfigured(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return `environ` for a pip without a configuration, in which a machine may name more directories of wheels."""
+    kept = {name: value for name, value in environ.items() if not name.startswith("PIP_")}
+    return {**kept, "PIP_CONFIG_FILE": os.devnull}
+
+
+def placed(lock: str, program: Path) -> str:
+    """Return a lock file whose --find-links name absolute paths: pip looks for others beside the file that it reads."""
+
+    def absolute(option: re.Match[str]) -> str:
+        given = " ".join(shlex.split(option[2], comments=True))
+        return option[0] if "://" in given else option[1] + shlex.quote(str(program / given))
+
+    return re.sub(r"(?m)^((?:-f|--find-links)\s*=?\s*)(\S.*)$", absolute, lock)
 
 
 def pins(lock: str) -> list[str]:
@@ -131,25 +150,42 @@ class OwnEnvironmentBuilder:
         environment = self.environment
         wheels = environment.wheels
         wheels.mkdir(parents=True, exist_ok=True)
-        lock = wheels / "lock.txt"
-        lock.write_text(environment.lock, encoding="utf-8")
         (wheels / PINS).write_text("".join(f"{pin}\n" for pin in pins(environment.lock)), encoding="utf-8")
         self.report(f"bringing {len(pins(environment.lock))} packages to {wheels}")
-        options = ["--no-input", "--no-deps", "--require-hashes", "--wheel-dir", str(wheels)]
-        bring = [str(self._making.python), "-m", "pip", "wheel", *options, "--requirement", str(lock)]
-        self._making.run("Bringing the packages of the program's environment", bring, cwd=environment.program)
+        self._bring()
         self._install_packages()
         if environment.settings is not None:
             built = self._build_horovod()
             shutil.copyfile(built, wheels / built.name)
         return ""
 
+    def _bring(self) -> None:
+        """Bring the wheels of all packages to the wheelhouse, and build those that have none."""
+        environment, making = self.environment, self._making
+        text, credentials = without_credentials(placed(environment.lock, environment.program))
+        lock = environment.wheels / "lock.txt"
+        lock.write_text(text, encoding="utf-8")
+        temporary = temporary_directory_of(environment.directory)
+        making = dataclasses.replace(making, environ=netrc_environment(credentials, self.environ, temporary))
+        # Where pip's own configuration names an index that is out of reach, pip would try for most of a minute.
+        lacking = "" if names_index(environment.lock) else package_index.missing(making.python)
+        options = ["--no-input", "--no-deps", "--require-hashes", "--wheel-dir", str(environment.wheels)]
+        options += ["--no-index"] if lacking else []
+        bring = [str(making.python), "-m", "pip", "wheel", *options, "--requirement", str(lock)]
+        try:
+            making.run("Bringing the packages of the program's environment", bring, cwd=environment.program)
+        except RuntimeSetupError as error:
+            if not lacking:
+                raise
+            raise RuntimeSetupError(f"{error}\n{lacking}") from None
+
     def _install_packages(self) -> None:
         # What was built here has another hash than its source, which was checked when it came.
         wheels = self.environment.wheels
         options = ["--no-input", "--no-deps", "--no-index", "--find-links", str(wheels)]
-        install = [str(self._making.python), "-m", "pip", "install", *options, "--requirement", str(wheels / PINS)]
-        self._making.run("Installing the packages of the program's environment", install)
+        making = dataclasses.replace(self._making, environ=unconfigured(self.environ))
+        install = [str(making.python), "-m", "pip", "install", *options, "--requirement", str(wheels / PINS)]
+        making.run("Installing the packages of the program's environment", install)
 
     def _build_horovod(self) -> Path:
         python = str(self._making.python)

@@ -34,6 +34,8 @@ def resumed_spec(
             f"run {before.run_id} had {before.ranks} ranks; these hosts take {ranks}. To resume with as many, name the "
             f"number of nodes: --nodes {len(hosts)}"
         )
+    if before.own_environment:
+        _check_same_kind(before, hosts)
     # A program finds its own checkpoints: it runs again, unchanged, in the directory that it left.
     same = before.program or RESUME in before.command
     command = before.command if same else (*before.command, RESUME)
@@ -47,6 +49,17 @@ def resumed_spec(
         interface=interface,
         network=network,
     )
+
+
+def _check_same_kind(before: RunSpec, hosts: Sequence[Node]) -> None:
+    """Raise SpecError where the program's own environment was resolved for other hosts than these."""
+    was, now = before.runtime_kind, dataclasses.replace(before, hosts=tuple(hosts)).runtime_kind
+    # Horovod is built anew for other GPUs; the packages are the same for all of them.
+    if was and now and dataclasses.replace(was, capabilities=()) != dataclasses.replace(now, capabilities=()):
+        raise SpecError(
+            f"run {before.run_id} has an environment of its own, locked for {was}, and these hosts are {now}: begin "
+            "another run of the program, which locks one for them, with `fab train`"
+        )
 
 
 def resume_point(spec: RunSpec, checkpoints: Sequence[str]) -> str:

@@ -88,6 +88,15 @@ def test_requirements_that_name_files_depend_on_the_whole_tree(tmp_path: Path, l
     assert (here.fingerprint != moved.fingerprint) == refers
 
 
+def test_a_byte_order_mark_hides_no_file_that_is_named(tmp_path: Path) -> None:
+    here = make(tmp_path, "")
+    (here.program / here.requirements).write_bytes(b"\xef\xbb\xbf-r more.txt\r\n")
+    other = here.program.parent.with_name("0123456789abcdef")
+    before = here.fingerprint
+    here.program.parent.rename(other)
+    assert dataclasses.replace(here, program=other / "program").fingerprint != before
+
+
 def test_another_runtime_or_further_packages_make_another_layer(tmp_path: Path) -> None:
     overlay = make(tmp_path, "toy\n")
     others = [dataclasses.replace(overlay, runtime=Path("/other")), dataclasses.replace(overlay, further=("tf-keras",))]

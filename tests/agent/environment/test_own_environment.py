@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import dataclasses
 import hashlib
+import http.server
+import io
 import os
+import secrets
 import subprocess
 import sys
+import tarfile
+import threading
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.environment import package_index
 from agent.environment.horovod_build import parse_settings
 from agent.environment.horovod_build_settings import Settings
-from agent.environment.own_environment import OwnEnvironment, OwnEnvironmentBuilder, locked_lines, pins
+from agent.environment.own_environment import OwnEnvironment, OwnEnvironmentBuilder, locked_lines, pins, placed
 from agent.environment.toolchain import this_platform
 from agent.environment.virtual_environment import RuntimeSetupError
 
@@ -55,12 +64,12 @@ def environment(tmp_path: Path, lock: str, **changes: Any) -> OwnEnvironment:
     return dataclasses.replace(made, **changes)
 
 
-def ensure(made: OwnEnvironment, said: list[str] | None = None) -> Path:
+def ensure(made: OwnEnvironment, said: list[str] | None = None, **environ: str) -> Path:
     builder = OwnEnvironmentBuilder(
         environment=made,
         build_options=(),
         cache=made.root,
-        environ=os.environ,
+        environ={**os.environ, **environ},
         report=(said if said is not None else []).append,
     )
     return builder.ensure()
@@ -127,3 +136,132 @@ def test_horovods_settings_are_read_as_its_build_reads_them() -> None:
     assert parse_settings(("--operations", "gpu", "--cc", "80")).compute_capabilities == (80,)
     with pytest.raises(ValueError, match="frameworks = 'mxnet': must be of tensorflow, torch"):
         parse_settings(("--frameworks", "mxnet"))
+
+
+def test_directories_of_wheels_are_the_programs_and_not_the_wheelhouses(tmp_path: Path) -> None:
+    lock = "-f .\n--find-links 'two words'\n--find-links=/there\n--find-links https://host/wheels\ntoy==1.2\n"
+    assert placed(lock, Path("/program")) == (
+        "-f /program\n--find-links '/program/two words'\n--find-links=/there\n"
+        "--find-links https://host/wheels\ntoy==1.2\n"
+    )
+    python = ensure(environment(tmp_path, "--no-index\n--find-links .\n" + write_wheel(tmp_path)))
+    assert subprocess.run([python, "-c", "import toy"], check=False).returncode == 0
+
+
+def test_what_is_installed_was_locked_also_where_pip_knows_another_of_the_same_version(tmp_path: Path) -> None:
+    for name in ("wheels", "others"):
+        (tmp_path / name).mkdir()
+    lock = "--no-index\n--find-links wheels\n" + write_wheel(tmp_path / "wheels")
+    write_wheel(tmp_path / "others")
+    other = tmp_path / "others" / "toy-1.2-py3-none-any.whl"
+    with zipfile.ZipFile(other, "a") as archive:
+        archive.writestr("intruder.py", "")
+    other.rename(other.with_name("toy-1.2-1-py3-none-any.whl"))  # a later build, which pip prefers
+    made = environment(tmp_path, lock)
+    ensure(made)
+    second = ensure(dataclasses.replace(made, root=tmp_path / "second"), PIP_FIND_LINKS=str(tmp_path / "others"))
+    done = subprocess.run([second, "-c", "import toy, intruder"], capture_output=True, text=True, check=False)
+    assert "No module named 'intruder'" in done.stderr
+
+
+def test_without_an_index_it_ends_at_once_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(package_index, "missing", lambda python: "This node has no package index: nowhere")
+    (tmp_path / "wheels").mkdir()
+    made = environment(tmp_path, write_wheel(tmp_path / "wheels"))
+    with pytest.raises(RuntimeSetupError, match=r"(?s)--no-index.*This node has no package index: nowhere$"):
+        ensure(made)
+    there = environment(tmp_path, "--find-links wheels\n" + made.lock)
+    assert ensure(there).exists()  # the wheels of the program are enough
+
+
+def test_an_index_that_the_requirements_name_is_asked_whatever_pip_is_configured_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(package_index, "missing", lambda python: "never asked")
+    with pytest.raises(RuntimeSetupError) as refused:
+        ensure(environment(tmp_path, f"--index-url file://{tmp_path}/simple\ntoy==1.2 --hash=sha256:{'a' * 64}\n"))
+    assert "never asked" not in str(refused.value) and "--no-index" not in str(refused.value)
+
+
+def test_a_password_of_an_index_is_on_no_command_line_and_not_in_the_wheelhouse(tmp_path: Path) -> None:
+    """The index answers who names the password alone; a package without a wheel has pip start another pip."""
+    write_source(tmp_path / "simple", "tool", seen=tmp_path / "seen.txt")
+    line = write_source(tmp_path / "simple", "toy", "tool", seen=tmp_path / "seen.txt")
+    unique = secrets.token_hex(8)
+    with served(tmp_path, user="ann", password=f"a {unique}") as port:
+        lock = f"--index-url http://ann:a%20{unique}@127.0.0.1:{port}/simple\n{line}"
+        made = environment(tmp_path, lock)
+        python = ensure(made)
+    assert subprocess.run([python, "-c", "import toy"], check=False).returncode == 0
+    seen = (tmp_path / "seen.txt").read_text()
+    assert "pip" in seen and unique not in seen
+    assert unique not in (made.wheels / "lock.txt").read_text()
+    assert not made.directory.with_name(f"{made.fingerprint}.tmp").exists()
+
+
+def write_source(simple: Path, name: str, *requires: str, seen: Path) -> str:
+    """Write a source distribution to an index, which notes the command lines of pip while it is built.
+
+    Return its line of a lock file.
+    """
+    backend = f"""
+import pathlib, zipfile
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    processes = pathlib.Path("/proc").glob("[0-9]*/cmdline")
+    lines = [path.read_bytes().replace(bytes(1), b" ").decode(errors="replace") for path in processes]
+    with open({str(seen)!r}, "a") as output:
+        output.writelines(line + chr(10) for line in lines if "pip" in line)
+    wheel = "{name}-1.2-py3-none-any.whl"
+    with zipfile.ZipFile(pathlib.Path(directory) / wheel, "w") as file:
+        file.writestr("{name}.py", "")
+        for metadata, text in (
+            ("METADATA", "Metadata-Version: 2.1\\nName: {name}\\nVersion: 1.2\\n"),
+            ("WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"),
+            ("RECORD", ""),
+        ):
+            file.writestr("{name}-1.2.dist-info/" + metadata, text)
+    return wheel
+"""
+    project = f"[build-system]\nrequires = {list(requires)}\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n"
+    source = simple / name / f"{name}-1.2.tar.gz"
+    source.parent.mkdir(parents=True)
+    with tarfile.open(source, "w:gz") as archive:
+        for path, text in (("backend.py", backend), ("pyproject.toml", project), ("PKG-INFO", metadata)):
+            entry = tarfile.TarInfo(f"{name}-1.2/{path}")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return f"{name}==1.2 \\\n    --hash=sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}\n"
+
+
+@contextlib.contextmanager
+def served(directory: Path, *, user: str, password: str) -> Iterator[int]:
+    """Serve a directory over HTTP to who names this user and password; yield the port."""
+    expected = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.headers.get("Authorization") == expected:
+                super().do_GET()
+            else:
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", "Basic")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), lambda *arguments: Handler(*arguments, directory=str(directory))
+    )
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -70,3 +70,16 @@ def test_a_run_of_an_older_version_is_resumed_with_the_agent_of_this_one(program
     again = resumed_spec(before, nodes, nodes, agent=AGENT)
     assert (again.agent, again.payload, again.program) == (AGENT, "" if program else PAYLOAD, program)
     assert again.agent_directory == f"/mnt/efs/payloads/{AGENT}"
+
+
+def test_a_programs_own_environment_is_resumed_on_hosts_that_it_was_locked_for() -> None:
+    nodes = make_nodes(1, kind="x86_64-sm90-py3.12")
+    before = make_program_spec(hosts=nodes, own_environment=True, horovod_for=("torch",))
+    other_gpus = make_nodes(1, kind="x86_64-sm80-py3.12")
+    assert resumed_spec(before, other_gpus, other_gpus, agent=AGENT).hosts == other_gpus
+    for kind in ("x86_64-sm90-py3.13", "x86_64-py3.12", "aarch64-py3.12"):
+        others = make_nodes(1, kind=kind)
+        with pytest.raises(SpecError, match=rf"locked for x86_64-sm90-py3\.12, and these hosts are {kind}: begin"):
+            resumed_spec(before, others, others, agent=AGENT)
+        plain = make_program_spec(hosts=nodes)
+        assert resumed_spec(plain, others, others, agent=AGENT).hosts == others
