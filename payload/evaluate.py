@@ -30,7 +30,9 @@ def main(argv: Sequence[str]) -> int:
         "--data-dir", metavar="DIR", help="the data set's files, or s3://BUCKET/PREFIX; default: as in its run"
     )
     parser.add_argument("--batch", type=int, default=0, help="images at a time; default: as many as surely fit")
-    parser.add_argument("--confusion", type=Path, metavar="DIR", help="write confusion.json and confusion.png there")
+    parser.add_argument(
+        "--confusion", type=Path, metavar="DIR", help="write confusion.json, confusion.png and mistakes.json there"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(list(argv))
     if given.batch < 0:
@@ -68,6 +70,7 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any)
     from payload.training.export.classifier import load
     from payload.training.reporting.confusion import Confusion
     from payload.training.reporting.confusion_files import write_confusion
+    from payload.training.reporting.mistakes import Mistake, mistakes_of, surest, write_mistakes
 
     classifier = load(path)
     if classifier.network is None:
@@ -78,16 +81,20 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any)
     view = View(size=card.size, rectangular=card.rectangular)
     slots = given.batch or evaluation_slots(view)
     sums, counts, images = np.zeros(3), np.zeros((split.classes, split.classes), np.int64), 0.0
+    mistakes: list[Mistake] = []
     began = time.monotonic()
     for batch in test_batches(split, view, slots=slots, rank=0, ranks=1):
-        measured, confused = step(batch.images, batch.labels, batch.weights)
+        measured, confused, *guesses = step(batch.images, batch.labels, batch.weights)
         sums, counts = sums + measured.numpy(), counts + confused.numpy()
+        arrays = (each.numpy() for each in (batch.images, batch.labels, batch.weights, *guesses))
+        mistakes = surest([*mistakes, *mistakes_of(*arrays)])
         images += float(np.sum(batch.weights))
     seconds = time.monotonic() - began
     if given.confusion:
         with storing(given.confusion):
             given.confusion.mkdir(parents=True, exist_ok=True)
         write_confusion(given.confusion, Confusion(labels=classifier.labels, counts=counts))
+        write_mistakes(given.confusion, mistakes, classifier.labels)
     loss, first, five = (float(value) / max(images, 1) for value in sums)
     return {
         **dict(zip(("test_loss", "test_accuracy", "test_top5_accuracy"), (loss, first, five), strict=True)),

@@ -48,6 +48,10 @@ def run_markdown(report: RunReport) -> str:
     ]
     if report.confusion:
         parts += ["## Confusion matrix", *_tables(confused_table(report.confusion), class_table(report.confusion))]
+    if report.mistakes:
+        mistakes = tuple((each.truth, each.recognised, f"{each.confidence:.1%}") for each in report.mistakes)
+        columns = ("true class", "taken for", "confidence")
+        parts += _tables(ReportTable(title="Surest mistakes", columns=columns, rows=mistakes, numeric=frozenset({2})))
     parts.append("## Settings and versions")
     for group in report.settings:
         rows = tuple((each.name, each.value) for each in group.settings)

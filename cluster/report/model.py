@@ -149,6 +149,18 @@ class Confused:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class MistakenImage:
+    """A test image that was taken for another class with much confidence."""
+
+    truth: str
+    recognised: str
+    confidence: float
+    """Probability that the network gave to the class that it took it for, 0 to 1."""
+    png_base64: str
+    """The image, checked to be a small PNG."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ConfusionMatrix:
     """Which class was taken for which."""
 
@@ -195,6 +207,8 @@ class RunReport:
     curves: Curves
     timeline: Timeline
     confusion: ConfusionMatrix | None
+    mistakes: tuple[MistakenImage, ...]
+    """The surest ones, the surest first."""
     settings: tuple[SettingGroup, ...]
     last_lines: tuple[str, ...]
     """Of the log, where the run failed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -15,9 +14,12 @@ from cluster.terminal.units import amount
 
 METRICS_FILE: Final = "metrics.jsonl"
 CONFUSION_FILE: Final = "confusion.json"
+MISTAKES_FILE: Final = "mistakes.json"
 SETTINGS_FILE: Final = "settings.json"
 MOST_BYTES: Final = 256 << 20
 """Bytes of one file that are read: twice the metrics of a week, written twice a second."""
+LARGEST: Final = 1e15
+"""No figure of a run is larger, above zero or below; one that is could not be drawn."""
 
 Document = Mapping[str, Any]
 
@@ -34,6 +36,8 @@ class RunFiles:
     """Lines of metrics.jsonl that hold no event."""
     confusion: Document | None = None
     """confusion.json; None where the run wrote none."""
+    mistakes: Document | None = None
+    """mistakes.json; None where the run wrote none."""
     settings: Document | None = None
     """settings.json, which is there from the start; None where the run wrote none."""
 
@@ -60,6 +64,7 @@ def read_run(directory: Path) -> RunFiles:
         metrics=events,
         skipped_lines=skipped,
         confusion=_document(directory / CONFUSION_FILE),
+        mistakes=_document(directory / MISTAKES_FILE),
         settings=_document(directory / SETTINGS_FILE),
     )
 
@@ -103,15 +108,15 @@ def _events(path: Path) -> tuple[tuple[Document, ...], int]:
 
 
 def number(value: object) -> float | None:
-    """Return a finite number as it is, None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    """Return a number up to LARGEST as it is, None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
         return None
     return value
 
 
 def whole(value: object) -> int | None:
-    """Return a whole number as it is, None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """Return a whole number up to LARGEST as it is, None for anything else."""
+    return value if isinstance(value, int) and number(value) is not None else None
 
 
 def moment(value: object) -> float | None:

@@ -8,6 +8,7 @@ from agent.spec.states import FINAL_STATES
 from cluster.aws.pricing import as_of
 from cluster.report.confusion_matrix import confusion_of
 from cluster.report.curves import curves_of
+from cluster.report.mistaken_images import mistakes_of
 from cluster.report.model import Curves, Headline, RunReport, Timeline
 from cluster.report.run_files import Document, RunFiles, document, number, whole
 from cluster.report.run_settings import settings_of
@@ -17,7 +18,6 @@ from cluster.report.wording import dollars, percent, plain, rate_text, time_text
 ACCURACY: Final = "test_accuracy"
 SECONDS: Final = "seconds"
 COST: Final = "usd"
-SPEED: Final = "images_per_s"
 SPEED_PER_NODE: Final = "images_per_s_per_node"
 TRAINING_SHARE: Final = "training_share"
 FIRST_STEP_AFTER: Final = "first_step_s"
@@ -45,6 +45,7 @@ def report_of(files: RunFiles) -> RunReport:
         curves=curves,
         timeline=timeline,
         confusion=confusion,
+        mistakes=mistakes_of(files.mistakes),
         settings=settings_of(files),
         last_lines=tuple(plain(line) for line in state.get("last_lines") or ()),
         missing=_missing(files, curves, has_confusion=confusion is not None),
@@ -145,6 +146,10 @@ def _missing(files: RunFiles, curves: Curves, *, has_confusion: bool) -> tuple[s
         found.append("It has no epoch: no curves are drawn.")
     if not has_confusion:
         found.append("It has no confusion matrix; `fab train ... -- --confusion-matrix` writes one.")
+    elif files.mistakes is None:
+        found.append(
+            "It has no images that were confused, which runs of this version write with their confusion matrix."
+        )
     if not document(record.get("course")).get("times"):
         found.append("It does not say when the nodes were prepared and checked.")
     elif record["attempts"] > 1:

@@ -29,5 +29,5 @@ class OutputSettings:
     )
     pictures: bool = setting(False, "show images, first filters and, at the end, embeddings in TensorBoard")
     profile_steps: str = setting("", "steps FIRST-LAST, counted from 1, to profile for TensorBoard")
-    confusion_matrix: bool = setting(False, "write confusion.json and confusion.png at the end")
+    confusion_matrix: bool = setting(False, "write confusion.json, confusion.png and mistakes.json at the end")
     export: bool = setting(False, "write the network as model.keras and SavedModel at the end")

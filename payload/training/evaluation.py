@@ -15,6 +15,7 @@ from payload.training import distributed
 from payload.training.batch_feed import reading_errors
 from payload.training.distributed import Ranks
 from payload.training.evaluation_step import EvaluationStep, evaluation_slots, make_evaluation_step
+from payload.training.reporting.mistakes import Mistake, mistakes_of, surest
 from payload.training.run_files import Scores
 from payload.training.state import TrainState
 
@@ -50,15 +51,21 @@ class Evaluator:
         loss, first, five = (float(value / images) for value in sums)
         return Scores(loss=loss, accuracy=first, top5_accuracy=five)
 
-    def confusion_counts(self, split: Split, view: View) -> npt.NDArray[Any]:
-        """Count how many images of each class (row) are taken for which (column)."""
+    def confusion(self, split: Split, view: View) -> tuple[npt.NDArray[Any], list[Mistake]]:
+        """Count how many images of each class (row) are taken for which (column), and find the surest mistakes."""
         step = make_evaluation_step(self.state.model, confusion=True)
+        found: list[Mistake] = []
 
         def measure(batch: Batch) -> npt.NDArray[Any]:
-            counted: npt.NDArray[Any] = step(batch.images, batch.labels, batch.weights)[1].numpy()
-            return counted
+            _, counted, taken_for, confidence = step(batch.images, batch.labels, batch.weights)
+            arrays = (each.numpy() for each in (batch.images, batch.labels, batch.weights, taken_for, confidence))
+            found[:] = surest([*found, *mistakes_of(*arrays)])
+            counts: npt.NDArray[Any] = counted.numpy()
+            return counts
 
-        return self._sums(split, view, np.zeros((split.classes, split.classes), np.int64), measure, "confusion")
+        counts = self._sums(split, view, np.zeros((split.classes, split.classes), np.int64), measure, "confusion")
+        gathered = distributed.gather_values(found, name="mistakes")
+        return counts, surest(mistake for mistakes in gathered for mistake in mistakes)
 
     def _sums(
         self,

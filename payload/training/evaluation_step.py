@@ -28,7 +28,8 @@ def make_evaluation_step(model: Any, *, confusion: bool = False) -> EvaluationSt
 
     The step takes images uint8 or float32 [slots, height, width, channels], 0 to 255, labels int32 [slots] and weights
     float32 [slots], and returns float64 [3]: summed loss, images recognised, images recognised among five. With
-    `confusion` also int64 [classes, classes]: of each class (row) how many images were taken for which (column).
+    `confusion` also int64 [classes, classes]: of each class (row) how many images were taken for which (column); and of
+    each image the class that it was taken for, int32 [slots], and the probability of that, float32 [slots].
     """
 
     def step(images: Any, labels: Any, weights: Any) -> Any:
@@ -39,7 +40,8 @@ def make_evaluation_step(model: Any, *, confusion: bool = False) -> EvaluationSt
             return sums
         taken_for = tf.argmax(logits, axis=1, output_type=tf.int32)
         used = tf.cast(weights > 0, tf.int64)
-        return sums, tf.math.confusion_matrix(labels, taken_for, logits.shape[-1], weights=used, dtype=tf.int64)
+        matrix = tf.math.confusion_matrix(labels, taken_for, logits.shape[-1], weights=used, dtype=tf.int64)
+        return sums, matrix, taken_for, tf.reduce_max(tf.nn.softmax(tf.cast(logits, tf.float32)), axis=1)
 
     return tf.function(step, autograph=False)  # type: ignore[no-any-return]  # TensorFlow has no types
 

@@ -34,6 +34,7 @@ from payload.training.progress import Progress
 from payload.training.rank_setup import RankSetup
 from payload.training.reporting.confusion import Confusion
 from payload.training.reporting.confusion_files import write_confusion
+from payload.training.reporting.mistakes import Mistake, write_mistakes
 from payload.training.reporting.reporter import Reporter
 from payload.training.reporting.result import result_of
 from payload.training.run_files import Provenance, Result, Scores, write_result
@@ -160,10 +161,10 @@ def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
     else:
         validation = None
     _on_root(context, context.saver.finish)
-    counts = None
+    confusion = None
     if plan.settings.confusion_matrix:
-        counts = evaluator.confusion_counts(plan.data.test, plan.last_test_view)
-    _on_root(context, functools.partial(_write_outputs, context, progress, counts))
+        confusion = evaluator.confusion(plan.data.test, plan.last_test_view)
+    _on_root(context, functools.partial(_write_outputs, context, progress, confusion))
     result = functools.partial(
         result_of,
         plan,
@@ -210,13 +211,18 @@ def _stop(context: TrainingContext, progress: Progress) -> None:
     context.reporter.stopped(progress, context.saver.save_stopped(progress))
 
 
-def _write_outputs(context: TrainingContext, progress: Progress, counts: Any | None) -> None:
-    """Write what the settings ask for at the end (rank 0). `counts`: of the confusion matrix. Raises StorageError."""
+def _write_outputs(context: TrainingContext, progress: Progress, confusion: tuple[Any, list[Mistake]] | None) -> None:
+    """Write what the settings ask for at the end (rank 0). Raises StorageError.
+
+    `confusion`: counts of the confusion matrix, and the surest mistakes.
+    """
     plan, state = context.plan, context.state
     height, width, channels = state.model.input_shape[1:]
     spec = plan.model_spec((height, width, channels))
-    if counts is not None:
+    if confusion is not None:
+        counts, mistakes = confusion
         write_confusion(plan.config.run_dir, Confusion(labels=spec.labels, counts=counts))
+        write_mistakes(plan.config.run_dir, mistakes, spec.labels)
     context.reporter.trained()
     if plan.settings.export:
         export_network(plan.config.run_dir / EXPORT_DIRECTORY, spec, state, progress.total_steps)

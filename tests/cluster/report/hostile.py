@@ -34,5 +34,11 @@ def hostile_run() -> RunFiles:
         record=record,
         metrics=tuple(spoilt(dict(event)) for event in files.metrics),
         confusion=confusion,
+        mistakes={
+            "images": [
+                {**(files.mistakes or {})["images"][0], "class": MARKUP, "recognised_as": MARKUP},
+                {"class": "a", "recognised_as": "b", "confidence": 0.5, "png": MARKUP},
+            ]
+        },
         settings=spoilt(dict(files.settings or {})),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +34,7 @@ def changed(**parts: Any) -> RunFiles:
     record = copy.deepcopy(dict(files.record))
     for name, value in parts.items():
         record[name] = {**(record.get(name) or {}), **value} if isinstance(value, dict) else value
-    return RunFiles(record=record, metrics=files.metrics, confusion=files.confusion, settings=files.settings)
+    return dataclasses.replace(files, record=record)
 
 
 def report(directory: Path = DIGITS) -> RunReport:

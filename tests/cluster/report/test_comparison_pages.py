@@ -68,7 +68,7 @@ def test_markup_in_a_record_is_text_in_a_comparison() -> None:
     hostile = compare([report(), report_of(hostile_run())])
     html = rendered(hostile, "html")
     assert "<script" not in html
-    assert [each.tag for each in Page(html).elements if each.tag in ("img", "script")] == []
+    assert [each.tag for each in Page(html).elements if each.tag in ("img", "script", "link")] == []
     assert re.findall(r"(?<!\\)<", rendered(hostile, "md")) == []
 
 

@@ -15,7 +15,7 @@ from cluster.report.model import Curves, EpochPoint
 from cluster.report.run_report import report_of
 from cluster.report.svg import drawing
 from tests.cluster.report.hostile import hostile_run
-from tests.cluster.report.recorded_runs import raw_metrics, report
+from tests.cluster.report.recorded_runs import raw, raw_metrics, report
 
 
 def plots(curves: Curves) -> dict[str, list[tuple[str, list[tuple[float, float]]]]]:
@@ -58,9 +58,16 @@ def test_a_run_without_an_epoch_has_no_plots() -> None:
 
 def test_each_figure_says_in_words_what_it_shows() -> None:
     said = {figure.name: figure.description for figure in run_figures(report())}
-    assert said["loss"] == "Loss: training from 1.48 to 0.02223; test from 0.6231 to 0.03285."
-    assert said["timeline"].startswith("27 s on 2 nodes: preparing the nodes")
-    assert said["confusion"] == "98.89% of 359 test images recognised. Most often confused: 2 taken for 1."
+    epochs = [event for event in raw_metrics() if event["event"] == "epoch"]
+    training, test = (
+        f"{name} from {epochs[0][key]:.4g} to {epochs[-1][key]:.4g}"
+        for name, key in (("training", "train_loss"), ("test", "test_loss"))
+    )
+    assert said["loss"] == f"Loss: {training}; {test}."
+    took = raw()["state"]["updated"] - raw()["state"]["started"]
+    assert said["timeline"].startswith(f"{took:.0f} s on 2 nodes: preparing the nodes")
+    accuracy = raw()["result"]["test_accuracy"]
+    assert said["confusion"].startswith(f"{accuracy:.2%} of 359 test images recognised. Most often confused: ")
 
 
 def test_a_hostile_run_is_drawn_as_well_formed_svg() -> None:

@@ -40,10 +40,10 @@ def test_lines_that_hold_no_event_are_counted_and_left_out(copied: Path) -> None
 
 
 def test_what_a_run_did_not_write_is_missing_and_no_error(copied: Path) -> None:
-    for name in ("metrics.jsonl", "confusion.json", "settings.json"):
+    for name in ("metrics.jsonl", "confusion.json", "mistakes.json", "settings.json"):
         (copied / name).unlink()
     files = read_run(copied)
-    assert (files.metrics, files.confusion, files.settings) == ((), None, None)
+    assert (files.metrics, files.confusion, files.mistakes, files.settings) == ((), None, None, None)
 
 
 def test_a_directory_without_a_record_is_refused_with_what_to_give(tmp_path: Path) -> None:
@@ -77,7 +77,13 @@ def test_a_file_of_endless_size_is_not_read(copied: Path, monkeypatch: pytest.Mo
         read_run(copied)
 
 
-@given(value=st.none() | st.booleans() | st.text() | st.lists(st.integers()) | st.sampled_from([float("nan"), 1e999]))
+@given(
+    value=st.none()
+    | st.booleans()
+    | st.text()
+    | st.lists(st.integers())
+    | st.sampled_from([float("nan"), 1e999, 1e300, -(10**17)])
+)
 def test_what_is_no_number_is_none(value: object) -> None:
     assert (number(value), whole(value), moment(value)) == (None, None, None)
 

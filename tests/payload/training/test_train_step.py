@@ -175,11 +175,15 @@ def test_evaluation_counts_each_image_once_and_says_what_was_taken_for_what() ->
 
     model = net()
     images, labels, weights = batch(4)
-    sums, confusion = make_evaluation_step(model, confusion=True)(images, labels, weights)
+    sums, confusion, seen_as, confidence = make_evaluation_step(model, confusion=True)(images, labels, weights)
     taken_for = np.argmax(model(images.astype(np.float32) / 255), axis=1)
     expected = np.zeros((CLASSES, CLASSES), np.int64)
     np.add.at(expected, (labels[:4], taken_for[:4]), 1)
     assert confusion.numpy().tolist() == expected.tolist()
+    assert seen_as.numpy().tolist() == taken_for.tolist()
+    logits = model(images.astype(np.float32) / 255).numpy()
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    assert confidence.numpy() == pytest.approx(shares.max(axis=1), rel=1e-4)
     assert sums.numpy()[1] == np.trace(expected)
     assert sums.dtype.name == "float64"
     assert make_evaluation_step(model)(images, labels, weights).numpy().tolist() == sums.numpy().tolist()

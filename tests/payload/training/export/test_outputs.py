@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -138,6 +139,18 @@ def test_the_confusion_matrix_counts_the_images_of_all_ranks_once(run_dir: Path)
     assert (run_dir / "confusion.png").stat().st_size > 1000
 
 
+def test_the_surest_mistakes_of_all_ranks_are_kept_with_their_pictures(run_dir: Path) -> None:
+    counts = json.loads((run_dir / "confusion.json").read_text())["counts"]
+    wrong = int(np.sum(counts) - np.trace(counts))
+    found = json.loads((run_dir / "mistakes.json").read_text())["images"]
+    assert len(found) == min(wrong, 12) > 0
+    assert all(counts[int(each["class"])][int(each["recognised_as"])] for each in found)
+    confidences = [each["confidence"] for each in found]
+    assert confidences == sorted(confidences, reverse=True)
+    assert 0.1 < confidences[-1] <= confidences[0] <= 1
+    assert {Image.open(io.BytesIO(base64.b64decode(each["png"]))).size for each in found} == {(28, 28)}
+
+
 def test_the_result_tells_the_time_of_each_epoch_and_every_setting(run_dir: Path) -> None:
     found = result(run_dir)
     assert len(found["epoch_seconds"]) == 2
@@ -155,6 +168,11 @@ def test_evaluate_gives_the_figures_of_the_run(
     for name in ("test_loss", "test_accuracy", "test_top5_accuracy"):
         assert found[name] == pytest.approx(result(run_dir)[name], rel=1e-5)
     assert (tmp_path / "new" / "confusion.json").read_text() == (run_dir / "confusion.json").read_text()
+    pairs = [
+        [(each["class"], each["recognised_as"], each["png"]) for each in json.loads(path.read_text())["images"]]
+        for path in (tmp_path / "new" / "mistakes.json", run_dir / "mistakes.json")
+    ]
+    assert sorted(pairs[0]) == sorted(pairs[1])
 
 
 def test_a_checkpoint_of_the_run_gives_the_same_export(
