@@ -148,6 +148,16 @@ def test_directories_of_wheels_are_the_programs_and_not_the_wheelhouses(tmp_path
     assert subprocess.run([python, "-c", "import toy"], check=False).returncode == 0
 
 
+def test_half_a_wheel_that_a_killed_or_full_node_left_is_brought_again(tmp_path: Path) -> None:
+    (tmp_path / "wheels").mkdir()
+    made = environment(tmp_path, "--no-index\n--find-links wheels\n" + write_wheel(tmp_path / "wheels"))
+    made.wheels.mkdir(parents=True)
+    (wheel,) = (tmp_path / "wheels").iterdir()
+    (made.wheels / wheel.name).write_bytes(wheel.read_bytes()[:100])
+    assert ensure(made).exists()
+    assert (made.wheels / wheel.name).read_bytes() == wheel.read_bytes()
+
+
 def test_what_is_installed_was_locked_also_where_pip_knows_another_of_the_same_version(tmp_path: Path) -> None:
     for name in ("wheels", "others"):
         (tmp_path / name).mkdir()

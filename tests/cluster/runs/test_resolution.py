@@ -14,8 +14,8 @@ import pytest
 from agent.spec.kinds import RuntimeKind
 from cluster.runs import resolution
 from cluster.runs.requirements_file import RequirementsError
-from cluster.runs.resolution import RUNTIME, Resolver, Wanted
-from cluster.runs.uv_compile import UnpreparedError, UnreachableIndexError
+from cluster.runs.resolution import RUNTIME, Resolver, Wanted, check_locked
+from cluster.runs.uv_compile import Answer, UnpreparedError, UnreachableIndexError, UvError
 
 PROJECT: Final = Path(__file__).resolve().parents[3]
 CPU: Final = RuntimeKind(processor="x86_64", python="3.12")
@@ -281,3 +281,12 @@ def test_a_package_that_cannot_be_built_here_is_left_to_the_nodes(desk: Desk) ->
     )
     with pytest.raises(UnpreparedError, match=r"(?s)cannot build .*needs mysql_config"):
         desk.resolve("./broken\n")
+
+
+def test_a_package_without_a_hash_and_a_lock_of_another_form_are_refused_apart(tmp_path: Path) -> None:
+    wanted = Wanted(directory=tmp_path, requirements="requirements.txt", modules=frozenset())
+    with pytest.raises(RequirementsError, match=r"requirements\.txt: the index tells no hash of toy==1\.2"):
+        check_locked(Answer(fits=True, lock="toy==1.2\n", words=""), wanted)
+    with pytest.raises(UvError, match=r"uv locked toy\[more\]==1\.2, which is not a version with hashes") as refused:
+        check_locked(Answer(fits=True, lock="toy[more]==1.2\n", words=""), wanted)
+    assert "[tool.uv.pip]" in refused.value.remedy
