@@ -173,7 +173,12 @@ _RECORD: Final = fields(
     origin=maybe(fields(diff_bytes=maybe(whole))),
     launch=maybe(fields(command=each(text))),
     preflight=maybe(fields(allowed=maybe(each(fields(node=text, what=text))))),
-    course=maybe(fields(archive=maybe(text))),
+    course=maybe(
+        fields(
+            archive=maybe(text),
+            restarts=maybe(each(fields(**{"for": text, "hosts": each(text), "waited_s": number}))),
+        )
+    ),
     result=maybe(fields()),
     usd=maybe(number),
     checkpoints=each(text),

@@ -26,6 +26,7 @@ RANK_VARIABLE: Final = "DEEPCDK_RANK"
 PROGRAM_FOLDER: Final = "program"
 """Where a pushed tree holds the user's files; the payload's lie in `payload`."""
 WORK_FOLDER: Final = "work"
+MOST_RESTARTS: Final = 1000
 PLACED: Final = "auto"
 UNPLACED: Final = "none"
 TF_KERAS: Final = "tf-keras==2.21.*"
@@ -86,6 +87,10 @@ class RunSpec:
     preflight: str = "auto"
     """Which checks go before it. auto: the allreduce is proved once for each set of nodes since their boot; full: each
     time; skip: no check at all."""
+    restarts: int = 0
+    """How often the run is restarted by itself after a fault of the machine."""
+    min_nodes: int = 0
+    """With how many hosts it goes on at least, where not as many as before come; 0: as many as before."""
     allow_degraded: bool = False
     """Begin also where GPUs would lie idle or stay below their floors; the record says so."""
     efa: bool = False
@@ -140,6 +145,10 @@ class RunSpec:
                 f"the hosts have GPUs of compute capability {older[0] / 10}, which the runtime's cuDNN has dropped: a "
                 f"recipe needs {FIRST_SUPPORTED / 10} (Turing) or later, as g4dn, g5, g6, p4d and p5 have"
             )
+        if type(self.restarts) is not int or not 0 <= self.restarts <= MOST_RESTARTS:
+            raise SpecError(f"restarts = {self.restarts!r}: must be a whole number from 0 to {MOST_RESTARTS}")
+        if type(self.min_nodes) is not int or self.min_nodes < 0:
+            raise SpecError(f"min_nodes = {self.min_nodes!r}: must be 0 or more")
         if self.preflight not in ("auto", "full", "skip"):
             raise SpecError(f"preflight = {self.preflight!r}: must be auto, full or skip")
         if self.preflight == "skip" and kind and kind.has_gpus and not self.allow_degraded:

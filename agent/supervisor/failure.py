@@ -50,12 +50,17 @@ def log_bytes(ranks: int) -> int:
 
 def reason(spec: RunSpec, status: int, log: str) -> str:
     """Return why the launcher of a run ended with a status other than 0; `log` is the end of what it wrote."""
-    log = log.rpartition(_LAUNCHED)[2]
+    log = last_attempt(log)
     if leaving := leaving_hosts(spec):
         return f"{leaving}; `fab resume {spec.run_id}` goes on once its group has put another in its place"
     named = unreachable_host(log) or unreported_ranks(spec.hosts, log) or first_ended_rank(spec.hosts, log)
     named = named or ended_host(log)
     return named or f"the launcher ended with {describe_status(status)}"
+
+
+def last_attempt(log: str) -> str:
+    """Return what the last launch wrote, of the end of a log."""
+    return log.rpartition(_LAUNCHED)[2]
 
 
 def leaving_hosts(spec: RunSpec) -> str:
@@ -94,7 +99,7 @@ def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
     """
     waits = [(float(ms) / 1000 if ms else float(s), bool(s)) for ms, s in _GAVE_UP.findall(log)]
     noticed = {int(rank) for rank in _NOTICED.findall(log)}
-    first = _first(log)
+    first = first_ended(log)
     if not waits or (first and first[0] not in noticed):
         return ""
     places = _places(hosts)
@@ -126,7 +131,7 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
 def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
     """Return which rank ended first, as Horovod's launcher reports it; "" where it does not."""
-    found, places = _first(log), _places(hosts)
+    found, places = first_ended(log), _places(hosts)
     if not found:
         return ""
     rank, status = found
@@ -134,7 +139,7 @@ def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
     return f"rank {rank}{where} ended first, with {describe_status(status)}"
 
 
-def _first(log: str) -> tuple[int, int] | None:
+def first_ended(log: str) -> tuple[int, int] | None:
     """Return the rank that ended first and its status; None where the launcher names none."""
     found = (
         _FIRST.findall(log)

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from agent.errors import SpecError
+from agent.files.atomic_write import write_atomically
 from agent.runs import record
 from agent.runs.directory import RunDirectory, State
 from agent.runs.store import LiveRunError, Runs
@@ -21,11 +22,17 @@ def check_resumable(directory: RunDirectory, state: State) -> None:
         raise SpecError(f"run {directory.run_id} has succeeded; there is nothing left to resume")
 
 
+def rewrite(directory: RunDirectory, spec: RunSpec) -> None:
+    """Write the spec of a run's next attempt; the earlier one is kept beside it. There is one at every moment."""
+    attempts = len(list(directory.path.glob("spec-*.json"))) + 1
+    earlier = directory.spec.read_text(encoding="utf-8")
+    write_atomically(directory.path / f"spec-{attempts}.json", earlier)
+    write_atomically(directory.spec, spec.to_json())
+
+
 def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
     """Reopen an ended run: keep its earlier spec beside the new one, and remove its stop request."""
-    attempts = len(list(directory.path.glob("spec-*.json"))) + 1
-    directory.spec.replace(directory.path / f"spec-{attempts}.json")
-    directory.spec.write_text(spec.to_json(), encoding="utf-8")
+    rewrite(directory, spec)
     directory.stop_request.unlink(missing_ok=True)
     directory.preflight.unlink(missing_ok=True)
     with directory.log.open("ab") as log:

@@ -7,14 +7,13 @@ hook that `write_boot_hook` writes when the master boots: neither a killed sched
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import functools
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
@@ -23,9 +22,10 @@ from agent.files.atomic_write import write_atomically
 from agent.runs import record
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
-from agent.spec.nodes import NODES_PATH, Node, choose_hosts, common_network, meeting_interface, parse_nodes
+from agent.spec.nodes import NODES_PATH
 from agent.spec.run import RunSpec
 from agent.supervisor.archive import Copier
+from agent.supervisor.live_nodes import on_live_nodes
 from agent.supervisor.lost_run import kill, mark_lost, take_lock
 from agent.supervisor.submit import check_trees, detach
 from agent.supervisor.supervisor import first_state
@@ -137,30 +137,6 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
     except (OSError, RuntimeError) as error:
         runs[run_id].mark_failed(f"it could not be started: {error}")
         runs.release(run_id)
-
-
-def on_live_nodes(spec: RunSpec, warn: Callable[[str], None], nodes_path: str = NODES_PATH) -> RunSpec:
-    """Return a run's spec on the nodes as they are now. Raises SpecError for too few, OSError without their list.
-
-    Its own nodes where they are still the same instances, else the first ones, with as many slots as asked for.
-    `warn` gets a sentence for each node that the list has against a rule.
-    """
-    if spec.launcher:
-        return spec
-    nodes = parse_nodes(Path(nodes_path).read_text(encoding="utf-8", errors="backslashreplace"), warn)
-    if _all_there(spec.hosts, nodes):
-        return spec
-    chosen = choose_hosts(nodes, len(spec.hosts))
-    hosts = tuple(dataclasses.replace(new, slots=old.slots) for new, old in zip(chosen, spec.hosts, strict=True))
-    masters = [node for node in nodes if node.worker_index is None]
-    together = [*masters, *hosts]
-    interface, network = meeting_interface(together), common_network(together)
-    return dataclasses.replace(spec, hosts=hosts, interface=interface, network=network)
-
-
-def _all_there(hosts: Sequence[Node], nodes: Sequence[Node]) -> bool:
-    there = {(node.name, node.instance_id, node.address) for node in nodes}
-    return all((host.name, host.instance_id, host.address) in there for host in hosts)
 
 
 @contextlib.contextmanager

@@ -29,11 +29,14 @@ from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.remote_command import secrets_command
+from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
 from agent.spec.states import STOP_GRACE_S
 from agent.supervisor import failure, prepare_node
 from agent.supervisor.archive import Copier
 from agent.supervisor.program import stage
+from agent.supervisor.restart import ASK, ASK_TIMEOUT_S, Outcome, Restarts, machine_fault, uptimes
+from agent.supervisor.resume import rewrite
 
 HEARTBEAT_S: Final = 5.0
 PREPARE_TIMEOUT_S: Final = 1800.0
@@ -95,24 +98,35 @@ class Supervisor:
     def __init__(
         self, runs: Runs, spec: RunSpec, log: IO[bytes], run: Callable[[Sequence[str], float], Completed] = execute
     ) -> None:
-        self.runs, self.spec, self.log = runs, spec, log
+        self.runs, self.log, self._run = runs, log, run
         self.directory: RunDirectory = runs[spec.run_id]
         self.state = first_state(spec)
         self._stop_requested = False
+        self._restarts: list[dict[str, Any]] = []
+        self._take(spec)
+        self._copier = Copier(self.directory, run)
+        self._course: dict[str, Any] = {"archive": self._copier.address, "times": {}}
+
+    def _take(self, spec: RunSpec) -> None:
+        """Take the spec of the next attempt, with its hosts."""
+        self.spec = spec
         self._hosts = Hosts(
-            spec, runs.root, run, on_poll=self._heartbeat, is_cancelled=self._stops_before_launch, log_line=self._log
+            spec,
+            self.runs.root,
+            self._run,
+            on_poll=self._heartbeat,
+            is_cancelled=self._stops_before_launch,
+            log_line=self._log,
         )
         self._preflight = Preflight(
             spec=spec,
             directory=self.directory,
-            runs_root=runs.root,
+            runs_root=self.runs.root,
             hosts=self._hosts,
             is_cancelled=self._stops_before_launch,
-            set_reason=lambda reason: self._update(reason=reason),
+            set_reason=self._set_reason,
             log_line=self._log,
         )
-        self._copier = Copier(self.directory, run)
-        self._course: dict[str, Any] = {"archive": self._copier.address, "times": {}}
 
     def request_stop(self, *_: object) -> None:
         """Ask for a graceful end; the handler of SIGTERM."""
@@ -126,19 +140,13 @@ class Supervisor:
         self._update(reason="preparing the nodes")
         self._record_step("started")
         try:
-            pythons, answers = self._prepare()
-            runtime = {"kind": str(self.spec.runtime_kind or ""), "path": pythons.runtime}
-            self._record_step("prepared", runtime=runtime)
-            facts = self._preflight.run(pythons, answers)
-            self._record_step("inspected", runtime={**runtime, "versions": checks.software(facts)})
-            if self._stop_requested:
-                self._update(state="stopped", reason="stopped before it was launched")
-            else:
-                self._launch(pythons)
+            outcome = self._attempt()
+            while outcome.fault and self._restart(outcome.fault):
+                outcome = self._attempt()
+            self._end(outcome)
         except Exception as error:  # The state must be stored, whatever went wrong; the traceback is in the log.
-            known = isinstance(error, PreparationError | PreflightError)
-            self._fail(str(error) if known else f"{type(error).__name__}: {error}")
-            if not known and not isinstance(error, OSError):
+            self._end(Outcome(state="failed", reason=f"{type(error).__name__}: {error}"))
+            if not isinstance(error, OSError):
                 raise
         finally:
             if self.state.state != "succeeded":
@@ -146,6 +154,67 @@ class Supervisor:
             self._remove_secrets()
             self.runs.release(self.spec.run_id)
         return self.state
+
+    def _attempt(self) -> Outcome:
+        """Carry one attempt from the preparation of its hosts to its end."""
+        began = time.monotonic()
+        try:
+            pythons, answers = self._prepare()
+            runtime = {"kind": str(self.spec.runtime_kind or ""), "path": pythons.runtime}
+            self._record_step("prepared", runtime=runtime)
+            facts = self._preflight.run(pythons, answers)
+            self._record_step("inspected", runtime={**runtime, "versions": checks.software(facts)})
+        except (PreparationError, PreflightError) as error:
+            return Outcome(state="failed", reason=str(error), fault=self._fault("", time.monotonic() - began))
+        if self._stop_requested:
+            return Outcome(state="stopped", reason="stopped before it was launched")
+        return self._launch(pythons)
+
+    def _fault(self, log: str, ran_s: float) -> str:
+        """Return what was wrong with the machine where an attempt failed; "" where nothing was, or nobody restarts."""
+        if self.spec.launcher or self._stop_requested or len(self._restarts) >= self.spec.restarts:
+            return ""
+        up = uptimes(self._hosts.everywhere(self.spec.hosts, ASK, ASK_TIMEOUT_S))
+        return machine_fault(self.spec, log, up, ran_s)
+
+    def _restart(self, fault: str) -> bool:
+        """Take the spec of the next attempt, on hosts that answer; return False where there are none."""
+        number, began = len(self._restarts) + 1, time.time()
+        title = f"restart {number} of {self.spec.restarts}, for {fault}"
+        self._update(state="starting", reason=title, exit_code=None)
+        self._hosts.signal_run(signal.SIGKILL, wait_s=5.0)
+        restarts = Restarts(
+            spec=self.spec,
+            hosts=self._hosts,
+            is_stopped=lambda: self._stop_requested,
+            set_reason=self._set_reason,
+            log_line=self._log,
+        )
+        spec = restarts.next_spec(title)
+        if spec is None:
+            return False
+        waited_s, hosts = round(time.time() - began, 1), [host.name for host in spec.hosts]
+        self._restarts.append({"time": began, "for": fault, "waited_s": waited_s, "hosts": hosts})
+        rewrite(self.directory, spec)
+        self._take(spec)
+        self._record_step("restarted", restarts=self._restarts)
+        self._log(f"{title}: {resume_point(spec, record.checkpoints(self.directory))}, {spec.placed}")
+        self._update(reason=f"{title}: preparing the nodes", hosts=tuple(hosts))
+        return True
+
+    def _end(self, outcome: Outcome) -> None:
+        """Store how the run ended."""
+        if outcome.fault and self._stop_requested:  # while it waited for nodes
+            self._update(state="stopped", reason="stopped on request", exit_code=outcome.exit_code)
+        elif outcome.state == "failed":
+            made = len(self._restarts)
+            again = f" (after {made} restart{'s' if made > 1 else ''})" if made else ""
+            self._fail(outcome.reason + again, exit_code=outcome.exit_code)
+        else:
+            self._update(state=outcome.state, reason=outcome.reason, exit_code=outcome.exit_code)
+
+    def _set_reason(self, reason: str) -> None:
+        self._update(reason=reason)
 
     def _prepare(self) -> tuple[Interpreters, dict[str, Completed]]:
         """Prepare the master and all hosts at once; return the launch's interpreters and each host's answer."""
@@ -173,7 +242,8 @@ class Supervisor:
         with contextlib.suppress(OSError):
             secret_files.remove_stale(secret_files.master_directory(Path.home()), self.runs)
 
-    def _launch(self, pythons: Interpreters) -> None:
+    def _launch(self, pythons: Interpreters) -> Outcome:
+        """Launch the ranks, wait for their end, and return how they ended."""
         command = list(self.spec.launcher) or launcher_command(self.spec, pythons)
         stage(self.spec)
         cycle = choose_cycle(self.spec)
@@ -184,6 +254,7 @@ class Supervisor:
         self._log(f"$ {shlex.join(command)}")
         if cycle:
             self._log(f"Horovod's cycle: {cycle}")
+        began = time.monotonic()
         launcher = self._hosts.start(command, self.log, **variables)
         self._record_step("launched")
         self._update(state="running", reason="")
@@ -197,12 +268,12 @@ class Supervisor:
             self._heartbeat()
         status = launcher.wait()
         if stopped_by_us:
-            self._update(state="stopped", reason="stopped on request", exit_code=status)
-        elif status == 0:
-            self._update(state="succeeded", reason="", exit_code=0)
-        else:
-            log = self.directory.last_text(failure.log_bytes(self.spec.ranks))
-            self._fail(failure.reason(self.spec, status, log), exit_code=status)
+            return Outcome(state="stopped", reason="stopped on request", exit_code=status)
+        if status == 0:
+            return Outcome(state="succeeded", exit_code=0)
+        log = self.directory.last_text(failure.log_bytes(self.spec.ranks))
+        fault = self._fault(log, time.monotonic() - began)
+        return Outcome(state="failed", reason=failure.reason(self.spec, status, log), exit_code=status, fault=fault)
 
     def _stop_ranks(self, launcher: subprocess.Popen[bytes]) -> None:
         """End the ranks gracefully, then hard.

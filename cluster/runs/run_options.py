@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from agent.spec.horovod import CONTROLLERS, MPI, Knobs
 from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES
 from agent.spec.nodes import MOST_SLOTS
-from agent.spec.run import PLACED, UNPLACED
+from agent.spec.run import MOST_RESTARTS, PLACED, UNPLACED
 from cluster.cli.numbers import parse_whole
 from cluster.errors import UsageError
 
@@ -34,6 +34,40 @@ class Preflight:
     def mode(self) -> str:
         """Return auto, full or skip, as a run's spec has it."""
         return "skip" if self.skip_preflight else "full" if self.full_preflight else "auto"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RestartOptions:
+    """How often a run is restarted by itself after a fault of the machine, and on how many nodes."""
+
+    restarts: Annotated[
+        str, "restarts by itself after a fault of the machine: a node lost, a rank killed or frozen; never for an error"
+    ] = "3"
+    min_nodes: Annotated[
+        str, "go on with as many nodes where not all come back within 3 minutes; default: as many as before"
+    ] = ""
+
+    def __post_init__(self) -> None:
+        parse_whole("--restarts", self.restarts, lowest=0, highest=MOST_RESTARTS)
+        if self.min_nodes:
+            parse_whole("--min-nodes", self.min_nodes, lowest=1)
+            if not self.count:
+                raise UsageError("--min-nodes", self.min_nodes, "is for restarts, and --restarts 0 makes none")
+
+    @property
+    def count(self) -> int:
+        """Return how many restarts there are at most."""
+        return int(self.restarts)
+
+    @property
+    def least(self) -> int:
+        """Return the least number of nodes, 0 for as many as before."""
+        return int(self.min_nodes or 0)
+
+    def check(self, nodes: int) -> None:
+        """Raise UsageError where a run on so many nodes cannot have the least number."""
+        if self.least > nodes:
+            raise UsageError("--min-nodes", self.min_nodes, f"is more than the {nodes} nodes of the run")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,6 +114,7 @@ class RunOptions:
     ranks: RankOptions = dataclasses.field(default_factory=RankOptions)
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     preflight: Preflight = dataclasses.field(default_factory=Preflight)
+    restarts: RestartOptions = dataclasses.field(default_factory=RestartOptions)
 
     def __post_init__(self) -> None:
         if both := {name for name, _ in self.environment} & set(self.secrets):

@@ -110,6 +110,8 @@ def build(
         own_gpu=options.ranks.own_gpu,
         preflight=options.preflight.mode,
         allow_degraded=options.preflight.allow_degraded,
+        restarts=options.restarts.count,
+        min_nodes=options.restarts.least,
         requirements=work.requirements if isinstance(work, Program) else "",
         keras=2 if isinstance(work, Program) and needs_tf_keras(work, environment) else 3,
         own_environment=environment.own,

@@ -76,6 +76,9 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     if record.get("usd") is not None:
         dated = as_of(origin.get("prices_of") or "")
         rows.append(("cost", f"about ${record['usd']:.2f} for its instances{dated}"))
+    for n, again in enumerate(course.get("restarts") or (), start=1):
+        hosts = ", ".join(again["hosts"])
+        rows.append((f"restart {n}", f"for {again['for']}; after {again['waited_s']:g} s on {hosts}"))
     if allowed := (record.get("preflight") or {}).get("allowed"):
         rows.append(("degraded", "; ".join(f"{found['node']}: {found['what']}".lstrip(": ") for found in allowed)))
     if (runtime := course.get("runtime") or {}).get("path"):

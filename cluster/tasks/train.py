@@ -24,7 +24,7 @@ from cluster.runs.environment import parse_environment, read_secrets
 from cluster.runs.program import Program
 from cluster.runs.program_environment import kind_of_hosts, pack
 from cluster.runs.resolution import RUNTIME
-from cluster.runs.run_options import CORES, Preflight, RankOptions, RunOptions
+from cluster.runs.run_options import CORES, Preflight, RankOptions, RestartOptions, RunOptions
 from cluster.runs.run_spec import specify
 from cluster.runs.supervisor import Supervisor
 from cluster.runs.work import ProgramFlags, RecipeFlags, Training, read_work
@@ -79,6 +79,7 @@ def train(
     knobs: Knobs,
     queue: Queue = False,
     preflight: Preflight,
+    restarts: RestartOptions,
     yes: Yes = False,
     dry_run: Annotated[bool, "show the launcher's command and launch nothing"] = False,
     following: Following,
@@ -98,8 +99,14 @@ def train(
     work = read_work(recipe, program, words_after_dashes(sys.argv), ranks)
     secrets = read_secrets(secret, os.environ)
     options = RunOptions(
-        environment=parse_environment(env), secrets=tuple(secrets), ranks=ranks, knobs=knobs, preflight=preflight
+        environment=parse_environment(env),
+        secrets=tuple(secrets),
+        ranks=ranks,
+        knobs=knobs,
+        preflight=preflight,
+        restarts=restarts,
     )
+    restarts.check(count)
     progress = progress_printer(json=following.json)
     tree, environment = pack_work(PROJECT / "payload", work, progress), RUNTIME
     check_maximum(count, session.load_inventory(), session.config.max_workers)

@@ -31,7 +31,9 @@ def test_the_message_names_the_rank_that_was_frozen_and_not_the_first_that_ended
     (tmp_path / "train.py").write_text(PROGRAM)
     program = ("--payload", str(tmp_path), "--entry", "train.py", "--env", "HOROVOD_GLOO_TIMEOUT_SECONDS=10")
     started = json.loads(
-        cluster.fab("train", "--nodes", "2", *program, "--skip-preflight", "--detach", "--yes", "--json").stdout
+        cluster.fab(
+            "train", "--nodes", "2", *program, "--skip-preflight", "--restarts", "0", "--detach", "--yes", "--json"
+        ).stdout
     )
     run = str(started["run_id"])
 

@@ -49,7 +49,10 @@ print("rank", rank, "has met the others", flush=True)
 if word == "die" and rank == 2:
     print("a last word", file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
-if word != "end":
+if word == "die-once" and rank == 2 and not os.path.exists("died"):
+    open("died", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+if word not in ("end", "die-once") or (word == "die-once" and not os.path.exists("died")):
     signal.pause()
 """
 WORDS = ("two words", "$(touch /tmp/evaluated)", "line\ntwo")
@@ -102,12 +105,20 @@ def test_each_rank_has_its_lines_and_what_is_not_checked_is_told(ended: Any) -> 
 def test_a_rank_that_is_killed_ends_the_others_and_is_named_with_its_last_lines(
     cluster: EmbeddedCloud, program: Path
 ) -> None:
-    done, record = train(cluster, program, "die", flags=("--skip-preflight",))
+    done, record = train(cluster, program, "die", flags=("--skip-preflight", "--restarts", "0"))
     assert (done.returncode, record["state"]["state"]) == (1, "failed")
     assert "rank 2 on deeplearning-worker2 ended first, with signal 9" in done.stderr
     assert "[2]<stderr>:a last word" in record["state"]["last_lines"]
     for worker in cluster.instances("worker"):
         assert cluster.localcloud("exec", worker["InstanceId"], "--", "bash", "-c", ALIVE).stdout == ""
+
+
+def test_a_run_whose_rank_is_killed_goes_on_by_itself(cluster: EmbeddedCloud, program: Path) -> None:
+    done, record = train(cluster, program, "die-once", flags=("--skip-preflight",))
+    assert (done.returncode, record["state"]["state"], record["attempts"]) == (0, "succeeded", 2), done.stderr
+    fault = "rank 2 on deeplearning-worker2 ended first, with signal 9"
+    assert [(again["for"], len(again["hosts"])) for again in record["course"]["restarts"]] == [(fault, 2)]
+    assert f"restart 1 of 3, for {fault}" in done.stdout
 
 
 def test_a_run_that_is_stopped_gives_each_rank_its_grace(cluster: EmbeddedCloud, program: Path) -> None:

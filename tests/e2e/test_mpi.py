@@ -101,7 +101,8 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
 ) -> None:
     if nodes == 1 and len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core takes one rank, and nobody is left to be ended")
-    status, record, log = train(cluster, program, "die", flags=["--skip-preflight"], nodes=nodes, controller=controller)
+    flags = ["--skip-preflight", "--restarts", "0"]
+    status, record, log = train(cluster, program, "die", flags=flags, nodes=nodes, controller=controller)
     assert (status, record["state"]["state"]) == (1, "failed"), log[-3000:]
     assert (record["spec"]["controller"], len(record["spec"]["hosts"])) == ("mpi", nodes)
     host = [host["name"] for host in record["spec"]["hosts"] for _ in range(host["slots"])][1]

@@ -13,7 +13,8 @@ from agent.runs.store import Runs
 from agent.spec.nodes import Node
 from agent.spec.provenance import Submission
 from agent.supervisor import scheduler
-from agent.supervisor.scheduler import on_live_nodes, run
+from agent.supervisor.live_nodes import on_live_nodes
+from agent.supervisor.scheduler import run
 from agent.supervisor.submit import enqueue
 from tests.factories import AGENT, PAYLOAD, make_master, make_node, make_nodes, make_spec, nodes_text
 

@@ -1,0 +1,54 @@
+"""The hosts of a run as the cluster's nodes are now: the same instances where they are there, else others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from agent.spec.nodes import NODES_PATH, Node, choose_hosts, common_network, meeting_interface, parse_nodes, workers
+from agent.spec.run import RunSpec
+
+
+def read_nodes(warn: Callable[[str], None], nodes_path: str = NODES_PATH) -> tuple[Node, ...]:
+    """Read the master's list of live nodes; `warn` gets a sentence for each line that breaks a rule. Raises OSError."""
+    return parse_nodes(Path(nodes_path).read_text(encoding="utf-8", errors="backslashreplace"), warn)
+
+
+def on_live_nodes(spec: RunSpec, warn: Callable[[str], None], nodes_path: str = NODES_PATH) -> RunSpec:
+    """Return a run's spec on the nodes as they are now. Raises SpecError for too few, OSError without their list.
+
+    Its own nodes where they are still the same instances, else the first ones, with as many slots as asked for.
+    `warn` gets a sentence for each node that the list has against a rule.
+    """
+    if spec.launcher:
+        return spec
+    nodes = read_nodes(warn, nodes_path)
+    if _all_there(spec.hosts, nodes):
+        return spec
+    chosen = choose_hosts(nodes, len(spec.hosts))
+    hosts = tuple(dataclasses.replace(new, slots=old.slots) for new, old in zip(chosen, spec.hosts, strict=True))
+    masters = [node for node in nodes if node.worker_index is None]
+    together = [*masters, *hosts]
+    interface, network = meeting_interface(together), common_network(together)
+    return dataclasses.replace(spec, hosts=hosts, interface=interface, network=network)
+
+
+def choose_answering(
+    spec: RunSpec, nodes: Sequence[Node], answering: Collection[str], least: int
+) -> tuple[Node, ...] | None:
+    """Return the hosts with which a run goes on after a fault: its own that answer, then others, in rank order.
+
+    `answering` holds the instance ids of nodes that answer and stay. As many as before, else `least` or more; None
+    where there are fewer.
+    """
+    fitting = [node for node in workers(nodes) if node.instance_id in answering and node.kind == spec.hosts[0].kind]
+    own = {host.instance_id for host in spec.hosts}
+    first = sorted(fitting, key=lambda node: node.instance_id not in own)  # stable: by index within each part
+    chosen = sorted(first[: len(spec.hosts)], key=lambda node: node.worker_index or 0)
+    return tuple(chosen) if len(chosen) >= min(least, len(spec.hosts)) else None
+
+
+def _all_there(hosts: Sequence[Node], nodes: Sequence[Node]) -> bool:
+    there = {(node.name, node.instance_id, node.address) for node in nodes}
+    return all((host.name, host.instance_id, host.address) in there for host in hosts)

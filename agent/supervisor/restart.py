@@ -1,0 +1,143 @@
+"""Restarts of a run by itself: what is a fault of the machine, and with which hosts the run goes on.
+
+A fault of the machine is one that another node, or another try on the same, does not have: a node that leaves, is gone
+or no longer answers, a rank that was killed from outside, as the kernel does where memory ends, or one that is frozen.
+An exception, a usage error or a failed check is the program's, and comes back: it ends the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.errors import SpecError
+from agent.launch.hosts import Hosts
+from agent.remote.command import Completed
+from agent.spec.nodes import NODES_PATH, Node
+from agent.spec.resume import resumed_spec
+from agent.spec.run import RunSpec
+from agent.supervisor import failure
+from agent.supervisor.live_nodes import choose_answering, read_nodes
+
+ASK: Final = ("cat", "/proc/uptime")
+ASK_TIMEOUT_S: Final = 20.0
+"""Longer than SSH tries to connect."""
+PATIENCE_S: Final = 900.0
+"""How long a run waits for nodes in place of those that are gone: EC2 launches and boots one in two to five minutes,
+and finds out that one is broken in as many."""
+FEWER_AFTER_S: Final = 180.0
+"""How long it waits for as many nodes as before where fewer are allowed."""
+POLL_S: Final = 5.0
+KILLED: Final = (9, -9, 128 + 9)
+"""A rank's status after SIGKILL: as a signal, or as a shell has it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How one attempt of a run ended."""
+
+    state: str
+    """succeeded, stopped or failed."""
+    reason: str = ""
+    exit_code: int | None = None
+    fault: str = ""
+    """What was wrong with the machine, in words; "" where nothing was."""
+
+
+def uptimes(answers: Mapping[str, Completed]) -> dict[str, float]:
+    """Return how long each host that answered has been up, s, by its name."""
+    found = {}
+    for name, done in answers.items():
+        words = done.output.split()
+        if done.status == 0 and len(words) >= 2:  # behind a banner, if any
+            try:
+                found[name] = float(words[-2])
+            except ValueError:
+                continue
+    return found
+
+
+def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float) -> str:
+    """Return what was wrong with the machine where a launcher failed; "" where nothing is known to have been.
+
+    `log` is the end of what it wrote, `up` what its hosts answered afterwards (`uptimes`), `ran_s` how long it ran.
+    """
+    if leaving := failure.leaving_hosts(spec):
+        return leaving
+    if silent := [host.name for host in spec.hosts if host.name not in up]:
+        return f"{', '.join(silent)} no longer answer{'' if silent[1:] else 's'}"
+    if rebooted := [host.name for host in spec.hosts if up[host.name] < ran_s]:
+        return f"{', '.join(rebooted)} rebooted"
+    log = failure.last_attempt(log)
+    if frozen := failure.unreported_ranks(spec.hosts, log):
+        return frozen
+    first = failure.first_ended(log)
+    return failure.first_ended_rank(spec.hosts, log) if first and first[1] in KILLED else ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Restarts:
+    """The search for hosts with which a run is restarted."""
+
+    spec: RunSpec
+    """Of the attempt that has just ended."""
+    hosts: Hosts
+    is_stopped: Callable[[], bool]
+    set_reason: Callable[[str], None]
+    log_line: Callable[[str], None]
+    nodes_path: str = NODES_PATH
+    patience_s: float = PATIENCE_S
+    fewer_after_s: float = FEWER_AFTER_S
+    poll_s: float = POLL_S
+
+    def next_spec(self, title: str) -> RunSpec | None:
+        """Wait for hosts; return the spec with which the run is restarted, None where none come, or on a stop."""
+        began = time.monotonic()
+        self.log_line(title)
+        while not self.is_stopped():
+            waited = time.monotonic() - began
+            fewer = bool(self.spec.min_nodes) and waited >= self.fewer_after_s
+            least = self.spec.min_nodes if fewer else len(self.spec.hosts)
+            answering, nodes = self._answering()
+            hosts = choose_answering(self.spec, nodes, answering, least)
+            if hosts is not None:
+                return self._on(nodes, hosts)
+            if waited >= self.patience_s:
+                self.log_line(f"no {least} nodes after {waited:.0f} s: the run is not restarted")
+                return None
+            there = f"{len(answering)} of {len(self.spec.hosts)} nodes answer"
+            self.set_reason(f"{title}: waiting for nodes, {there}")
+            time.sleep(self.poll_s)
+        return None
+
+    def _answering(self) -> tuple[set[str], tuple[Node, ...]]:
+        """Return the instance ids of workers that answer and do not leave, and all nodes."""
+        try:
+            nodes = read_nodes(self.log_line, self.nodes_path)
+        except OSError as error:
+            self.log_line(f"the list of nodes cannot be read: {error}")
+            return set(), ()
+        there = [
+            node
+            for node in nodes
+            if node.worker_index is not None
+            and not (Path(self.spec.efs_mount) / failure.LEAVING / node.instance_id).exists()
+        ]
+        answers = self.hosts.everywhere(there, ASK, ASK_TIMEOUT_S)
+        found = uptimes(answers)
+        return {node.instance_id for node in there if node.name in found}, nodes
+
+    def _on(self, nodes: Sequence[Node], hosts: Sequence[Node]) -> RunSpec | None:
+        """Return the spec on these hosts, each with as many ranks as every host had."""
+        slots = {host.instance_id: host.slots for host in self.spec.hosts}
+        usual = self.spec.hosts[0].slots
+        placed = [dataclasses.replace(host, slots=slots.get(host.instance_id, usual)) for host in hosts]
+        together = [*(node for node in nodes if node.worker_index is None), *placed]
+        try:
+            return resumed_spec(self.spec, together, placed, agent=self.spec.agent, other_ranks=True)
+        except SpecError as error:
+            self.log_line(f"the run cannot be restarted: {error}")
+            return None

@@ -1,0 +1,250 @@
+"""Facts about restarts: a fault of the machine restarts a run on nodes that answer, an error of the program ends it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.launch.horovodrun_command import Interpreters
+from agent.launch.hosts import Hosts
+from agent.remote.command import Completed
+from agent.runs.directory import State
+from agent.runs.store import Runs
+from agent.spec.nodes import Node
+from agent.spec.run import RunSpec
+from agent.supervisor import restart
+from agent.supervisor import supervisor as supervising
+from agent.supervisor.failure import LEAVING
+from agent.supervisor.live_nodes import choose_answering
+from agent.supervisor.restart import Restarts, machine_fault, uptimes
+from agent.supervisor.supervisor import Supervisor
+from tests.factories import make_master, make_node, make_nodes, make_spec, nodes_text
+
+ONE, TWO = make_nodes(2)
+SPEC = make_spec(hosts=(ONE, TWO), restarts=3)
+UP = {ONE.name: 5000.0, TWO.name: 5000.0}
+ENDED = "[supervisor] $ launch\n[launcher] rank 1 ended first: {}\n"
+FROZEN = (
+    "[supervisor] $ launch\n[0]<stderr>:Horovod background loop uncaught exception: "
+    "[transport/tcp/unbound_buffer.cc:78] Timed out waiting 10000ms for recv operation to complete\n"
+)
+
+
+def answer(output: str = "812.45 3100.02\n", status: int = 0) -> Completed:
+    return Completed(status=status, output=output)
+
+
+@pytest.mark.parametrize(
+    ("log", "up", "fault"),
+    [
+        (ENDED.format(1), UP, ""),
+        (ENDED.format(-6), UP, ""),
+        (ENDED.format(255), UP, ""),
+        ("", UP, ""),
+        (ENDED.format(-9), UP, f"rank 1 on {TWO.name} ended first, with signal 9"),
+        (ENDED.format(137), UP, f"rank 1 on {TWO.name} ended first, with status 137"),
+        (FROZEN, UP, f"rank 1 on {TWO.name} had not reported when a collective timed out after 10 s; rank 0 had"),
+        (ENDED.format(1), {ONE.name: 5000.0}, f"{TWO.name} no longer answers"),
+        (ENDED.format(1), {}, f"{ONE.name}, {TWO.name} no longer answer"),
+        (ENDED.format(255), {**UP, TWO.name: 30.0}, f"{TWO.name} rebooted"),
+        # What an earlier attempt wrote is not this one's fault.
+        (ENDED.format(-9) + "\n" + ENDED.format(1), UP, ""),
+    ],
+)
+def test_a_lost_node_a_killed_and_a_frozen_rank_are_the_machines_faults_and_errors_are_not(
+    log: str, up: dict[str, float], fault: str
+) -> None:
+    assert machine_fault(SPEC, "before\n" + log, up, ran_s=100.0) == fault
+
+
+def test_a_node_that_leaves_is_a_fault_whatever_the_log_says(tmp_path: Path) -> None:
+    (tmp_path / LEAVING).mkdir(parents=True)
+    (tmp_path / LEAVING / TWO.instance_id).write_text('spot interruption: {"action": "terminate"}')
+    spec = make_spec(hosts=(ONE, TWO), efs_mount=str(tmp_path))
+    assert machine_fault(spec, ENDED.format(1), UP, 100.0) == f"{TWO.name} leaves the cluster (spot interruption)"
+
+
+def test_only_hosts_that_answer_have_an_uptime() -> None:
+    answers = {
+        "a": answer(), "b": answer("Authorised use only\n99.5 12.0\n"), "c": answer("no route", status=255),
+        "d": answer(""), "e": answer("x y\n"),
+    }  # fmt: skip
+    assert uptimes(answers) == {"a": 812.45, "b": 99.5}
+
+
+def test_a_run_keeps_its_own_hosts_that_answer_and_takes_others_of_the_same_kind() -> None:
+    three, other = make_node(3), make_node(4, kind="aarch64-py3.12")
+    nodes = (make_master(), ONE, TWO, three, other)
+    ids = {node.instance_id for node in nodes}
+
+    def names(answering: set[str], least: int = 2) -> list[str] | None:
+        found = choose_answering(SPEC, nodes, answering, least)
+        return [node.name for node in found] if found else None
+
+    assert names(ids) == [ONE.name, TWO.name]
+    assert names(ids - {ONE.instance_id}) == [TWO.name, three.name]
+    assert names(ids - {ONE.instance_id, three.instance_id}) is None
+    assert names(ids - {ONE.instance_id, three.instance_id}, least=1) == [TWO.name]
+    assert names(set(), least=1) is None
+
+
+class FakeHosts:
+    """Hosts of which some answer; each question may change who does."""
+
+    def __init__(self, silent: Sequence[set[str]]) -> None:
+        self._silent = list(silent)
+
+    def everywhere(self, hosts: Sequence[Node], argv: Sequence[str], timeout_s: float) -> dict[str, Completed]:
+        silent = self._silent.pop(0) if len(self._silent) > 1 else self._silent[0]
+        return {host.name: answer("", status=255) if host.name in silent else answer() for host in hosts}
+
+
+@pytest.fixture
+def search(tmp_path: Path) -> Callable[..., tuple[RunSpec | None, list[str], list[str]]]:
+    """Return a search for hosts among a master and three workers, of which these are silent at each question."""
+    path = tmp_path / "nodes"
+    path.write_text(nodes_text((make_master(), *make_nodes(3))))
+
+    def run(*silent: set[str], spec: RunSpec = SPEC, **changes: Any) -> tuple[RunSpec | None, list[str], list[str]]:
+        reasons: list[str] = []
+        lines: list[str] = []
+        values: dict[str, Any] = {
+            "is_stopped": lambda: False, "set_reason": reasons.append, "log_line": lines.append, "poll_s": 0.001,
+            "patience_s": 0.1, "fewer_after_s": 0.05, "nodes_path": str(path), "hosts": FakeHosts(silent),
+        }  # fmt: skip
+        return Restarts(spec=spec, **{**values, **changes}).next_spec("restart 1 of 3, for a fault"), reasons, lines
+
+    return run
+
+
+def test_it_waits_until_as_many_nodes_answer_as_before_and_says_what_it_waits_for(search: Any) -> None:
+    every = {node.name for node in make_nodes(3)}
+    spec, reasons, _ = search(every, every - {ONE.name}, {TWO.name})
+    assert [host.name for host in spec.hosts] == [ONE.name, make_node(3).name]
+    assert spec.command == (*SPEC.command, "--resume")
+    assert (spec.interface, spec.network) == (make_master().interface, "10.0.0.0/23")
+    assert reasons == [
+        "restart 1 of 3, for a fault: waiting for nodes, 0 of 2 nodes answer",
+        "restart 1 of 3, for a fault: waiting for nodes, 1 of 2 nodes answer",
+    ]
+
+
+def test_nodes_that_leave_do_not_count(search: Any, tmp_path: Path) -> None:
+    (tmp_path / LEAVING).mkdir(parents=True)
+    (tmp_path / LEAVING / ONE.instance_id).touch()
+    spec, *_ = search(set(), spec=make_spec(hosts=(ONE, TWO), restarts=1, efs_mount=str(tmp_path)))
+    assert [host.name for host in spec.hosts] == [TWO.name, make_node(3).name]
+
+
+def test_no_nodes_end_the_wait_and_so_does_a_stop(search: Any) -> None:
+    spec, _, lines = search({ONE.name, TWO.name})
+    assert (spec, lines[-1]) == (None, "no 2 nodes after 0 s: the run is not restarted")
+    began = time.monotonic()
+    assert search({ONE.name, TWO.name}, is_stopped=lambda: True, patience_s=60.0)[0] is None
+    assert time.monotonic() - began < 30
+
+
+def test_fewer_nodes_are_taken_after_a_while_where_that_is_allowed(search: Any) -> None:
+    spec = make_spec(hosts=make_nodes(3), restarts=3, min_nodes=2)
+    began = time.monotonic()
+    found, *_ = search({TWO.name}, spec=spec, fewer_after_s=0.2, patience_s=60.0)
+    assert [host.name for host in found.hosts] == [ONE.name, make_node(3).name]
+    assert time.monotonic() - began >= 0.2
+    assert search({ONE.name, TWO.name}, spec=spec)[0] is None
+
+
+def test_without_a_list_of_nodes_it_goes_on_waiting(search: Any) -> None:
+    spec, _, lines = search(set(), nodes_path="/nowhere/nodes")
+    assert (spec, "the list of nodes cannot be read" in lines[1]) == (None, True)
+
+
+@pytest.fixture
+def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[dict[str, Any], str]]:
+    """Return a caller that supervises a run, each attempt of which is one of these shell scripts, on two hosts."""
+    (tmp_path / "nodes").write_text(nodes_text((make_master(), ONE, TWO)))
+    in_haste = functools.partial(Restarts, nodes_path=str(tmp_path / "nodes"), poll_s=0.01, patience_s=0.05)
+    pythons = Interpreters(launcher="python3", ranks="python3", runtime="")
+    monkeypatch.setattr(supervising, "Restarts", in_haste)
+    monkeypatch.setattr(supervising, "stage", lambda spec: None)
+    monkeypatch.setattr(supervising, "choose_cycle", lambda spec: None)
+    monkeypatch.setattr(Hosts, "signal_run", lambda *args, **keys: None)
+    monkeypatch.setattr(Supervisor, "_prepare", lambda self: (pythons, {}))
+
+    def run(*scripts: str, silent: set[str] | None = None, **changes: Any) -> tuple[dict[str, Any], str]:
+        left = list(scripts)
+        monkeypatch.setattr(Hosts, "everywhere", lambda self, *args: FakeHosts([silent or set()]).everywhere(*args))
+        monkeypatch.setattr(supervising, "launcher_command", lambda spec, pythons: ["/bin/sh", "-c", left.pop(0)])
+        values = {"hosts": (ONE, TWO), "efs_mount": str(tmp_path), "preflight": "skip", "restarts": 3, **changes}
+        spec = make_spec(**values)
+        runs = Runs(root=tmp_path / "runs")
+        directory = runs[spec.run_id]
+        directory.path.mkdir(parents=True)
+        directory.spec.write_text(spec.to_json())
+        Path(spec.agent_directory).mkdir(parents=True)
+        with directory.log.open("ab", buffering=0) as log:
+            state = Supervisor(runs, spec, log).supervise()
+        assert left == []
+        record = json.loads((directory.path / "record.json").read_text())
+        assert record["state"]["state"] == state.state
+        return record, directory.log.read_text()
+
+    return run
+
+
+KILLED = "echo '[launcher] rank 1 ended first: -9'; exit 1"
+
+
+def test_a_run_whose_rank_was_killed_goes_on_by_itself_and_the_record_tells_it(supervised: Any) -> None:
+    record, log = supervised(KILLED, "exit 0")
+    assert (record["state"]["state"], record["attempts"]) == ("succeeded", 2)
+    fault = f"rank 1 on {TWO.name} ended first, with signal 9"
+    (again,) = record["course"]["restarts"]
+    assert (again["for"], again["hosts"]) == (fault, [ONE.name, TWO.name])
+    assert f"restart 1 of 3, for {fault}: from the beginning, for it has no checkpoint, 2 ranks" in log
+    assert "--resume" in record["spec"]["command"]
+
+
+def test_an_error_of_the_program_is_not_tried_again(supervised: Any) -> None:
+    record, log = supervised("echo '[launcher] rank 1 ended first: 1'; exit 1")
+    assert (record["state"]["state"], "restart" in log) == ("failed", False)
+    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with status 1"
+
+
+def test_after_the_last_restart_the_fault_ends_the_run(supervised: Any) -> None:
+    record, _ = supervised(KILLED, KILLED, restarts=1)
+    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with signal 9 (after 1 restart)"
+    assert len(record["course"]["restarts"]) == 1
+
+
+def test_where_no_node_comes_back_the_run_fails_with_the_first_reason(supervised: Any) -> None:
+    record, log = supervised("exit 1", silent={TWO.name})
+    assert record["state"]["state"] == "failed"
+    assert f"for {TWO.name} no longer answers" in log
+    assert "the run is not restarted" in log
+    assert record["attempts"] == 1
+
+
+def test_a_stop_that_comes_while_it_waits_for_nodes_stops_the_run(
+    supervised: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(self: Restarts, title: str) -> None:
+        assert not self.is_stopped()
+        supervisors[0].request_stop()
+        assert self.is_stopped()
+
+    def supervise(self: Supervisor) -> State:
+        supervisors.append(self)
+        return begin(self)
+
+    supervisors: list[Supervisor] = []
+    monkeypatch.setattr(restart.Restarts, "next_spec", stopped)
+    begin = Supervisor.supervise
+    monkeypatch.setattr(Supervisor, "supervise", supervise)
+    record, _ = supervised(KILLED)
+    assert (record["state"]["state"], record["state"]["reason"]) == ("stopped", "stopped on request")
