@@ -84,12 +84,18 @@ def write_record(directory: RunDirectory, state: State) -> None:
 
 
 def cost(origin: Any, spec: Any, seconds: float) -> float | None:
-    """Return what the run's nodes and the master cost in this time, USD; None where a price is unknown."""
+    """Return what the run's nodes and the master cost in this time, USD; None where a price is unknown.
+
+    A node that took another's place since the launch counts as one of the workers' type, where they have one.
+    """
     if not origin or not spec or not origin.get("instance_types"):
         return None
-    kinds, prices = origin["instance_types"], origin["usd_per_hour"]
+    prices, master = origin["usd_per_hour"], origin.get("master") or ""
+    usual = {kind for instance, kind in origin["instance_types"].items() if instance != master}
+    replaced = dict.fromkeys((host["instance_id"] for host in spec.get("hosts", ())), *usual) if len(usual) == 1 else {}
+    kinds = {**replaced, **origin["instance_types"]}
     hosts = {host["instance_id"] for host in spec.get("hosts", ())}
-    each = [prices.get(kinds.get(id)) for id in sorted(hosts | {origin.get("master") or ""} - {""})]
+    each = [prices.get(kinds.get(id)) for id in sorted(hosts | {master} - {""})]
     known = [float(price) for price in each if price is not None]
     return round(sum(known) * max(0.0, seconds) / 3600, 4) if known and len(known) == len(each) else None
 

@@ -85,6 +85,11 @@ def test_a_cost_needs_all_prices() -> None:
     assert cost(origin, spec, 1800) == 1.5
     assert cost({**origin, "usd_per_hour": {"a": 2.0, "b": None}}, spec, 1800) is None
     assert cost({**origin, "instance_types": {"i-000000ff": "b"}}, spec, 1800) is None
+    # A node in place of one that was lost, whose type the launch did not know.
+    alike = {**origin, "instance_types": {"i-00000009": "a", "i-000000ff": "b"}}
+    assert cost(alike, spec, 1800) == 1.5
+    mixed = {**origin, "instance_types": {"i-00000008": "b", "i-00000009": "a", "i-000000ff": "b"}}
+    assert cost(mixed, spec, 1800) is None
     assert cost(None, spec, 1800) is None
     assert cost({}, spec, 1800) is None
 
