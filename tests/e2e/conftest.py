@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import boto3
 import pytest
+from botocore.config import Config
 
 from localcloud.laptop import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 from localcloud.layout import Layout
@@ -96,7 +97,10 @@ class EmbeddedCloud:
             finally:
                 os.close(fd)
             session: Any = boto3.Session(ACCESS_KEY_ID, SECRET_ACCESS_KEY, region_name=state["region"])
-            return getattr(session.client(service, endpoint_url=state["endpoint"]), operation)(**given)
+            # A cloud with manners throttles the tests too; botocore's own three attempts are not always enough.
+            patient = Config(retries={"mode": "standard", "total_max_attempts": 10})
+            client = session.client(service, endpoint_url=state["endpoint"], config=patient)
+            return getattr(client, operation)(**given)
 
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(inside).result()
