@@ -96,6 +96,7 @@ CHAPTERS: Final = (
             Step(words=("show", "RUN"), why="One run's record.", lines=14),
             Step(words=("logs", "RUN", "--rank", "1"), why="One rank's words.", lines=4),
             Step(words=("fetch", "RUN"), why="Its results, to the laptop.", lines=8),
+            Step(words=("report", "RUN"), why="One page with its curves, figures and settings."),
             Step(words=("attach", "RUN"), why="Watch it again, from the start.", lines=4),
             Step(words=("tensorboard", "RUN", "--port", "6006"), why="In the browser; Ctrl-C ends it.", until="until"),
         ),
@@ -109,6 +110,7 @@ CHAPTERS: Final = (
             Step(words=("stop",), why="Stop it, with a checkpoint."),
             Step(words=("resume", "--detach", "--skip-preflight"), why="Go on with it."),
             Step(words=("stop",), why="And stop it for good."),
+            Step(words=("compare", "FIRST", "RUN"), why="Beside the first run: what differed?", lines=12),
             Step(words=("rm", "RUN", "--yes"), why="Remove it from the shared file system."),
         ),
     ),
@@ -227,12 +229,12 @@ def record(cloud: str, cores: int) -> str:
         (str(Path(sys.prefix)), "~/deepcdk/.venv"),
         (str(default_cache({"HOME": str(Path.home())})), "~/.cache"),
     ]
-    settings, run_id = demo.settings(2), ""
+    settings, run_id, first = demo.settings(2), "", ""
     parts = [HEAD.format(cores=cores, cidr=demo.LAPTOP_CIDR)]
     for chapter in CHAPTERS:
         parts.append(f"## {chapter.title}\n")
         for step in chapter.steps:
-            words = resolve_names(step.words, {"RUN": run_id, "DATA": str(data)})
+            words = resolve_names(step.words, {"RUN": run_id, "FIRST": first, "DATA": str(data)})
             print(f"fab {shlex.join(words)}", file=sys.stderr, flush=True)
             given = list(words) if step.words[0] == "sttaus" else with_settings(words, settings)
             output, seconds = run_step(step, laptop("fab", *given))
@@ -240,6 +242,7 @@ def record(cloud: str, cores: int) -> str:
             parts.append(render(step, shown, without_places(output, places), seconds))
             if step.words[0] == "train" and not step.status and "--dry-run" not in step.words:
                 run_id = newest_run(laptop)
+                first = first or run_id
     return "\n".join(parts)
 
 
