@@ -197,6 +197,8 @@ class Supervisor:
         self._restarts.append({"time": began, "for": fault, "waited_s": waited_s, "hosts": hosts})
         rewrite(self.directory, spec)
         self._take(spec)
+        # A host that was cut off and answers again may still have the ranks of before.
+        self._hosts.signal_run(signal.SIGKILL, wait_s=5.0)
         self._record_step("restarted", restarts=self._restarts)
         self._log(f"{title}: {resume_point(spec, record.checkpoints(self.directory))}, {spec.placed}")
         self._update(reason=f"{title}: preparing the nodes", hosts=tuple(hosts))

@@ -173,8 +173,12 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     monkeypatch.setattr(supervising, "Restarts", in_haste)
     monkeypatch.setattr(supervising, "stage", lambda spec: None)
     monkeypatch.setattr(supervising, "choose_cycle", lambda spec: None)
-    monkeypatch.setattr(Hosts, "signal_run", lambda *args, **keys: None)
     monkeypatch.setattr(Supervisor, "_prepare", lambda self: (pythons, {}))
+
+    def signal_run(self: Hosts, number: int, *args: Any, **keys: Any) -> None:
+        self._log(f"signal {number:d} to what is left")
+
+    monkeypatch.setattr(Hosts, "signal_run", signal_run)
 
     def run(*scripts: str, silent: set[str] | None = None, **changes: Any) -> tuple[dict[str, Any], str]:
         left = list(scripts)
@@ -208,6 +212,13 @@ def test_a_run_whose_rank_was_killed_goes_on_by_itself_and_the_record_tells_it(s
     assert (again["for"], again["hosts"]) == (fault, [ONE.name, TWO.name])
     assert f"restart 1 of 3, for {fault}: from the beginning, for it has no checkpoint, 2 ranks" in log
     assert "--resume" in record["spec"]["command"]
+
+
+def test_what_is_left_of_the_ranks_is_ended_where_they_were_and_where_the_next_begin(supervised: Any) -> None:
+    _, log = supervised(KILLED, "exit 0")
+    first, second = log.split("[supervisor] $ ")[1:]
+    assert first.count("signal 9 to what is left") == 2
+    assert "signal 9" not in second
 
 
 def test_an_error_of_the_program_is_not_tried_again(supervised: Any) -> None:
