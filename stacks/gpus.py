@@ -95,17 +95,21 @@ def least_matmul_tflops(kinds: Sequence[InstanceType]) -> float:
     return FRACTION * min(figures, default=0.0)
 
 
-def least_allreduce_gb_s(kinds: Sequence[InstanceType], *, efa: bool) -> float:
+def least_allreduce_gb_s(kinds: Sequence[InstanceType], ranks: Sequence[int], *, efa: bool) -> float:
     """Return the floor of an allreduce's bus bandwidth between nodes of these types, GB/s; 0 where one has no figure.
 
-    One type for each node. Bus bandwidth compares with the slowest link's, whatever the number of ranks (nccl-tests,
-    doc/PERFORMANCE.md): NVLink within a node, the network between nodes. Of that EFA uses all; over TCP the figure is
-    what one flow carries, for how many flows NCCL opens is its own choice.
+    One type for each node, and its number of ranks, each with a GPU. Bus bandwidth compares with the slowest link's,
+    whatever the number of ranks (nccl-tests, doc/PERFORMANCE.md): NVLink within a node, the network between nodes. Of
+    that EFA gives each GPU its part; over TCP the figure is what one flow carries, for how many flows NCCL opens is its
+    own choice.
     """
-    links = [_within_gb_s(kind) for kind in kinds if kind.gpus > 1]
-    if len(kinds) > 1:
-        networks = [network_gbit_s(kind.network) for kind in kinds]
-        links += [(network if efa else min(network, FLOW_GBIT_S)) / 8 for network in networks]
+    placed = list(zip(kinds, ranks, strict=True))
+    links = [_within_gb_s(kind) for kind, count in placed if count > 1]
+    if len(placed) > 1:
+        for kind, count in placed:
+            network = network_gbit_s(kind.network)
+            part = min(1.0, count / max(1, kind.gpus))
+            links.append((network * part if efa else min(network, FLOW_GBIT_S)) / 8)
     return FRACTION * min(links, default=0.0)
 
 

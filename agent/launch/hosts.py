@@ -93,8 +93,13 @@ class Hosts:
         if launcher.poll() is None:
             os.killpg(launcher.pid, signal.SIGKILL)
 
-    def signal_run(self, number: signal.Signals, wait_s: float, *, ranks_only: bool = True) -> None:
-        """Signal this run's ranks on every host; without `ranks_only` also its launcher's remains on the master."""
+    def signal_run(
+        self, number: signal.Signals, wait_s: float, *, ranks_only: bool = True, hosts: Sequence[Node] | None = None
+    ) -> None:
+        """Signal this run's ranks on the master and every host, or on these hosts alone.
+
+        Without `ranks_only` also its launcher's remains on the master.
+        """
         argv = processes.command(
             sys.executable if self._spec.launcher else NODE_PYTHON,
             str(self._runs_root),
@@ -104,8 +109,8 @@ class Hosts:
             number=number,
             wait_s=wait_s,
         )
-        hosts: list[Node | None] = [None, *self._spec.hosts]
-        for name, done in self.everywhere(hosts, argv, 30.0 + wait_s).items():
+        asked = [None, *self._spec.hosts] if hosts is None else list(hosts)
+        for name, done in self.everywhere(asked, argv, 30.0 + wait_s).items():
             if done.status != 0:
                 self._log(f"{name}: {tail(done.output)}")
 

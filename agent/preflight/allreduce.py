@@ -53,7 +53,8 @@ def join(spec: RunSpec) -> str:
     report(HERE, host=host)
     addresses = [each.address for each in spec.hosts if each.name == host]
     interface = local_interface_with(addresses[0]) if addresses else ""
-    os.environ.update(environment(spec, os.environ, sys.executable, interface), **{nccl_log.VARIABLE: nccl_log.LEVEL})
+    os.environ.update(environment(spec, os.environ, sys.executable, interface))
+    nccl_log.ask_for_it()
     return host
 
 

@@ -19,6 +19,8 @@ from typing import Final
 
 VARIABLE: Final = "NCCL_DEBUG"
 LEVEL: Final = "INFO"
+HIDING: Final = ("NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+"""Variables of a user's that would keep these lines from the output."""
 _LINE: Final = re.compile(r"([A-Za-z0-9_.-]+):([0-9]+):[0-9]+ \[[^\]]*\] NCCL INFO (.*)")
 _NETWORK: Final = re.compile(r"Using network (.+?)\s*$")
 _PROVIDER: Final = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)")
@@ -42,6 +44,13 @@ class NcclProcess:
         if self.provider == "efa":
             return "EFA"
         return "TCP" if self.network == "Socket" else self.provider or self.network
+
+
+def ask_for_it() -> None:
+    """Have NCCL log to this process's output; before it is loaded."""
+    os.environ[VARIABLE] = LEVEL
+    for name in HIDING:
+        os.environ.pop(name, None)
 
 
 def this_process() -> str:

@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
         report(BLIND, host=host, seen=seen, ranks=ranks_here)
         if not spec.allow_degraded:
             return 1
-    os.environ[nccl_log.VARIABLE] = nccl_log.LEVEL
+    nccl_log.ask_for_it()
     timeout = datetime.timedelta(seconds=_TIMEOUT_S)
     distributed.init_process_group("gloo", timeout=timeout)
     # NCCL takes all ranks or none: where one sees no GPU, all add up on the CPU.

@@ -97,13 +97,10 @@ def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
     A rank that is frozen, or whose host is cut off, writes nothing. All others notice: by Gloo's time-out, or by the
     connections that the first ones close when they end. Which of them ends first is chance.
     """
-    waits = [(float(ms) / 1000 if ms else float(s), bool(s)) for ms, s in _GAVE_UP.findall(log)]
-    noticed = {int(rank) for rank in _NOTICED.findall(log)}
-    first = first_ended(log)
-    if not waits or (first and first[0] not in noticed):
+    waits, noticed = _given_up(log)
+    if not waits:
         return ""
-    places = _places(hosts)
-    missing = sorted(set(range(len(places))) - noticed)
+    places, missing = _places(hosts), missing_ranks(hosts, log)
     wait_s, meeting = max(waits)
     done = "joined when the others gave up" if meeting else "reported when a collective timed out"
     unknown = "the log does not tell which rank caused it"
@@ -113,8 +110,25 @@ def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
     for rank in missing:
         by_host.setdefault(places[rank], []).append(rank)
     named = " and ".join(f"{format_ranks(ranks)} on {host}" for host, ranks in by_host.items())
-    others = f"; {format_ranks(sorted(noticed))} had" + (f": {unknown}" if missing[1:] else "")
-    return f"{named} had not {done} after {wait_s:g} s{others}"
+    others = f"; {format_ranks(sorted(noticed))} had" if noticed else ""
+    return f"{named} had not {done} after {wait_s:g} s{others}" + (f": {unknown}" if missing[1:] else "")
+
+
+def missing_ranks(hosts: Sequence[Node], log: str) -> list[int]:
+    """Return the ranks that had not reported when others gave up; none where none did, or one ended before."""
+    waits, noticed = _given_up(log)
+    return sorted(set(range(len(_places(hosts)))) - noticed) if waits else []
+
+
+def _given_up(log: str) -> tuple[list[tuple[float, bool]], set[int]]:
+    """Return how long ranks waited, s, each with whether they had not met yet, and those that noticed.
+
+    Nobody waited where a rank ended of itself before.
+    """
+    waits = [(float(ms) / 1000 if ms else float(s), bool(s)) for ms, s in _GAVE_UP.findall(log)]
+    noticed = {int(rank) for rank in _NOTICED.findall(log)}
+    first = first_ended(log)
+    return ([] if first and first[0] not in noticed else waits), noticed
 
 
 def format_ranks(ranks: Sequence[int]) -> str:

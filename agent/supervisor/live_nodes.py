@@ -35,18 +35,22 @@ def on_live_nodes(spec: RunSpec, warn: Callable[[str], None], nodes_path: str = 
 
 
 def choose_answering(
-    spec: RunSpec, nodes: Sequence[Node], answering: Collection[str], least: int
+    spec: RunSpec, nodes: Sequence[Node], answering: Collection[str], least: int, most: int
 ) -> tuple[Node, ...] | None:
     """Return the hosts with which a run goes on after a fault: its own that answer, then others, in rank order.
 
-    `answering` holds the instance ids of nodes that answer and stay. As many as before, else `least` or more; None
-    where there are fewer.
+    `answering` holds the instance ids of nodes that answer and stay. At most `most`; None for fewer than `least`.
+    Others are of a kind that one of its hosts has; a host that an older version booted told none, and goes with any.
     """
-    fitting = [node for node in workers(nodes) if node.instance_id in answering and node.kind == spec.hosts[0].kind]
-    own = {host.instance_id for host in spec.hosts}
+    own, kinds = {host.instance_id for host in spec.hosts}, {host.kind for host in spec.hosts}
+    fitting = [
+        node
+        for node in workers(nodes)
+        if node.instance_id in answering and (node.instance_id in own or node.kind in kinds or "" in kinds)
+    ]
     first = sorted(fitting, key=lambda node: node.instance_id not in own)  # stable: by index within each part
-    chosen = sorted(first[: len(spec.hosts)], key=lambda node: node.worker_index or 0)
-    return tuple(chosen) if len(chosen) >= min(least, len(spec.hosts)) else None
+    chosen = sorted(first[:most], key=lambda node: node.worker_index or 0)
+    return tuple(chosen) if len(chosen) >= least else None
 
 
 def _all_there(hosts: Sequence[Node], nodes: Sequence[Node]) -> bool:

@@ -31,7 +31,7 @@ and finds out that one is broken in as many."""
 FEWER_AFTER_S: Final = 180.0
 """How long it waits for as many nodes as before where fewer are allowed."""
 POLL_S: Final = 5.0
-KILLED: Final = (9, -9, 128 + 9)
+KILLED: Final = (-9, 128 + 9)
 """A rank's status after SIGKILL: as a signal, or as a shell has it."""
 
 
@@ -72,8 +72,8 @@ def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float
     if rebooted := [host.name for host in spec.hosts if up[host.name] < ran_s]:
         return f"{', '.join(rebooted)} rebooted"
     log = failure.last_attempt(log)
-    if frozen := failure.unreported_ranks(spec.hosts, log):
-        return frozen
+    if failure.missing_ranks(spec.hosts, log):  # where none is missing, the program's collectives do not match
+        return failure.unreported_ranks(spec.hosts, log)
     first = failure.first_ended(log)
     return failure.first_ended_rank(spec.hosts, log) if first and first[1] in KILLED else ""
 
@@ -84,6 +84,8 @@ class Restarts:
 
     spec: RunSpec
     """Of the attempt that has just ended."""
+    wanted: int
+    """How many hosts the run began with."""
     hosts: Hosts
     is_stopped: Callable[[], bool]
     set_reason: Callable[[str], None]
@@ -100,15 +102,15 @@ class Restarts:
         while not self.is_stopped():
             waited = time.monotonic() - began
             fewer = bool(self.spec.min_nodes) and waited >= self.fewer_after_s
-            least = self.spec.min_nodes if fewer else len(self.spec.hosts)
+            least = min(self.spec.min_nodes, self.wanted) if fewer else self.wanted
             answering, nodes = self._answering()
-            hosts = choose_answering(self.spec, nodes, answering, least)
+            hosts = choose_answering(self.spec, nodes, answering, least, self.wanted)
             if hosts is not None:
                 return self._on(nodes, hosts)
             if waited >= self.patience_s:
                 self.log_line(f"no {least} nodes after {waited:.0f} s: the run is not restarted")
                 return None
-            there = f"{len(answering)} of {len(self.spec.hosts)} nodes answer"
+            there = f"{len(answering)} of {self.wanted} nodes answer"
             self.set_reason(f"{title}: waiting for nodes, {there}")
             time.sleep(self.poll_s)
         return None

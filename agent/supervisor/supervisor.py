@@ -27,7 +27,7 @@ from agent.runs import record
 from agent.runs.directory import RunDirectory, State
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
-from agent.spec.nodes import NODE_PYTHON
+from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.remote_command import secrets_command
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
@@ -103,6 +103,9 @@ class Supervisor:
         self.state = first_state(spec)
         self._stop_requested = False
         self._restarts: list[dict[str, Any]] = []
+        self._wanted = len(spec.hosts)
+        self._left: dict[str, Node] = {}
+        """Hosts of earlier attempts that the present one does not have, by their names."""
         self._take(spec)
         self._copier = Copier(self.directory, run)
         self._course: dict[str, Any] = {"archive": self._copier.address, "times": {}}
@@ -151,6 +154,8 @@ class Supervisor:
         finally:
             if self.state.state != "succeeded":
                 self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=self.state.is_live)
+            if self._left:
+                self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=list(self._left.values()))
             self._remove_secrets()
             self.runs.release(self.spec.run_id)
         return self.state
@@ -185,6 +190,7 @@ class Supervisor:
         self._hosts.signal_run(signal.SIGKILL, wait_s=5.0)
         restarts = Restarts(
             spec=self.spec,
+            wanted=self._wanted,
             hosts=self._hosts,
             is_stopped=lambda: self._stop_requested,
             set_reason=self._set_reason,
@@ -195,6 +201,10 @@ class Supervisor:
             return False
         waited_s, hosts = round(time.time() - began, 1), [host.name for host in spec.hosts]
         self._restarts.append({"time": began, "for": fault, "waited_s": waited_s, "hosts": hosts})
+        names = {host.name for host in spec.hosts}
+        left = {host.name: host for host in self.spec.hosts} | self._left
+        self._left = {name: host for name, host in left.items() if name not in names}
+        self.directory.preflight.unlink(missing_ok=True)
         rewrite(self.directory, spec)
         self._take(spec)
         # A host that was cut off and answers again may still have the ranks of before.
@@ -238,7 +248,9 @@ class Supervisor:
         """Remove the run's secrets everywhere, and here those of runs that ended without a supervisor."""
         if self.spec.secrets:
             drop = secrets_command("drop", self.spec.run_id)
-            for name, done in self._hosts.everywhere([None, *self.spec.hosts], drop, 30.0).items():
+            for name, done in self._hosts.everywhere(
+                [None, *self.spec.hosts, *self._left.values()], drop, 30.0
+            ).items():
                 if done.status != 0:
                     self._log(f"{name}: secrets not removed: {tail(done.output)}")
         with contextlib.suppress(OSError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from agent.spec.floors import Floors
@@ -17,12 +17,15 @@ _SMALLEST_MIB: Final = 256
 _LARGEST_MIB: Final = 2048
 
 
-def floors(types: tuple[str, ...], *, efa: bool) -> Floors:
-    """Return the floors for hosts of these types, one for each host; without any for a type that the table lacks."""
+def floors(types: Sequence[str], *, efa: bool, ranks: Sequence[int] = ()) -> Floors:
+    """Return the floors for hosts of these types, one for each host; without any for a type that the table lacks.
+
+    `ranks` are those of each host; without them each GPU has one.
+    """
     kinds = [kind for kind in map(find, types) if kind]
     if len(kinds) < len(types) or not kinds:
         return Floors()
-    gb_s = least_allreduce_gb_s(kinds, efa=efa)
+    gb_s = least_allreduce_gb_s(kinds, ranks or [kind.gpus for kind in kinds], efa=efa)
     mib = round(gb_s * 1e9 * _MEASURED_S / (1 << 20))
     return Floors(
         matmul_tflops=least_matmul_tflops(kinds),
@@ -39,5 +42,6 @@ def with_floors(spec: RunSpec, types: Mapping[str, str], *, efa: bool) -> RunSpe
     kind = spec.runtime_kind
     if kind is None or not kind.has_gpus:
         return dataclasses.replace(spec, efa=False, floors=Floors())
-    found = tuple(types.get(host.instance_id, "") for host in spec.hosts)
-    return dataclasses.replace(spec, efa=efa, floors=floors(found, efa=efa))
+    found = [types.get(host.instance_id, "") for host in spec.hosts]
+    ranks = [host.slots for host in spec.hosts]
+    return dataclasses.replace(spec, efa=efa, floors=floors(found, efa=efa, ranks=ranks))

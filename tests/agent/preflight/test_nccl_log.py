@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from agent.preflight import nccl_log
@@ -55,6 +57,12 @@ def test_other_providers_and_networks_keep_their_names_and_other_lines_say_nothi
     assert nccl_log.parse(tcp)["a:1"].route == "tcp"
     assert nccl_log.parse("a:1:1 [0] NCCL INFO Using network IB")["a:1"].route == "IB"
     assert nccl_log.parse("epoch 1\na:1:1 [0] NCCL WARN Using network Socket\n") == {}
+
+
+def test_no_variable_of_the_users_keeps_the_lines_from_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_SUBSYS": "GRAPH", "NCCL_DEBUG_FILE": "/x"})
+    nccl_log.ask_for_it()
+    assert dict(os.environ) == {"NCCL_DEBUG": "INFO"}
 
 
 def test_a_process_is_named_as_in_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:

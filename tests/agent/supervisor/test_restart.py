@@ -46,6 +46,8 @@ def answer(output: str = "812.45 3100.02\n", status: int = 0) -> Completed:
         (ENDED.format(1), UP, ""),
         (ENDED.format(-6), UP, ""),
         (ENDED.format(255), UP, ""),
+        (ENDED.format(9), UP, ""),  # what sys.exit(9) gives; SIGKILL has a sign, or a shell's 128 before it
+        (FROZEN + FROZEN.partition("\n")[2].replace("[0]", "[1]"), UP, ""),  # collectives that do not match
         ("", UP, ""),
         (ENDED.format(-9), UP, f"rank 1 on {TWO.name} ended first, with signal 9"),
         (ENDED.format(137), UP, f"rank 1 on {TWO.name} ended first, with status 137"),
@@ -80,11 +82,11 @@ def test_only_hosts_that_answer_have_an_uptime() -> None:
 
 def test_a_run_keeps_its_own_hosts_that_answer_and_takes_others_of_the_same_kind() -> None:
     three, other = make_node(3), make_node(4, kind="aarch64-py3.12")
-    nodes = (make_master(), ONE, TWO, three, other)
+    nodes: tuple[Node, ...] = (make_master(), ONE, TWO, three, other)
     ids = {node.instance_id for node in nodes}
 
-    def names(answering: set[str], least: int = 2) -> list[str] | None:
-        found = choose_answering(SPEC, nodes, answering, least)
+    def names(answering: set[str], least: int = 2, spec: RunSpec = SPEC, most: int = 2) -> list[str] | None:
+        found = choose_answering(spec, nodes, answering, least, most)
         return [node.name for node in found] if found else None
 
     assert names(ids) == [ONE.name, TWO.name]
@@ -92,6 +94,14 @@ def test_a_run_keeps_its_own_hosts_that_answer_and_takes_others_of_the_same_kind
     assert names(ids - {ONE.instance_id, three.instance_id}) is None
     assert names(ids - {ONE.instance_id, three.instance_id}, least=1) == [TWO.name]
     assert names(set(), least=1) is None
+    assert names(ids, most=3) == [ONE.name, TWO.name, three.name], "back to as many as it began with"
+    # Hosts of two capabilities share an environment; hosts that an older version booted told no kind.
+    mixed = make_spec(hosts=(make_node(1, kind="x86_64-sm75"), make_node(2, kind="x86_64-sm86")))
+    nodes = (*mixed.hosts, make_node(3, kind="x86_64-sm86"))
+    assert names(ids, spec=mixed) == [ONE.name, TWO.name]
+    assert names(ids - {TWO.instance_id}, spec=mixed) == [ONE.name, three.name]
+    older = make_spec(hosts=make_nodes(2, kind=""))
+    assert names(ids - {TWO.instance_id}, spec=older) == [ONE.name, three.name]
 
 
 class FakeHosts:
@@ -117,6 +127,7 @@ def search(tmp_path: Path) -> Callable[..., tuple[RunSpec | None, list[str], lis
         values: dict[str, Any] = {
             "is_stopped": lambda: False, "set_reason": reasons.append, "log_line": lines.append, "poll_s": 0.001,
             "patience_s": 0.1, "fewer_after_s": 0.05, "nodes_path": str(path), "hosts": FakeHosts(silent),
+            "wanted": len(spec.hosts),
         }  # fmt: skip
         return Restarts(spec=spec, **{**values, **changes}).next_spec("restart 1 of 3, for a fault"), reasons, lines
 
@@ -157,6 +168,9 @@ def test_fewer_nodes_are_taken_after_a_while_where_that_is_allowed(search: Any) 
     assert [host.name for host in found.hosts] == [ONE.name, make_node(3).name]
     assert time.monotonic() - began >= 0.2
     assert search({ONE.name, TWO.name}, spec=spec)[0] is None
+    shrunken = make_spec(hosts=make_nodes(2), restarts=3, min_nodes=2)
+    again, *_ = search(set(), spec=shrunken, wanted=3)
+    assert len(again.hosts) == 3, "a later restart takes as many as the run began with"
 
 
 def test_without_a_list_of_nodes_it_goes_on_waiting(search: Any) -> None:
@@ -167,7 +181,6 @@ def test_without_a_list_of_nodes_it_goes_on_waiting(search: Any) -> None:
 @pytest.fixture
 def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[dict[str, Any], str]]:
     """Return a caller that supervises a run, each attempt of which is one of these shell scripts, on two hosts."""
-    (tmp_path / "nodes").write_text(nodes_text((make_master(), ONE, TWO)))
     in_haste = functools.partial(Restarts, nodes_path=str(tmp_path / "nodes"), poll_s=0.01, patience_s=0.05)
     pythons = Interpreters(launcher="python3", ranks="python3", runtime="")
     monkeypatch.setattr(supervising, "Restarts", in_haste)
@@ -175,13 +188,16 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     monkeypatch.setattr(supervising, "choose_cycle", lambda spec: None)
     monkeypatch.setattr(Supervisor, "_prepare", lambda self: (pythons, {}))
 
-    def signal_run(self: Hosts, number: int, *args: Any, **keys: Any) -> None:
-        self._log(f"signal {number:d} to what is left")
+    def signal_run(self: Hosts, number: int, *args: Any, hosts: Sequence[Node] = (), **keys: Any) -> None:
+        self._log(f"signal {number:d} to what is left {' '.join(host.name for host in hosts)}")
 
     monkeypatch.setattr(Hosts, "signal_run", signal_run)
 
-    def run(*scripts: str, silent: set[str] | None = None, **changes: Any) -> tuple[dict[str, Any], str]:
+    def run(
+        *scripts: str, silent: set[str] | None = None, workers: Sequence[Node] = (ONE, TWO), **changes: Any
+    ) -> tuple[dict[str, Any], str]:
         left = list(scripts)
+        (tmp_path / "nodes").write_text(nodes_text((make_master(), *workers)))
         monkeypatch.setattr(Hosts, "everywhere", lambda self, *args: FakeHosts([silent or set()]).everywhere(*args))
         monkeypatch.setattr(supervising, "launcher_command", lambda spec, pythons: ["/bin/sh", "-c", left.pop(0)])
         values = {"hosts": (ONE, TWO), "efs_mount": str(tmp_path), "preflight": "skip", "restarts": 3, **changes}
@@ -210,6 +226,7 @@ def test_a_run_whose_rank_was_killed_goes_on_by_itself_and_the_record_tells_it(s
     fault = f"rank 1 on {TWO.name} ended first, with signal 9"
     (again,) = record["course"]["restarts"]
     assert (again["for"], again["hosts"]) == (fault, [ONE.name, TWO.name])
+    assert record["preflight"] is None, "the verdict on the hosts of before is gone"
     assert f"restart 1 of 3, for {fault}: from the beginning, for it has no checkpoint, 2 ranks" in log
     assert "--resume" in record["spec"]["command"]
 
@@ -219,6 +236,13 @@ def test_what_is_left_of_the_ranks_is_ended_where_they_were_and_where_the_next_b
     first, second = log.split("[supervisor] $ ")[1:]
     assert first.count("signal 9 to what is left") == 2
     assert "signal 9" not in second
+
+
+def test_a_host_that_was_left_out_keeps_nothing_of_the_run(supervised: Any) -> None:
+    record, log = supervised("exit 1", "exit 0", silent={TWO.name}, workers=make_nodes(3))
+    assert record["state"]["state"] == "succeeded"
+    assert record["state"]["hosts"] == [ONE.name, make_node(3).name]
+    assert log.rstrip().endswith(f"signal 9 to what is left {TWO.name}")
 
 
 def test_an_error_of_the_program_is_not_tried_again(supervised: Any) -> None:

@@ -36,8 +36,19 @@ def test_floors_are_half_of_what_is_published_for_the_weakest_host(
     assert floors(types, efa=efa) == expected
 
 
+def test_fewer_ranks_than_gpus_have_a_part_of_the_network_and_one_rank_no_nvlink() -> None:
+    p5 = ("p5.48xlarge",) * 2
+    assert floors(p5, efa=True, ranks=(4, 4)).allreduce_gb_s == 100
+    assert floors(p5, efa=True, ranks=(1, 1)).allreduce_gb_s == 25
+    assert floors(p5, efa=True, ranks=(8, 2)).allreduce_gb_s == 50
+    assert floors(("g6e.48xlarge",) * 2, efa=True, ranks=(1, 1)).allreduce_gb_s == 3.125
+    assert floors(("p4d.24xlarge",) * 2, efa=False, ranks=(1, 1)).allreduce_gb_s == 0.3125
+    spec = make_spec(hosts=make_nodes(2, kind="x86_64-sm90-py3.12", slots=4))
+    assert with_floors(spec, {f"i-{n:08x}": "p5.48xlarge" for n in (1, 2)}, efa=True).floors.allreduce_gb_s == 100
+
+
 def on(kind: str) -> RunSpec:
-    return make_spec(hosts=make_nodes(2, kind=kind))
+    return make_spec(hosts=make_nodes(2, kind=kind, slots=8))
 
 
 def test_only_hosts_with_gpus_have_floors() -> None:
