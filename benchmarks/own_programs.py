@@ -151,8 +151,9 @@ def lay_out(folder: Path, name: str, controller: str) -> RunSpec:
 
 
 def ratios(rounds: Sequence[Round]) -> dict[str, tuple[float, float, float]]:
-    """Return how many times as fast ours is as each other way: least, median and most of the rounds."""
-    others = [way for way in rounds[0] if way != "ours"] if "ours" in rounds[0] else []
+    """Return how many times as fast ours is as each other way: least, median and most of the rounds, if any."""
+    first = rounds[0] if rounds else {}
+    others = [way for way in first if way != "ours"] if "ours" in first else []
     found = {way: sorted(one["ours"] / one[way] for one in rounds) for way in others}
     return {way: (values[0], statistics.median(values), values[-1]) for way, values in found.items()}
 

@@ -35,6 +35,10 @@ def test_ours_is_to_be_as_fast_as_both_bare_launchers_in_the_median_of_the_round
     assert json.loads(document({"mnist": [AHEAD]}))["mnist"]["rounds"] == [AHEAD]
 
 
+def test_what_was_measured_is_kept_before_every_program_had_a_round() -> None:
+    assert json.loads(document({"mnist": [AHEAD], "resnet": []}))["resnet"] == {"rounds": [], "ratios": {}}
+
+
 def test_a_run_is_laid_out_as_one_that_has_a_cycle_chosen(tmp_path: Path) -> None:
     spec = lay_out(tmp_path, "mnist", "mpi")
     assert spec.ranks == RANKS
