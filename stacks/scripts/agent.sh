@@ -1,7 +1,7 @@
 #!/bin/bash
 # Start the CloudWatch agent with the configuration in the parameter DEEPCDK_AGENT; install it first where it is missing.
 #
-# On a node only where the cluster has an agent; node.sh runs it.
+# On a node only where the cluster has an agent; node.sh runs it, and lends its function `install_package`.
 set -euo pipefail
 
 root=${DEEPCDK_ROOT:-}
@@ -12,7 +12,7 @@ ID=
 
 if [[ ! -x $ctl ]]; then
   if command -v dnf >/dev/null; then
-    dnf install -y -q amazon-cloudwatch-agent
+    install_package amazon-cloudwatch-agent ''
   else
     # Debian and Ubuntu have no such package; AWS keeps one for each in a bucket of the region.
     # shellcheck source=/dev/null

@@ -46,12 +46,17 @@ finish() {
 trap finish EXIT
 
 # Install a package: $1 its name for dnf, $2 for apt. An image's own updates at boot hold apt's locks for minutes; of its
-# two commands only the second one can wait for a lock itself.
+# two commands only the second one can wait for a lock itself. On Amazon Linux the Systems Manager agent updates itself
+# meanwhile: dnf then finds the database locked, or what it downloaded gone (amazonlinux/amazon-linux-2023#397).
 install_package() {
+  local answer deadline=$((SECONDS + ${DEEPCDK_PACKAGES_TIMEOUT_S:-300}))
   if command -v dnf >/dev/null; then
-    dnf install -y -q "$1"
+    until answer=$(dnf install -y -q "$1" 2>&1); do
+      log "dnf install $1: $answer"
+      if [[ $answer == *'Unable to find a match'* ]] || ((SECONDS >= deadline)); then return 1; fi
+      sleep 5
+    done
   elif command -v apt-get >/dev/null; then
-    local deadline=$((SECONDS + ${DEEPCDK_APT_TIMEOUT_S:-300}))
     until apt-get update -q; do
       if ((SECONDS >= deadline)); then return 1; fi
       sleep 5
@@ -66,6 +71,7 @@ install_package() {
 need() {
   if ! command -v "$1" >/dev/null; then install_package "$2" "$3"; fi
 }
+export -f need install_package log
 
 step='installing missing commands'
 need curl curl curl
@@ -150,7 +156,6 @@ if [[ ! -d $root$login_home/.ssh ]]; then install -d -m 700 -o "$login_uid" -g "
 
 if [[ -n ${DEEPCDK_SCRATCH:-} ]]; then
   step="making the scratch directory $DEEPCDK_SCRATCH"
-  export -f need install_package log
   "$root/opt/deepcdk/bin/scratch" "$login_uid:$login_gid"
 fi
 

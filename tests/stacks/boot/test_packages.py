@@ -1,0 +1,89 @@
+"""How a booting node installs packages on Amazon Linux 2023, with what dnf answered there.
+
+The answers are dnf 4's, as people recorded them of new instances: the lock in masterpointio/terraform-aws-tailscale#44
+and aws-games/cloud-game-development-toolkit#192, the lost download in aws/aws-cdk#36717 and
+amazonlinux/amazon-linux-2023#397 (the Systems Manager agent updates itself while the boot script runs), the unknown
+package in OpenSCAP/scap-workbench#313.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.stacks.boot.nodelab import Lab, Node
+
+LOCKED = """\
+RPM: error: can't create transaction lock on /var/lib/rpm/.rpm.lock (Resource temporarily unavailable)
+The downloaded packages were saved in cache until the next successful transaction.
+You can remove cached packages by executing 'yum clean packages'.
+Error: Could not run transaction."""
+LOST = (
+    "[Errno 2] No such file or directory: "
+    "'/var/cache/dnf/amazonlinux-98c6f4d1ac0baa66/packages/iptables-libs-1.8.8-3.amzn2023.0.2.aarch64.rpm'"
+)
+UNKNOWN = "No match for argument: python3.13\nError: Unable to find a match: python3.13"
+
+
+def node_without_ensurepip(lab: Lab, *answers: str) -> Node:
+    """Return a node whose Python lacks a package, and whose dnf fails with each of the answers once, then installs it.
+
+    An empty answer: dnf installs without a word, as `-q` has it do.
+    """
+    write(
+        lab.commands / "python3.13", 'case $* in *ensurepip*) [ -e "$DEEPCDK_ROOT/installed" ] ;; *) echo 3.13 ;; esac'
+    )
+    for number, answer in enumerate(answers):
+        (lab.folder / f"answer{number}").write_text(answer)
+    write(
+        lab.commands / "dnf",
+        f"""
+echo "$*" >>"$DEEPCDK_ROOT/dnf"
+answer={lab.folder}/answer$(($(wc -l <"$DEEPCDK_ROOT/dnf") - 1))
+[ ! -e "$answer" ] || {{ cat "$answer" >&2; exit 1; }}
+touch "$DEEPCDK_ROOT/installed\"""",
+    )
+    write(lab.commands / "sleep", "exit 0")
+    return lab.node("worker", 1)
+
+
+def write(path: Path, body: str) -> None:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def test_a_missing_package_is_installed_by_dnf_without_questions(lab: Lab) -> None:
+    node = node_without_ensurepip(lab)
+    status, said = node.boot()
+    assert status == 0, said
+    assert node.text("dnf") == "install -y -q python3.13\n"
+    assert "dnf install" not in said
+
+
+@pytest.mark.parametrize("answer", [LOCKED, LOST], ids=["the database is locked", "the download is gone"])
+def test_dnf_that_another_program_hinders_is_asked_again(lab: Lab, answer: str) -> None:
+    node = node_without_ensurepip(lab, answer, answer)
+    status, said = node.boot()
+    assert status == 0, said
+    assert node.text("dnf").count("\n") == 3
+    assert said.count(f"deepcdk: dnf install python3.13: {answer}\n") == 2
+    assert "--success true --reason ready" in node.text("signals")
+
+
+def test_a_package_that_does_not_exist_fails_at_once_and_is_named(lab: Lab) -> None:
+    node = node_without_ensurepip(lab, UNKNOWN, UNKNOWN)
+    status, said = node.boot()
+    assert status != 0
+    assert node.text("dnf").count("\n") == 1
+    assert UNKNOWN in said
+    assert "--success false --reason making directories failed with exit status 1" in node.text("signals")
+
+
+def test_a_lock_that_is_never_given_back_fails_the_boot_in_the_end(lab: Lab) -> None:
+    node = node_without_ensurepip(lab, *[LOCKED] * 9)
+    status, said = node.boot(DEEPCDK_PACKAGES_TIMEOUT_S="0")
+    assert status != 0
+    assert node.text("dnf").count("\n") == 1
+    assert "can't create transaction lock" in said
+    assert "--success false" in node.text("signals")
