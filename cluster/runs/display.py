@@ -161,7 +161,7 @@ class LiveDisplay:
 
     def note(self, text: str) -> None:
         """Print a remark above the bar."""
-        self._live.console.print(text, markup=False, highlight=False)
+        self._live.console.print(printable(text), markup=False, highlight=False)
 
     def __enter__(self) -> LiveDisplay:
         LINE.pause()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from cluster.runs import display
 from cluster.runs.follow import RunProgress, follow
 from cluster.runs.supervisor import Supervisor, supervisor_command
 from cluster.ssh.master import Master
+from cluster.terminal.output import print_output
 from cluster.terminal.units import duration
 
 
@@ -40,7 +42,7 @@ def watch(
 
     shown_on = display.make(
         terminal=sys.stdout.isatty() and not log and not aside,
-        write=lambda text: print(text, file=sys.stderr if aside else sys.stdout, flush=True),
+        write=functools.partial(print_output, aside_of_result=aside),
         usd_per_hour=usd_per_hour,
     )
     try:

@@ -15,6 +15,22 @@ import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+MOST_HEADER = 1 << 20
+"""Bytes of a header of further attributes, or of a long name: tarfile reads it into memory as a whole."""
+_HEADERS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, *tarfile.GNU_TYPES)
+
+
+class Entry(tarfile.TarInfo):
+    """The header of an entry whose size is one that a file can have, and small where it is a header itself."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Entry:
+        """Read a header. Raises ReadError, at which tarfile stops; it takes its own kinds for the archive's end."""
+        entry = super().frombuf(buf, encoding, errors)
+        if entry.size < 0 or (entry.type in _HEADERS and entry.size > MOST_HEADER):
+            raise tarfile.ReadError(f"an entry has a header of {entry.size} bytes")
+        return entry
+
 
 class EntryError(tarfile.TarError):
     """Report an entry of a tar that is not a plain file below its directory."""
@@ -29,14 +45,19 @@ def is_path_below(name: str) -> bool:
     return "\0" not in name and not any(part in ("", ".", "..") for part in name.split("/"))
 
 
-def unpack(archive: tarfile.TarFile, directory: Path) -> int:
+def unpack(archive: tarfile.TarFile, directory: Path, most_files: int = sys.maxsize) -> int:
     """Unpack plain files and directories below `directory`; return how many files. Raises EntryError for anything else.
+
+    Raises ReadError for more than `most_files` entries.
 
     Neither symbolic nor hard links are unpacked, so that in a new directory none leads out of it; nor are sparse files,
     whose size may be far larger than the tar. tarfile's `filter="data"` needs Python 3.11.4; nodes may have less.
     """
     files = 0
-    for entry in archive:
+    for number, entry in enumerate(archive):
+        archive.members = []  # type: ignore[attr-defined]  # it would keep each entry for as long as it reads
+        if number >= most_files:
+            raise tarfile.ReadError(f"it has more than {most_files:,} entries")
         plain = entry.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not entry.issparse()
         source = archive.extractfile(entry) if plain else None
         if not is_path_below(entry.name) or not (source or entry.isdir()):

@@ -104,9 +104,18 @@ class OutputListener(Protocol):
 class PrefixedOutput:
     """Print each node's output in whole lines, with the node's name in front."""
 
-    def __init__(self, write: Callable[[str, str], None], *, coloured: bool) -> None:
-        """Print with `write`, which takes "stdout" or "stderr" and a line."""
-        self._write, self._coloured = write, coloured
+    def __init__(
+        self,
+        write: Callable[[str, str], None],
+        *,
+        coloured: bool,
+        shown: Callable[[str, str], Sequence[str]] = lambda _, line: [line],
+    ) -> None:
+        """Print with `write`, which takes "stdout" or "stderr" and a line.
+
+        `shown` takes the same of a node's line, and returns the lines to print for it.
+        """
+        self._write, self._coloured, self._shown = write, coloured, shown
         self._width = 0
         self._prefixes: dict[str, str] = {}
         self._rests: dict[tuple[str, str], bytes] = {}
@@ -133,7 +142,8 @@ class PrefixedOutput:
                 self._print(host, stream, rest)
 
     def _print(self, host: str, stream: str, line: bytes) -> None:
-        self._write(stream, f"{self._prefixes.get(host, host)} {line.decode('utf-8', errors='replace')}".rstrip())
+        for shown in self._shown(stream, line.decode("utf-8", errors="replace")):
+            self._write(stream, f"{self._prefixes.get(host, host)} {shown}".rstrip())
 
 
 def short(host: str) -> str:

@@ -11,18 +11,25 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agent.spec.states import RUN_ID_RULE, is_run_id
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
-from cluster.ssh import bootstrap
+from cluster.ssh import bootstrap, repositories
 from cluster.ssh.push import bootstrap_command
-from cluster.terminal.status_line import doing, now
+from cluster.terminal.status_line import doing, now, warn
 from cluster.terminal.units import amount
 
 if TYPE_CHECKING:
     from cluster.ssh.master import Master
+
+
+KEPT_FREE: Final = 1 << 30
+"""Bytes that a fetch leaves free on the laptop's disk."""
+CHECKED_EVERY: Final = 64 << 20
+"""Bytes between two looks at what is free; so much is taken on any disk."""
+MOST_FILES: Final = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,6 +78,7 @@ def atomic_directory(into: Path, run_id: str) -> Iterator[Path]:
         ) from None
     try:
         yield partial
+        _leave_out_repositories(partial, target)
         if not os.path.lexists(target):
             partial.chmod(0o755)
             partial.rename(target)
@@ -91,6 +99,20 @@ def atomic_directory(into: Path, run_id: str) -> Iterator[Path]:
         ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _leave_out_repositories(partial: Path, target: Path) -> None:
+    """Remove what would make git take a directory of the run for a repository, with a warning."""
+    found = list(repositories.marks(partial, target))
+    for path in found:
+        place = partial / path
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+    if found:
+        warn(
+            f"left out of {target}: {str(found[0])!a}"
+            + (f" and {len(found) - 1:,} like it" if found[1:] else "")
+            + "; with it git would take a directory there for a repository, and run what its configuration names"
+        )
 
 
 def _check_free(target: Path, file: Path) -> None:
@@ -115,8 +137,9 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
     """
     with atomic_directory(into, run_id) as partial:
         try:
-            with tarfile.open(fileobj=io.BufferedReader(BlockReader(blocks), 1 << 20), mode="r|") as archive:
-                bootstrap.unpack(archive, partial)
+            stream = io.BufferedReader(BlockReader(_while_there_is_room(blocks, partial)), 1 << 20)
+            with tarfile.open(fileobj=stream, mode="r|", tarinfo=bootstrap.Entry) as archive:
+                bootstrap.unpack(archive, partial, most_files=MOST_FILES)
         except bootstrap.EntryError as error:
             raise AnswerError(
                 f"`fetch {run_id}`", error.name, "it has an entry that is no plain file below the run"
@@ -131,6 +154,22 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
         files = [path for path in partial.rglob("*") if path.is_file()]
         size_bytes = sum(path.stat().st_size for path in files)
     return Fetched(directory=into / run_id, files=len(files), size_bytes=size_bytes)
+
+
+def _while_there_is_room(blocks: Iterator[bytes], partial: Path) -> Iterator[bytes]:
+    """Pass on a stream. Raises DeepcdkError before it fills the disk: its far end may send without end."""
+    size = looked = 0
+    for block in blocks:
+        size += len(block)
+        if size - looked >= CHECKED_EVERY:
+            looked = size
+            if (free := shutil.disk_usage(partial).free) < KEPT_FREE:
+                raise DeepcdkError(
+                    f"after {amount(size)} only {amount(free)} of the disk are left, and {amount(KEPT_FREE)} stay free",
+                    where=str(partial.parent),
+                    remedy="make room there, or give another --into DIRECTORY",
+                )
+        yield block
 
 
 def _counted(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:

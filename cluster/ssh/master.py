@@ -9,7 +9,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cluster.errors import ConnectionFailedError, RemoteError
+from cluster.answers import AnswerError
+from cluster.errors import MAX_SHOWN, ConnectionFailedError, RemoteError
+from cluster.terminal.units import amount
 
 if TYPE_CHECKING:
     import fabric
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S: Final = 10
 BLOCK: Final = 1 << 16
+MOST_BYTES: Final = 256 << 20
+"""Of one line, or of all that a command answers: a list of a million files has half as many."""
+MOST_ERRORS: Final = 1 << 20
+"""Bytes of a command's errors that are kept, the last ones."""
 
 
 class SilenceError(ConnectionFailedError):
@@ -82,23 +88,33 @@ class Master:
         return channel
 
     def run(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"") -> Completed:
-        """Run a command to its end, whatever its status; `stdin` is sent to it."""
+        """Run a command to its end, whatever its status; `stdin` is sent to it.
+
+        Raises AnswerError where it answers more than MOST_BYTES.
+        """
         channel = self._open(argv, directory)
-        errors: list[bytes] = []
+        errors = bytearray()
         helpers = [
             threading.Thread(target=_feed, args=(channel, [stdin]), daemon=True),
-            threading.Thread(target=lambda: errors.extend(iter(lambda: channel.recv_stderr(BLOCK), b"")), daemon=True),
+            threading.Thread(
+                target=_keep_end, args=(iter(lambda: channel.recv_stderr(BLOCK), b""), errors), daemon=True
+            ),
         ]
         for helper in helpers:
             helper.start()
-        output = b"".join(iter(lambda: channel.recv(BLOCK), b""))
+        output = bytearray()
+        while block := channel.recv(BLOCK):
+            output += block
+            if len(output) > MOST_BYTES:
+                channel.close()
+                raise _too_long("a command", output, self.where)
         status = channel.recv_exit_status()
         for helper in helpers:
             helper.join(timeout=5.0)
         channel.close()
         if status == -1:
             raise SilenceError("the connection to the master broke", where=self.where, remedy="repeat the command")
-        return Completed(status=status, stdout=output, stderr=b"".join(errors).decode("utf-8", errors="replace"))
+        return Completed(status=status, stdout=bytes(output), stderr=errors.decode("utf-8", errors="replace"))
 
     def check(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"", doing: str) -> Completed:
         """Run a command that must succeed. Raises RemoteError with its output otherwise; `doing` says what failed."""
@@ -136,7 +152,8 @@ class Master:
             while block := channel.recv(BLOCK):
                 yield block
             status = channel.recv_exit_status()
-            errors = b"".join(iter(lambda: channel.recv_stderr(BLOCK), b"")).decode("utf-8", errors="replace")
+            errors = bytearray()
+            _keep_end(iter(lambda: channel.recv_stderr(BLOCK), b""), errors)
         except (TimeoutError, OSError, EOFError) as error:
             raise SilenceError(
                 f"the connection to the master fell silent: {error}", where=self.where, remedy="repeat the command"
@@ -147,7 +164,10 @@ class Master:
             raise SilenceError("the connection to the master broke", where=self.where, remedy="repeat the command")
         if status != 0:
             raise RemoteError(
-                f"a command on the master failed (status {status})", status=status, output=errors, where=self.where
+                f"a command on the master failed (status {status})",
+                status=status,
+                output=errors.decode("utf-8", errors="replace"),
+                where=self.where,
             )
 
     def lines(
@@ -159,13 +179,33 @@ class Master:
         stdin: bytes = b"",
         feed: Iterable[bytes] | None = None,
     ) -> Iterator[str]:
-        """Yield the lines of a command's standard output; input and errors are those of `blocks`."""
-        rest = b""
+        """Yield the lines of a command's standard output; input and errors are those of `blocks`.
+
+        Raises AnswerError for a line of more than MOST_BYTES.
+        """
+        rest = bytearray()
         for block in self.blocks(argv, directory=directory, silence_s=silence_s, stdin=stdin, feed=feed):
-            *complete, rest = (rest + block).split(b"\n")
-            yield from (line.decode("utf-8", errors="replace") for line in complete)
+            first, *others = block.split(b"\n")
+            rest += first
+            if len(rest) > MOST_BYTES:
+                raise _too_long("a line of a command", rest, self.where)
+            for other in others:
+                yield rest.decode("utf-8", errors="replace")
+                rest = bytearray(other)
         if rest:
             yield rest.decode("utf-8", errors="replace")
+
+
+def _keep_end(blocks: Iterable[bytes], kept: bytearray) -> None:
+    """Read all blocks into `kept`, of which the last MOST_ERRORS bytes stay."""
+    for block in blocks:
+        kept += block
+        del kept[:-MOST_ERRORS]
+
+
+def _too_long(what: str, answer: bytearray, where: str) -> AnswerError:
+    beginning = answer[:MAX_SHOWN].decode("utf-8", errors="replace")
+    return AnswerError(what, beginning, f"it has more than {amount(MOST_BYTES)}", where=where)
 
 
 def _feed(channel: paramiko.Channel, blocks: Iterable[bytes]) -> None:

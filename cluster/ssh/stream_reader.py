@@ -5,13 +5,17 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
+from typing import Final
+
+MOST_WAITING: Final = 1000
+"""Items that are read ahead: a far side that sends faster than they are used has to wait."""
 
 
 class BackgroundReader:
     """Read a blocking stream in a thread, so that Ctrl-C and time-outs reach the caller at once."""
 
     def __init__(self, source: Iterator[str]) -> None:
-        self._queue: queue.Queue[str | BaseException | None] = queue.Queue()
+        self._queue: queue.Queue[str | BaseException | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._pump, args=(source,), daemon=True)
         self._thread.start()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, TextIO
 
 from invoke.exceptions import Exit
 
@@ -17,6 +17,7 @@ from cluster.session import Session
 from cluster.ssh import fanout
 from cluster.terminal.output import print_result
 from cluster.terminal.status_line import aside, doing
+from cluster.terminal.wrap import output_lines
 
 
 @task(takes_words=True, short_flags=False)
@@ -51,7 +52,7 @@ def run(
         environment=fanout.parse_environment(env),
     )
     with session.connect() as connection:
-        shown = None if json else fanout.PrefixedOutput(_write, coloured=_coloured())
+        shown = None if json else fanout.PrefixedOutput(_write, coloured=_coloured(), shown=_shown)
         directory = session.push_agent(connection)
         with doing("waiting for the command", plain=False):
             results = fanout.run(connection, directory, request, shown)
@@ -67,7 +68,15 @@ def run(
 
 def _write(stream: str, line: str) -> None:
     with aside():
-        print(line, file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
+        print(line, file=_stream(stream), flush=True)
+
+
+def _shown(stream: str, line: str) -> list[str]:
+    return output_lines(line, _stream(stream))
+
+
+def _stream(name: str) -> TextIO:
+    return sys.stderr if name == "stderr" else sys.stdout
 
 
 def _coloured() -> bool:

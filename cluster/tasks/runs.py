@@ -14,7 +14,7 @@ from cluster.runs.retrieval import archived, fetch_run
 from cluster.runs.run_id import check_run_id
 from cluster.runs.tables import record_table, result_table, runs_table
 from cluster.session import Session, confirm
-from cluster.terminal.output import print_line, print_note, print_result
+from cluster.terminal.output import print_line, print_note, print_output, print_result
 from cluster.terminal.status_line import interruptible
 from cluster.terminal.tables import print_table
 
@@ -56,7 +56,7 @@ def logs(
     chosen_rank = parse_whole("--rank", rank, lowest=0) if rank else None
     with session.connect() as master:
         for line in session.supervisor(master).log_lines(run, following=follow, rank=chosen_rank):
-            print_line(line)
+            print_output(line)
 
 
 @task(word="--run")

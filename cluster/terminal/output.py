@@ -7,13 +7,21 @@ import sys
 from collections.abc import Callable
 
 from cluster.terminal.status_line import aside
-from cluster.terminal.wrap import fitted
+from cluster.terminal.wrap import fitted, output_lines, printable
 
 
 def print_line(text: str) -> None:
-    """Print a line of output at once, as it is."""
+    """Print a line of output at once: as it is, but on a terminal with its control characters escaped."""
     with aside():
-        print(text, flush=True)
+        print(printable(text) if sys.stdout.isatty() else text, flush=True)
+
+
+def print_output(text: str, *, aside_of_result: bool = False) -> None:
+    """Print a line of a node's output, on stderr where it goes beside a result; see `output_lines`."""
+    stream = sys.stderr if aside_of_result else sys.stdout
+    with aside():
+        for line in output_lines(text, stream):
+            print(line, file=stream, flush=True)
 
 
 def print_sentence(text: str) -> None:

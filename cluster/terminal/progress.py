@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from cluster.terminal.status_line import LINE
 from cluster.terminal.units import amount
+from cluster.terminal.wrap import printable
 
 EVERY_S: Final = 5.0
 """Seconds between two plain lines."""
@@ -88,7 +89,7 @@ class BarProgress:
         self._progress.update(self._task, completed=size)
 
     def note(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False)
+        self._progress.console.print(printable(text), markup=False, highlight=False)
 
     def _end(self) -> None:
         if self._task is not None:

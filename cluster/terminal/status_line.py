@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TextIO
 
-from cluster.terminal.wrap import fitted
+from cluster.terminal.wrap import fitted, printable
 
 QUIET_S: Final = 1.0
 """After this time without output the step is shown."""
@@ -110,7 +110,7 @@ class StatusLine:
                 self._printed[-1] = True
                 self._last_output, self._delay_s = self._clock(), AGAIN_S
                 with contextlib.suppress(OSError, ValueError):  # The stream is closed.
-                    print(self._steps[-1], file=stream, flush=True)
+                    print(printable(self._steps[-1]), file=stream, flush=True)
 
     def _watch(self) -> None:
         while True:
@@ -140,7 +140,7 @@ class StatusLine:
         from rich.spinner import Spinner
         from rich.text import Text
 
-        return Spinner("dots", text=Text(self._steps[-1]), style="cyan")
+        return Spinner("dots", text=Text(printable(self._steps[-1])), style="cyan")
 
     def _redraw(self) -> None:
         if self._live is not None:

@@ -9,7 +9,9 @@ from typing import Final, TextIO
 
 _SPAN: Final = re.compile(r"`[^`\n]*`")
 _GLUE: Final = "\0"
-_CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_STYLES: Final = re.compile(r"\x1b\[[0-9;:]*m")
+"""Select Graphic Rendition (ECMA-48, 8.3.117): colours and weights."""
 
 
 def fold(text: str, columns: int) -> str:
@@ -40,6 +42,18 @@ def printable(text: str) -> str:
     direction of text are escaped too.
     """
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
+
+
+def output_lines(text: str, stream: TextIO) -> list[str]:
+    """Return a line of a node's output as the lines to print: on a terminal none has a control character.
+
+    There colours are dropped, a carriage return, as of a progress bar, ends a line, and all other control characters
+    are escaped, those of hyperlinks and titles too. A pipe or a file gets the line as it came.
+    """
+    if not stream.isatty():
+        return [text]
+    parts = [part for part in _STYLES.sub("", text).split("\r") if part]
+    return printable("\n".join(parts)).split("\n")
 
 
 def fitted(text: str, stream: TextIO) -> str:

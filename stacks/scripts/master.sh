@@ -32,7 +32,7 @@ follow() {
   assemble
   put_block "$root/etc/ssh/ssh_known_hosts" "$known"
   content=
-  if is_file "$shared"; then slurp "$shared"; else rm -rf "$shared"; fi
+  if is_file "$shared"; then slurp <(beginning "$most_bytes" "$shared"); else rm -rf "$shared"; fi
   if [[ $content == "$list$left_out" && -e $shared ]]; then return; fi
   write "$shared.$instance_id" "$list$left_out"
   mv -fT "$shared.$instance_id" "$shared"

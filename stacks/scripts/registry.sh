@@ -34,8 +34,10 @@ role='' instance_id='' ip='' zone='' slots='' gpus='' kind='' interface='' login
 . "$root/opt/deepcdk/node.conf"
 registry=$root$efs_mount/.cluster
 stale_s=${DEEPCDK_STALE_S:-60}
+# Bytes of the list of 9999 nodes, with room.
+most_bytes=4000000
 begin='# deepcdk: begin' end='# deepcdk: end'
-name='' noted='' text='' there='' own='' copied='' nodes='' workers='' hosts='' known='' list='' left_out=''
+name='' noted='' mark='' text='' there='' own='' copied='' nodes='' workers='' hosts='' known='' list='' left_out=''
 count=0 worker_gpus=0
 # The facts of a node, in the order in which they are written, with commas between. As in agent/spec/nodes.py.
 facts=(instance-id ip slots interface zone gpus kind host_key)
@@ -70,10 +72,38 @@ fits() { [[ $2 =~ ^(${rule[$1]})$ ]]; }
 # Whether $1 is a file of its own in a directory of its own: a link may lead anywhere, and a pipe would block.
 is_file() { [[ -f $1 && ! -L $1 && ! -L ${1%/*} ]]; }
 
+# Print the first $1 bytes of each of the files behind it. bash would read a line of whatever length another node has
+# made it, and skip any number of NULs; and a pipe may have come since `is_file`.
+beginning() { timeout 10 head -qc "$1" -- "${@:2}" 2>/dev/null || true; }
+
 # Read the first line of the file $1 into `text`, nothing from half a line.
 read_line() {
   text=
-  if is_file "$1"; then IFS= read -rn 999 text 2>/dev/null <"$1" || text=; fi
+  if is_file "$1"; then IFS= read -r text 2>/dev/null < <(beginning 999 "$1") || text=; fi
+}
+
+# Read the first lines of the files of the names $@ into `entry`, in one go.
+read_entries() {
+  local each line own_mark=$root/opt/deepcdk/mark marked=()
+  if (($# == 0)); then return; fi
+  # No other node knows the mark between two files.
+  if [[ -z $mark ]] && ! read -r mark 2>/dev/null <"$own_mark"; then
+    read -r mark </proc/sys/kernel/random/uuid
+    (umask 077 && printf '%s\n' "$mark" >"$own_mark")
+  fi
+  for each; do marked+=("$registry/nodes/$each" "$own_mark") entry[$each]=''; done
+  text=
+  while IFS= read -r line; do
+    if [[ $line != *"$mark" ]]; then
+      if [[ -z $text ]]; then text=$line; fi
+      continue
+    fi
+    # What stands before the mark in its line is half a line, unless it was cut.
+    line=${line%"$mark"}
+    if ((${#line} >= 999)); then text=${text:-$line}; fi
+    entry[$1]=$text text=
+    shift
+  done < <(beginning 999 "${marked[@]}" | tr -d '\0')
 }
 
 # Remove what is at $1 unless it is a file or nothing.
@@ -90,7 +120,7 @@ write() {
 # Read the entries of all names into `entry`, and the seconds since each one's heartbeat into `age`, by the file server's
 # clock, which touched the file $1 just now.
 scan() {
-  local now='' stamp path stamps files=("$1")
+  local now='' stamp path stamps names=() files=("$1")
   age=() entry=()
   for path in "$registry"/nodes/*; do
     if ! fits name "${path##*/}"; then
@@ -99,10 +129,10 @@ scan() {
       continue
     fi
     if ! is_file "$path"; then continue; fi
-    read_line "$path"
-    entry[${path##*/}]=$text
+    names+=("${path##*/}")
     files+=("$path")
   done
+  read_entries "${names[@]}"
   stamps=$(stat -c '%Y %n' -- "${files[@]}" 2>/dev/null || true)
   while read -r stamp path; do
     if [[ -z $path ]]; then continue; fi

@@ -82,7 +82,9 @@ follow() {
   local -a lines=() order=()
   look
   admit_master
-  if [[ $there == */list/* ]] && is_file "$shared"; then mapfile -tn 10001 lines 2>/dev/null <"$shared" || true; fi
+  if [[ $there == */list/* ]] && is_file "$shared"; then
+    mapfile -tn 10001 lines 2>/dev/null < <(beginning "$most_bytes" "$shared" | tr -d '\0')
+  fi
   if [[ "$own ${lines[*]}" == "$copied" ]]; then return; fi
   copied="$own ${lines[*]}" left_out=
   for line in "${lines[@]}"; do

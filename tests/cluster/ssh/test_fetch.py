@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
+from cluster.ssh import fetch
+from cluster.ssh.bootstrap import MOST_HEADER
 from cluster.ssh.fetch import BlockReader, unpack
 from cluster.ssh.master import SilenceError
 
@@ -162,3 +165,102 @@ def test_what_is_no_tar_is_told_and_leaves_nothing(tmp_path_factory: pytest.Temp
         unpack(blocks(bytes(spoilt)), into, "one")
         return
     assert tree(into) == {}
+
+
+def config_of(marker: Path) -> bytes:
+    """Return a configuration of git's that runs a program at `git status`."""
+    program = marker.with_name("program")
+    program.write_text(f"#!/bin/sh\ntouch {marker}\n")
+    program.chmod(0o755)
+    return f"[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = {program}\n".encode()
+
+
+REPOSITORIES = {
+    "usual": ("made/.git/", "made"),
+    "other case": ("made/.GIT/", "made"),
+    "bare": ("made/deep/x/", "made/deep/x"),
+    "of the run itself": ("", "."),
+}
+
+
+@pytest.mark.parametrize("kind", REPOSITORIES)
+@pytest.mark.parametrize("twice", [False, True], ids=["at once", "in two fetches"])
+def test_git_finds_no_repository_in_what_was_fetched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, twice: bool
+) -> None:
+    folder, visited = REPOSITORIES[kind]
+    marker = tmp_path / "executed"
+    files = {f"{folder}HEAD": b"ref: refs/heads/main\n", f"{folder}config": config_of(marker)}
+    others = {f"{folder}objects/x": b"", f"{folder}refs/x": b"", "result.json": b"{}", "made/.gitignore": b"*.o"}
+    for part in (files, others) if twice else ({**files, **others},):
+        unpack(blocks(tar_of(part)), tmp_path / "runs", "one")
+    there = tmp_path / "runs/one" / visited
+    there.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["git", "status"], cwd=there, capture_output=True, check=False, env={"PATH": "/usr/bin:/bin"})
+    assert not marker.exists()
+    assert (tmp_path / "runs/one/result.json").read_text() == "{}"
+    assert (tmp_path / "runs/one/made/.gitignore").exists()
+    assert not any(path.name.lower() == ".git" for path in (tmp_path / "runs").rglob("*"))
+    assert "with it git would take a directory there for a repository" in capsys.readouterr().err
+
+
+def test_a_worktree_elsewhere_is_no_repository_either(tmp_path: Path) -> None:
+    marker = tmp_path / "executed"
+    common = {"made/store/config": config_of(marker), "made/store/objects/x": b"", "made/store/refs/x": b""}
+    files = {"made/x/HEAD": b"ref: refs/heads/main\n", "made/x/commondir": b"../store\n", **common}
+    unpack(blocks(tar_of(files)), tmp_path, "one")
+    command = ["git", "status"]
+    done = subprocess.run(
+        command, cwd=tmp_path / "one/made/x", capture_output=True, check=False, env={"PATH": "/usr/bin:/bin"}
+    )
+    assert done.returncode == 128
+    assert not marker.exists()
+
+
+def test_a_stream_without_end_leaves_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "CHECKED_EVERY", 1 << 20)
+    monkeypatch.setattr(fetch, "KEPT_FREE", 1 << 60)
+    entry = tarfile.TarInfo("checkpoints/all")
+    entry.size = 1 << 40
+    sent = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal sent
+        yield entry.tobuf(tarfile.GNU_FORMAT)
+        while True:
+            sent += 1 << 16
+            yield bytes(1 << 16)
+
+    with pytest.raises(DeepcdkError, match=r"after 1\.. MB only .* of the disk are left, and .* stay free\n.*where"):
+        unpack(endless(), tmp_path, "one")
+    assert sent < 4 << 20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_entries_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "MOST_FILES", 10)
+    unpack(blocks(tar_of({f"x{n}": b"" for n in range(10)})), tmp_path, "one")
+    with pytest.raises(DeepcdkError, match="more than 10 entries"):
+        unpack(blocks(tar_of({f"x{n}": b"" for n in range(11)})), tmp_path, "two")
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+@pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
+def test_a_header_that_would_fill_the_memory_is_refused(tmp_path: Path, kind: bytes, first: bool) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, 1 << 40
+    sent = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal sent
+        if not first:
+            yield tar_of({"a": b""})[:512]
+        yield header.tobuf(tarfile.GNU_FORMAT)
+        while True:
+            sent += 1 << 16
+            yield bytes(1 << 16)
+
+    with pytest.raises(DeepcdkError, match=f"has a header of {1 << 40} bytes"):
+        unpack(endless(), tmp_path, "one")
+    assert sent < 2 * MOST_HEADER

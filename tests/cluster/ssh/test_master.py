@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.answers import AnswerError
 from cluster.errors import RemoteError
-from cluster.ssh.master import Master, SilenceError, remote_line
+from cluster.ssh.master import MOST_ERRORS, Master, SilenceError, remote_line
 from tests.cluster.ssh.ssh_server import connect_to, serving
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
@@ -80,3 +81,33 @@ def test_words_come_through_the_remote_shell_unchanged(words: list[str]) -> None
 def test_a_real_shell_hands_a_word_over_unchanged(word: str) -> None:
     line = remote_line(["printf", "%s", word], "/")
     assert subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=True).stdout == word.encode()
+
+
+def test_an_answer_without_end_is_refused(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.ssh.master.MOST_BYTES", 3_000_000)
+    assert len(master.run(["head", "-c", "3000000", "/dev/zero"]).stdout) == 3_000_000
+    with pytest.raises(AnswerError, match=r"a command cannot be used: it has more than 3\.0 MB") as caught:
+        master.run(["yes"])
+    assert caught.value.where == master.where
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_line_without_end_is_refused_and_lines_without_end_are_not(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.ssh.master.MOST_BYTES", 3_000_000)
+    assert [len(line) for line in master.lines(["sh", "-c", "head -c 3000000 /dev/zero; echo; echo x"])] == [
+        3_000_000,
+        1,
+    ]
+    with pytest.raises(AnswerError, match="a line of a command cannot be used"):
+        list(master.lines(["cat", "/dev/zero"]))
+    lines = master.lines(["yes"])
+    assert all(next(lines) == "y" for _ in range(2_000_000))
+    lines.close()  # type: ignore[attr-defined]  # it is a generator
+
+
+def test_of_errors_without_end_the_last_ones_are_kept(master: Master) -> None:
+    done = master.run(["sh", "-c", "yes | head -c 5000000 >&2; echo last >&2"])
+    assert len(done.stderr) == MOST_ERRORS
+    assert done.stderr.endswith("y\nlast\n")

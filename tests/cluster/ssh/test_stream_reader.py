@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from cluster.ssh.stream_reader import BackgroundReader
+from cluster.ssh.stream_reader import MOST_WAITING, BackgroundReader
+from tests.waiting import eventually
 
 
 def test_items_come_in_order_and_the_end_is_none() -> None:
@@ -39,3 +41,19 @@ def test_an_error_of_the_stream_is_the_callers() -> None:
     assert stream.next(timeout_s=60) == "one"
     with pytest.raises(KeyError):
         stream.next(timeout_s=60)
+
+
+def test_a_stream_that_sends_without_end_waits_until_it_is_read() -> None:
+    sent = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal sent
+        while True:
+            sent += 1
+            yield "x"
+
+    stream = BackgroundReader(endless())
+    eventually(lambda: sent > MOST_WAITING)
+    time.sleep(0.1)
+    assert sent <= MOST_WAITING + 1
+    assert stream.next(timeout_s=5) == "x"

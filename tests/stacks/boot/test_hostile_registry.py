@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -263,6 +264,40 @@ def test_a_pipe_or_a_link_neither_stops_a_pass_nor_is_read_or_written_through(
     assert secret.read_text() == text
     refreshed(master)
     assert master.text("opt/deeplearning/workers") == "deeplearning-worker1\ndeeplearning-worker2\n"
+
+
+LARGE = ("nodes/deeplearning-worker2", "nodes/deeplearning-worker9", "list", "master.pub")
+
+
+@pytest.mark.parametrize("place", LARGE)
+def test_a_file_of_a_terabyte_stops_no_pass(lab: Lab, three: tuple[Node, Node, Node], place: str) -> None:
+    master, worker, _ = three
+    registry = lab.shared / ".cluster"
+    (registry / place).write_bytes(b"")
+    os.truncate(registry / place, 1 << 40)  # holes alone, of which bash skips 80 MB a second
+    began = time.monotonic()
+    refreshed(worker, master, worker)
+    assert time.monotonic() - began < 30
+    there = [] if place == "nodes/deeplearning-worker2" else ["deeplearning-worker2"]
+    assert worker.text("opt/deeplearning/workers").split() == ["deeplearning-worker1", *there]
+
+
+def test_an_entry_that_is_too_long_is_left_out_aloud(lab: Lab, three: tuple[Node, Node, Node]) -> None:
+    entry(lab, "deeplearning-worker2").write_text("i-" + "0" * 1_000_000)
+    assert "deeplearning-worker2 is left out: its instance-id in the registry breaks" in refreshed(three[0])
+
+
+def test_no_entry_speaks_for_the_next_one(lab: Lab, three: tuple[Node, Node, Node]) -> None:
+    master = three[0]
+    refreshed(master)
+    mark = master.text("opt/deepcdk/mark").strip()
+    assert len(mark) == 36
+    assert (master.root / "opt/deepcdk/mark").stat().st_mode & 0o777 == 0o600
+    for text in ("mark", mark[:-1], mark.upper()[::-1], "==> /mnt/efs/.cluster/nodes/deeplearning-worker1 <=="):
+        entry(lab, "deeplearning-worker1").write_text(f"{text}\n" * 3)
+        refreshed(master)
+        assert f"{three[2].ip} deeplearning-worker2\n" in master.text("etc/hosts")
+        assert "deeplearning-worker1\n" not in master.text("etc/hosts")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
