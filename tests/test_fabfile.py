@@ -38,6 +38,9 @@ NEEDED = {
 }
 """Arguments without which a task has nothing to do."""
 
+ASK_NOBODY = ("plan", "recipes")
+"""Tasks that need no cluster; prices are asked for beside a plan, which does not wait for them long."""
+
 RECORDED = "tests/cluster/report/records/digits"
 
 Fab = Callable[..., tuple[int, str]]
@@ -135,6 +138,10 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("recipes", "--recipe", "imagenet-fast", "--variant", "4-node"), "did you mean 4-nodes?"),
         (("recipes", "--recipe", "digits", "--variant", "larc"), "has no variants"),
         (("recipes", "--all"), "is about one recipe"),
+        (("plan", "--nodes", "0"), "must be a whole number from 1"),
+        (("plan", "--instance", "p5.48xlrge"), "did you mean p5.48xlarge"),
+        (("plan", "--recipe", "digts"), "did you mean digits?"),
+        (("plan", "--plot", "plan.gif"), "must end with .png or .svg"),
         (("train", "--env", "NAME"), "must be NAME=VALUE"),
         (("train", "--secret", "NAME=value"), "must be NAME or NAME=@FILE"),
         (("train", "--secret", "NOT_THERE"), "is not in your environment"),
@@ -207,7 +214,7 @@ def test_a_setting_that_there_is_not_is_refused_by_each_task_before_anybody_is_a
     assert (status, "did you mean workers" in text, "Traceback" in text) == (1, True, False)
 
 
-@pytest.mark.parametrize("task", [task for task in TASKS if task != "recipes"])
+@pytest.mark.parametrize("task", [task for task in TASKS if task not in ASK_NOBODY])
 def test_ctrl_c_ends_each_task_with_130_while_aws_is_asked(
     fab: Fab, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,7 +241,21 @@ def test_the_recipes_are_shown_in_short_one_by_one_and_as_documents(fab: Fab) ->
     assert "--epochs" in fab("recipes", "--recipe", "digits", "--all")[1]
 
 
-@pytest.mark.parametrize("task", [t for t in TASKS if t not in ("doctor", "recipes", "up")])
+def test_a_plan_shows_the_choice_its_picture_and_what_was_assumed_and_is_a_document(fab: Fab, tmp_path: Path) -> None:
+    picture = tmp_path / "plan.svg"
+    words = ("plan", "--recipe", "imagenet-fast", "--instance", "p4d.24xlarge", "--nodes", "1,4")
+    status, text = fab(*words, "--plot", str(picture), "--assumptions")
+    assert (status, "Traceback" in text) == (0, False)
+    assert "because it has the least product of time and cost" in text
+    assert "assumed of p4d.24xlarge" in text
+    assert picture.read_text().startswith("<?xml")
+    document = json.loads(fab(*words, "--json")[1])
+    assert [each["nodes"] for each in document["candidates"]] == [1, 4]
+    assert document["candidates"][0]["usd"]["value"] > 0
+    assert document["prices"]["by_type"]["p4d.24xlarge"]["node"] > 0
+
+
+@pytest.mark.parametrize("task", [t for t in TASKS if t not in ("doctor", *ASK_NOBODY, "up")])
 def test_without_a_stack_each_task_says_so(fab: Fab, task: str) -> None:
     status, text = fab(task, *NEEDED.get(task, ()))
     assert (status, "Traceback" in text) == (1, False)

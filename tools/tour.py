@@ -79,6 +79,9 @@ CHAPTERS: Final = (
         steps=(
             Step(words=("recipes",), why="What can be trained without writing a program?"),
             Step(words=("recipes", "digits"), why="One of them, with its settings."),
+            Step(
+                words=("plan", "--recipe", "imagenet-fast", "--nodes", "1,4,16"), why="What would one take, and cost?"
+            ),
             Step(words=("stage-data", "DATA"), why="Data to the shared file system: once, every byte compared."),
             Step(
                 words=("stage-data", "DATA", "--to", "local", "--sharded"),

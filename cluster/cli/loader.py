@@ -18,6 +18,7 @@ MODULES: Final = {
     "data": ("stage-data",),
     "doctor": ("doctor",),
     "deploy": ("up", "down"),
+    "plan": ("plan",),
     "nodes": ("scale", "replace", "ssh", "ssh-config"),
     "recipes": ("recipes",),
     "release": ("release",),

@@ -30,10 +30,15 @@ def describe_deployment(session: Session) -> str:
 
 def _costs(config: ClusterConfig, instances: float | None, region: str) -> dict[str, float | None]:
     """Return what costs by the hour: instances, NAT gateways, public addresses; None where the price is unknown."""
+    return {"instances": instances, **fixed_costs(config, region)}
+
+
+def fixed_costs(config: ClusterConfig, region: str) -> dict[str, float | None]:
+    """Return what costs by the hour beside instances: NAT gateways, public addresses; None where unknown."""
     gateways = 0 if config.vpc_id else _gateways(config)
     addresses = gateways + config.opens_ssh_port
     nat = NAT_GATEWAY_USD_PER_HOUR.get(region)
-    costs = {"instances": instances}
+    costs: dict[str, float | None] = {}
     if gateways:
         costs[_counted(gateways, "NAT gateway", "s")] = None if nat is None else nat * gateways
     if addresses:

@@ -59,7 +59,9 @@ SIXTEEN_RATES: Final[Rates] = (
 )
 
 
-def _variant(nodes: int, rate: float, rates: Rates, images: Images, minutes: str, top5: str) -> Variant:
+def _variant(
+    nodes: int, rate: float, rates: Rates, images: Images, minutes: str, top5: str, target_epochs: int
+) -> Variant:
     gpus = nodes * GPUS_PER_NODE
     phases = [
         ImagePhase(
@@ -77,12 +79,13 @@ def _variant(nodes: int, rate: float, rates: Rates, images: Images, minutes: str
         },
         expected_time=f"{minutes} min on {nodes} p3.16xlarge",
         expected_accuracy=f"{top5}% top-5",
+        target_epochs=target_epochs,
     )
 
 
 VARIANTS: Final = (
-    _variant(1, 1.0, ONE_RATES, ((0, 128, 512), (13, 224, 224), (25, 288, 128)), "109:12", "93.00"),
-    _variant(4, 2.0, FOUR_RATES, ((0, 128, 256), (6, 128, 512), (13, 224, 224), (28, 288, 128)), "29:44", "93.05"),
+    _variant(1, 1.0, ONE_RATES, ((0, 128, 512), (13, 224, 224), (25, 288, 128)), "109:12", "93.00", 28),
+    _variant(4, 2.0, FOUR_RATES, ((0, 128, 256), (6, 128, 512), (13, 224, 224), (28, 288, 128)), "29:44", "93.05", 29),
     _variant(
         8,
         1.92,
@@ -90,6 +93,7 @@ VARIANTS: Final = (
         ((0, 128, 128), (6, 128, 256), (14, 224, 128), (17, 224, 224), (29, 288, 128)),
         "19:04",
         "93.0",
+        30,
     ),
     _variant(
         16,
@@ -98,6 +102,7 @@ VARIANTS: Final = (
         ((0, 128, 64), (6, 128, 128), (16, 224, 64), (19, 224, 192), (37, 288, 128)),
         "16:08",
         "93.04",
+        38,
     ),
 )
 

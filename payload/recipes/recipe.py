@@ -22,6 +22,8 @@ class Variant:
     overrides: Mapping[str, Any]
     expected_time: str
     expected_accuracy: str
+    target_epochs: int = 0
+    """Epochs after which the source had reached its accuracy, fewer than all where it went on; 0: not stated."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,190 @@
+"""Candidates, each a type of node and a number of them: their time, cost, and the one to choose."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from cluster.planner.assumptions import Assumptions
+from cluster.planner.hardware import Hardware
+from cluster.planner.run_time import Cluster, Parts, run_seconds
+from cluster.planner.workload import Workload
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Range:
+    """An estimate and the range in which it is expected."""
+
+    low: float
+    value: float
+    high: float
+
+    def times(self, factor: float) -> Range:
+        """Return the range times a factor that is exact."""
+        return Range(low=self.low * factor, value=self.value * factor, high=self.high * factor)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HourlyPrices:
+    """What a cluster costs an hour, USD; None where it is unknown."""
+
+    node: float | None
+    """A worker on demand."""
+    spot_node: float | None = None
+    """A worker on spot."""
+    rest: float = 0.0
+    """What is there beside the workers."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A run on one choice of nodes."""
+
+    instance_type: str
+    nodes: int
+    seconds: Range
+    parts: Parts
+    usd: Range | None
+    """On demand; None where a price is unknown."""
+    spot_usd: Range | None
+    on_frontier: bool = False
+    """Whether no other candidate is both quicker and cheaper."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the candidate as JSON values."""
+        found = dataclasses.asdict(self)
+        found["parts"] = {name: round(value, 1) for name, value in found["parts"].items()}
+        for name in ("seconds", "usd", "spot_usd"):
+            if found[name]:
+                found[name] = {key: round(value, 2) for key, value in found[name].items()}
+        return {**found, "bottleneck": self.parts.bottleneck}
+
+
+def seconds_in_range(workload: Workload, cluster: Cluster, assumed: Assumptions) -> tuple[Range, Parts]:
+    """Return the time of a run with its range, and its parts.
+
+    Each figure goes to both ends of its range by itself; what that changes is added up as independent errors are, as
+    the root of the sum of squares.
+    """
+    parts = run_seconds(workload, cluster, assumed)
+    total, less, more = parts.total, 0.0, 0.0
+    for name in assumed.uncertain():
+        figure = assumed.figure(name)
+        moved = [assumed.at(name, end) for end in (figure.low, figure.high)]
+        ends = [run_seconds(workload, cluster, each).total - total for each in moved]
+        less += min(0.0, *ends) ** 2
+        more += max(0.0, *ends) ** 2
+    return Range(low=total - math.sqrt(less), value=total, high=total + math.sqrt(more)), parts
+
+
+def evaluate(
+    workload_of: Callable[[int], Workload],
+    assumptions_of: Callable[[Workload, Hardware], Assumptions],
+    types: Sequence[Hardware],
+    nodes: Sequence[int],
+    prices: Mapping[str, HourlyPrices],
+) -> list[Candidate]:
+    """Return every candidate, by type and number of nodes. `workload_of`: the workload of so many ranks."""
+    found = []
+    for hardware in types:
+        for count in nodes:
+            cluster = Cluster(hardware=hardware, nodes=count)
+            workload = workload_of(cluster.ranks)
+            seconds, parts = seconds_in_range(workload, cluster, assumptions_of(workload, hardware))
+            price = prices[hardware.instance_type]
+            found.append(
+                Candidate(
+                    instance_type=hardware.instance_type,
+                    nodes=count,
+                    seconds=seconds,
+                    parts=parts,
+                    usd=_cost(seconds, price.node, count, price.rest),
+                    spot_usd=_cost(seconds, price.spot_node, count, price.rest),
+                )
+            )
+    return mark_frontier(found)
+
+
+def _cost(seconds: Range, node: float | None, nodes: int, rest: float) -> Range | None:
+    return None if node is None else seconds.times((nodes * node + rest) / 3600)
+
+
+def mark_frontier(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates with `on_frontier` set for each with a price that no other one beats in time and cost."""
+    priced = sorted((each for each in candidates if each.usd), key=lambda each: (_time(each), _price(each)))
+    best, least = set(), math.inf
+    for each in priced:
+        if _price(each) < least:
+            least = _price(each)
+            best.add((each.instance_type, each.nodes))
+    return [dataclasses.replace(each, on_frontier=(each.instance_type, each.nodes) in best) for each in candidates]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The candidate to choose, and why."""
+
+    candidate: Candidate | None
+    """None where none keeps the bounds."""
+    reason: str
+
+
+def choose(
+    candidates: Iterable[Candidate], *, deadline_s: float | None = None, budget_usd: float | None = None
+) -> Choice:
+    """Return the candidate to choose.
+
+    With a deadline the cheapest that keeps it, within the budget if there is one; with a budget alone the quickest that
+    keeps it; without either the one with the least product of time and cost. Unknown prices count as out of any budget.
+    """
+    every = list(candidates)
+    priced = [each for each in every if each.usd]
+    if deadline_s is None and budget_usd is None:
+        if priced:
+            return Choice(candidate=min(priced, key=_product), reason="it has the least product of time and cost")
+        return Choice(candidate=min(every, key=_time), reason="it is the quickest; no price is known")
+    fitting = [
+        each
+        for each in (priced if budget_usd is not None else every)
+        if (deadline_s is None or each.seconds.value <= deadline_s)
+        and (budget_usd is None or (each.usd and each.usd.value <= budget_usd))
+    ]
+    if not fitting:
+        return _none_fits(every, priced, deadline_s)
+    if deadline_s is None:
+        return Choice(candidate=min(fitting, key=_time), reason="it is the quickest within the budget")
+    known = [each for each in fitting if each.usd]
+    if not known:
+        fewest = min(fitting, key=lambda each: each.nodes)
+        return Choice(candidate=fewest, reason="it keeps the deadline with the fewest nodes; no price is known")
+    chosen = min(known, key=_price)
+    late = chosen.seconds.high > deadline_s
+    doubt = "; the slow end of its range does not keep it" if late else ""
+    return Choice(candidate=chosen, reason=f"it is the cheapest that keeps the deadline{doubt}")
+
+
+def _none_fits(every: Sequence[Candidate], priced: Sequence[Candidate], deadline_s: float | None) -> Choice:
+    if deadline_s is not None:
+        quickest = min(every, key=_time)
+        hours = quickest.seconds.value / 3600
+        hint = f"the quickest is {quickest.nodes} x {quickest.instance_type} with {hours:.2f} h"
+    elif priced:
+        cheapest = min(priced, key=_price)
+        hint = f"the cheapest is {cheapest.nodes} x {cheapest.instance_type} with ${_price(cheapest):.2f}"
+    else:
+        hint = "no price is known"
+    return Choice(candidate=None, reason=f"no candidate keeps the bounds; {hint}")
+
+
+def _time(candidate: Candidate) -> float:
+    return candidate.seconds.value
+
+
+def _price(candidate: Candidate) -> float:
+    return candidate.usd.value if candidate.usd else math.inf
+
+
+def _product(candidate: Candidate) -> float:
+    return _time(candidate) * _price(candidate)

@@ -1,0 +1,56 @@
+"""What the candidates cost an hour, with everything that a cluster has beside its workers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cluster.aws.pricing import as_of, shown, total_per_hour
+from cluster.deploy.estimate import fixed_costs
+from cluster.planner.candidates import HourlyPrices
+from cluster.planner.hardware import Hardware
+from cluster.session import Session
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterPrices:
+    """Prices of a cluster in one region."""
+
+    region: str
+    by_type: Mapping[str, HourlyPrices]
+    fixed: Mapping[str, float | None]
+    """What costs by the hour beside the workers, USD; None where the price is unknown, and not in the sums."""
+    date: str
+    """Of the table that prices were taken from; "" for AWS's of today."""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Return what the costs hold, in words."""
+        known = ", ".join(f"{name} {shown(price)}" for name, price in self.fixed.items())
+        missing = [name for name, price in self.by_type.items() if price.node is None]
+        return (
+            f"costs in {self.region}: workers, and {known}{as_of(self.date)}; without storage and traffic",
+            *([f"no price is known of {', '.join(missing)} in {self.region}"] if missing else []),
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return the prices as JSON values."""
+        return dataclasses.asdict(self)
+
+
+def look_up(session: Session, types: Sequence[Hardware], *, wait_s: float) -> ClusterPrices:
+    """Return the prices of these types, and of what else the configured cluster has."""
+    config, region = session.config, session.aws.region
+    names = [kind.instance_type for kind in types]
+    every = [*names, config.master_instance_type]
+    prices = session.prices.per_hour(every, wait_s)
+    fixed = {f"a {config.master_instance_type} master": prices[config.master_instance_type]}
+    fixed |= fixed_costs(config, region)
+    rest = total_per_hour([name for name, price in fixed.items() if price is not None], fixed) or 0.0
+    return ClusterPrices(
+        region=region,
+        by_type={name: HourlyPrices(node=prices[name], rest=rest) for name in names},
+        fixed=fixed,
+        date=session.prices.dated(every),
+    )

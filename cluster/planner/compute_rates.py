@@ -1,0 +1,112 @@
+"""How many images a second one rank trains on, without any other: published, or estimated from what was published."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cluster.planner.evidence import CITED, ESTIMATED, Figure, exact, within
+from cluster.planner.hardware import Hardware
+from cluster.planner.layers import networks
+from payload.recipes.current_types import A100_GB_S, A100_IMAGES_S, NVIDIA_RATES
+
+NVIDIA_PYTORCH_2018: Final = (
+    "https://github.com/NVIDIA/DeepLearningExamples/blob/147c370/PyTorch/Classification/RN50v1.5/README.md "
+    "(PyTorch 18.09, 8 V100 16 GB)"
+)
+V100_IMAGES_S: Final = 5815.8 / 8
+"""ResNet-50 v1.5 in mixed precision, of each of 8 GPUs, by the same source; 2857.9 / 8 in float32."""
+V100_LATER_IMAGES_S: Final = 9510 / 8
+"""The same in 2020, by TensorFlow with XLA (`NVIDIA_RATES`): software alone makes it 1.6 times as fast."""
+FLOAT32: Final = exact(2857.9 / 5815.8, CITED, NVIDIA_PYTORCH_2018)
+"""Rate in float32 of that in mixed precision."""
+EVALUATION: Final = Figure(
+    value=3.5, low=3.0, high=3.6, evidence=CITED, source=f"2615.6 / 747.3 in {NVIDIA_PYTORCH_2018}"
+)
+"""Images evaluated in the time of one trained on: a step is three forward passes, and more."""
+
+TENSORFLOW_BENCHMARKS: Final = (
+    "https://github.com/tensorflow/docs/blob/62da04c/site/en/r1/guide/performance/benchmarks.md (one P100, float32)"
+)
+P100_IMAGES_S: Final = {"inception-v3": 142, "resnet50": 219, "resnet152": 91.8, "alexnet": 2987, "vgg16": 154}
+"""From which networks are compared with ResNet-50 on other GPUs too; by the same source."""
+
+MEMORY_GB_S: Final = {
+    "V100": 900,
+    "T4": 320,
+    "T4g": 320,
+    "A10G": 600,
+    "A100": A100_GB_S,
+    "L4": 300,
+    "L40S": 864,
+    "H100": 3350,
+    "H200": 4800,
+    "B200": 8000,
+}
+"""Bandwidth of the GPUs' memory, by NVIDIA's data sheets: ResNet-50 in mixed precision waits for it
+(`payload.recipes.current_types`)."""
+
+CORE_GFLOPS: Final = 60
+"""Of one physical core with AVX-512 in oneDNN's convolutions, measured (`payload/training/rank_tuning.py`)."""
+
+
+def images_s(network: str, precision: str, hardware: Hardware) -> Figure:
+    """Return the rate of one rank at the network's published size. Raises LookupError for an unknown network or GPU."""
+    if not hardware.gpus:
+        return _of_cores(network, hardware.cores / hardware.ranks)
+    figure = _resnet50(hardware.gpu)
+    if precision in ("float32", "float64"):
+        figure = figure.times(FLOAT32.value)
+    if network == "resnet50":
+        return figure
+    return _of_network(network, figure)
+
+
+def _resnet50(gpu: str) -> Figure:
+    """Return the rate of ResNet-50 in mixed precision on one GPU."""
+    if gpu == "V100":
+        return Figure(
+            value=V100_IMAGES_S,
+            low=0.85 * V100_IMAGES_S,
+            high=V100_LATER_IMAGES_S,
+            evidence=CITED,
+            source=NVIDIA_PYTORCH_2018,
+        )
+    if gpu not in MEMORY_GB_S:
+        raise LookupError(f"nothing is known of the speed of a GPU {gpu}; known: {', '.join(MEMORY_GB_S)}")
+    rate = A100_IMAGES_S / 8 * MEMORY_GB_S[gpu] / A100_GB_S
+    if gpu == "A100":  # published with XLA, which is off here by default; the payload was never timed on a GPU
+        return within(rate, 0.6, 1.05, CITED, NVIDIA_RATES)
+    return within(rate, 0.5, 1.2, ESTIMATED, f"by the bandwidth of its memory from the A100's rate in {NVIDIA_RATES}")
+
+
+def _of_network(network: str, resnet50: Figure) -> Figure:
+    """Return another network's rate on a GPU with this rate of ResNet-50."""
+    if network in P100_IMAGES_S:
+        factor = P100_IMAGES_S[network] / P100_IMAGES_S["resnet50"]
+        source = f"{resnet50.source}; times {factor:.3g} by {TENSORFLOW_BENCHMARKS}"
+        down, up = 0.8, 1.25
+    else:
+        factor = _multiply_adds("resnet50") / _multiply_adds(network)
+        source = f"{resnet50.source}; times {factor:.3g} by the multiply-adds"
+        down, up = 0.3, 1.25  # small layers leave a GPU idle
+    return Figure(
+        value=resnet50.value * factor,
+        low=resnet50.low * factor * down,
+        high=resnet50.high * factor * up,
+        evidence=ESTIMATED,
+        source=source,
+    )
+
+
+def _of_cores(network: str, cores: float) -> Figure:
+    operations = 2 * 3 * _multiply_adds(network)
+    rate = cores * CORE_GFLOPS * 1e9 / operations
+    source = f"{CORE_GFLOPS}e9 operations a second and core, measured on cores with AVX-512 (docs/tuning.md)"
+    return within(rate, 0.4, 1.6, ESTIMATED, source)
+
+
+def _multiply_adds(network: str) -> int:
+    known = networks()
+    if network not in known:
+        raise LookupError(f"nothing is known of the network {network}; known: {', '.join(known)}")
+    return known[network].multiply_adds

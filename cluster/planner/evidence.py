@@ -1,0 +1,47 @@
+"""A figure of the model with its range and its source."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final, Literal
+
+Evidence = Literal["cited", "measured", "estimated", "calibrated"]
+CITED: Final = "cited"
+MEASURED: Final = "measured"
+ESTIMATED: Final = "estimated"
+CALIBRATED: Final = "calibrated"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A number, the range in which it is expected, and where it comes from."""
+
+    value: float
+    low: float
+    high: float
+    evidence: Evidence
+    """`cited` from a publication, `measured` by this project, `calibrated` from a run on the same hardware, or
+    `estimated` from one of these, as `source` says."""
+    source: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.value <= self.high:
+            raise ValueError(f"a figure of {self.value:g} in a range of {self.low:g} to {self.high:g} ({self.source})")
+
+    def times(self, factor: float) -> Figure:
+        """Return the figure and its range times a factor that is exact."""
+        return dataclasses.replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
+
+    def at(self, value: float) -> Figure:
+        """Return the figure at another value of its range, with no range left."""
+        return dataclasses.replace(self, value=value, low=value, high=value)
+
+
+def exact(value: float, evidence: Evidence, source: str) -> Figure:
+    """Return a figure without a range."""
+    return Figure(value=value, low=value, high=value, evidence=evidence, source=source)
+
+
+def within(value: float, down: float, up: float, evidence: Evidence, source: str) -> Figure:
+    """Return a figure whose range goes from `down` to `up` times its value."""
+    return Figure(value=value, low=value * down, high=value * up, evidence=evidence, source=source)

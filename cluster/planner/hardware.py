@@ -1,0 +1,105 @@
+"""What a node has that matters to a run's time: GPUs, cores, network."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Final
+
+from cluster.errors import UsageError
+from stacks import instance_types
+
+_PEAK: Final = re.compile(r"Up to ([0-9.]+) Gigabit")
+_STEADY: Final = re.compile(r"(?:([0-9]+)x )?([0-9.]+) Gigabit")
+_OF_WORDS: Final = {"Very Low": 0.1, "Low": 0.2, "Low to Moderate": 0.3, "Moderate": 0.5, "High": 1.0}
+"""Gbit/s for types whose network EC2 only words (of the generations before 2014): estimated, Amazon gives no figure."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """One node."""
+
+    instance_type: str
+    gpus: int
+    gpu: str
+    """As `stacks/instance_types.csv` names it; "" without GPUs."""
+    vcpus: int
+    cores: int
+    """Physical: two vCPUs each, but on Graviton."""
+    network_gbit_s: float
+    network_peak: bool = False
+    """Whether the network has that only for a while (`Up to 10 Gigabit`)."""
+    nvlink: bool = False
+    efa: bool = False
+    """Whether the type can have EFA devices."""
+
+    @property
+    def ranks(self) -> int:
+        """Return the ranks that `fab train` starts on it: one a GPU, one on a node without any."""
+        return self.gpus or 1
+
+
+def _p3(size: str, gpus: int, vcpus: int, gbit_s: float, *, peak: bool = False, efa: bool = False) -> Hardware:
+    return Hardware(
+        instance_type=f"p3{size}",
+        gpus=gpus,
+        gpu="V100",
+        vcpus=vcpus,
+        cores=vcpus // 2,
+        network_gbit_s=gbit_s,
+        network_peak=peak,
+        nvlink=gpus > 1,
+        efa=efa,
+    )
+
+
+PUBLISHED: Final = {
+    hardware.instance_type: hardware
+    for hardware in (
+        _p3(".2xlarge", 1, 8, 10, peak=True),
+        _p3(".8xlarge", 4, 32, 10),
+        _p3(".16xlarge", 8, 64, 25),
+        _p3("dn.24xlarge", 8, 96, 100, efa=True),
+    )
+}
+"""Types on which recipes were published, and which the table of instance types no longer has.
+
+Source: https://aws.amazon.com/ec2/instance-types/p3/, as of 2019."""
+
+
+def hardware_of(instance_type: str) -> Hardware:
+    """Return a type's hardware. Raises UsageError, which names the nearest type."""
+    if instance_type in PUBLISHED:
+        return PUBLISHED[instance_type]
+    found = instance_types.find(instance_type)
+    if found is None:
+        raise UsageError("--instance", instance_type, f"unknown; did you mean {_nearest(instance_type)}?")
+    gbit_s, peak = _network(found.network)
+    arm = "arm64" in found.architectures
+    return Hardware(
+        instance_type=instance_type,
+        gpus=found.gpus if found.gpu_maker == "NVIDIA" else 0,
+        gpu=found.gpu_name if found.gpu_maker == "NVIDIA" else "",
+        vcpus=found.vcpus,
+        cores=found.vcpus if arm else max(1, found.vcpus // 2),
+        network_gbit_s=gbit_s,
+        network_peak=peak,
+        nvlink=found.nvlink_gpus > 1,
+        efa=found.efa_interfaces > 0,
+    )
+
+
+def _nearest(instance_type: str) -> str:
+    try:
+        return instance_types.nearest(instance_type)
+    except (IndexError, ValueError):  # a word with nothing of a type's name
+        return "c5.2xlarge"
+
+
+def _network(words: str) -> tuple[float, bool]:
+    """Parse EC2's words for a network: Gbit/s, and whether that is a peak."""
+    if peak := _PEAK.fullmatch(words):
+        return float(peak[1]), True
+    if steady := _STEADY.fullmatch(words):
+        return int(steady[1] or 1) * float(steady[2]), False
+    return _OF_WORDS.get(words, 0.1), True

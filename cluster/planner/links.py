@@ -1,0 +1,64 @@
+"""What carries the gradients within a node and between nodes, by instance type."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from cluster.planner.evidence import CITED, ESTIMATED, MEASURED, Figure, within
+from cluster.planner.hardware import Hardware
+from stacks.gpus import FLOW_GBIT_S, SPEEDS
+
+EC2_NETWORK: Final = "EC2 User Guide, Amazon EC2 instance network bandwidth"
+GROUPED_FLOW_GBIT_S: Final = 10.0
+"""What one TCP flow carries at most within a cluster placement group, by the same source; `FLOW_GBIT_S` outside."""
+FAST_FLOW_GBIT_S: Final = 16.0
+"""What NCCL reached over TCP on faster networks (1.1 to 2 GB/s for tens of MB: NVIDIA/nccl, issues 209 and 450)."""
+GLOO_GBIT_S: Final = 6.0
+"""What Gloo adds up of gradients in memory, whatever the network: 102 MB in 136 ms on one host (docs/tuning.md)."""
+EFA_PART: Final = 0.75
+"""Part of EFA's nominal bandwidth that an allreduce uses; estimated."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Link:
+    """A link, as a ring of ranks sees it."""
+
+    bytes_s: Figure
+    hop_s: Figure
+    """Time that a message to the next rank takes, however short."""
+
+
+def between_nodes(hardware: Hardware, *, efa: bool, placement_group: bool) -> Link:
+    """Return the link between nodes of a type. EFA brings a placement group with it."""
+    nominal = hardware.network_gbit_s
+    if efa and hardware.efa:
+        return Link(
+            bytes_s=within(nominal * EFA_PART / 8e-9, 0.5, 1 / EFA_PART, ESTIMATED, "three quarters of EFA's"),
+            hop_s=within(20e-6, 0.5, 2, ESTIMATED, "EFA's latency, as AWS words it: lower than TCP's"),
+        )
+    flow = GROUPED_FLOW_GBIT_S if placement_group else FLOW_GBIT_S
+    carried = min(nominal, flow) if hardware.gpus else min(nominal, flow, GLOO_GBIT_S)
+    low = min(carried, nominal / 4) if hardware.network_peak else 0.85 * carried
+    high = max(carried, min(nominal, FAST_FLOW_GBIT_S))
+    words = "its network"
+    if carried < nominal:
+        words = f"one TCP flow, {'in' if placement_group else 'outside'} a placement group"
+    return Link(
+        bytes_s=Figure(
+            value=carried / 8e-9, low=low / 8e-9, high=high / 8e-9, evidence=CITED, source=f"{words}: {EC2_NETWORK}"
+        ),
+        hop_s=within(50e-6, 0.5, 4, ESTIMATED, "half a round trip of TCP between instances of one zone"),
+    )
+
+
+def within_node(hardware: Hardware) -> Link:
+    """Return the link between the ranks of one node."""
+    speed = SPEEDS.get(hardware.gpu)
+    if hardware.nvlink and speed and speed.nvlink_gb_s:
+        bandwidth = within(speed.nvlink_gb_s * 1e9 * 0.8, 0.5, 1.25, ESTIMATED, f"0.8 of NVLink: {speed.source}")
+    elif hardware.gpus:
+        bandwidth = within(10e9, 0.5, 1.5, ESTIMATED, "PCI Express 3.0 with 16 lanes")
+    else:
+        bandwidth = within(GLOO_GBIT_S / 8e-9, 0.5, 4, MEASURED, "102 MB in 136 ms over Gloo (docs/tuning.md)")
+    return Link(bytes_s=bandwidth, hop_s=within(10e-6, 0.5, 5, ESTIMATED, "a message within a host"))

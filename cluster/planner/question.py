@@ -1,0 +1,174 @@
+"""What `fab plan` is asked, and the answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from cluster.cli.numbers import parse_number, parse_whole
+from cluster.errors import UsageError
+from cluster.planner import candidates
+from cluster.planner.assumptions import Assumptions, assume
+from cluster.planner.candidates import Candidate, Choice, HourlyPrices
+from cluster.planner.hardware import Hardware, hardware_of
+from cluster.planner.recipe_workload import workload_of
+from cluster.planner.workload import Workload
+from cluster.runs.work import RecipeFlags, Training
+from payload.recipes.config import TrainConfig
+from payload.settings import SettingError
+from stacks.config import ClusterConfig
+
+FORMAT: Final = "deepcdk-plan/1"
+MOST_NODES: Final = 4096
+ANY_DATA: Final = "/data"
+"""Stands in for the directory of the data, which an estimate does not read."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Every candidate, and which one to choose."""
+
+    title: str
+    candidates: tuple[Candidate, ...]
+    choice: Choice
+    assumptions: Mapping[str, Assumptions]
+    """By instance type."""
+    cautions: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return the answer as JSON values."""
+        chosen = self.choice.candidate
+        return {
+            "format": FORMAT,
+            "title": self.title,
+            "candidates": [each.document() for each in self.candidates],
+            "chosen": {"instance_type": chosen.instance_type, "nodes": chosen.nodes} if chosen else None,
+            "reason": self.choice.reason,
+            "assumptions": {name: dataclasses.asdict(assumed) for name, assumed in self.assumptions.items()},
+            "cautions": list(self.cautions),
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """A recipe, the nodes to compare, and what the run may take."""
+
+    training: Training
+    types: tuple[Hardware, ...]
+    counts: tuple[int, ...]
+    deadline_s: float | None
+    budget_usd: float | None
+    to_target: bool
+    efa: bool
+    placement_group: bool
+
+    @property
+    def title(self) -> str:
+        """Return what is estimated, in words."""
+        return f"{self.training.recipe}{', to the accuracy of its source' if self.to_target else ''}"
+
+    def answer(self, prices: Mapping[str, HourlyPrices]) -> Answer:
+        """Return the estimate of every candidate, by the prices of its type."""
+        workload = functools.cache(self._workload)
+        found = candidates.evaluate(workload, self._assume, self.types, self.counts, prices)
+        ranks = [kind.ranks * count for kind in self.types for count in self.counts]
+        assumptions = {kind.instance_type: self._assume(workload(min(ranks)), kind) for kind in self.types}
+        return Answer(
+            title=self.title,
+            candidates=tuple(found),
+            choice=candidates.choose(found, deadline_s=self.deadline_s, budget_usd=self.budget_usd),
+            assumptions=assumptions,
+            cautions=self._cautions(),
+        )
+
+    def _workload(self, ranks: int) -> Workload:
+        config = _config(self.training, ranks)
+        workload = workload_of(config.settings, ranks)
+        if not self.to_target:
+            return workload
+        epochs = config.variant.target_epochs if config.variant else 0
+        if not epochs:
+            rule = f"the source of {config.recipe.name} does not say after how many epochs it was reached"
+            raise UsageError("--to-target", None, f"{rule}; leave the flag out")
+        return workload.until(epochs)
+
+    def _assume(self, workload: Workload, hardware: Hardware) -> Assumptions:
+        try:
+            return assume(workload, hardware, efa=self.efa, placement_group=self.placement_group or self.efa)
+        except LookupError as error:
+            raise UsageError("--instance", hardware.instance_type, str(error)) from None
+
+    def _cautions(self) -> tuple[str, ...]:
+        found = ["* the choice; --assumptions shows what was assumed, and from where"]
+        if any(kind.gpus for kind in self.types):
+            found.append("rates of GPUs are published or estimated: nothing of this project was run on one")
+        if any(kind.gpus and kind.efa for kind in self.types) and not self.efa:
+            found.append("gradients travel over TCP; --set efa=true shows what EFA would change")
+        return tuple(found)
+
+
+def read(
+    recipe: RecipeFlags,
+    further: Sequence[str],
+    *,
+    nodes: str,
+    instances: str,
+    deadline: str,
+    budget: str,
+    to_target: bool,
+    config: ClusterConfig,
+) -> Question:
+    """Read the flags of `fab plan`. Raises UsageError for a value that breaks a rule."""
+    training = _training(recipe, further)
+    names = _words(instances) or _default_types(training, config)
+    counts = {parse_whole("--nodes", word, lowest=1, highest=MOST_NODES) for word in _words(nodes)}
+    if not counts:
+        raise UsageError("--nodes", nodes, "must be numbers of nodes with commas between, as 1,2,4")
+    hours = _positive("--deadline", deadline)
+    return Question(
+        training=training,
+        types=tuple(hardware_of(name) for name in dict.fromkeys(names)),
+        counts=tuple(sorted(counts)),
+        deadline_s=None if hours is None else hours * 3600,
+        budget_usd=_positive("--budget", budget),
+        to_target=to_target,
+        efa=config.efa,
+        placement_group=config.placement_group,
+    )
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _positive(flag: str, text: str) -> float | None:
+    if not text:
+        return None
+    number = parse_number(flag, text)
+    if not 0 < number < float("inf"):
+        raise UsageError(flag, text, "must be a number above 0")
+    return number
+
+
+def _training(recipe: RecipeFlags, further: Sequence[str]) -> Training:
+    """Return the recipe with its flags; where its data are files, as if a directory with them were given."""
+    try:
+        return recipe.training(further)
+    except UsageError as error:
+        if error.name != "--data-dir" or error.value is not None:
+            raise
+    return dataclasses.replace(recipe, data_dir=ANY_DATA).training(further)
+
+
+def _config(training: Training, ranks: int) -> TrainConfig:
+    try:
+        return TrainConfig.from_argv(training.command("/run")[2:], ranks=ranks)
+    except SettingError as error:
+        raise UsageError(error.flag, error.value, error.rule) from None
+
+
+def _default_types(training: Training, config: ClusterConfig) -> list[str]:
+    current = _config(training, 1).recipe.current_types
+    return [each.instance_type for each in current] or list(config.worker_types)

@@ -1,0 +1,130 @@
+"""The time of a run on so many nodes, and what it goes to."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Final
+
+from agent.spec.horovod import cycle_ms
+from cluster.planner.assumptions import Assumptions
+from cluster.planner.communication import Ring, exposed_seconds, grouped_seconds
+from cluster.planner.hardware import Hardware
+from cluster.planner.layers import NetworkLayers, networks
+from cluster.planner.workload import Phase, Workload
+
+FULL_SIDE: Final = 387
+"""Mean of the shorter sides of ImageNet's images, pixels: 469 x 387 on average (Russakovsky et al. 2015, as commonly
+quoted)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Seconds of a run by what they go to."""
+
+    compute: float = 0.0
+    communication: float = 0.0
+    """Waiting for gradients, after what the computation hides."""
+    input: float = 0.0
+    """Waiting for images, training and evaluating."""
+    evaluation: float = 0.0
+    start_up: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Return all seconds."""
+        return self.compute + self.communication + self.input + self.evaluation + self.start_up
+
+    @property
+    def bottleneck(self) -> str:
+        """Return the name of the largest part."""
+        return str(max(dataclasses.asdict(self).items(), key=lambda part: part[1])[0]).replace("_", "-")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Nodes of one kind."""
+
+    hardware: Hardware
+    nodes: int
+    hierarchical: bool = False
+    """Whether each node adds up its gradients by itself before they travel."""
+
+    @property
+    def ranks(self) -> int:
+        """Return all ranks."""
+        return self.nodes * self.hardware.ranks
+
+
+def run_seconds(workload: Workload, cluster: Cluster, assumed: Assumptions) -> Parts:
+    """Return the time of a run by parts."""
+    layers = networks()[workload.network]
+    ring = Ring(
+        nodes=cluster.nodes,
+        ranks_per_node=cluster.hardware.ranks,
+        between_bytes_s=assumed.between_bytes_s.value,
+        between_hop_s=assumed.between_hop_s.value,
+        within_bytes_s=assumed.within_bytes_s.value,
+        within_hop_s=assumed.within_hop_s.value,
+    )
+    phases = [_epoch_seconds(workload, phase, cluster, assumed, layers, ring) for phase in workload.phases]
+    compute, communication, waiting, evaluation = map(sum, zip(*phases, strict=True))
+    return Parts(
+        compute=compute,
+        communication=communication,
+        input=waiting,
+        evaluation=evaluation,
+        start_up=assumed.start_up_s.value,
+    )
+
+
+def _epoch_seconds(
+    workload: Workload, phase: Phase, cluster: Cluster, assumed: Assumptions, layers: NetworkLayers, ring: Ring
+) -> tuple[float, float, float, float]:
+    """Return what the epochs of a phase take in computing, communicating, waiting for images, and evaluating."""
+    rate = assumed.images_s.value * (layers.image_size / phase.size) ** 2
+    batch = phase.global_batch / cluster.ranks
+    steps = math.ceil(workload.training_images / phase.global_batch)
+    compute = workload.training_images / cluster.ranks / rate
+    waits = steps * _reduction_seconds(workload, batch / rate, cluster, layers, ring)
+    image_s = _decoding_seconds(workload, phase, assumed)
+    workers = cluster.nodes * cluster.hardware.vcpus
+    alone = image_s if workload.program.batch_by_one_worker else 0.0
+    first = batch * alone
+    training = max(first + compute + waits, workload.training_images * image_s / workers)
+    evaluated = workload.evaluated_images / cluster.ranks / (rate * assumed.evaluation_speed.value)
+    first_evaluated = min(phase.evaluation_batch or batch, workload.evaluated_images / cluster.ranks) * alone
+    evaluation = max(first_evaluated + evaluated, workload.evaluated_images * image_s / workers)
+    waiting = max(0.0, training - compute - waits) + max(0.0, evaluation - evaluated)  # not a rounding error below 0
+    return compute * phase.epochs, waits * phase.epochs, waiting * phase.epochs, evaluated * phase.epochs
+
+
+def _reduction_seconds(
+    workload: Workload, compute_s: float, cluster: Cluster, layers: NetworkLayers, ring: Ring
+) -> float:
+    program, size = workload.program, float(workload.gradient_bytes)
+    cycle_s = program.cycle_s
+    if not cluster.hardware.gpus and cluster.ranks > 1:
+        # The cycle chosen for cores (docs/tuning.md) costs as much in wake-ups as in waiting.
+        cycle_s = 2e-3 * cycle_ms(compute_s * 1e3, cluster.ranks)
+    if not program.overlaps:
+        return grouped_seconds(
+            size, ring, fusion_bytes=program.fusion_bytes, cycle_s=cycle_s, hierarchical=cluster.hierarchical
+        )
+    return exposed_seconds(
+        layers.ready,
+        compute_s,
+        size,
+        ring,
+        fusion_bytes=program.fusion_bytes,
+        cycle_s=cycle_s,
+        hierarchical=cluster.hierarchical,
+    )
+
+
+def _decoding_seconds(workload: Workload, phase: Phase, assumed: Assumptions) -> float:
+    """Return the time in which one vCPU prepares an image: in proportion to its stored pixels."""
+    if not workload.jpeg:
+        return 0.0
+    stored = (phase.stored_side / FULL_SIDE) ** 2 if phase.stored_side else 1.0
+    return min(stored, 1.0) / assumed.decode_images_s.value

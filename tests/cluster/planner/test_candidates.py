@@ -1,0 +1,124 @@
+"""Facts about candidates: their range, their cost, and the choice."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import pytest
+
+from cluster.planner.assumptions import assume
+from cluster.planner.candidates import (
+    Candidate,
+    HourlyPrices,
+    Range,
+    choose,
+    evaluate,
+    mark_frontier,
+    seconds_in_range,
+)
+from cluster.planner.evidence import exact
+from cluster.planner.fast_ai_2018 import DAWNBENCH
+from cluster.planner.hardware import hardware_of
+from cluster.planner.run_time import Cluster, Parts
+
+RUN, P3 = DAWNBENCH[1].workload, hardware_of("p3.16xlarge")
+ASSUMED = assume(RUN, P3)
+
+
+def candidate(nodes: int, hours: float, usd: float | None) -> Candidate:
+    """Return a candidate of that time and cost, each within a fifth."""
+    seconds = Range(low=0.8, value=1, high=1.2).times(hours * 3600)
+    cost = None if usd is None else Range(low=0.8, value=1, high=1.2).times(usd)
+    return Candidate(instance_type="x", nodes=nodes, seconds=seconds, parts=Parts(compute=1), usd=cost, spot_usd=None)
+
+
+ONE, TWO, FOUR, EIGHT = candidate(1, 4, 10), candidate(2, 2.5, 12), candidate(4, 3, 20), candidate(8, 1, 30)
+EVERY = (ONE, TWO, FOUR, EIGHT)
+
+
+def test_without_uncertain_figures_there_is_no_range() -> None:
+    certain = ASSUMED
+    for name in ASSUMED.uncertain():
+        certain = certain.at(name, ASSUMED.figure(name).value)
+    seconds, parts = seconds_in_range(RUN, Cluster(hardware=P3, nodes=4), certain)
+    assert seconds == Range(low=parts.total, value=parts.total, high=parts.total)
+
+
+def test_the_range_holds_each_end_of_each_figure_and_not_all_at_once() -> None:
+    cluster = Cluster(hardware=P3, nodes=4)
+    whole, parts = seconds_in_range(RUN, cluster, ASSUMED)
+    slow = ASSUMED.at("images_s", ASSUMED.images_s.low)
+    alone = seconds_in_range(RUN, cluster, slow)[1].total
+    assert whole.low < parts.total < alone < whole.high
+    for name in ("between_bytes_s", "decode_images_s"):
+        slow = slow.at(name, slow.figure(name).low)
+    assert whole.high - ASSUMED.start_up_s.high < seconds_in_range(RUN, cluster, slow)[1].total
+
+
+def test_every_type_and_number_is_evaluated_at_its_price() -> None:
+    assumed = dataclasses.replace(ASSUMED, start_up_s=exact(0, "cited", "a test"))
+    prices = {"p3.16xlarge": HourlyPrices(node=24.48, spot_node=10, rest=1.0)}
+    found = evaluate(lambda _: RUN, lambda *_: assumed, [P3], [2, 4], prices)
+    assert [each.nodes for each in found] == [2, 4]
+    for each in found:
+        assert each.usd is not None
+        assert each.spot_usd is not None
+        assert each.usd.value == pytest.approx(each.seconds.value / 3600 * (each.nodes * 24.48 + 1))
+        assert each.spot_usd.value == pytest.approx(each.seconds.value / 3600 * (each.nodes * 10 + 1))
+
+
+def test_an_unknown_price_is_an_unknown_cost_and_never_zero() -> None:
+    found = evaluate(lambda _: RUN, lambda *_: ASSUMED, [P3], [2], {"p3.16xlarge": HourlyPrices(node=None, rest=1.0)})
+    assert (found[0].usd, found[0].spot_usd, found[0].on_frontier) == (None, None, False)
+    assert choose(found).reason == "it is the quickest; no price is known"
+
+
+def test_the_frontier_has_what_nothing_beats_in_both() -> None:
+    marked = mark_frontier([*EVERY, candidate(16, 1, 31), candidate(32, 0.5, None)])
+    assert [each.nodes for each in marked if each.on_frontier] == [1, 2, 8]
+
+
+def test_without_bounds_the_product_of_time_and_cost_decides() -> None:
+    assert choose(EVERY).candidate in (TWO, EIGHT)
+    assert choose((ONE, TWO, FOUR)).candidate == TWO
+
+
+def test_a_deadline_takes_the_cheapest_that_keeps_it_and_says_where_the_range_does_not() -> None:
+    chosen = choose(EVERY, deadline_s=3.1 * 3600)
+    assert (chosen.candidate, chosen.reason) == (TWO, "it is the cheapest that keeps the deadline")
+    assert "the slow end of its range does not keep it" in choose(EVERY, deadline_s=2.6 * 3600).reason
+
+
+def test_a_budget_takes_the_quickest_and_both_bounds_hold_together() -> None:
+    assert choose(EVERY, budget_usd=15).candidate == TWO
+    assert choose(EVERY, budget_usd=100).candidate == EIGHT
+    assert choose(EVERY, budget_usd=15, deadline_s=3600).candidate is None
+
+
+def test_bounds_that_nothing_keeps_are_answered_with_the_nearest() -> None:
+    assert choose(EVERY, deadline_s=60).reason == "no candidate keeps the bounds; the quickest is 8 x x with 1.00 h"
+    assert choose(EVERY, budget_usd=1).reason == "no candidate keeps the bounds; the cheapest is 1 x x with $10.00"
+    assert "no price is known" in choose([candidate(1, 1, None)], budget_usd=1).reason
+
+
+def test_with_a_deadline_and_no_prices_the_fewest_nodes_are_chosen() -> None:
+    chosen = choose([candidate(4, 1, None), candidate(2, 1.5, None)], deadline_s=2 * 3600)
+    assert chosen.candidate is not None
+    assert chosen.candidate.nodes == 2
+
+
+def test_a_document_has_the_bottleneck_and_every_part() -> None:
+    document = ONE.document()
+    assert document["bottleneck"] == "compute"
+    assert set(document["parts"]) == {"compute", "communication", "input", "evaluation", "start_up"}
+    assert document["spot_usd"] is None
+
+
+def test_thousands_of_candidates_are_evaluated_a_second() -> None:
+    spent = []
+    for _ in range(3):
+        began = time.process_time()
+        evaluate(lambda _: RUN, lambda *_: ASSUMED, [P3], range(1, 501), {"p3.16xlarge": HourlyPrices(node=1.0)})
+        spent.append(time.process_time() - began)
+    assert min(spent) < 0.5, "0.2 s for 500 candidates of four phases on two busy cores"

@@ -1,0 +1,43 @@
+"""Facts about what candidates cost an hour."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cluster.planner.cluster_prices import look_up
+from cluster.planner.hardware import hardware_of
+from cluster.session import Session
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """Return a session whose price list does not answer."""
+    (tmp_path / "cdk.json").write_text(json.dumps({"context": {"cluster": {"ssh_cidr": "198.51.100.7/32"}}}))
+    monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    made = Session(tmp_path, [])
+    monkeypatch.setattr(made.prices, "begin", lambda kinds: None)
+    return made
+
+
+def test_a_cluster_costs_its_workers_and_what_is_beside_them(session: Session) -> None:
+    found = look_up(session, [hardware_of("p4d.24xlarge")], wait_s=0)
+    price = found.by_type["p4d.24xlarge"]
+    assert price.node == 21.9576
+    assert price.rest == pytest.approx(0.0416 + 0.045 + 2 * 0.005)
+    assert "a NAT gateway $0.045/h" in found.sentences[0]
+    assert "prices of 2026-" in found.sentences[0]
+    assert json.dumps(found.document())
+
+
+def test_a_type_without_a_price_is_named_and_its_price_is_none(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-nowhere-1")
+    found = look_up(session, [hardware_of("p4d.24xlarge")], wait_s=0)
+    assert found.by_type["p4d.24xlarge"].node is None
+    assert found.sentences[1] == "no price is known of p4d.24xlarge in eu-nowhere-1"
+    assert "a NAT gateway unknown" in found.sentences[0]

@@ -1,0 +1,53 @@
+"""Facts about the rates of one rank."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.planner.compute_rates import images_s
+from cluster.planner.hardware import Hardware, hardware_of
+from payload.recipes.current_types import NODES
+
+
+def gpu(name: str) -> Hardware:
+    """Return a node of one such GPU."""
+    return Hardware(instance_type="x", gpus=1, gpu=name, vcpus=8, cores=4, network_gbit_s=10)
+
+
+def test_the_rate_of_a_v100_is_the_published_one_and_later_software_is_in_its_range() -> None:
+    rate = images_s("resnet50", "float16", hardware_of("p3.16xlarge"))
+    assert rate.value == pytest.approx(5815.8 / 8)
+    assert rate.evidence == "cited"
+    assert rate.high == pytest.approx(9510 / 8)
+
+
+@pytest.mark.parametrize("node", NODES, ids=lambda node: node.gpu)
+def test_the_rates_are_those_that_the_recipes_state(node: object) -> None:
+    assert images_s("resnet50", "float16", gpu(node.gpu)).value == pytest.approx(node.images_s / 8)  # type: ignore[attr-defined]
+
+
+def test_another_network_is_compared_by_its_benchmark_or_by_its_work() -> None:
+    base = images_s("resnet50", "float16", gpu("A100"))
+    vgg = images_s("vgg16", "float16", gpu("A100"))
+    assert vgg.value == pytest.approx(base.value * 154 / 219)
+    assert vgg.evidence == "estimated"
+    assert images_s("googlenet", "float16", gpu("A100")).value > base.value
+    assert vgg.low / vgg.value < base.low / base.value
+
+
+def test_float32_takes_as_much_longer_as_published() -> None:
+    rates = [images_s("resnet50", precision, gpu("V100")).value for precision in ("float16", "float32")]
+    assert rates[0] / rates[1] == pytest.approx(2.035, rel=0.001)
+
+
+def test_cores_are_counted_by_the_measured_rate() -> None:
+    rate = images_s("lenet", "float32", hardware_of("c5.2xlarge"))
+    assert rate.value == pytest.approx(4 * 60e9 / (6 * 2_293_000))
+    assert rate.low < 4 * 3406 < rate.high, "images/s of one rank on one core (docs/tuning.md)"
+
+
+def test_an_unknown_gpu_and_an_unknown_network_are_named() -> None:
+    with pytest.raises(LookupError, match="nothing is known of the speed of a GPU K80; known: V100"):
+        images_s("resnet50", "float16", gpu("K80"))
+    with pytest.raises(LookupError, match="nothing is known of the network nonet"):
+        images_s("nonet", "float32", hardware_of("c5.2xlarge"))

@@ -1,0 +1,35 @@
+"""Facts about what is known of a node."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.errors import UsageError
+from cluster.planner.hardware import hardware_of
+
+
+def test_a_type_of_today_has_its_gpus_links_and_cores() -> None:
+    p4d = hardware_of("p4d.24xlarge")
+    assert (p4d.gpus, p4d.gpu, p4d.ranks, p4d.network_gbit_s, p4d.nvlink, p4d.efa) == (8, "A100", 8, 400, True, True)
+    assert (p4d.vcpus, p4d.cores) == (96, 48)
+
+
+def test_the_type_of_the_published_runs_is_known_though_ec2_lists_it_no_more() -> None:
+    p3 = hardware_of("p3.16xlarge")
+    assert (p3.gpus, p3.gpu, p3.network_gbit_s, p3.network_peak) == (8, "V100", 25, False)
+
+
+def test_a_node_without_gpus_has_one_rank_and_graviton_a_core_for_each_vcpu() -> None:
+    assert (hardware_of("c5.2xlarge").ranks, hardware_of("c5.2xlarge").cores) == (1, 4)
+    assert hardware_of("c6g.2xlarge").cores == 8
+
+
+def test_a_network_of_up_to_so_much_is_a_peak_and_one_in_words_is_slow() -> None:
+    assert (hardware_of("c5.2xlarge").network_gbit_s, hardware_of("c5.2xlarge").network_peak) == (10, True)
+    assert hardware_of("c1.medium").network_gbit_s == 0.5
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("p5.48xlrge", "p5.48xlarge"), ("nonsense", "")])
+def test_an_unknown_type_is_refused_with_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(UsageError, match=f"--instance = '{name}': unknown; did you mean {nearest}"):
+        hardware_of(name)

@@ -1,0 +1,111 @@
+"""Facts about what `fab plan` is asked and answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from cluster.errors import UsageError
+from cluster.planner.candidates import HourlyPrices
+from cluster.planner.question import FORMAT, Question, read
+from cluster.runs.work import RecipeFlags
+from stacks.config import ClusterConfig
+
+FREE = dict.fromkeys(("p4d.24xlarge", "p5.48xlarge", "p3.16xlarge", "c5.2xlarge", "x"), HourlyPrices(node=1.0))
+
+
+def asked(*words: str, recipe: str = "imagenet-fast", **flags: Any) -> Question:
+    """Return a question with these flags, and words after `--`."""
+    given: dict[str, Any] = {
+        "nodes": "1,16",
+        "instances": "p3.16xlarge",
+        "deadline": "",
+        "budget": "",
+        "to_target": False,
+        "config": ClusterConfig(),
+        **flags,
+    }
+    return read(RecipeFlags(recipe=recipe), words, **given)
+
+
+def test_each_number_of_nodes_has_the_variant_for_its_ranks() -> None:
+    answer = asked().answer(FREE)
+    assert [each.nodes for each in answer.candidates] == [1, 16]
+    epochs = [asked()._workload(ranks).epochs for ranks in (8, 128)]
+    assert epochs == [28, 50]
+
+
+def test_to_the_target_the_run_ends_with_the_epoch_that_reached_it() -> None:
+    assert asked(to_target=True)._workload(128).epochs == 38
+    with pytest.raises(UsageError, match="the source of imagenet-90 does not say after how many epochs"):
+        asked(recipe="imagenet-90", to_target=True).answer(FREE)
+
+
+def test_settings_after_two_dashes_change_what_is_estimated() -> None:
+    quick = asked("--epochs", "1", "--network", "lenet", recipe="digits", instances="c5.2xlarge").answer(FREE)
+    slow = asked("--epochs", "100", "--network", "lenet", recipe="digits", instances="c5.2xlarge").answer(FREE)
+    assert slow.candidates[0].parts.compute == pytest.approx(100 * quick.candidates[0].parts.compute)
+
+
+def test_no_directory_of_data_is_needed_for_an_estimate() -> None:
+    assert asked(recipe="fashion-mnist", instances="c5.2xlarge").answer(FREE).candidates
+
+
+def test_the_types_are_those_of_the_recipe_else_the_cluster_s() -> None:
+    assert [kind.instance_type for kind in asked(instances="").types][:2] == ["p4d.24xlarge", "p5.48xlarge"]
+    config = dataclasses.replace(
+        ClusterConfig(), worker_instance_type="c5.18xlarge", worker_alternatives=("c5.9xlarge",)
+    )
+    found = asked(recipe="digits", instances="", config=config).types
+    assert [kind.instance_type for kind in found] == ["c5.18xlarge", "c5.9xlarge"]
+
+
+def test_the_cluster_s_placement_and_efa_set_the_link() -> None:
+    def link(**keys: Any) -> float:
+        answer = asked(instances="p4d.24xlarge", config=dataclasses.replace(ClusterConfig(), **keys)).answer(FREE)
+        return answer.assumptions["p4d.24xlarge"].between_bytes_s.value
+
+    assert link() < link(placement_group=True) < link(efa=True)
+    assert any("--set efa=true" in caution for caution in asked(instances="p4d.24xlarge").answer(FREE).cautions)
+
+
+def test_bounds_reach_the_choice() -> None:
+    cheap = asked(budget="1000000").answer(FREE)
+    assert cheap.choice.reason == "it is the quickest within the budget"
+    assert asked(deadline="0.001").answer(FREE).choice.candidate is None
+
+
+def test_an_answer_is_a_document() -> None:
+    document = json.loads(json.dumps(asked().answer(FREE).document()))
+    assert document["format"] == FORMAT
+    assert document["chosen"] in [{"instance_type": "p3.16xlarge", "nodes": count} for count in (1, 16)]
+    assert document["assumptions"]["p3.16xlarge"]["images_s"]["source"].startswith("https://")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"nodes": "0"}, "--nodes = '0': must be a whole number from 1"),
+        ({"nodes": ","}, "--nodes = ',': must be numbers of nodes"),
+        ({"nodes": "1,two"}, "--nodes = 'two'"),
+        ({"instances": "p5.48xlrge"}, "did you mean p5.48xlarge"),
+        ({"deadline": "soon"}, "--deadline = 'soon': must be a number"),
+        ({"deadline": "0"}, "--deadline = '0': must be a number above 0"),
+        ({"budget": "-3"}, "--budget = '-3': must be a number above 0"),
+        ({"budget": "nan"}, "--budget = 'nan': must be a number above 0"),
+        ({"recipe": "imagenet"}, "did you mean imagenet-90"),
+    ],
+)
+def test_what_breaks_a_rule_is_refused_by_name(flags: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        asked(**flags)
+
+
+def test_a_type_whose_gpu_is_unknown_is_refused_by_name() -> None:
+    with pytest.raises(
+        UsageError, match=r"--instance = 'g7.12xlarge': nothing is known of the speed of a GPU RTX PRO 4500"
+    ):
+        asked(instances="g7.12xlarge").answer({"g7.12xlarge": HourlyPrices(node=1.0)})
