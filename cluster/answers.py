@@ -138,6 +138,7 @@ def fields(**rules: Rule) -> Rule:
 
 
 NODE: Final = fields(name=name, address=text, instance_id=text, slots=whole)
+SPENT: Final = fields(seconds=number, usd=maybe(number), reached=maybe(text))
 SUMMARY: Final = fields(
     run_id=run_id,
     state=state,
@@ -149,6 +150,7 @@ SUMMARY: Final = fields(
     position=maybe(whole),
     epoch=maybe(fields()),
     exit_code=maybe(whole),
+    spent=maybe(SPENT),
 )
 SPEC: Final = fields(
     run_id=run_id,
@@ -164,6 +166,7 @@ SPEC: Final = fields(
     ranks_per_node=maybe(whole),
     controller=maybe(text),
     preflight=maybe(text),
+    bounds=maybe(fields(max_hours=maybe(number), max_usd=maybe(number))),
 )
 _RECORD: Final = fields(
     run_id=run_id,
@@ -181,6 +184,7 @@ _RECORD: Final = fields(
     ),
     result=maybe(fields()),
     usd=maybe(number),
+    spent=maybe(SPENT),
     checkpoints=each(text),
     attempts=whole,
     files=whole,

@@ -18,6 +18,7 @@ from typing import Final
 from agent.errors import SpecError
 from agent.hardware import efa
 from agent.hardware.interfaces import read_address
+from agent.launch import bound_watch
 from agent.launch.program_setup import set_up_program
 from agent.remote import secret_files
 from agent.spec.launchers import HOROVOD
@@ -93,6 +94,7 @@ def main(argv: Sequence[str]) -> int:
     except secret_files.SecretsError as error:
         print(error, file=sys.stderr)
         return NOT_STARTED
+    bound_watch.start(spec, inherited)
     if spec.program and spec.placement == PLACED:
         inherited |= placed(spec, inherited, secrets)
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.listing import is_listed
+from agent.runs import spending
 from agent.runs.directory import RunDirectory, State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
@@ -92,7 +93,7 @@ def follow(
         new_lines = tail.lines()
         if essence != sent and not state.has_ended:
             sent, spoke_at = essence, time.monotonic()
-            yield {"type": "state", **document}
+            yield {"type": "state", **document, "spent": _spent(directory)}
         if not inspected and (report := _report(directory)):
             inspected = True
             yield {"type": "preflight", **report}
@@ -108,12 +109,17 @@ def follow(
                     yield {"type": "log", "line": log_number, "text": text}
                 log_number += 1
         if state.has_ended:
-            yield {"type": "state", **document}
+            yield {"type": "state", **document, "spent": _spent(directory)}
             return
         if time.monotonic() - spoke_at >= HEARTBEAT_S:
             spoke_at = time.monotonic()
             yield {"type": "heartbeat", "time": time.time()}
         sleep(POLL_S)
+
+
+def _spent(directory: RunDirectory) -> dict[str, Any] | None:
+    spent = spending.read(directory)
+    return spent.to_document() if spent else None
 
 
 def _report(directory: RunDirectory) -> dict[str, Any] | None:
@@ -174,6 +180,7 @@ def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
         **document,
         "position": queue.position(state.run_id) if state.state == QUEUED else None,
         "last_lines": list(dataclasses.asdict(state)["last_lines"]),
+        "spent": _spent(directory),
         "epoch": epochs[-1] if epochs else None,
         "last": records[-1] if records else None,
     }

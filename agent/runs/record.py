@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from agent.files.atomic_write import write_atomically
 from agent.files.listing import is_listed, names_in, read_listed
-from agent.runs import follow
+from agent.runs import follow, spending
 from agent.runs.directory import RunDirectory, State
 from agent.spec.provenance import Origin
 from agent.spec.states import RECORD_FILE
@@ -65,6 +65,7 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
         "course": _read(directory, COURSE_FILE),
         "preflight": _read(directory, directory.preflight.name),
         "result": _read(directory, "result.json"),
+        "spent": spent.to_document() if (spent := spending.read(directory)) else None,
         "usd": cost(origin, spec, state.updated - state.started),
         "checkpoints": checkpoints(directory),
         "attempts": 1 + len(list(directory.path.glob("spec-*.json"))),
@@ -84,20 +85,30 @@ def write_record(directory: RunDirectory, state: State) -> None:
 
 
 def cost(origin: Any, spec: Any, seconds: float) -> float | None:
-    """Return what the run's nodes and the master cost in this time, USD; None where a price is unknown.
+    """Return what the run's nodes and the master cost in this time, USD; None where a price is unknown."""
+    price = usd_per_hour(origin, spec)
+    return None if price is None else round(price * max(0.0, seconds) / 3600, 4)
 
-    A node that took another's place since the launch counts as one of the workers' type, where they have one.
+
+def usd_per_hour(origin: Any, spec: Any, *, at_most: bool = False) -> float | None:
+    """Return what the run's nodes and the master cost an hour, USD; None where a price is unknown.
+
+    A node that took another's place since the launch counts as one of the workers' type, where they have one; with
+    `at_most` as the dearest that the group may have.
     """
     if not origin or not spec or not origin.get("instance_types"):
         return None
     prices, master = origin["usd_per_hour"], origin.get("master") or ""
     usual = {kind for instance, kind in origin["instance_types"].items() if instance != master}
-    replaced = dict.fromkeys((host["instance_id"] for host in spec.get("hosts", ())), *usual) if len(usual) == 1 else {}
-    kinds = {**replaced, **origin["instance_types"]}
-    hosts = {host["instance_id"] for host in spec.get("hosts", ())}
-    each = [prices.get(kinds.get(id)) for id in sorted(hosts | {master} - {""})]
+    if at_most:
+        usual |= set(origin.get("worker_types") or ())
+    kinds, hosts = origin["instance_types"], {host["instance_id"] for host in spec.get("hosts", ())}
+    of_usual = [prices.get(kind) for kind in usual]
+    same = of_usual[0] if len(of_usual) == 1 else None
+    other = max((price for price in of_usual if price is not None), default=None) if at_most else same
+    each = [prices.get(kinds[id]) if id in kinds else other for id in sorted(hosts | {master} - {""})]
     known = [float(price) for price in each if price is not None]
-    return round(sum(known) * max(0.0, seconds) / 3600, 4) if known and len(known) == len(each) else None
+    return sum(known) if known and len(known) == len(each) else None
 
 
 def checkpoints(directory: RunDirectory) -> list[str]:

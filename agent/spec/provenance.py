@@ -30,6 +30,8 @@ class Origin:
     """Type of each instance, by its id, the master included."""
     master: str = ""
     """Id of the master's instance."""
+    worker_types: tuple[str, ...] = ()
+    """All types that a worker of the group may have."""
     usd_per_hour: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
     """On-demand price of each type; null where it was not known."""
     prices_of: str = ""
@@ -58,9 +60,10 @@ class Submission:
             document = json.loads(text)
             if not isinstance(document, dict) or "spec" not in document:
                 return cls(spec=RunSpec.from_json(text))
-            return cls(
-                spec=RunSpec.from_json(json.dumps(document["spec"])), origin=Origin(**document.get("origin", {}))
-            )
+            origin = document.get("origin", {})
+            types = tuple(map(str, origin.get("worker_types", ())))
+            spec = RunSpec.from_json(json.dumps(document["spec"]))
+            return cls(spec=spec, origin=Origin(**{**origin, "worker_types": types}))
         except SpecError:
             raise
         except (TypeError, ValueError) as error:

@@ -11,6 +11,7 @@ import re
 from typing import Any, Final
 
 from agent.errors import SpecError
+from agent.spec.bounds import Bounds
 from agent.spec.floors import Floors
 from agent.spec.frameworks import FRAMEWORKS, LOCK_FILE
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
@@ -91,6 +92,8 @@ class RunSpec:
     """How often the run is restarted by itself after a fault of the machine."""
     min_nodes: int = 0
     """With how many hosts it goes on at least, where not as many as before come; 0: as many as before."""
+    bounds: Bounds = dataclasses.field(default_factory=Bounds)
+    """What the run may take at most, over all its attempts."""
     allow_degraded: bool = False
     """Begin also where GPUs would lie idle or stay below their floors; the record says so."""
     efa: bool = False
@@ -266,6 +269,8 @@ def _restore(key: str, value: Any) -> Any:
             raise SpecError(f"hosts: {error}") from None
     if key == "knobs":
         return Knobs(**value)
+    if key == "bounds":
+        return Bounds(**value)
     if key == "floors":
         return Floors(**value)
     if key == "environment":

@@ -7,11 +7,13 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
 from agent.remote import processes
 from agent.remote.command import execute, remote_command
+from agent.runs import spending
 from agent.runs.directory import RunDirectory
 from agent.runs.process_identity import ProcessIdentity
 from agent.runs.store import Runs
@@ -36,6 +38,7 @@ def mark_lost(directory: RunDirectory) -> None:
     with contextlib.suppress(FileNotFoundError, ValueError):
         if directory.has_lost_supervisor:
             directory.mark_failed(directory.effective_state().reason)
+            spending.settle(directory, time.time())
 
 
 def kill(runs: Runs, spec: RunSpec) -> None:

@@ -34,11 +34,13 @@ from agent.spec.run import RunSpec
 from agent.spec.states import STOP_GRACE_S
 from agent.supervisor import failure, prepare_node
 from agent.supervisor.archive import Copier
+from agent.supervisor.metering import Meter
 from agent.supervisor.program import stage
 from agent.supervisor.restart import ASK, ASK_TIMEOUT_S, Outcome, Restarts, machine_fault, uptimes
 from agent.supervisor.resume import rewrite
 
 HEARTBEAT_S: Final = 5.0
+STOPPED: Final = "stopped on request"
 PREPARE_TIMEOUT_S: Final = 1800.0
 """Building Horovod on a node of a new type takes minutes; done once for each node and kept."""
 SSH_FAILED: Final = 255
@@ -102,6 +104,8 @@ class Supervisor:
         self.directory: RunDirectory = runs[spec.run_id]
         self.state = first_state(spec)
         self._stop_requested = False
+        self._why_stopped = STOPPED
+        self._meter = Meter(self.directory)
         self._restarts: list[dict[str, Any]] = []
         self._wanted = len(spec.hosts)
         self._left: dict[str, Node] = {}
@@ -113,6 +117,7 @@ class Supervisor:
     def _take(self, spec: RunSpec) -> None:
         """Take the spec of the next attempt, with its hosts."""
         self.spec = spec
+        self._meter.take(spec)
         self._hosts = Hosts(
             spec,
             self.runs.root,
@@ -172,7 +177,7 @@ class Supervisor:
         except (PreparationError, PreflightError) as error:
             return Outcome(state="failed", reason=str(error), fault=self._fault("", time.monotonic() - began))
         if self._stop_requested:
-            return Outcome(state="stopped", reason="stopped before it was launched")
+            return Outcome(state="stopped", reason=f"{self._why_stopped}, before it was launched")
         return self._launch(pythons)
 
     def _fault(self, log: str, ran_s: float) -> str:
@@ -217,7 +222,7 @@ class Supervisor:
     def _end(self, outcome: Outcome) -> None:
         """Store how the run ended."""
         if outcome.fault and self._stop_requested:  # while it waited for nodes
-            self._update(state="stopped", reason="stopped on request", exit_code=outcome.exit_code)
+            self._update(state="stopped", reason=self._why_stopped, exit_code=outcome.exit_code)
         elif outcome.state == "failed":
             made = len(self._restarts)
             again = f" (after {made} restart{'s' if made > 1 else ''})" if made else ""
@@ -282,7 +287,7 @@ class Supervisor:
             self._heartbeat()
         status = launcher.wait()
         if stopped_by_us:
-            return Outcome(state="stopped", reason="stopped on request", exit_code=status)
+            return Outcome(state="stopped", reason=self._why_stopped, exit_code=status)
         if status == 0:
             return Outcome(state="succeeded", exit_code=0)
         log = self.directory.last_text(failure.log_bytes(self.spec.ranks))
@@ -295,8 +300,8 @@ class Supervisor:
         SIGTERM goes to the ranks themselves: horovodrun would kill its SSH clients after 5 s, and leave the ranks.
         """
         grace_s = self._grace_s()
-        self._log(f"stop requested: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
-        self._update(reason=f"stopping, {grace_s:g} s of grace")
+        self._log(f"{self._why_stopped}: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
+        self._update(reason=f"{self._why_stopped}: stopping, {grace_s:g} s of grace")
         if grace_s > 0:
             self._hosts.signal_run(signal.SIGTERM, wait_s=0.0)
             if self.spec.launcher:
@@ -321,7 +326,19 @@ class Supervisor:
             self.log.write(f"[supervisor] {line}\n".encode())
             self.log.flush()
 
+    def _keep_bounds(self) -> None:
+        """Warn of a bound that is near; at one, stop the run as a user would, unless one has."""
+        warning, reached = self._meter.look()
+        if warning:
+            self._log(warning)
+            if self.state.state == "running":
+                self._update(reason=warning)
+        if reached and not self._stop_requested:
+            self._log(reached)
+            self._stop_requested, self._why_stopped = True, reached
+
     def _heartbeat(self) -> None:
+        self._keep_bounds()
         if time.time() - self.state.updated >= HEARTBEAT_S:
             self._update()
             if self._copier.is_due:
@@ -341,6 +358,8 @@ class Supervisor:
     def _update(self, **changes: object) -> None:
         state = dataclasses.replace(self.state, updated=time.time(), **changes)  # type: ignore[arg-type]  # checked by callers
         if state.has_ended:
+            reached = state.state == "stopped" and self._why_stopped != STOPPED
+            self._meter.write(self._why_stopped if reached else "", ended=True)
             # Before the final state shows: a user may then destroy the cluster, whose bucket must be at rest.
             self._record_step("ended")
             self._write_record(state)

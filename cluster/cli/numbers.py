@@ -24,6 +24,14 @@ def parse_whole(name: str, text: str, *, lowest: int, highest: int = MOST, calle
     return number
 
 
+def parse_positive(name: str, text: str, *, highest: float, unit: str) -> float:
+    """Parse a number above 0 of the flag `name`. Raises UsageError that names the rule."""
+    number = parse_number(name, text)
+    if not 0 < number <= highest:  # False for nan, too
+        raise UsageError(name, text, f"must be {unit} above 0, at most {highest:g}")
+    return number
+
+
 def parse_number(name: str, text: str) -> float:
     """Parse a number of the flag `name`. Raises UsageError that names the rule."""
     try:

@@ -143,7 +143,7 @@ class LiveDisplay:
         self._task = self._progress.add_task("starting", total=1.0)
         self._figures = Text(no_wrap=True, overflow="ellipsis")
         self._live = Live(Group(self._progress, self._figures), refresh_per_second=8)
-        self._state = ""
+        self._state = self._reason = ""
 
     def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
         """Show the progress after this message."""
@@ -154,6 +154,9 @@ class LiveDisplay:
         if message["type"] == "state" and progress.state != self._state:
             self._state = progress.state
             self.note(printable(f"{progress.run_id}: {progress.state}"))
+        if message["type"] == "state" and progress.state == "running" and progress.reason not in ("", self._reason):
+            self._reason = progress.reason  # while it runs, what it warns of, which the bar has no room for
+            self.note(printable(f"{progress.run_id}: {progress.reason}"))
         for line in inspection(message):
             self.note(line)
         if message["type"] == "metric" and message["record"].get("event") == "epoch":

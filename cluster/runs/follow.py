@@ -49,6 +49,8 @@ class RunProgress:
     """The same of the run's log, where that is followed too."""
     hosts: tuple[str, ...] = ()
     last_lines: tuple[str, ...] = ()
+    bound: str = ""
+    """The bound of its own that stopped the run, and what was spent."""
 
     @property
     def is_final(self) -> bool:
@@ -92,6 +94,7 @@ def reduce(progress: RunProgress, message: dict[str, Any]) -> RunProgress:
                 updated=_moment(message, "updated", progress.updated),
                 hosts=_texts(message, "hosts"),
                 last_lines=_texts(message, "last_lines"),
+                bound=_bound(message),
             )
         case "heartbeat":
             return dataclasses.replace(progress, updated=_moment(message, "time", progress.updated))
@@ -170,6 +173,12 @@ def _moment(message: dict[str, Any], key: str, otherwise: float | None) -> float
 def _texts(message: dict[str, Any], key: str) -> tuple[str, ...]:
     found = message.get(key) or []
     return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def _bound(message: dict[str, Any]) -> str:
+    spent = message.get("spent")
+    reached = spent.get("reached") if isinstance(spent, dict) else ""
+    return reached if isinstance(reached, str) and message.get("state") == "stopped" else ""
 
 
 def _whole(message: dict[str, Any], key: str, otherwise: int | None) -> int | None:

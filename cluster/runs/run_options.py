@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Final
 
+from agent.spec.bounds import Bounds
 from agent.spec.horovod import CONTROLLERS, MPI, Knobs
 from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES
 from agent.spec.nodes import MOST_SLOTS
 from agent.spec.run import MOST_RESTARTS, PLACED, UNPLACED
-from cluster.cli.numbers import parse_whole
+from cluster.cli.numbers import parse_positive, parse_whole
 from cluster.errors import UsageError
 
 CORES: Final = "cores"
 AUTO: Final = "auto"
+MOST_USD: Final = 1e7
+MOST_HOURS: Final = 24 * 366.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,30 @@ class RestartOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class BoundOptions:
+    """What a run may take at most, over all its attempts."""
+
+    max_cost: Annotated[
+        str, "US dollars that its instances may cost, the master's too; then the run writes a checkpoint and is stopped"
+    ] = ""
+    max_hours: Annotated[
+        str, "hours that it may take, restarts and resumes together; then it writes a checkpoint and is stopped"
+    ] = ""
+
+    def __post_init__(self) -> None:
+        self.over(Bounds())
+
+    def over(self, before: Bounds) -> Bounds:
+        """Return the bounds, those of before where none is given."""
+        changes = {}
+        if self.max_cost:
+            changes["max_usd"] = parse_positive("--max-cost", self.max_cost, highest=MOST_USD, unit="US dollars")
+        if self.max_hours:
+            changes["max_hours"] = parse_positive("--max-hours", self.max_hours, highest=MOST_HOURS, unit="hours")
+        return dataclasses.replace(before, **changes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RankOptions:
     """How many ranks a node has, what starts them, and over what they meet."""
 
@@ -115,6 +142,7 @@ class RunOptions:
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     preflight: Preflight = dataclasses.field(default_factory=Preflight)
     restarts: RestartOptions = dataclasses.field(default_factory=RestartOptions)
+    bounds: Bounds = dataclasses.field(default_factory=Bounds)
 
     def __post_init__(self) -> None:
         if both := {name for name, _ in self.environment} & set(self.secrets):

@@ -112,6 +112,7 @@ def build(
         allow_degraded=options.preflight.allow_degraded,
         restarts=options.restarts.count,
         min_nodes=options.restarts.least,
+        bounds=options.bounds,
         requirements=work.requirements if isinstance(work, Program) else "",
         keras=2 if isinstance(work, Program) and needs_tf_keras(work, environment) else 3,
         own_environment=environment.own,

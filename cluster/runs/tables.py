@@ -10,6 +10,7 @@ from typing import Any
 
 from cluster import answers
 from cluster.aws.pricing import as_of
+from cluster.runs.bounds import describe_spent
 from cluster.terminal.tables import Table
 from cluster.terminal.units import duration
 
@@ -76,6 +77,8 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     if record.get("usd") is not None:
         dated = as_of(origin.get("prices_of") or "")
         rows.append(("cost", f"about ${record['usd']:.2f} for its instances{dated}"))
+    if told := describe_spent(record):
+        rows.append(("bound", told))
     for n, again in enumerate(course.get("restarts") or (), start=1):
         hosts = ", ".join(again["hosts"])
         rows.append((f"restart {n}", f"for {again['for']}; after {again['waited_s']:g} s on {hosts}"))

@@ -64,6 +64,7 @@ def document(
         "run_id": run_id,
         "state": QUEUED if position and progress is None else (progress or RunProgress()).state,
         "reason": progress.reason if progress else "",
+        "bound": progress.bound if progress else "",
         "position": position,
         "seconds": seconds,
         "test_accuracy": progress.test_accuracy if progress else None,
@@ -80,6 +81,9 @@ def describe_end(progress: RunProgress, usd_per_hour: float | None) -> tuple[str
     price = f", about ${cost:.2f} for its instances" if cost is not None else ""
     if progress.state != "failed":
         accuracy = f", test accuracy {progress.test_accuracy:.2%}" if progress.test_accuracy is not None else ""
+        if progress.bound:
+            again = f"`fab resume {progress.run_id}` with more of it goes on"
+            return f"run {progress.run_id} stopped{took}{accuracy}: it has {progress.bound}; {again}", False
         results = f"results: `fab fetch --run {progress.run_id}`"
         return f"run {progress.run_id} {progress.state}{took}{accuracy}{price}; {results}", False
     # Where the reason says how to go on, a node went: what the ranks wrote in their end tells nothing more.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json as json_format
 import os
 from typing import Annotated
@@ -15,9 +16,10 @@ from cluster.cli.task import Json, Key, Queue, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
+from cluster.runs.bounds import check_left, check_prices
 from cluster.runs.environment import check_secrets, read_secrets
 from cluster.runs.run_id import check_run_id
-from cluster.runs.run_options import Preflight
+from cluster.runs.run_options import BoundOptions, Preflight
 from cluster.session import Session
 from cluster.tasks.launch import Following, Launch, watch_to_end
 
@@ -49,6 +51,7 @@ def resume(
     run: Annotated[str, "id of the run; default: the newest"] = "",
     nodes: Annotated[str, "workers that take part; default: as many as before"] = "",
     queue: Queue = False,
+    bounds: BoundOptions,
     preflight: Preflight,
     yes: Yes = False,
     following: Following,
@@ -58,7 +61,8 @@ def resume(
     Go on with a stopped or failed run, from its last checkpoint, in its own directory.
 
     It takes as many nodes as before, or --nodes, growing the group after asking. On another number of ranks a
-    recipe keeps its images a step, dealt out anew.
+    recipe keeps its images a step, dealt out anew. What its earlier attempts took counts towards --max-cost and
+    --max-hours, which stay as they were unless given.
 
     Example: fab resume 20261120-121314-digits-ab12
     """
@@ -82,9 +86,12 @@ def resume(
         if record["state"]["state"] in LIVE_STATES or record["state"]["state"] == QUEUED:
             raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
         check_maximum(count, session.load_inventory(), session.config.max_workers)
+        before = RunSpec.from_json(json_format.dumps(record["spec"]))
+        before = dataclasses.replace(before, bounds=bounds.over(before.bounds))
+        check_prices(before.bounds, [*session.instance_types, *session.config.worker_types], session.prices)
+        check_left(before, record.get("spent"))
         ready = ensure_nodes(session, master, count, yes=yes, report=launch.progress)
         check_secrets(run_id, record["spec"].get("secrets") or [], secrets)
-        before = RunSpec.from_json(json_format.dumps(record["spec"]))
         hosts, agent = choose_hosts(ready, count), session.agent_tree.name
         again = resumed_spec(before, ready, hosts, agent=agent, other_ranks=wanted > 0)
         spec = launch.with_floors(again, preflight)

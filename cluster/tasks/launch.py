@@ -20,6 +20,7 @@ from cluster.background import in_background
 from cluster.cli.process import INTERRUPTED_STATUS
 from cluster.cli.task import Json
 from cluster.errors import DeepcdkError
+from cluster.runs import bounds
 from cluster.runs.gpu_floors import with_floors
 from cluster.runs.provenance import describe_origin, read_roots
 from cluster.runs.run_options import Preflight
@@ -31,6 +32,8 @@ from cluster.terminal.status_line import interruptible
 from cluster.terminal.wrap import fitted
 
 PRICE_WAIT_S: Final = 0.5
+BOUND_STATUS: Final = 3
+"""Exit status after a run that a bound of its own has stopped: it neither failed nor came to its end."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,6 +88,8 @@ class Launch:
             prices=session.prices,
             config=session.config,
         )
+        for line in bounds.describe(spec, origin):
+            self.progress(line)
         return Submission(spec=spec, origin=origin)
 
     @contextlib.contextmanager
@@ -110,7 +115,7 @@ class Launch:
 
 
 def watch_to_end(session: Session, supervisor: Supervisor, run_id: str, *, log: bool, json: bool) -> None:
-    """Watch a run, and end as it ended: Exit with 1 for a failed one. Ctrl-C leaves it going."""
+    """Watch a run, and end as it ended: Exit with 1 for a failed one, 3 at its own bound. Ctrl-C leaves it going."""
     try:
         usd_per_hour = session.usd_per_hour(PRICE_WAIT_S)
         progress = watch(supervisor, run_id, connect=session.connect, usd_per_hour=usd_per_hour, log=log, aside=json)
@@ -124,4 +129,6 @@ def watch_to_end(session: Session, supervisor: Supervisor, run_id: str, *, log: 
         print_result(document(run_id, progress, usd_per_hour), json=True)
     if failed:
         raise Exit(fitted(text, sys.stderr), code=1)
+    if progress.bound:
+        raise Exit(fitted(text, sys.stderr), code=BOUND_STATUS)
     progress_printer(json=json)(text)

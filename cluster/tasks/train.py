@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
+from agent.spec.bounds import Bounds
 from agent.spec.horovod import Knobs
 from agent.spec.nodes import Node, workers
 from agent.spec.remote_command import RemoteCommand
@@ -19,12 +20,13 @@ from cluster.cli.task import Json, Key, Queue, Set, Yes, task
 from cluster.errors import LiveRunError
 from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
+from cluster.runs.bounds import check_prices
 from cluster.runs.dry_run import dry_run_lines
 from cluster.runs.environment import parse_environment, read_secrets
 from cluster.runs.program import Program
 from cluster.runs.program_environment import kind_of_hosts, pack
 from cluster.runs.resolution import RUNTIME
-from cluster.runs.run_options import CORES, Preflight, RankOptions, RestartOptions, RunOptions
+from cluster.runs.run_options import CORES, BoundOptions, Preflight, RankOptions, RestartOptions, RunOptions
 from cluster.runs.run_spec import specify
 from cluster.runs.supervisor import Supervisor
 from cluster.runs.work import ProgramFlags, RecipeFlags, Training, read_work
@@ -80,6 +82,7 @@ def train(
     queue: Queue = False,
     preflight: Preflight,
     restarts: RestartOptions,
+    bounds: BoundOptions,
     yes: Yes = False,
     dry_run: Annotated[bool, "show the launcher's command and launch nothing"] = False,
     following: Following,
@@ -105,6 +108,7 @@ def train(
         knobs=knobs,
         preflight=preflight,
         restarts=restarts,
+        bounds=bounds.over(Bounds()),
     )
     restarts.check(count)
     progress = progress_printer(json=following.json)
@@ -113,6 +117,8 @@ def train(
     session.prices.begin(session.instance_types)
     source = work.directory if isinstance(work, Program) else PROJECT
     launch = Launch(session, source, following)
+    if not dry_run:
+        check_prices(options.bounds, [*session.instance_types, *session.config.worker_types], session.prices)
 
     def specified(found: Sequence[Node], on: int = count) -> RunSpec:
         return specify(

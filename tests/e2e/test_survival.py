@@ -1,15 +1,17 @@
-"""What a run survives: the death of the laptop that started it, the wait in a queue, a reboot of the master."""
+"""What a run survives: its laptop's death, the wait in a queue, a reboot of the master. What none does: its bound."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from agent.remote.processes import parse_environment
 from tests.e2e.conftest import EmbeddedCloud
 from tests.waiting import PATIENCE_S, eventually
 from tools import demo
@@ -100,3 +102,76 @@ def test_a_rebooted_master_tells_what_became_of_the_run_keeps_the_queue_and_resu
         eventually(beyond)
     finally:
         cluster.fab("stop", "--run", first, check=False)
+
+
+STUBBORN: Final = """\
+import os, signal, time
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+    signal.signal(number, signal.SIG_IGN)
+while True:
+    time.sleep(1)
+"""
+BOUND_S: Final = 60.0
+"""Enough for two nodes that are prepared; what people give in hours acts in the same way after a minute."""
+
+
+def processes_of(run: str) -> tuple[list[int], list[int]]:
+    """Return the pids of a run's ranks, and of its supervisor and launcher, on all hosts of all clouds."""
+    ranks: list[int] = []
+    others: list[int] = []
+    for path in Path("/proc").iterdir():
+        try:
+            environment = parse_environment((path / "environ").read_bytes()) if path.name.isdecimal() else {}
+            words = (path / "cmdline").read_bytes().split(b"\0") if environment else []
+        except OSError:
+            continue
+        if environment.get("DEEPCDK_RUN") == run:
+            (ranks if "HOROVOD_RANK" in environment else others).append(int(path.name))
+        elif b"agent.supervisor.cli" in words and run.encode() in words:
+            others.append(int(path.name))
+    return ranks, others
+
+
+def test_nothing_of_a_run_that_ignores_sigterm_lives_60_s_past_its_bound_also_where_the_master_keeps_none(
+    cluster: EmbeddedCloud, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(STUBBORN)
+    run = start(cluster, "--payload", str(tmp_path), "--entry", "train.py", "--max-hours", "10", "--restarts", "0")
+
+    def spent() -> dict[str, Any]:
+        found: dict[str, Any] = record(cluster, run)["spent"]
+        return found
+
+    def resume(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        bound_s = spent()["seconds"] + BOUND_S
+        hours = ("--max-hours", f"{bound_s / 3600:.6f}")
+        return cluster.fab("resume", run, *hours, "--skip-preflight", "--yes", *words, check=check)
+
+    try:
+        eventually(lambda: processes_of(run)[0])
+        cluster.fab("stop", "--run", run, "--force")
+        before_s = spent()["seconds"]
+        refused = cluster.fab("resume", run, "--max-hours", "0.000001", "--yes", check=False)
+        assert (refused.returncode, "has reached --max-hours 1e-06" in refused.stderr) == (1, True), refused.stderr
+        ended = resume(check=False)
+        assert not processes_of(run)[0]
+        assert ended.returncode == 3, ended.stdout + ended.stderr
+        assert f"run {run} stopped" in ended.stderr and "it has reached --max-hours" in ended.stderr
+        assert "warning" not in ended.stderr
+        assert "80% of a bound is used" in ended.stdout
+        assert "grace is over: SIGKILL to the ranks" in cluster.fab("logs", "--run", run).stdout
+        assert before_s + BOUND_S <= spent()["seconds"] < before_s + BOUND_S + 60.0
+        assert "reached --max-hours" in cluster.fab("show", "--run", run).stdout
+
+        resume("--detach")
+        eventually(lambda: processes_of(run)[0])
+        ends = float(json.loads((cluster.run(run).path / "spent.json").read_text())["ends"])
+        for pid in processes_of(run)[1]:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(5.0)
+        assert processes_of(run)[0] and not processes_of(run)[1], "the ranks live on without anybody on the master"
+        eventually(lambda: not processes_of(run)[0])
+        assert 0 < time.time() - ends < 60.0
+        assert states(cluster)[run]["reason"] == "supervisor died"
+    finally:
+        cluster.fab("stop", "--run", run, "--force", check=False)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from agent.spec.bounds import Bounds
 from agent.spec.horovod import Knobs
 from cluster.errors import UsageError
-from cluster.runs.run_options import Preflight, RankOptions, RunOptions
+from cluster.runs.run_options import BoundOptions, Preflight, RankOptions, RunOptions
 
 
 def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
@@ -49,3 +50,17 @@ def test_only_horovods_ranks_take_its_settings_and_only_they_may_be_given_the_ot
             RunOptions(ranks=ranks, environment=given)
         with pytest.raises(UsageError, match="'MASTER_PORT'"):
             RunOptions(ranks=ranks, secrets=("MASTER_PORT",))
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e9", "five"])
+def test_a_bound_is_a_number_above_0(value: str) -> None:
+    with pytest.raises(UsageError, match=f"--max-cost = '{value}': must be"):
+        BoundOptions(max_cost=value)
+    with pytest.raises(UsageError, match=f"--max-hours = '{value}': must be"):
+        BoundOptions(max_hours=value)
+
+
+def test_a_bound_that_is_not_given_stays_as_it_was() -> None:
+    before = Bounds(max_hours=2.0, max_usd=5.0)
+    assert BoundOptions().over(before) == before
+    assert BoundOptions(max_cost="7.5").over(before) == Bounds(max_hours=2.0, max_usd=7.5)

@@ -81,6 +81,15 @@ def test_a_cost_at_older_prices_has_their_date() -> None:
     assert cost("") == "about $1.25 for its instances"
 
 
+def test_a_bounded_run_tells_what_was_spent_of_the_bound() -> None:
+    state = {"state": "stopped", "started": 0, "updated": 9}
+    record: dict[str, Any] = {"run_id": "one", "state": state, "attempts": 1, "directory": "/runs/one", "files": 1}
+    record |= {"checkpoints": [], "bytes": 1, "spec": {"bounds": {"max_usd": 5.0}}}
+    record["spent"] = {"seconds": 3600, "usd": 5.01}
+    rows = {row[0]: row[1] for row in record_table(record).rows}
+    assert rows["bound"] == "--max-cost 5: $5.01 of $5 after 1 h"
+
+
 def test_a_run_that_was_allowed_to_waste_gpus_says_so() -> None:
     state = {"state": "succeeded", "reason": "", "started": 0, "updated": 61}
     allowed = [{"node": "deeplearning-worker1", "what": "TensorFlow sees 0 of 1"}, {"node": "", "what": "slow"}]

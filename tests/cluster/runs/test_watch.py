@@ -34,3 +34,12 @@ def test_a_node_that_went_needs_no_traceback() -> None:
     text, failed = describe_end(RunProgress(run_id="one", state="failed", reason=reason, last_lines=("a", "b")), None)
     assert failed
     assert text == f"deepcdk: run one failed: {reason}\n  do: read `fab logs --run one`"
+
+
+def test_a_run_that_its_bound_stopped_tells_the_bound_and_how_to_go_on() -> None:
+    progress = RunProgress(run_id="one", state="stopped", started=0.0, updated=60.0, bound="reached --max-hours 1: ...")
+    text, failed = describe_end(progress, 3.0)
+    assert not failed
+    assert text == (
+        "run one stopped after 1:00: it has reached --max-hours 1: ...; `fab resume one` with more of it goes on"
+    )

@@ -1,0 +1,103 @@
+"""Count what a run takes, and find when it is near a bound, or at it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from agent.runs import record, spending
+from agent.runs.directory import RunDirectory
+from agent.runs.spending import Spent
+from agent.spec.bounds import NEAR, Bounds
+from agent.spec.run import RunSpec
+
+WRITE_S: Final = 5.0
+UNPRICED: Final = "--max-cost cannot be kept: the price of the run's nodes is not known"
+
+
+class Meter:
+    """The meter of one supervisor; it goes on from where an earlier attempt of the run ended.
+
+    `clock` never jumps; `now` is the time of day, for who reads the file on another node.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._directory, self._clock, self._now = directory, clock, now
+        before = spending.read(directory) or Spent(usd=0.0)
+        self._spent = dataclasses.replace(before, usd_per_hour=None, ends=None, reached="")
+        self._bounds = Bounds()
+        self._last, self._written = clock(), -math.inf
+        self._is_warned = self._is_priced = False
+
+    def take(self, spec: RunSpec) -> None:
+        """Take the bounds and the price of the next attempt; what has passed counts at the price before."""
+        self._advance()
+        origin = _read(self._directory, record.ORIGIN_FILE)
+        price = record.usd_per_hour(origin, json.loads(spec.to_json()), at_most=True)
+        begins = not self._is_priced
+        self._bounds, self._is_priced = spec.bounds, True
+        usd = None if price is None else self._spent.usd
+        self._spent = dataclasses.replace(self._spent, usd_per_hour=price, usd=usd)
+        if begins:  # Who resumes a run that is near its bound has been told.
+            self._is_warned = self._share >= NEAR
+        self.write()  # before ranks begin, whose nodes read it
+
+    def look(self) -> tuple[str, str]:
+        """Count until now; return the warning that is due and the bound that is reached, "" for none.
+
+        A warning is returned once.
+        """
+        self._advance()
+        if self._clock() - self._written >= WRITE_S:
+            self.write()
+        if not self._bounds:
+            return "", ""
+        if self._bounds.max_usd and self._spent.usd is None:
+            return "", UNPRICED
+        share, told = self._share, self._bounds.describe(self._spent.seconds, self._spent.usd)
+        if share >= 1:
+            return "", f"reached {told}"
+        if share < NEAR or self._is_warned:
+            return "", ""
+        self._is_warned = True
+        return f"{NEAR:.0%} of a bound is used, {told}: at its end the run writes a checkpoint and is stopped", ""
+
+    def write(self, reached: str = "", *, ended: bool = False) -> None:
+        """Write what is spent, with the time of day at which the bound is reached. A full disk is passed over."""
+        self._advance()
+        left_s = self._bounds.left_s(self._spent.seconds, self._spent.usd, self._spent.usd_per_hour)
+        now = self._now()
+        ends = None if ended or not math.isfinite(left_s) else now + left_s
+        self._spent = dataclasses.replace(self._spent, counted=now, ends=ends, reached=reached)
+        self._written = self._clock()
+        with contextlib.suppress(OSError):
+            spending.write(self._directory, self._spent)
+
+    @property
+    def _share(self) -> float:
+        return self._bounds.share(self._spent.seconds, self._spent.usd)
+
+    def _advance(self) -> None:
+        now = self._clock()
+        passed_s, self._last = now - self._last, now
+        price, usd = self._spent.usd_per_hour, self._spent.usd
+        if usd is not None and price is not None:
+            usd += price * passed_s / 3600
+        self._spent = dataclasses.replace(self._spent, seconds=self._spent.seconds + passed_s, usd=usd)
+
+
+def _read(directory: RunDirectory, name: str) -> Any:
+    try:
+        return json.loads((directory.path / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

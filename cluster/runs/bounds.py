@@ -1,0 +1,73 @@
+"""Bounds of a run before it begins: whether they can be kept, and what they are in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agent.errors import SpecError
+from agent.spec.bounds import Bounds, dollars, hours
+from agent.spec.provenance import Origin
+from agent.spec.run import RunSpec
+from cluster.aws.pricing import Prices, shown, total_per_hour
+from cluster.errors import DeepcdkError
+
+
+def check_prices(bounds: Bounds, kinds: Sequence[str], prices: Prices) -> None:
+    """Raise DeepcdkError where the cost is bounded and the price of one of these types is unknown."""
+    if not bounds.max_usd:
+        return
+    found = prices.per_hour(kinds, wait_s=3.0)
+    if unknown := sorted(kind for kind, price in found.items() if price is None):
+        raise _unpriced(unknown)
+
+
+def check_left(spec: RunSpec, spent: Mapping[str, Any] | None) -> None:
+    """Raise DeepcdkError where the earlier attempts of a run have used up its bounds; `spent`: None for none known."""
+    if not spec.bounds or not spent:
+        return
+    seconds, usd = float(spent["seconds"]), spent.get("usd")
+    if spec.bounds.max_usd and usd is None:
+        raise DeepcdkError(
+            f"--max-cost cannot be kept: what the earlier attempts of run {spec.run_id} cost is not known",
+            remedy="bound its time with --max-hours",
+        )
+    if spec.bounds.share(seconds, usd) >= 1:
+        told = spec.bounds.describe(seconds, usd)
+        raise DeepcdkError(f"run {spec.run_id} has reached {told}", remedy="give that flag with more")
+
+
+def usd_per_hour(spec: RunSpec, origin: Origin) -> float | None:
+    """Return what a run's nodes and the master cost an hour; None where a price is unknown."""
+    ids = [*(host.instance_id for host in spec.hosts), origin.master]
+    return total_per_hour([origin.instance_types.get(id, "") for id in ids], origin.usd_per_hour)
+
+
+def describe(spec: RunSpec, origin: Origin) -> list[str]:
+    """Return a line on what bounds a run that begins, none without bounds. Raises DeepcdkError without the price."""
+    bounds, price = spec.bounds, usd_per_hour(spec, origin)
+    if bounds.max_usd and price is None:
+        raise _unpriced(sorted(kind for kind, known in origin.usd_per_hour.items() if known is None))
+    if not bounds:
+        return []
+    told = [f"{dollars(bounds.max_usd)} for its instances"] if bounds.max_usd else []
+    told += [hours(bounds.max_hours * 3600)] if bounds.max_hours else []
+    at = f", at {shown(price)}" if price is not None else ""
+    return [f"the run writes a checkpoint and is stopped after {' or '.join(told)}{at}"]
+
+
+def describe_spent(record: Mapping[str, Any]) -> str:
+    """Return the bound of which a run has used most, and how much, from its record; "" without bounds."""
+    given, spent = (record.get("spec") or {}).get("bounds") or {}, record.get("spent")
+    try:
+        bounds = Bounds(max_hours=given.get("max_hours") or 0.0, max_usd=given.get("max_usd") or 0.0)
+    except SpecError:  # The master wrote it.
+        return ""
+    return bounds.describe(float(spent["seconds"]), spent.get("usd")) if bounds and spent else ""
+
+
+def _unpriced(kinds: Sequence[str]) -> DeepcdkError:
+    return DeepcdkError(
+        f"--max-cost cannot be kept: the price of {', '.join(kinds) or 'a node'} in this region is not known",
+        remedy="bound the time with --max-hours; AWS's price list is read with the permission pricing:GetProducts",
+    )

@@ -1,0 +1,112 @@
+"""Facts about a run with a bound: at it the supervisor stops the run as a user would, and ends what does not obey."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.runs import record, spending
+from agent.runs.directory import RunDirectory, State
+from agent.runs.store import Runs
+from agent.spec.bounds import Bounds
+from agent.spec.provenance import Origin
+from agent.supervisor import supervisor as supervising
+from agent.supervisor.supervisor import Supervisor
+from tests.agent.supervisor.live_runs import Call, live_state, run_processes
+from tests.factories import MASTER_ID, make_spec
+from tests.waiting import eventually
+
+STUBBORN = "trap '' TERM; HOROVOD_RANK=0 sh -c \"trap '' TERM; while :; do sleep 0.1; done\"; exit 1"
+GENTLE = "trap 'echo checkpoint written; exit 0' TERM; while :; do sleep 0.1; done"
+ORIGIN = Origin(master=MASTER_ID, instance_types={MASTER_ID: "t3.medium"}, usd_per_hour={"t3.medium": 3600.0})
+"""A master that costs a dollar a second."""
+
+
+def supervise(efs: Path, script: str, bounds: Bounds, run_id: str = "one") -> tuple[State, RunDirectory]:
+    """Supervise a run whose launcher is this shell script, in this process, to its end."""
+    runs = Runs(root=efs / "runs")
+    spec = make_spec(
+        run_id=run_id, efs_mount=str(efs), command=(), hosts=(), interface="", bounds=bounds,
+        launcher=("/bin/sh", "-c", script),
+    )  # fmt: skip
+    directory = runs[run_id]
+    directory.path.mkdir(parents=True, exist_ok=True)
+    directory.spec.write_text(spec.to_json())
+    record.write_origin(directory, ORIGIN)
+    with directory.log.open("ab", buffering=0) as log:
+        return Supervisor(runs, spec, log).supervise(), directory
+
+
+def test_a_run_at_its_bound_is_stopped_with_a_checkpoint_and_the_record_says_why(efs: Path) -> None:
+    state, directory = supervise(efs, GENTLE, Bounds(max_usd=2.0))
+    log = directory.log.read_text()
+    assert state.state == "stopped"
+    assert state.reason.startswith("reached --max-cost 2: $2.")
+    assert "80% of a bound is used, --max-cost 2: $1.6" in log
+    assert "checkpoint written" in log
+    kept = json.loads((directory.path / "record.json").read_text())
+    assert kept["spent"]["reached"] == state.reason
+    assert 2.0 <= kept["spent"]["usd"] < 6.0
+    assert kept["spent"]["ends"] is None
+
+
+def test_ranks_that_ignore_sigterm_are_killed_after_the_grace(efs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervising, "STOP_GRACE_S", 1.0)
+    began = time.monotonic()
+    state, directory = supervise(efs, STUBBORN, Bounds(max_hours=1 / 3600))
+    assert (state.state, state.reason.partition(":")[0]) == ("stopped", "reached --max-hours 0.000277778")
+    assert 2.0 <= time.monotonic() - began < 20.0
+    assert "grace is over: SIGKILL to the ranks" in directory.log.read_text()
+    assert not run_processes(efs)
+
+
+def test_a_run_that_ends_before_its_bound_has_reached_none(efs: Path) -> None:
+    state, directory = supervise(efs, "sleep 0.3", Bounds(max_hours=1.0, max_usd=100.0))
+    spent = spending.read(directory)
+    assert state.state == "succeeded"
+    assert spent is not None and (spent.reached, spent.ends) == ("", None)
+    assert 0.3 <= spent.seconds < 10.0
+
+
+def test_what_earlier_attempts_took_counts(efs: Path) -> None:
+    supervise(efs, "sleep 0.5", Bounds(max_hours=1.0))
+    before = spending.read(Runs(root=efs / "runs")["one"])
+    assert before is not None
+    spending.write(Runs(root=efs / "runs")["one"], before.__class__(seconds=3600.0, usd=1.0))
+    state, _ = supervise(efs, GENTLE, Bounds(max_hours=1.0))
+    assert state.reason.startswith("reached --max-hours 1: 1 h of 1 h")
+
+
+def test_a_user_who_stops_it_first_is_the_reason(efs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Supervisor.supervise
+
+    def stopped(self: Supervisor) -> State:
+        self.request_stop()
+        return begin(self)
+
+    monkeypatch.setattr(Supervisor, "supervise", stopped)
+    state, directory = supervise(efs, GENTLE, Bounds(max_hours=1e-9))
+    spent = spending.read(directory)
+    assert state.reason == "stopped on request, before it was launched"
+    assert spent is not None and spent.reached == ""
+
+
+def test_the_time_after_a_supervisor_was_killed_counts_up_to_the_bound(efs: Path, supervisor: Call) -> None:
+    spec = make_spec(
+        run_id="one", efs_mount=str(efs), command=(), hosts=(), interface="", bounds=Bounds(max_hours=1.0),
+        launcher=("/bin/sh", "-c", "sleep 600"),
+    )  # fmt: skip
+    supervisor("start", stdin=spec.to_json())
+    os.kill(live_state(efs, "one")["pid"], signal.SIGKILL)
+    path = efs / "runs" / "one" / spending.SPENT_FILE
+    before = eventually(lambda: json.loads(path.read_text()))
+    assert before["ends"] > time.time() + 3500
+    time.sleep(1.0)
+    supervisor("stop", "one")
+    after = json.loads(path.read_text())
+    assert (after["ends"], after["seconds"] >= before["seconds"] + 1.0) == (None, True)

@@ -1,0 +1,141 @@
+"""Facts about the meter of a run: it counts over all attempts, warns once, and finds the bound."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.runs import record, spending
+from agent.runs.directory import RunDirectory
+from agent.spec.bounds import Bounds
+from agent.spec.provenance import Origin
+from agent.spec.run import RunSpec
+from agent.supervisor.metering import UNPRICED, Meter
+from tests.factories import MASTER_ID, make_node, make_nodes, make_spec
+
+KINDS = {MASTER_ID: "t3.medium", "i-00000001": "c5.2xlarge", "i-00000002": "c5.2xlarge"}
+ORIGIN = Origin(
+    master=MASTER_ID, instance_types=KINDS, worker_types=("c5.2xlarge", "c5.4xlarge"),
+    usd_per_hour={"t3.medium": 0.5, "c5.2xlarge": 1.0, "c5.4xlarge": 2.0},
+)  # fmt: skip
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    found = RunDirectory(path=tmp_path)
+    record.write_origin(found, ORIGIN)
+    return found
+
+
+def spec(hosts: int = 2, **bounds: float) -> RunSpec:
+    return make_spec(hosts=make_nodes(hosts), bounds=Bounds(**bounds))
+
+
+def meter(directory: RunDirectory, clock: Clock, of: RunSpec) -> Meter:
+    found = Meter(directory, clock, clock)
+    found.take(of)
+    return found
+
+
+def test_it_warns_once_at_80_percent_and_then_finds_the_bound(directory: RunDirectory, clock: Clock) -> None:
+    watched = meter(directory, clock, spec(max_hours=1.0))
+    told = []
+    for _ in range(12):
+        clock.now += 360
+        told.append(watched.look())
+    assert told[:7] == [("", "")] * 7
+    warning, reached = told[7]
+    assert (warning.partition(":")[0], reached) == ("80% of a bound is used, --max-hours 1", "")
+    assert told[8] == ("", "")
+    assert told[9] == ("", "reached --max-hours 1: 1 h of 1 h, $2.50")
+
+
+def test_the_price_is_that_of_the_nodes_and_the_master(directory: RunDirectory, clock: Clock) -> None:
+    watched = meter(directory, clock, spec(max_usd=5.0))
+    clock.now += 3600
+    assert watched.look() == ("", "")
+    clock.now += 3600
+    assert watched.look()[1] == "reached --max-cost 5: $5 of $5 after 2 h"
+
+
+def test_a_restart_on_fewer_nodes_costs_less_from_then_on(directory: RunDirectory, clock: Clock) -> None:
+    watched = meter(directory, clock, spec(max_usd=10.0))
+    clock.now += 3600
+    watched.take(spec(hosts=1, max_usd=10.0))
+    clock.now += 3600
+    watched.write()
+    found = spending.read(directory)
+    assert found is not None
+    assert (found.seconds, found.usd_per_hour) == (7200, 1.5)
+    assert found.usd == pytest.approx(4.0)
+    assert found.ends == pytest.approx(clock.now + 4 * 3600)
+
+
+def test_a_node_that_took_anothers_place_counts_as_the_dearest_of_the_group(
+    directory: RunDirectory, clock: Clock
+) -> None:
+    Meter(directory, clock, clock)
+    watched = meter(directory, clock, make_spec(hosts=(make_node(1), make_node(7)), bounds=Bounds(max_usd=1.0)))
+    watched.write()
+    found = spending.read(directory)
+    assert found is not None and found.usd_per_hour == 3.5
+
+
+def test_the_next_supervisor_goes_on_from_what_was_spent(directory: RunDirectory, clock: Clock) -> None:
+    first = meter(directory, clock, spec(max_hours=1.0))
+    clock.now += 3000
+    assert first.look()[0]
+    first.write(ended=True)
+    found = spending.read(directory)
+    assert found is not None and found.ends is None
+    clock.now += 1e6  # which does not count
+    second = meter(directory, clock, spec(max_hours=1.0))
+    assert second.look() == ("", ""), "who resumes it has been told"
+    clock.now += 600
+    assert second.look()[1].startswith("reached --max-hours 1: 1 h of 1 h")
+    third = meter(directory, clock, spec(max_hours=10.0))
+    assert third.look() == ("", ""), "another bound"
+
+
+def test_it_is_written_every_five_seconds_and_read_by_who_shows_it(directory: RunDirectory, clock: Clock) -> None:
+    watched = meter(directory, clock, spec(max_hours=1.0))
+    watched.look()
+    clock.now += 1
+    watched.look()
+    before = spending.read(directory)
+    clock.now += 5
+    watched.look()
+    after = spending.read(directory)
+    assert before is not None and after is not None
+    assert (before.seconds, after.seconds, after.counted) == (0.0, 6.0, clock.now)
+    assert before.ends == after.ends == 1000.0 + 3600
+
+
+def test_a_cost_that_cannot_be_counted_is_no_cost_that_is_kept(tmp_path: Path, clock: Clock) -> None:
+    watched = meter(RunDirectory(path=tmp_path), clock, spec(max_usd=5.0))
+    assert watched.look() == ("", UNPRICED)
+    assert meter(RunDirectory(path=tmp_path), clock, spec(max_hours=5.0)).look() == ("", "")
+
+
+def test_a_run_without_bounds_is_counted_too(directory: RunDirectory, clock: Clock) -> None:
+    watched = meter(directory, clock, spec())
+    clock.now += 3600
+    assert watched.look() == ("", "")
+    watched.write(ended=True)
+    kept = json.loads((directory.path / spending.SPENT_FILE).read_text())
+    assert (kept["seconds"], kept["usd"], kept["ends"]) == (3600, 2.5, None)

@@ -1,0 +1,81 @@
+"""Facts about a run's bounds before it begins: a cost without prices, or one that is used up, is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import pytest
+
+from agent.spec.bounds import Bounds
+from agent.spec.provenance import Origin
+from cluster.aws.pricing import Prices
+from cluster.errors import DeepcdkError
+from cluster.runs.bounds import check_left, check_prices, describe, describe_spent
+from tests.factories import MASTER_ID, make_nodes, make_spec
+
+COST, HOURS = Bounds(max_usd=5.0), Bounds(max_hours=2.0)
+ORIGIN = Origin(
+    master=MASTER_ID, instance_types={MASTER_ID: "t3.medium", "i-00000001": "c5.2xlarge", "i-00000002": "c5.2xlarge"},
+    usd_per_hour={"t3.medium": 0.0416, "c5.2xlarge": 0.34},
+)  # fmt: skip
+
+
+class Known:
+    """Prices of which some are known."""
+
+    def __init__(self, **known: float) -> None:
+        self._known = known
+
+    def per_hour(self, kinds: Iterable[str], wait_s: float) -> dict[str, float | None]:
+        return {kind: self._known.get(kind) for kind in kinds}
+
+
+def check(bounds: Bounds, *kinds: str, **known: float) -> None:
+    check_prices(bounds, kinds, cast("Prices", Known(**known)))
+
+
+def test_a_cost_is_refused_where_a_price_is_unknown_and_the_types_are_named() -> None:
+    with pytest.raises(DeepcdkError, match="--max-cost cannot be kept: the price of b, c in this region is not known"):
+        check(COST, "a", "c", "b", a=1.0)
+    check(COST, "a", a=1.0)
+    check(HOURS, "a")
+
+
+def test_what_is_used_up_is_not_begun_again() -> None:
+    spec = make_spec(bounds=COST)
+    with pytest.raises(DeepcdkError, match=f"run {spec.run_id} has reached --max-cost 5: .5.02 of .5 after 2 h"):
+        check_left(spec, {"seconds": 7200, "usd": 5.02})
+    with pytest.raises(DeepcdkError, match=f"what the earlier attempts of run {spec.run_id} cost is not known"):
+        check_left(spec, {"seconds": 7200, "usd": None})
+    check_left(spec, {"seconds": 7200, "usd": 4.0})
+    check_left(spec, None)
+    check_left(make_spec(), {"seconds": 7200, "usd": None})
+
+
+def test_a_run_that_begins_is_told_its_bounds_and_price() -> None:
+    hosts = make_nodes(2)
+    both = make_spec(hosts=hosts, bounds=Bounds(max_usd=5.0, max_hours=2.0))
+    expected = "the run writes a checkpoint and is stopped after $5 for its instances or 2 h, at $0.722/h"
+    assert describe(both, ORIGIN) == [expected]
+    assert describe(make_spec(hosts=hosts), ORIGIN) == []
+    unpriced = Origin(**{**vars(ORIGIN), "usd_per_hour": {"t3.medium": 0.0416, "c5.2xlarge": None}})
+    assert describe(make_spec(hosts=hosts, bounds=HOURS), unpriced) == [
+        "the run writes a checkpoint and is stopped after 2 h"
+    ]
+    with pytest.raises(DeepcdkError, match=r"the price of c5\.2xlarge"):
+        describe(both, unpriced)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "spent", "told"),
+    [
+        ({"max_hours": 2.0, "max_usd": 0.0}, {"seconds": 3600, "usd": 1.5}, "--max-hours 2: 1 h of 2 h, $1.50"),
+        ({"max_hours": 2.0}, None, ""),
+        ({}, {"seconds": 3600, "usd": 1.5}, ""),
+        (None, {"seconds": 3600, "usd": 1.5}, ""),
+        ({"max_hours": -2.0}, {"seconds": 3600, "usd": 1.5}, ""),
+    ],
+)
+def test_the_record_tells_how_much_of_a_bound_is_used(bounds: Any, spent: Any, told: str) -> None:
+    assert describe_spent({"spec": {"bounds": bounds}, "spent": spent}) == told
