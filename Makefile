@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-aws manners gpu-runtime lint mutants bench lock snapshots architecture clean
+.PHONY: help setup demo test test-unit test-aws manners gpu-runtime lint mutants bench docs lock snapshots architecture clean
 
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
@@ -50,6 +50,9 @@ mutants: setup ## change MODULES="a/b.py ..." in PER_MODULE places each, drawn b
 bench: setup ## measure the times in the README and in docs/figures.md
 	@$(python) -m benchmarks
 
+docs: setup ## build the guides and the reference as a site that needs no network, site/index.html (INTO=FOLDER)
+	@$(python) -m tools.site $(if $(INTO),--into '$(INTO)')
+
 lock: setup ## resolve the lock files anew from pyproject.toml
 	$(python) -m tools.lock
 
@@ -60,5 +63,5 @@ architecture: setup ## draw the picture of the architecture anew, and the lists 
 	$(python) -m tools.architecture
 
 clean: ## remove what set-up and tests made in this clone; what is kept for all clones stays in ~/.cache/deepcdk
-	rm -rf .venv .setup node_modules cdk.out* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .setup node_modules site cdk.out* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,92 @@
+"""The built site: complete, strict, and without a need of the network."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from tools.site import __main__ as site
+from tools.site import pages
+
+BLOCKS = ("h1", "h2", "h3", "h4", "li", "pre", "table", "tr")
+LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data"}
+
+
+class Elements(HTMLParser):
+    """What is in a page: elements within its text, and addresses that a browser loads by itself."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+        self.classes: set[str] = set()
+        self.loaded: list[str] = []
+        self._within = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self._within |= tag == "article"
+        self.found[tag] += self._within and tag in BLOCKS
+        self.classes |= set((given.get("class") or "").split())
+        if tag in LOADED and given.get(LOADED[tag]) and given.get("rel") not in ("canonical", "next", "prev"):
+            self.loaded.append(given[LOADED[tag]] or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._within &= tag != "article"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site."""
+    into = tmp_path_factory.mktemp("site")
+    assert site.main(["--into", str(into)]) == 0
+    return into
+
+
+def html(built: Path, page: str) -> Path:
+    """Return the built file of a page."""
+    return built / page.replace("README.md", "index.md").replace(".md", ".html")
+
+
+def test_no_page_loads_anything_from_the_network(built: Path) -> None:
+    built_pages = sorted(built.rglob("*.html"))
+    assert len(built_pages) > len(pages.guides())
+    for page in built_pages:
+        elements = Elements(page.read_text(encoding="utf-8"))
+        assert [each for each in elements.loaded if re.match(r"(https?:)?//", each)] == [], page
+        assert "mermaid" not in elements.classes, page  # The theme would load its program from a network.
+        for address in elements.loaded:
+            assert (page.parent / address.split("?")[0]).exists() or page.name == "404.html", (page, address)
+    for style in built.rglob("*.css"):
+        assert re.findall(r"(?:url\(|@import )['\"]?(?:https?:)?//[^)]*", style.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", pages.guides())
+def test_a_guide_has_the_same_parts_on_the_site_as_on_a_forge(built: Path, page: str) -> None:
+    text = pages.index() if page == "docs/index.md" else (pages.ROOT / page).read_text(encoding="utf-8")
+    forge = MarkdownIt("commonmark").enable("table").render(text)
+    shown = Elements(html(built, page).read_text(encoding="utf-8")).found
+    assert {tag: shown[tag] for tag in BLOCKS} == {tag: len(re.findall(rf"<{tag}[ >]", forge)) for tag in BLOCKS}
+
+
+def test_broken_links_and_anchors_and_unlisted_pages_are_errors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def stage(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "one.md").write_text("# One\n\n[a](absent.md) [b](two.md#absent) [c](two.md#two)\n")
+        (folder / "two.md").write_text("# Two\n")
+
+    monkeypatch.setattr(pages, "stage", stage)
+    monkeypatch.setattr(site, "navigation_of_site", lambda: [{"One": "one.md"}])
+    assert site.build(tmp_path / "site") != 0
+    said = capfd.readouterr().err
+    assert "'absent.md'" in said
+    assert "'two.md#absent'" in said
+    assert "  - two.md\n" in said
+    assert "#two'" not in said
