@@ -38,7 +38,7 @@ NEEDED = {
 }
 """Arguments without which a task has nothing to do."""
 
-ASK_NOBODY = ("plan", "recipes")
+ASK_NOBODY = ("plan", "prices", "recipes")
 """Tasks that need no cluster; prices are asked for beside a plan, which does not wait for them long."""
 
 RECORDED = "tests/cluster/report/records/digits"
@@ -253,6 +253,20 @@ def test_a_plan_shows_the_choice_its_picture_and_what_was_assumed_and_is_a_docum
     assert [each["nodes"] for each in document["candidates"]] == [1, 4]
     assert document["candidates"][0]["usd"]["value"] > 0
     assert document["prices"]["by_type"]["p4d.24xlarge"]["node"] > 0
+
+
+def test_prices_are_shown_with_date_and_source_and_a_refusal_of_the_price_list_is_noted(fab: Fab) -> None:
+    status, text = fab("prices", "--instance", "p4d.24xlarge")
+    assert (status, "Traceback" in text) == (0, False)
+    assert "p4d.24xlarge, on demand" in text
+    assert "fab prices --refresh" in text
+    document = json.loads(fab("prices", "--json")[1])
+    known = {row["what"]: row for row in document["prices"]}
+    assert known["NAT gateway"]["usd"] == 0.045
+    assert known["FSx for Lustre"]["usd"] is None
+    status, text = fab("prices", "--refresh")
+    assert (status, "Traceback" in text) == (0, False)
+    assert "not refreshed: " in text, "moto has no price list"
 
 
 @pytest.mark.parametrize("task", [t for t in TASKS if t not in ("doctor", *ASK_NOBODY, "up")])

@@ -45,6 +45,7 @@ HAPPY: Final = {
     "logs": "e2e/test_tasks.py::test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes",
     "notebook": "e2e/test_documents.py::test_a_notebook_on_a_worker_is_seen_through_the_tunnel_and_ends_with_ctrl_c",
     "plan": "test_fabfile.py::test_a_plan_shows_the_choice_its_picture_and_what_was_assumed_and_is_a_document",
+    "prices": "test_fabfile.py::test_prices_are_shown_with_date_and_source_and_a_refusal_of_the_price_list_is_noted",
     "push": "e2e/test_run.py::test_an_unchanged_payload_uploads_nothing",
     "recipes": "test_fabfile.py::test_the_recipes_are_shown_in_short_one_by_one_and_as_documents",
     "release": "e2e/test_observability.py::test_a_budget_that_holds_nobody_back_has_nothing_to_release",
@@ -68,9 +69,10 @@ HAPPY: Final = {
 """Where each task does on the embedded cloud what it is for: a test, or what tests of that file are made with."""
 
 DOCUMENTED: Final = {
-    "plan": "test_fabfile.py::test_a_plan_shows_the_choice_its_picture_and_what_was_assumed_and_is_a_document",
     "compare": "e2e/test_tasks.py::test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes",
     "down": "e2e/test_lifecycle.py::test_destroy_leaves_no_instance_and_no_stack",
+    "plan": "test_fabfile.py::test_a_plan_shows_the_choice_its_picture_and_what_was_assumed_and_is_a_document",
+    "prices": "test_fabfile.py::test_prices_are_shown_with_date_and_source_and_a_refusal_of_the_price_list_is_noted",
     "recipes": "test_fabfile.py::test_the_recipes_are_shown_in_short_one_by_one_and_as_documents",
     "release": "e2e/test_observability.py::test_a_budget_that_holds_nobody_back_has_nothing_to_release",
     "resume": "e2e/test_tasks.py::test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes",
@@ -92,6 +94,7 @@ UNDOCUMENTED: Final = {
 NEVER_CONNECTED: Final = {
     "doctor": "asks AWS alone, and changes nothing",
     "plan": "asks nobody but the price list",
+    "prices": "asks AWS alone",
     "recipes": "asks nobody",
     "release": "asks AWS alone: what it has removed of the budget's message stays removed",
     "up": "talks to CloudFormation: test_ctrl_c_on_a_plan_leaves_no_change_set",

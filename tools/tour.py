@@ -82,6 +82,7 @@ CHAPTERS: Final = (
             Step(
                 words=("plan", "--recipe", "imagenet-fast", "--nodes", "1,4,16"), why="What would one take, and cost?"
             ),
+            Step(words=("prices",), why="What does what cost, and who says so?"),
             Step(words=("stage-data", "DATA"), why="Data to the shared file system: once, every byte compared."),
             Step(
                 words=("stage-data", "DATA", "--to", "local", "--sharded"),

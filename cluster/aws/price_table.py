@@ -16,12 +16,6 @@ COMMENT: Final = "# "
 """Begins the lines before the header, one a region: `# REGION DATE SOURCE`."""
 _HEADER: Final = "region,type,usd_per_hour"
 
-PUBLIC_IPV4_USD_PER_HOUR: Final = 0.005
-"""Of each public IPv4 address in every region, since 2024-02-01. Source: AWS News Blog, "New - AWS Public IPv4 Address
-Charge + Public IP Insights", 2023-07-28."""
-NAT_GATEWAY_USD_PER_HOUR: Final[Mapping[str, float]] = {"us-east-1": 0.045}
-"""By region, without what it asks for each GB. Source: Amazon VPC pricing, as cloudburn.io quoted it on 2026-02-24."""
-
 
 class PriceTableError(ValueError):
     """Report a table of prices that cannot be read. Carries `path`, `line` and `rule`."""

@@ -82,6 +82,13 @@ class Prices:
             self._threads[kind] = threading.Thread(target=self._look_up, args=(kind,), daemon=True)
             self._threads[kind].start()
 
+    def forget(self, instance_types: Iterable[str]) -> None:
+        """Have these types looked up anew, whatever is cached of them."""
+        for kind in instance_types:
+            self._known.pop(kind, None)
+            self._threads[kind] = threading.Thread(target=self._look_up, args=(kind,), daemon=True)
+            self._threads[kind].start()
+
     def per_hour(self, instance_types: Iterable[str], wait_s: float) -> dict[str, float | None]:
         """Return USD per hour by type: AWS's if it answers within `wait_s` seconds, else the table's, else None."""
         kinds = set(instance_types)

@@ -19,6 +19,7 @@ MODULES: Final = {
     "doctor": ("doctor",),
     "deploy": ("up", "down"),
     "plan": ("plan",),
+    "prices": ("prices",),
     "nodes": ("scale", "replace", "ssh", "ssh-config"),
     "recipes": ("recipes",),
     "release": ("release",),

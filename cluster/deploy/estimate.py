@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cluster.aws.price_table import NAT_GATEWAY_USD_PER_HOUR, PUBLIC_IPV4_USD_PER_HOUR
+from cluster.aws.price_store import PriceStore
 from cluster.aws.pricing import shown, total_per_hour
+from cluster.aws.service_prices import NAT_GATEWAY, PUBLIC_IPV4
 from cluster.session import Session
 from stacks.config import ClusterConfig
 from stacks.config_keys.network import ONE_NAT_GATEWAY
@@ -19,7 +20,7 @@ def describe_deployment(session: Session) -> str:
     if config.spot:
         nodes += f", {max(0, config.workers - config.on_demand_workers)} of them on spot"
     place = f", in the existing {config.vpc_id}" if config.vpc_id else ""
-    costs = _costs(config, instances, session.aws.region)
+    costs = {"instances": instances, **fixed_costs(config, session.price_store)}
     total = total_per_hour(list(costs), costs)
     together = "price unknown" if total is None else f"{'at most ' if config.spot else ''}{shown(total)} together"
     each = ", ".join(f"{name} {shown(price)}" for name, price in costs.items())
@@ -28,22 +29,16 @@ def describe_deployment(session: Session) -> str:
     return f"deploy stack {config.stack_name}: {nodes}{place}, {together} ({each}{dated}), plus storage and traffic."
 
 
-def _costs(config: ClusterConfig, instances: float | None, region: str) -> dict[str, float | None]:
-    """Return what costs by the hour: instances, NAT gateways, public addresses; None where the price is unknown."""
-    return {"instances": instances, **fixed_costs(config, region)}
-
-
-def fixed_costs(config: ClusterConfig, region: str) -> dict[str, float | None]:
+def fixed_costs(config: ClusterConfig, prices: PriceStore) -> dict[str, float | None]:
     """Return what costs by the hour beside instances: NAT gateways, public addresses; None where unknown."""
     gateways = 0 if config.vpc_id else _gateways(config)
     addresses = gateways + config.opens_ssh_port
-    nat = NAT_GATEWAY_USD_PER_HOUR.get(region)
-    costs: dict[str, float | None] = {}
-    if gateways:
-        costs[_counted(gateways, "NAT gateway", "s")] = None if nat is None else nat * gateways
-    if addresses:
-        costs[_counted(addresses, "public IPv4 address", "es")] = PUBLIC_IPV4_USD_PER_HOUR * addresses
-    return costs
+    counted = {
+        _counted(gateways, "NAT gateway", "s"): (NAT_GATEWAY, gateways),
+        _counted(addresses, "public IPv4 address", "es"): (PUBLIC_IPV4, addresses),
+    }
+    known = {words: (prices.service(item), count) for words, (item, count) in counted.items() if count}
+    return {words: price.usd * count if price else None for words, (price, count) in known.items()}
 
 
 def _gateways(config: ClusterConfig) -> int:

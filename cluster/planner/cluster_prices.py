@@ -31,8 +31,13 @@ class ClusterPrices:
         missing = [name for name, price in self.by_type.items() if price.node is None]
         return (
             f"costs in {self.region}: workers, and {known}{as_of(self.date)}; without storage and traffic",
+            *(["no spot price is known; `fab prices --refresh` asks EC2"] if not self._has_spot else []),
             *([f"no price is known of {', '.join(missing)} in {self.region}"] if missing else []),
         )
+
+    @property
+    def _has_spot(self) -> bool:
+        return any(price.spot_node is not None for price in self.by_type.values())
 
     def document(self) -> dict[str, Any]:
         """Return the prices as JSON values."""
@@ -46,11 +51,17 @@ def look_up(session: Session, types: Sequence[Hardware], *, wait_s: float) -> Cl
     every = [*names, config.master_instance_type]
     prices = session.prices.per_hour(every, wait_s)
     fixed = {f"a {config.master_instance_type} master": prices[config.master_instance_type]}
-    fixed |= fixed_costs(config, region)
+    fixed |= fixed_costs(config, session.price_store)
+    spot = session.price_store.load().spot
     rest = total_per_hour([name for name, price in fixed.items() if price is not None], fixed) or 0.0
     return ClusterPrices(
         region=region,
-        by_type={name: HourlyPrices(node=prices[name], rest=rest) for name in names},
+        by_type={
+            name: HourlyPrices(
+                node=prices[name], spot_node=spot[name].usd_per_hour if name in spot else None, rest=rest
+            )
+            for name in names
+        },
         fixed=fixed,
         date=session.prices.dated(every),
     )

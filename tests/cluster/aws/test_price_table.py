@@ -7,7 +7,8 @@ import datetime
 import pytest
 
 from cluster.aws import price_table
-from cluster.aws.price_table import NAT_GATEWAY_USD_PER_HOUR, PriceTableError, RegionPrices, parse, render, shipped
+from cluster.aws.price_table import PriceTableError, RegionPrices, parse, render, shipped
+from cluster.aws.service_prices import NAT_GATEWAY, usd_of
 from stacks.config import ClusterConfig
 
 PRICES = {"c5.large": 0.096, "p3.2xlarge": 3.305}
@@ -24,7 +25,7 @@ def test_the_shipped_prices_have_a_date_a_source_and_the_default_types() -> None
     for region, prices in shipped().items():
         assert datetime.date.fromisoformat(prices.date) <= datetime.datetime.now(datetime.UTC).date()
         assert prices.source
-        assert region in NAT_GATEWAY_USD_PER_HOUR, "a region's total needs the price of its NAT gateway too"
+        assert usd_of(region, NAT_GATEWAY), "a region's total needs the price of its NAT gateway too"
     default = ClusterConfig()
     assert {default.worker_instance_type, default.master_instance_type} <= set(shipped()["us-east-1"].usd_per_hour)
 

@@ -70,6 +70,16 @@ def test_a_price_is_asked_once_a_day(tmp_path: Path) -> None:
     assert aws.asked == 1
 
 
+def test_a_price_that_is_forgotten_is_asked_anew(tmp_path: Path) -> None:
+    cache, aws = tmp_path / "prices.json", FakeAws([product("0.34")])
+    assert Prices(aws, cache).per_hour(["c5.2xlarge"], wait_s=60) == {"c5.2xlarge": 0.34}
+    aws.products = [product("0.35")]
+    prices = Prices(aws, cache)
+    prices.forget(["c5.2xlarge"])
+    assert prices.per_hour(["c5.2xlarge"], wait_s=60) == {"c5.2xlarge": 0.35}
+    assert aws.asked == 2
+
+
 def test_nobody_waits_for_a_slow_list(tmp_path: Path) -> None:
     aws = FakeAws([product("0.34")], is_open=False)
     prices = Prices(aws, tmp_path / "prices.json")

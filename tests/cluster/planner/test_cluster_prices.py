@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cluster.aws.price_store import Refreshed
+from cluster.aws.spot_prices import SpotPrice
 from cluster.planner.cluster_prices import look_up
 from cluster.planner.hardware import hardware_of
 from cluster.session import Session
@@ -39,5 +41,17 @@ def test_a_type_without_a_price_is_named_and_its_price_is_none(
     monkeypatch.setenv("AWS_REGION", "eu-nowhere-1")
     found = look_up(session, [hardware_of("p4d.24xlarge")], wait_s=0)
     assert found.by_type["p4d.24xlarge"].node is None
-    assert found.sentences[1] == "no price is known of p4d.24xlarge in eu-nowhere-1"
+    assert "no price is known of p4d.24xlarge in eu-nowhere-1" in found.sentences
     assert "a NAT gateway unknown" in found.sentences[0]
+
+
+def test_a_spot_price_is_the_refreshed_one_and_else_unknown(session: Session) -> None:
+    types = [hardware_of("p4d.24xlarge")]
+    before = look_up(session, types, wait_s=0)
+    assert before.by_type["p4d.24xlarge"].spot_node is None
+    assert "no spot price is known" in before.sentences[1]
+    spot = SpotPrice(usd_per_hour=9.5, zone="us-east-1a", since="2026-11-23")
+    session.price_store.save(Refreshed(date="2026-11-24", spot={"p4d.24xlarge": spot}))
+    after = look_up(session, types, wait_s=0)
+    assert after.by_type["p4d.24xlarge"].spot_node == 9.5
+    assert not any("spot" in sentence for sentence in after.sentences)
