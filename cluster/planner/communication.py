@@ -37,7 +37,7 @@ class Ring:
     def hierarchical_seconds(self, size: float) -> float:
         """Return the time where each node adds up by itself first: rings of one rank a node carry a part each.
 
-        The bytes between nodes are the same; the messages are as many as nodes, not as ranks.
+        Between N nodes travel 2 (N - 1) / N times the gradients, in as many messages as there are nodes, not ranks.
         """
         local = dataclasses.replace(self, nodes=1)
         across = dataclasses.replace(self, ranks_per_node=1)
