@@ -48,10 +48,17 @@ def documented(group: type) -> Mapping[str, str]:
 
 def _section(group: Any) -> str:
     texts = documented(group)
-    title = (group.__doc__ or "").strip().split("\n")[0].removesuffix(".")
     fields = [field for field in dataclasses.fields(group) if field.name in inspect.get_annotations(group)]
     cells = [
         (code(field.name), TYPES[str(field.type)], code(json.dumps(field.default)), texts[field.name])
         for field in fields
     ]
-    return f"\n## {title}\n\n" + rows(("key", "type", "default", "what it is"), cells)
+    return f"\n## {_title(group)}\n\n" + rows(("key", "type", "default", "what it is"), cells)
+
+
+def _title(group: type) -> str:
+    """Return the subject of a class of keys, which its docstring begins with."""
+    if group is ClusterConfig:
+        return "The cluster itself"
+    subject = (group.__doc__ or "").split(".")[0].strip().removeprefix("Keys of ")
+    return subject[0].upper() + subject[1:]

@@ -10,6 +10,7 @@ from typing import Final
 from tools.site import keys_page, links, navigation, recipes_page, tasks_page
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+STYLE: Final = Path(__file__).with_name("style.css")
 GENERATED: Final = (keys_page, tasks_page, recipes_page)
 LANGUAGES: Final = {".cc": "cpp", ".py": "python", ".sh": "sh", ".toml": "toml", ".yaml": "yaml"}
 
@@ -37,6 +38,7 @@ def stage(folder: Path) -> None:
             else:
                 (folder / target).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(ROOT / target, folder / target)
+    shutil.copyfile(STYLE, folder / STYLE.name)
     for each in GENERATED:
         _write(folder / each.PAGE, each.page())
 

@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tools.site import __main__ as site
-from tools.site import pages
+from tools.site import navigation, pages
 
 BLOCKS = ("h1", "h2", "h3", "h4", "li", "pre", "table", "tr")
 LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data"}
@@ -72,6 +72,15 @@ def test_a_guide_has_the_same_parts_on_the_site_as_on_a_forge(built: Path, page:
     forge = MarkdownIt("commonmark").enable("table").render(text)
     shown = Elements(html(built, page).read_text(encoding="utf-8")).found
     assert {tag: shown[tag] for tag in BLOCKS} == {tag: len(re.findall(rf"<{tag}[ >]", forge)) for tag in BLOCKS}
+
+
+def test_every_listed_page_is_in_the_navigation_by_its_title(built: Path) -> None:
+    text = html(built, "docs/tasks.md").read_text(encoding="utf-8")
+    link = r'<a href="([^"#]+)[^"]*" class="md-nav__link[^"]*">\s*<span class="md-ellipsis">\s*([^<]*?)\s*<'
+    shown = {((built / "docs" / address).resolve(), title) for address, title in re.findall(link, text)}
+    listed = [entry for section in navigation.parse(pages.index()) for entry in section.entries]
+    others = {(html(built, entry.page), entry.title) for entry in listed if entry.page != "docs/tasks.md"}
+    assert others <= shown
 
 
 def test_broken_links_and_anchors_and_unlisted_pages_are_errors(

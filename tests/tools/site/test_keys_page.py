@@ -23,6 +23,13 @@ def test_every_key_says_what_it_is() -> None:
     assert all(len(text) > 10 and "\n" not in text for text in said.values())
 
 
+def test_sections_are_named_by_their_subject() -> None:
+    titles = [line for line in page().splitlines() if line.startswith("## ")]
+    assert titles[0] == "## The cluster itself"
+    assert "## The cluster's bounds" in titles
+    assert all(len(title) < 80 and "Keys of" not in title for title in titles)
+
+
 @pytest.mark.parametrize("key", ["name", "workers", "budget_usd", "fsx_capacity_gib", "ssh_cidr"])
 def test_keys_of_every_topic_are_there(key: str) -> None:
     assert f"| `{key}` |" in page()

@@ -1,0 +1,140 @@
+"""Write the costs in docs/tutorial.md, from the prices that ship and from AWS's published fees.
+
+python -m tools.tutorial_costs
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Final
+
+from cluster.aws.price_table import shipped
+from cluster.aws.service_prices import (
+    EBS,
+    EFS,
+    ITEMS,
+    NAT_GATEWAY,
+    NAT_TRAFFIC,
+    PUBLIC_IPV4,
+    S3,
+    ServicePrice,
+    service_price,
+)
+from stacks.config import ClusterConfig
+from tools.site.tables import rows
+
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "tutorial.md"
+REGION: Final = "us-east-1"
+HOURS_PER_MONTH: Final = 730
+"""As AWS's pricing calculator has it."""
+ADDRESSES: Final = 2
+"""Public IPv4 addresses: the master's and the NAT gateway's."""
+
+
+FEES: Final = (EBS, EFS, S3, NAT_TRAFFIC, "transfer-out")
+"""Of what costs by the GB, as `cluster/aws/service_prices.csv` names it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A size that the cluster has for some time."""
+
+    workers: int
+    worker_type: str = ClusterConfig.worker_instance_type
+
+    @property
+    def name(self) -> str:
+        """Return it in words."""
+        return f"{self.workers} x {self.worker_type}"
+
+
+FIRST: Final = Cluster(workers=2)
+LARGE: Final = Cluster(workers=16)
+GPUS: Final = Cluster(workers=16, worker_type="p4d.24xlarge")
+SESSION: Final = (("deploy, the first runs", FIRST, 1.0), ("sixteen nodes", LARGE, 1.0))
+"""What is done, with how many workers, for how many hours; each rounded up."""
+
+
+def hourly(cluster: Cluster) -> dict[str, float]:
+    """Return what a cluster of the tutorial's cdk.json costs an hour, USD, by what it is for."""
+    prices = shipped()[REGION].usd_per_hour
+    gib = ClusterConfig.master_volume_gib + cluster.workers * ClusterConfig.worker_volume_gib
+    return {
+        f"master ({ClusterConfig.master_instance_type})": prices[ClusterConfig.master_instance_type],
+        "NAT gateway": fee(NAT_GATEWAY).usd,
+        f"{ADDRESSES} public IPv4 addresses": ADDRESSES * fee(PUBLIC_IPV4).usd,
+        "workers": cluster.workers * prices[cluster.worker_type],
+        "root volumes": gib * fee(EBS).usd / HOURS_PER_MONTH,
+    }
+
+
+def usd(amount: float) -> str:
+    """Write an amount."""
+    return f"${amount:,.2f}" if amount >= 0.1 else f"${amount:.3f}"
+
+
+def hours_table() -> str:
+    """Return what an hour costs, by part and by cluster."""
+    clusters = (FIRST, LARGE, GPUS)
+    by_part = zip(*(hourly(cluster).items() for cluster in clusters), strict=True)
+    cells = [(parts[0][0], *(usd(amount) for _, amount in parts)) for parts in by_part]
+    total = ("**together**", *(f"**{usd(sum(hourly(cluster).values()))}**" for cluster in clusters))
+    return rows(("an hour of", *(cluster.name for cluster in clusters)), [*cells, total])
+
+
+def session_table() -> str:
+    """Return what the steps of the tutorial cost, and their sum."""
+    costs = [(what, cluster, hours, hours * sum(hourly(cluster).values())) for what, cluster, hours in SESSION]
+    cells = [(what, cluster.name, f"{hours:g} h", usd(cost)) for what, cluster, hours, cost in costs]
+    total = sum(cost for *_, cost in costs)
+    return rows(("step", "workers", "time", "cost"), [*cells, ("**together**", "", "", f"**{usd(total)}**")])
+
+
+def fees_table() -> str:
+    """Return the fees beside instances, with the date and the source of each."""
+    cells = [
+        (ITEMS[item], f"{usd(fee(item).usd)} per {fee(item).unit}", fee(item).date, linked(fee(item).source))
+        for item in (NAT_GATEWAY, PUBLIC_IPV4, *FEES)
+    ]
+    return rows(("what", "fee", "date", "source"), cells)
+
+
+def fee(item: str) -> ServicePrice:
+    """Return a fee that ships. Raises LookupError for one that does not."""
+    found = service_price(REGION, item)
+    if found is None:
+        raise LookupError(f"no price of {item} in {REGION} ships")
+    return found
+
+
+def linked(source: str) -> str:
+    """Return a source with its address as a link named by its host."""
+    return re.sub(r"https?://([^/\s]+)[^\s;]*", lambda found: f"[{found[1]}]({found[0]})", source)
+
+
+def section() -> str:
+    """Return all that stands between the marks of the page."""
+    lines = (
+        f"Prices of instances in {REGION} are those of {shipped()[REGION].date} that ship, in",
+        "`cluster/aws/price_table.csv`, and fees those of `cluster/aws/service_prices.csv`; `fab prices --refresh` shows",
+        f"today's. A month has {HOURS_PER_MONTH} hours.",
+    )
+    return "\n".join(["", *lines, "", hours_table(), session_table(), fees_table()])
+
+
+def with_costs(text: str) -> str:
+    """Return the page's text with the costs of today's tables. Raises ValueError without the two marks."""
+    changed, count = re.subn(
+        r"(?s)(<!-- costs: python -m tools\.tutorial_costs -->\n).*(<!-- end -->)",
+        lambda found: f"{found[1]}{section()}\n{found[2]}",
+        text,
+    )
+    if count != 1:
+        raise ValueError(f"{PAGE} must have the marks `<!-- costs: ... -->` and `<!-- end -->` once")
+    return changed
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_costs(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
