@@ -36,6 +36,8 @@ class Origin:
     """On-demand price of each type; null where it was not known."""
     prices_of: str = ""
     """The day of those prices where one is not of the day of the run."""
+    estimate: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What the laptop expected: `seconds` and `usd`, each with `low`, `value` and `high`, and `bottleneck`."""
     diff: str = ""
     """What differed from the commit, as `git diff` writes it; new files that git does not know are not in it."""
     diff_is_cut: bool = False

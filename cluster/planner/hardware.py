@@ -32,11 +32,13 @@ class Hardware:
     nvlink: bool = False
     efa: bool = False
     """Whether the type can have EFA devices."""
+    ranks_per_node: int = 0
+    """As `fab train --ranks-per-node` has it; 0: its default."""
 
     @property
     def ranks(self) -> int:
-        """Return the ranks that `fab train` starts on it: one a GPU, one on a node without any."""
-        return self.gpus or 1
+        """Return the ranks that `fab train` starts on it: by default one a GPU, one on a node without any."""
+        return self.ranks_per_node or self.gpus or 1
 
 
 def _p3(size: str, gpus: int, vcpus: int, gbit_s: float, *, peak: bool = False, efa: bool = False) -> Hardware:

@@ -77,6 +77,8 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     if record.get("usd") is not None:
         dated = as_of(origin.get("prices_of") or "")
         rows.append(("cost", f"about ${record['usd']:.2f} for its instances{dated}"))
+    if expected := _estimated(record):
+        rows.append(("estimated", expected))
     if told := describe_spent(record):
         rows.append(("bound", told))
     for n, again in enumerate(course.get("restarts") or (), start=1):
@@ -92,6 +94,20 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         trouble = course.get("trouble")
         rows.append(("copy", course["archive"] + (f" (not whole: {trouble})" if trouble else "")))
     return rows
+
+
+def _estimated(record: Mapping[str, Any]) -> str:
+    """Return what was expected of a run beside what came of it; "" for a record without an estimate."""
+    try:
+        estimate, state = record["origin"]["estimate"], record["state"]
+        seconds, usd = estimate["seconds"], estimate["usd"]
+        span = f"{duration(seconds['low'])} to {duration(seconds['high'])}"
+        price = f", ${usd['value']:,.2f}" if usd else ""
+        spent = f", ${record['usd']:,.2f}" if record.get("usd") is not None else ""
+        took = duration(float(state["updated"]) - float(state["started"]))
+        return f"{duration(seconds['value'])} ({span}){price}; took {took}{spent}"
+    except (KeyError, TypeError, ValueError):
+        return ""
 
 
 def _shortened(text: str, length: int = 60) -> str:

@@ -14,7 +14,7 @@ from cluster.errors import UsageError
 from cluster.runs.program import Program
 from cluster.runs.run_options import RankOptions
 from payload.recipes.config import TrainConfig
-from payload.settings import SettingError
+from payload.settings import SettingError, Settings
 
 _ANY_RUN: Final = "/run"
 
@@ -43,6 +43,10 @@ class Training:
     def label(self) -> str:
         """Return what runs of it are called."""
         return self.recipe
+
+    def settings(self, ranks: int) -> Settings:
+        """Return the settings of so many ranks: those of the recipe's variant for them, with what changes them."""
+        return TrainConfig.from_argv(self.command(_ANY_RUN)[2:], ranks=ranks).settings
 
     def command(self, run_directory: str) -> tuple[str, ...]:
         """Build what each rank runs after its interpreter."""

@@ -6,9 +6,9 @@ import contextlib
 import dataclasses
 import datetime
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from invoke.exceptions import Exit
 
@@ -30,6 +30,7 @@ from cluster.session import Session
 from cluster.terminal.output import print_result, progress_printer
 from cluster.terminal.status_line import interruptible
 from cluster.terminal.wrap import fitted
+from payload.settings import Settings
 
 PRICE_WAIT_S: Final = 0.5
 BOUND_STATUS: Final = 3
@@ -58,6 +59,7 @@ class Launch:
         self.progress = progress_printer(json=following.json)
         stack = session.stack
         self._bounds = in_background(lambda: guard.read_or_explain(session.aws, stack.name))
+        self._estimate: dict[str, Any] = {}
         self._roots = in_background(lambda: read_roots(session.aws, stack, source))
 
     def with_floors(self, spec: RunSpec, preflight: Preflight) -> RunSpec:
@@ -75,6 +77,26 @@ class Launch:
         except SpecError as error:
             raise DeepcdkError(str(error)) from None
 
+    def estimate(self, settings_of: Callable[[int], Settings], nodes: int, ranks_per_node: str) -> None:
+        """Print what a recipe is expected to take and cost on so many nodes, and keep it for the record."""
+        from cluster.planner.run_estimate import RunEstimate, estimate_run  # 0.05 s, which a resumed run need not wait
+
+        session = self.session
+        workers = session.load_inventory().workers
+        kind = workers[0].type if workers else session.config.worker_instance_type
+        price = session.prices.per_hour([kind], PRICE_WAIT_S)[kind]
+        found = estimate_run(
+            settings_of,
+            kind,
+            nodes,
+            session.config,
+            nodes_are_up=len(workers) >= nodes,
+            usd_per_hour=price,
+            ranks_per_node=ranks_per_node,
+        )
+        self.progress(str(found))
+        self._estimate = found.document() if isinstance(found, RunEstimate) else {}
+
     def submission(self, spec: RunSpec) -> Submission:
         """Return what is submitted. Print how long the cluster's bounds let the run be."""
         for line in guard.cautions(self._bounds.result(), datetime.datetime.now(datetime.UTC)):
@@ -90,7 +112,7 @@ class Launch:
         )
         for line in bounds.describe(spec, origin):
             self.progress(line)
-        return Submission(spec=spec, origin=origin)
+        return Submission(spec=spec, origin=dataclasses.replace(origin, estimate=self._estimate))
 
     @contextlib.contextmanager
     def submitting(self, run_id: str) -> Iterator[None]:

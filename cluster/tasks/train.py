@@ -149,6 +149,8 @@ def train(
             raise LiveRunError(live)
         terminal = sys.stdout.isatty() and not following.json
         launch.progress(str(session.push(master, tree, launch.progress, terminal=terminal)))
+        if isinstance(work, Training):
+            launch.estimate(work.settings, count, ranks.ranks_per_node)
         least = session.config.least_workers
         found = ensure_nodes(session, master, count, yes=yes, report=launch.progress, least=least)
         if isinstance(work, Program) and packed.kind and kind_of_hosts(found, count) != packed.kind:

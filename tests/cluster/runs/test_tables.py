@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cluster.runs.tables import record_table, result_table, runs_table
 
 
@@ -98,3 +100,28 @@ def test_a_run_that_was_allowed_to_waste_gpus_says_so() -> None:
     rows = {row[0]: row[1] for row in record_table(record).rows}
     assert rows["degraded"] == "deeplearning-worker1: TensorFlow sees 0 of 1; slow"
     assert "degraded" not in {row[0]: row[1] for row in record_table({**record, "preflight": None}).rows}
+
+
+ESTIMATE = {"seconds": {"low": 10.0, "value": 40.0, "high": 90.0}, "usd": {"low": 0, "value": 0.012, "high": 1}}
+
+
+def record_with(estimate: Any, **more: Any) -> dict[str, str]:
+    """Return the rows of a run of 61 s for which this was expected."""
+    record = {
+        "run_id": "one", "directory": "/d", "attempts": 1, "files": 3, "bytes": 2048, "result": None, "checkpoints": [],
+        "state": {"state": "succeeded", "reason": "", "started": 0, "updated": 61}, "spec": None, "launch": None,
+        "origin": {"estimate": estimate}, **more,
+    }  # fmt: skip
+    return {row[0]: row[1] for row in record_table(record).rows}
+
+
+def test_a_record_says_what_was_expected_beside_what_came_of_it() -> None:
+    assert record_with(ESTIMATE, usd=0.02)["estimated"] == "40 s (10 s to 1:30), $0.01; took 1:01, $0.02"
+    assert record_with({**ESTIMATE, "usd": None})["estimated"] == "40 s (10 s to 1:30); took 1:01"
+
+
+@pytest.mark.parametrize(
+    "estimate", [None, {}, [], {"seconds": 3, "usd": None}, {"seconds": {"low": "x"}, "usd": None}]
+)
+def test_a_record_without_an_estimate_says_nothing_of_one(estimate: Any) -> None:
+    assert "estimated" not in record_with(estimate)

@@ -128,3 +128,10 @@ def test_without_placement_a_recipe_is_told_so_by_its_own_setting_which_words_af
 def test_only_a_program_may_be_shown_its_own_gpu() -> None:
     with pytest.raises(UsageError, match="--own-gpu: is for a program of your own"):
         read_work(RecipeFlags(), ProgramFlags(), (), RankOptions(own_gpu=True))
+
+
+def test_the_settings_of_so_many_ranks_are_those_of_the_variant_for_them() -> None:
+    training = Training(recipe="imagenet-fast", arguments=("--data-dir", "/d", "--seed", "7"))
+    few, many = training.settings(8), training.settings(128)
+    assert (few.epochs, many.epochs) == (28, 50)
+    assert few.seed == many.seed == 7

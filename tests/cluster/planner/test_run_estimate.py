@@ -1,0 +1,60 @@
+"""Facts about the estimate of one run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from cluster.planner.run_estimate import RunEstimate, estimate_run
+from payload.recipes.digits import DIGITS
+from payload.recipes.imagenet_90 import IMAGENET_90
+from stacks.config import ClusterConfig
+
+
+def estimate(recipe: Any = DIGITS, kind: str = "c5.2xlarge", nodes: int = 2, **words: Any) -> RunEstimate | str:
+    """Return the estimate of a recipe on nodes that are up."""
+    given = {"nodes_are_up": True, "usd_per_hour": 0.34, **words}
+    return estimate_run(lambda _: recipe.settings, kind, nodes, ClusterConfig(), **given)
+
+
+def known(found: RunEstimate | str) -> RunEstimate:
+    """Return an estimate that there is."""
+    assert isinstance(found, RunEstimate)
+    return found
+
+
+def test_nodes_that_are_up_start_sooner_and_cost_their_hours() -> None:
+    up, down = known(estimate()), known(estimate(nodes_are_up=False))
+    assert up.seconds.value < down.seconds.value - 100
+    assert up.usd is not None
+    assert up.usd.value == pytest.approx(up.seconds.value / 3600 * 2 * 0.34)
+
+
+def test_the_measured_time_of_the_demonstration_is_within_the_range() -> None:
+    found = known(estimate())
+    assert found.seconds.low < 35 < found.seconds.high, "35 s from start to end, two hosts (README)"
+
+
+def test_it_is_a_sentence_and_a_document() -> None:
+    found = known(estimate())
+    assert str(found).startswith("estimated: ")
+    assert str(found).endswith("most of it start-up")
+    assert "price unknown" in str(known(estimate(usd_per_hour=None)))
+    document = json.loads(json.dumps(found.document()))
+    assert document["seconds"]["low"] < document["seconds"]["value"] < document["seconds"]["high"]
+    assert known(estimate(usd_per_hour=None)).document()["usd"] is None
+
+
+def test_more_ranks_a_node_share_its_cores() -> None:
+    one, four = known(estimate()), known(estimate(ranks_per_node="cores"))
+    assert four.seconds.value == pytest.approx(one.seconds.value, rel=0.2)
+
+
+def test_what_nothing_is_known_of_has_no_estimate_and_a_reason() -> None:
+    assert "nothing is known of the speed of a GPU RTX PRO 4500" in str(estimate(IMAGENET_90, "g7.12xlarge"))
+    assert "unknown; did you mean" in str(estimate(kind="c5.2xlrge"))
+    many = dataclasses.replace(DIGITS, settings=dataclasses.replace(DIGITS.settings, global_batch_limit=1 << 20))
+    assert str(estimate(many, nodes=64)).startswith("no estimate: 64 ranks make 2048 images a step")

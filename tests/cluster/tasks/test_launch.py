@@ -1,0 +1,55 @@
+"""Facts about the launch of a run: its estimate is printed, and goes into its record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.spec.provenance import Origin
+from cluster.aws import guard
+from cluster.cli.process import PROJECT
+from cluster.runs.provenance import Roots
+from cluster.runs.work import Training
+from cluster.session import Session
+from cluster.tasks import launch
+from cluster.tasks.launch import Following, Launch
+from tests.cluster.runs.test_run_spec import make_launch
+from tests.factories import make_inventory
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launch:
+    """Return a launch on a cluster of two workers that asks nobody; what it prints is in its `said`."""
+    monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setattr(guard, "read_or_explain", lambda *_: None)
+    monkeypatch.setattr(guard, "cautions", lambda *_: [])
+    monkeypatch.setattr(launch, "read_roots", lambda *_: Roots(diff="", template_sha256=""))
+    monkeypatch.setattr(launch, "describe_origin", lambda *_, **__: Origin(stack="one"))
+    session = Session(PROJECT, [])
+    session.loaded_inventory = make_inventory(2)
+    monkeypatch.setattr(session.prices, "begin", lambda _: None)
+    return Launch(session, PROJECT, Following())
+
+
+def test_the_estimate_is_printed_before_and_kept_with_the_origin(
+    started: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(started, "progress", said.append)
+    started.estimate(Training().settings, 2, "")
+    assert said[0].startswith("estimated: ")
+    kept = started.submission(make_launch()).origin
+    assert kept.stack == "one"
+    assert kept.estimate["seconds"]["value"] > 0
+
+
+def test_a_run_without_an_estimate_has_none_in_its_record(started: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(started, "progress", said.append)
+    assert started.submission(make_launch()).origin.estimate == {}
+    started.estimate(Training(recipe="imagenet-90", arguments=("--data-dir", "/d")).settings, 1 << 13, "")
+    assert "no estimate: 8192 ranks make" in said[0]
+    assert started.submission(make_launch()).origin.estimate == {}
