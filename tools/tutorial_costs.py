@@ -118,8 +118,8 @@ def section() -> str:
     """Return all that stands between the marks of the page."""
     lines = (
         f"Prices of instances in {REGION} are those of {shipped()[REGION].date} that ship, in",
-        "`cluster/aws/price_table.csv`, and fees those of `cluster/aws/service_prices.csv`; `fab prices --refresh` shows",
-        f"today's. A month has {HOURS_PER_MONTH} hours.",
+        "`cluster/aws/price_table.csv`, and fees those of `cluster/aws/service_prices.csv`. `fab prices --refresh`",
+        f"shows today's. A month has {HOURS_PER_MONTH} hours.",
     )
     return "\n".join(["", *lines, "", hours_table(), session_table(), fees_table()])
 
