@@ -13,10 +13,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from localcloud import control, laptop, lifecycle, options
+from localcloud import control, host_kinds, laptop, lifecycle, options
 from localcloud.daemon import main as run_daemon
 from localcloud.errors import LocalCloudError, UnknownInstanceError
-from localcloud.hosts import debian_image
 from localcloud.layout import Layout, log_tail
 
 _COLUMNS: Final = ("instance_id", "name", "private_ip", "public_ip", "pid", "network", "user_data")
@@ -90,8 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 def _start(arguments: argparse.Namespace) -> int:
     started = time.monotonic()
     chosen = options.from_arguments(arguments)
-    if chosen.image:
-        debian_image.root_of(debian_image.DISTRIBUTIONS[chosen.image], debian_image.default_cache(os.environ))
+    host_kinds.prepare(chosen, os.environ)
     state = lifecycle.start(chosen)
     layout = Layout(name=arguments.name)
     name = "" if arguments.name == "lc0" else f" --name {arguments.name}"

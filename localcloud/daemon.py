@@ -10,17 +10,17 @@ import sys
 import time
 from typing import Any, Final
 
+from localcloud import host_kinds
 from localcloud.control import ControlServer
 from localcloud.errors import LocalCloudError, UnknownInstanceError
-from localcloud.hosts import debian_image, machine_image, package_index
-from localcloud.hosts.binds import Bind, aws_cli_binds, interpreter_binds
+from localcloud.host_kinds import ENDPOINT
+from localcloud.hosts import debian_image, package_index
+from localcloud.hosts.debian_image import Distribution
 from localcloud.hosts.host import hostname
-from localcloud.hosts.images import Image, Images
 from localcloud.hosts.metering import Meter
 from localcloud.hosts.package_index import PackageIndex
 from localcloud.layout import Layout
 from localcloud.network import namespaces
-from localcloud.network.addressing import API_ADDRESS
 from localcloud.network.internet import Internet
 from localcloud.options import Options
 from localcloud.reconciler import Reconciler
@@ -29,13 +29,7 @@ from localcloud.sessions.service import SESSIONS_PORT, SessionService
 
 log = logging.getLogger("localcloud.daemon")
 
-ENDPOINT: Final = f"http://{API_ADDRESS}"
 _TICK_S: Final = 0.2
-
-
-def guest_environment(region: str) -> dict[str, str]:
-    """Return the variables by which programs on the hosts find the cloud's API."""
-    return {"AWS_ENDPOINT_URL": ENDPOINT, "AWS_DEFAULT_REGION": region, "AWS_REGION": region}
 
 
 class Daemon:
@@ -54,18 +48,19 @@ class Daemon:
         self.meter = Meter(options.metrics_speed)
         self.internet = Internet()
         self._packages = self._package_index()
-        machine = self._machine_image()
-        debian, archive = self._debian_images()
-        self._outside = self.internet.forward({*options.reach, *archive, *self._packages.servers}, self._packages.ports)
+        hosts = host_kinds.choose(
+            options, layout=self.layout, region=REGION, packages=self._packages, publish=self._publish
+        )
+        reached = {*options.reach, *hosts.archive, *self._packages.servers}
+        self._outside = self.internet.forward(reached, self._packages.ports)
         self.reconciler = Reconciler(
             cloud=self.cloud,
             layout=self.layout,
             internet=self.internet,
-            images=Images(machine=machine, by_id=debian),
+            kind=hosts.kind,
             region=REGION,
             account=ACCOUNT,
             outside=self._outside,
-            nfs_caches=options.nfs_caches,
         )
         relay = Relay(self.internet.listen(SESSIONS_PORT))
         self.cloud.serve_sessions(
@@ -139,34 +134,14 @@ class Daemon:
             return PackageIndex()
         return package_index.resolve(package_index.read_settings(os.environ))
 
-    def _machine_image(self) -> Image:
-        layer = self.layout.layers / "image"
-        layer.mkdir()
-        binds = (*interpreter_binds(), *aws_cli_binds(), *self._binds())
-        image = machine_image.build(layer, binds, guest_environment(self.region))
-        self._packages.install(layer)
-        return image
-
-    def _binds(self) -> tuple[Bind, ...]:
-        return (*self.options.binds, *self._packages.binds)
-
-    def _debian_images(self) -> tuple[dict[str, Image], frozenset[str]]:
-        """Return Debian's image, if asked for, by the id of its AMI, and the hosts that have its packages."""
-        if not self.options.image:
-            return {}, frozenset()
-        distribution = debian_image.DISTRIBUTIONS[self.options.image]
-        root = debian_image.root_of(distribution, debian_image.default_cache(os.environ))
-        layer = self.layout.layers / distribution.name
-        layer.mkdir()
-        image = debian_image.build(layer, root, distribution, self._binds(), guest_environment(self.region))
-        self._packages.install(layer)
-        ami = self.cloud.publish_image(
+    def _publish(self, distribution: Distribution) -> str:
+        """Offer a distribution's image by the parameter of its publisher; return the id of its AMI."""
+        return self.cloud.publish_image(
             distribution.ami_name,
             owner=debian_image.OWNER,
             root_device=debian_image.ROOT_DEVICE,
             parameter=distribution.parameter,
         )
-        return {ami: image}, debian_image.archive_hosts(root)
 
     def _write_state(self) -> None:
         spaces = {"laptop": self.internet.laptop, "outside": self.internet.namespace}

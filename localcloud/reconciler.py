@@ -6,23 +6,23 @@ import logging
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Protocol
 
-from localcloud.errors import CommandError, UnknownInstanceError
+from localcloud.errors import CommandError, LocalCloudError, UnknownInstanceError
 from localcloud.fd_poller import FdPoller
 from localcloud.hosts.console import Consoles
 from localcloud.hosts.host import Host
-from localcloud.hosts.images import Images
 from localcloud.layout import Layout
 from localcloud.network import addressing
 from localcloud.network.internet import Internet
 from localcloud.network.router import Router
-from localcloud.snapshot import Instance, Snapshot
+from localcloud.snapshot import Instance, Snapshot, Subnet
 
 log = logging.getLogger("localcloud.reconciler")
 
-_SHUTDOWN_S: Final = 1.0
-"""How long hosts may take to shut down: as on AWS, services see that the node leaves."""
+_CLOSING_GRACE_S: Final = 1.0
+"""How long hosts may take to shut down when the cloud stops."""
 
 
 class CloudState(Protocol):
@@ -41,6 +41,26 @@ class CloudState(Protocol):
         """Return fresh credentials of a role."""
 
 
+class HostKind(Protocol):
+    """What hosts are made of, and the shared file systems with them."""
+
+    @property
+    def answers_mounts(self) -> bool:
+        """Return whether the routers answer at the addresses of mount targets, in place of a file server."""
+
+    def directory(self, instance_id: str) -> Path:
+        """Return where the files of a host are."""
+
+    def make(self, instance: Instance, subnet: Subnet, directory: Path) -> Host:
+        """Make a host. Raises OSError or LocalCloudError where that cannot be."""
+
+    def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:
+        """Have the shared file systems of a snapshot, by the routers of its VPCs, and no others."""
+
+    def close(self) -> None:
+        """End what serves the shared file systems."""
+
+
 class Reconciler:
     """Own routers and hosts. Call `reconcile` from one thread only, which must live as long as the hosts may."""
 
@@ -50,15 +70,13 @@ class Reconciler:
         cloud: CloudState,
         layout: Layout,
         internet: Internet,
-        images: Images,
+        kind: HostKind,
         region: str,
         account: str,
         outside: Mapping[str, str],
-        nfs_caches: bool = False,
     ) -> None:
-        self.cloud, self.layout, self.internet, self.images = cloud, layout, internet, images
+        self.cloud, self.layout, self.internet, self.kind = cloud, layout, internet, kind
         self.region, self.account, self.outside = region, account, outside
-        self.nfs_caches = nfs_caches
         self.fd_poller = FdPoller()
         self.routers: dict[str, Router] = {}
         self.hosts: dict[str, Host] = {}
@@ -76,7 +94,7 @@ class Reconciler:
         self.cut &= wanted.keys()
         self._remove([self.hosts[id] for id in self.hosts.keys() - wanted.keys()])
         self._route(snapshot)
-        self._share(snapshot)
+        self.kind.share(snapshot, self.routers)
         self._launch(snapshot, [i for i in snapshot.instances if i.id not in self.hosts and i.id not in self._given_up])
         for host in self.hosts.values():
             host.instance = wanted[host.instance.id]
@@ -99,7 +117,8 @@ class Reconciler:
 
     def close(self) -> None:
         """Remove everything."""
-        self._remove(list(self.hosts.values()))
+        self._remove(list(self.hosts.values()), grace_s=_CLOSING_GRACE_S)
+        self.kind.close()
         for router in self.routers.values():
             router.close()
         self.routers.clear()
@@ -136,6 +155,7 @@ class Reconciler:
                 region=self.region,
                 account=self.account,
                 outside=self.outside,
+                answers_mounts=self.kind.answers_mounts,
             )
             self.internet.attach(index, router.namespace)
             self.routers[vpc_id] = router
@@ -146,10 +166,6 @@ class Reconciler:
             routes.update(dict.fromkeys(addressing.public_addresses(snapshot, vpc_id), router.index))
         self.internet.route(routes)
 
-    def _share(self, snapshot: Snapshot) -> None:
-        for target in snapshot.mount_targets:
-            (self.layout.efs / target.file_system_id).mkdir(parents=True, exist_ok=True)
-
     def _launch(self, snapshot: Snapshot, instances: Sequence[Instance]) -> None:
         if not instances:
             return
@@ -157,17 +173,12 @@ class Reconciler:
         subnets = {subnet.id: subnet for subnet in snapshot.subnets}
         hosts = []
         for instance in instances:
-            directory = self.layout.layers / "hosts" / instance.id
+            directory = self.kind.directory(instance.id)
             try:
-                hosts.append(
-                    Host(
-                        instance=instance,
-                        subnet=subnets[instance.subnet_id],
-                        directory=directory,
-                        region=self.region,
-                        image=self.images.of(instance.image_id),
-                    )
-                )
+                hosts.append(self.kind.make(instance, subnets[instance.subnet_id], directory))
+            except LocalCloudError as error:
+                shutil.rmtree(directory, ignore_errors=True)
+                self._give_up(instance.id, f"its host could not be made: {error}")
             except (OSError, KeyError) as error:
                 shutil.rmtree(directory, ignore_errors=True)
                 self._give_up(instance.id, f"its host could not be made: {error!r}")
@@ -181,7 +192,7 @@ class Reconciler:
 
     def _boot(self, host: Host) -> None:
         try:
-            host.boot(shared=self.layout.efs, caches=self.nfs_caches)
+            host.boot()
         except OSError as error:  # such as no memory for another process; without one it would count as up forever
             self._remove([host])
             self._give_up(host.instance.id, f"its host could not be started: {error}")
@@ -199,11 +210,12 @@ class Reconciler:
             else:
                 del self.hosts[host.instance.id]
 
-    def _shut_down(self, hosts: Sequence[Host]) -> None:
+    def _shut_down(self, hosts: Sequence[Host], grace_s: float | None = None) -> None:
         """Shut hosts down, kill those that take too long, and unlink them from their routers."""
         for host in hosts:
             host.shut_down()
-        deadline = time.monotonic() + _SHUTDOWN_S
+        longest_s = max((host.grace_s for host in hosts), default=0.0)
+        deadline = time.monotonic() + (longest_s if grace_s is None else grace_s)
         for host in hosts:
             host.wait_until(deadline)
             host.kill()
@@ -224,9 +236,9 @@ class Reconciler:
                     self._give_up(host.instance.id, f"its network could not be made: {error}")
         return linked
 
-    def _remove(self, hosts: Iterable[Host]) -> None:
+    def _remove(self, hosts: Iterable[Host], grace_s: float | None = None) -> None:
         hosts = list(hosts)
-        self._shut_down(hosts)
+        self._shut_down(hosts, grace_s)
         for host in hosts:
             self.consoles.reader(host)()
             self.fd_poller.forget(host.console)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
+
+REGION: Final = "us-east-1"
+"""The one region that there is."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

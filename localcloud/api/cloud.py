@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from werkzeug.serving import make_server
 
+from localcloud import snapshot
 from localcloud.api import failed_calls, moto_patches, snapshot_reader
 from localcloud.api.autoscaling import groups as autoscaling_groups
 from localcloud.api.autoscaling import instance_choice
@@ -27,8 +28,7 @@ log = logging.getLogger("localcloud.api")
 
 ACCOUNT: Final = "123456789012"
 """The account that every request belongs to."""
-REGION: Final = "us-east-1"
-"""The only region."""
+REGION: Final = snapshot.REGION
 ADMINISTRATOR: Final = "administrator"
 """The user whose access key the laptop has: not the root user, who may not assume a role."""
 _EVERYWHERE: Final = ("budgets", "iam", "s3", "sts")

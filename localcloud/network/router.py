@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -25,7 +26,10 @@ class Router:
         region: str,
         account: str,
         outside: Mapping[str, str],
+        answers_mounts: bool = True,
     ) -> None:
+        """`answers_mounts`: answer at the addresses of mount targets; otherwise a file server has them."""
+        self._answers_mounts = answers_mounts
         self.vpc_id, self.index, self.region, self.outside = vpc_id, index, region, outside
         self._fd_poller = fd_poller
         self._snapshot = Snapshot()
@@ -53,8 +57,9 @@ class Router:
         self._snapshot = snapshot
         self._instances = {i.private_ip: i for i in snapshot.instances if i.vpc_id == self.vpc_id}
         self._load(nftables.ruleset(snapshot, self.vpc_id, cut))
-        self._set_addresses(addressing.router_addresses(snapshot, self.vpc_id))
-        wanted = {target.ip: target for target in snapshot.mount_targets if target.vpc_id == self.vpc_id}
+        own = snapshot if self._answers_mounts else dataclasses.replace(snapshot, mount_targets=())
+        self._set_addresses(addressing.router_addresses(own, self.vpc_id))
+        wanted = {target.ip: target for target in own.mount_targets if target.vpc_id == self.vpc_id}
         for ip in self._targets.keys() - wanted.keys():
             self._close_target(ip)
         for ip in wanted.keys() - self._targets.keys():

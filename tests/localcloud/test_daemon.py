@@ -9,7 +9,7 @@ import pytest
 
 from localcloud.cli import _parser
 from localcloud.control import answer_one
-from localcloud.daemon import guest_environment
+from localcloud.host_kinds import guest_environment
 from localcloud.hosts.binds import Bind
 from localcloud.layout import log_tail
 from localcloud.options import Options, from_arguments

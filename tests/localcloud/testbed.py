@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from localcloud.daemon import guest_environment
+from localcloud.host_kinds import guest_environment
 from localcloud.hosts import machine_image
 from localcloud.hosts.binds import Bind, aws_cli_binds, interpreter_binds
 from localcloud.hosts.images import Images
+from localcloud.hosts.namespace_host import NamespaceHosts, SharedDirectory
 from localcloud.hosts.package_index import PackageIndex
 from localcloud.layout import Layout
 from localcloud.network import namespaces
@@ -158,11 +159,15 @@ class SmallCloud:
             cloud=self.cloud,
             layout=self.layout,
             internet=self.internet,
-            images=Images(machine=image),
+            kind=NamespaceHosts(
+                images=Images(machine=image),
+                region="us-east-1",
+                layers=self.layout.layers,
+                shared=SharedDirectory(path=self.layout.efs, caches=nfs_caches),
+            ),
             region="us-east-1",
             account="123456789012",
             outside=self.internet.forward(packages.servers, packages.ports),
-            nfs_caches=nfs_caches,
         )
 
     def show(self, now: Snapshot) -> None:

@@ -1,78 +1,27 @@
-"""Debian's images: how a root is made and kept, and what lies between it and its hosts."""
+"""Debian's images: what they hold, and what lies between a root and its hosts."""
 
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from localcloud.hosts.binds import Bind
-from localcloud.hosts.debian_image import (
-    DISTRIBUTIONS,
-    ImageError,
-    archive_hosts,
-    build,
-    default_cache,
-    root_of,
-)
+from localcloud.hosts.debian_image import DISTRIBUTIONS, build
 
 DEBIAN = DISTRIBUTIONS["debian-12"]
 
 
-def stand_in(directory: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Put a program in the place of mmdebstrap; $ROOT is the directory that it is to make."""
-    directory.mkdir()
-    program = directory / "mmdebstrap"
-    program.write_text(f'#!/bin/bash\nROOT="${{@: -1}}"\n{script}\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
-
-
-def test_a_root_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(tmp_path / "bin", monkeypatch, 'mkdir "$ROOT"; echo once >>"$ROOT/../made"')
-    cache = tmp_path / "cache"
-    root = root_of(DEBIAN, cache)
-    assert (root.is_dir(), root_of(DEBIAN, cache)) == (True, root)
-    assert (cache / "made").read_text() == "once\n"
-    assert stat.S_IMODE(root.stat().st_mode) == 0o755
-
-
-def test_a_root_that_cannot_be_made_leaves_nothing_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stand_in(tmp_path / "bin", monkeypatch, 'mkdir "$ROOT"; echo "E: no route to the archive" >&2; exit 25')
-    with pytest.raises(ImageError, match=r"could not make debian-12:\nE: no route to the archive"):
-        root_of(DEBIAN, tmp_path / "cache")
-    assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == []
-
-
-def test_without_mmdebstrap_its_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ImageError, match="apt-get install mmdebstrap"):
-        root_of(DEBIAN, tmp_path / "cache")
-
-
 def test_each_release_and_list_of_packages_has_a_root_of_its_own(tmp_path: Path) -> None:
-    names = {each.directory(tmp_path).name.rpartition("-")[0] for each in DISTRIBUTIONS.values()}
+    names = {each.root.directory(tmp_path).name.rpartition("-")[0] for each in DISTRIBUTIONS.values()}
     assert names == {"debian-12", "debian-13"}
     assert DEBIAN.parameter == "/aws/service/debian/release/12/latest/amd64"
-    command = DEBIAN.command(tmp_path)
+    command = DEBIAN.root.command(tmp_path)
     assert command[-2:] == ["bookworm", str(tmp_path)]
     (packages,) = [word for word in command if word.startswith("--include=")]
     assert {"cloud-init", "awscli", "openssh-server"} <= set(packages.removeprefix("--include=").split(","))
-
-
-def test_the_hosts_of_the_archive_are_those_of_the_lines_that_count(tmp_path: Path) -> None:
-    (tmp_path / "etc/apt/sources.list.d").mkdir(parents=True)
-    lines = "deb http://one.example.org/debian x main\n# deb http://old.example.org/debian x main\n"
-    (tmp_path / "etc/apt/sources.list").write_text(lines)
-    (tmp_path / "etc/apt/sources.list.d/more.sources").write_text("Types: deb\nURIs: https://two.example.org/debian\n")
-    (tmp_path / "etc/apt/sources.list.d/off.disabled").write_text("deb http://three.example.org/debian x main\n")
-    assert archive_hosts(tmp_path) == {"one.example.org", "two.example.org"}
 
 
 @pytest.mark.root
@@ -91,8 +40,3 @@ def test_the_layer_has_the_stand_ins_and_the_settings_of_the_image(tmp_path: Pat
     assert not (layer / "sbin/mount.nfs4").exists(), "there is none until nfs-common is installed"
     assert (layer / "opt/here").is_dir()
     assert "aws.debian --endpoint-url" in (layer / "usr/bin/aws").read_text()
-
-
-def test_roots_are_kept_in_the_users_cache() -> None:
-    assert default_cache({"XDG_CACHE_HOME": "/caches"}) == Path("/caches/localcloud")
-    assert default_cache({}) == Path.home() / ".cache/localcloud"

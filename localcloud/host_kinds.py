@@ -1,0 +1,69 @@
+"""What hosts are made of, and the images that they have."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from localcloud.hosts import debian_image, debian_root, machine_image
+from localcloud.hosts.binds import aws_cli_binds, interpreter_binds
+from localcloud.hosts.debian_image import DISTRIBUTIONS, Distribution
+from localcloud.hosts.images import Image, Images
+from localcloud.hosts.namespace_host import NamespaceHosts, SharedDirectory
+from localcloud.hosts.package_index import PackageIndex
+from localcloud.layout import Layout
+from localcloud.network.addressing import API_ADDRESS
+from localcloud.options import Options
+from localcloud.reconciler import HostKind
+
+ENDPOINT: Final = f"http://{API_ADDRESS}"
+Publish = Callable[[Distribution], str]
+"""Takes a distribution, and returns the id of the AMI under which the API offers it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The hosts of a cloud."""
+
+    kind: HostKind
+    archive: frozenset[str]
+    """Names of the hosts of the real internet that have the packages of their images."""
+
+
+def guest_environment(region: str) -> dict[str, str]:
+    """Return the variables by which programs on the hosts find the cloud's API."""
+    return {"AWS_ENDPOINT_URL": ENDPOINT, "AWS_DEFAULT_REGION": region, "AWS_REGION": region}
+
+
+def prepare(options: Options, environment: Mapping[str, str]) -> None:
+    """Make what takes minutes and is kept in the user's cache: call it before `choose`, which waits for nothing."""
+    cache = debian_root.default_cache(environment)
+    if options.image:
+        debian_root.root_of(DISTRIBUTIONS[options.image].root, cache)
+
+
+def choose(options: Options, *, layout: Layout, region: str, packages: PackageIndex, publish: Publish) -> Chosen:
+    """Return the hosts that the options ask for."""
+    binds = (*options.binds, *packages.binds)
+    layer = layout.layers / "image"
+    layer.mkdir()
+    machine = machine_image.build(layer, (*interpreter_binds(), *aws_cli_binds(), *binds), guest_environment(region))
+    packages.install(layer)
+    by_id: dict[str, Image] = {}
+    archive: frozenset[str] = frozenset()
+    if options.image:
+        distribution = DISTRIBUTIONS[options.image]
+        root = debian_root.root_of(distribution.root, debian_root.default_cache(os.environ))
+        layer = layout.layers / distribution.name
+        layer.mkdir()
+        image = debian_image.build(layer, root, distribution, binds, guest_environment(region))
+        packages.install(layer)
+        by_id[publish(distribution)] = image
+        archive = debian_root.archive_hosts(root)
+    shared = SharedDirectory(path=layout.efs, caches=options.nfs_caches)
+    images = Images(machine=machine, by_id=by_id)
+    return Chosen(
+        kind=NamespaceHosts(images=images, region=region, layers=layout.layers, shared=shared), archive=archive
+    )

@@ -1,0 +1,148 @@
+"""A host in namespaces over this machine's kernel, and over a root that it shares with the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from localcloud.hosts import nfs_caches
+from localcloud.hosts.first_process import FirstProcess
+from localcloud.hosts.host import Host, domain, firmware_id, hostname
+from localcloud.hosts.images import Image, Images
+from localcloud.hosts.machine_image import GUEST, LOGIN_USERS
+from localcloud.network.addressing import RESOLVER_ADDRESS, guest_commands
+from localcloud.network.router import Router
+from localcloud.snapshot import Instance, Snapshot, Subnet
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SharedDirectory:
+    """The directory of the shared file systems, as hosts see it."""
+
+    path: Path
+    caches: bool = False
+    """Whether hosts see it through the caches of an NFS client."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GuestFile:
+    """A file of a host, written before it boots."""
+
+    path: str
+    """Relative to the host's root."""
+    content: bytes
+    mode: int = 0o644
+    owner: int = 0
+
+
+def files(instance: Instance, subnet: Subnet, region: str, image: Image) -> tuple[GuestFile, ...]:
+    """Return the files that differ between hosts. An image with cloud-init writes most of them itself."""
+    name = hostname(instance.private_ip)
+    hosts = f"127.0.0.1 localhost\n{instance.private_ip} {name}.{domain(region)} {name}\n"
+    resolver = f"nameserver {RESOLVER_ADDRESS}\nsearch {domain(region)}\noptions timeout:2 attempts:2\n"
+    found = [
+        GuestFile(path="etc/resolv.conf", content=resolver.encode()),
+        GuestFile(path="run/localcloud/network", content="\n".join([*guest_commands(instance, subnet), ""]).encode()),
+    ]
+    if not image.accounts:
+        found.append(GuestFile(path="run/localcloud/firmware-id", content=f"{firmware_id(instance.id)}\n".encode()))
+        return tuple(found)
+    found += [
+        GuestFile(path="etc/hostname", content=f"{name}\n".encode()),
+        GuestFile(path="etc/hosts", content=hosts.encode()),
+        GuestFile(path="var/lib/cloud/instance/user-data.txt", content=instance.user_data, mode=0o700),
+    ]
+    if instance.public_key:
+        key = f"{instance.public_key.strip()}\n".encode()
+        found += [
+            GuestFile(path=f"home/{user}/.ssh/authorized_keys", content=key, mode=0o600, owner=uid)
+            for uid, user in enumerate(LOGIN_USERS, start=1000)
+        ]
+    return tuple(found)
+
+
+class NamespaceHost(Host):
+    """Run one instance in namespaces of its own, over a layer of its own."""
+
+    grace_s = 1.0
+
+    def __init__(
+        self, *, instance: Instance, subnet: Subnet, directory: Path, region: str, image: Image, shared: SharedDirectory
+    ) -> None:
+        self.image, self.shared = image, shared
+        super().__init__(instance=instance, subnet=subnet, directory=directory, region=region)
+
+    def _prepare(self) -> None:
+        for name in ("upper", "work", "root"):
+            (self.directory / name).mkdir()
+        (self.directory / "upper").chmod(0o755)
+        for file in files(self.instance, self.subnet, self.region, self.image):
+            path = self.directory / "upper" / file.path
+            _make_parents(self.directory / "upper", path.parent, file.owner)
+            path.write_bytes(file.content)
+            path.chmod(file.mode)
+            os.chown(path, file.owner, file.owner)
+
+    def _start(self) -> FirstProcess:
+        pairs = [text for bind in self.image.binds for text in (str(bind.source), bind.target)]
+        name, lower = hostname(self.instance.private_ip), ":".join(map(str, self.image.lower))
+        cached = nfs_caches.MOUNT_OPTIONS if self.shared.caches else ""
+        arguments = [str(self.directory), name, str(self.shared.path), cached, lower, str(GUEST / self.image.boot)]
+        return FirstProcess(
+            ["/bin/bash", str(GUEST / "init"), *arguments, *pairs],
+            network=self.network,
+            output=self.console,
+            namespaces=("--uts", "--ipc"),
+            environment=self.image.environment,
+        )
+
+    def shut_down(self) -> None:
+        """Ask the host's first process to end the others."""
+        if self.process is not None:
+            self.process.terminate()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NamespaceHosts:
+    """Hosts in namespaces, which share directories of this machine as their file systems."""
+
+    images: Images
+    region: str
+    layers: Path
+    """Directory of the hosts' layers."""
+    shared: SharedDirectory
+    answers_mounts: ClassVar[bool] = True
+
+    def directory(self, instance_id: str) -> Path:
+        """Return where the files of a host are."""
+        return self.layers / "hosts" / instance_id
+
+    def make(self, instance: Instance, subnet: Subnet, directory: Path) -> Host:
+        """Make a host. Raises OSError where that cannot be."""
+        image = self.images.of(instance.image_id)
+        return NamespaceHost(
+            instance=instance, subnet=subnet, directory=directory, region=self.region, image=image, shared=self.shared
+        )
+
+    def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:
+        """Make the directories of the shared file systems; the routers answer for them."""
+        for target in snapshot.mount_targets:
+            (self.shared.path / target.file_system_id).mkdir(parents=True, exist_ok=True)
+
+    def close(self) -> None:
+        """End nothing: directories are served by nothing."""
+
+
+def _make_parents(root: Path, directory: Path, owner: int) -> None:
+    """Make directories with the modes that they have in the image below, which they would hide otherwise."""
+    for parent in reversed([directory, *directory.parents]):
+        if parent == root or not parent.is_relative_to(root) or parent.exists():
+            continue
+        parent.mkdir()
+        inside = parent.relative_to(root).parts
+        if owner and inside[0] == "home" and len(inside) > 1:
+            os.chown(parent, owner, owner)
+            parent.chmod(0o700)
