@@ -12,7 +12,7 @@ from payload.settings import Settings
 from payload.settings.image_phases import parse_phases
 
 IMAGES: Final = {
-    "digits": (1437, 360),
+    "digits": (1438, 359),
     "mnist": (60_000, 10_000),
     "fashion-mnist": (60_000, 10_000),
     "cifar10": (50_000, 10_000),
