@@ -179,6 +179,7 @@ _RECORD: Final = fields(
     course=maybe(
         fields(
             archive=maybe(text),
+            workers=maybe(text),
             restarts=maybe(each(fields(**{"for": text, "hosts": each(text), "waited_s": number}))),
         )
     ),

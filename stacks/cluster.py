@@ -100,7 +100,9 @@ class ClusterStack(Stack):
             ),
         )
         # Its id begins logical ids of clusters that are deployed: it stays.
-        self.guard = Guard(self, "Bounds", GuardProps(config=config, workers=self.workers.group))
+        self.guard = Guard(
+            self, "Bounds", GuardProps(config=config, workers=self.workers.group, master=self.roles.master)
+        )
         apply_to_all(self, config)
         self._emit_outputs()
         for caution in cautions(config):
@@ -236,6 +238,7 @@ class ClusterStack(Stack):
             Output.LOGIN_USER: self.login_user,
             Output.MAX_WORKERS: str(self.config.max_workers),
             Output.SSH_ACCESS: self.config.ssh_access,
+            Output.STOP_POLICY: self.guard.stop.ref,
         }
         if self.lustre:
             values |= {Output.FSX_ID: self.lustre.file_system.ref, Output.FSX_MOUNT: self.config.fsx_mount}

@@ -61,6 +61,7 @@ class Output:
     LOGIN_USER: Final = "LoginUser"
     MAX_WORKERS: Final = "MaxWorkers"
     SSH_ACCESS: Final = "SshAccess"
+    STOP_POLICY: Final = "StopPolicyArn"
     # Of a cluster with a Lustre file system alone.
     FSX_ID: Final = "FsxFileSystemId"
     FSX_MOUNT: Final = "FsxMount"

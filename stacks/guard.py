@@ -11,8 +11,10 @@ import dataclasses
 import math
 from typing import Final
 
+from aws_cdk import Acknowledgment, Aws, Validations
 from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from stacks.budget import Budget, BudgetProps
@@ -36,6 +38,8 @@ QUEUE_PERIOD_S: Final = 60
 class GuardProps:
     config: ClusterConfig
     workers: autoscaling.AutoScalingGroup
+    master: iam.IRole
+    """Which may carry the policy out, when runs that asked for it are done."""
 
 
 class Guard(Construct):
@@ -48,9 +52,8 @@ class Guard(Construct):
         has_budget_stop = bool(config.budget_usd) and config.budget_stops_workers
         if config.budget_usd:
             self.budget = Budget(self, "Budget", BudgetProps(config=config))
-        if not (config.idle_minutes or config.max_hours or has_budget_stop):
-            return
-        self._stop = self._create_policy()
+        self.stop = self._create_policy()
+        self._admit(props.master)
         if config.idle_minutes or config.max_hours:
             collect_group_metrics(props.workers)
         if config.idle_minutes:
@@ -74,6 +77,24 @@ class Guard(Construct):
         )
         policy.override_logical_id(GuardId.POLICY)
         return policy
+
+    def _admit(self, master: iam.IRole) -> None:
+        """Allow the master to carry out the policies of the worker group, of which there is this one.
+
+        Not to set the size: who takes the master over could start nodes. In a policy of its own, since the workers wait
+        for the roles.
+        """
+        name = f"autoScalingGroup:*:autoScalingGroupName/{self._group}"
+        arn = f"arn:{Aws.PARTITION}:autoscaling:{Aws.REGION}:{Aws.ACCOUNT_ID}:{name}"
+        statement = iam.PolicyStatement(actions=["autoscaling:ExecutePolicy"], resources=[arn])
+        policy = iam.Policy(self, "MasterStops", roles=[master], statements=[statement])
+        Validations.of(policy).acknowledge(
+            Acknowledgment(
+                id="AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:autoscaling:<AWS::Region>:<AWS::AccountId>:"
+                "autoScalingGroup:*:autoScalingGroupName/<WorkerGroup>]",
+                reason="The wildcard stands for the group's own number, which AWS gives it; its name is in the ARN.",
+            )
+        )
 
     def _watch_idleness(self, config: ClusterConfig) -> None:
         """Alarm when no worker was busy in any period; where data are missing, the last ones count for some time.
@@ -123,7 +144,7 @@ class Guard(Construct):
             threshold=1,
             comparison_operator="GreaterThanOrEqualToThreshold",
             treat_missing_data="ignore",
-            alarm_actions=[self._stop.ref],
+            alarm_actions=[self.stop.ref],
         )
         alarm.override_logical_id(GuardId.BUDGET)
 
@@ -147,7 +168,7 @@ class Guard(Construct):
             evaluation_periods=periods,
             # Before the first data, and where there are none for long, nothing is ended.
             treat_missing_data="notBreaching",
-            alarm_actions=[self._stop.ref],
+            alarm_actions=[self.stop.ref],
         )
         alarm.override_logical_id(id)
 

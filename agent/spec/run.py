@@ -94,6 +94,8 @@ class RunSpec:
     """With how many hosts it goes on at least, where not as many as before come; 0: as many as before."""
     bounds: Bounds = dataclasses.field(default_factory=Bounds)
     """What the run may take at most, over all its attempts."""
+    stop_policy: str = ""
+    """ARN of the scaling policy that ends all workers once the run and the queue are done; empty: they stay."""
     allow_degraded: bool = False
     """Begin also where GPUs would lie idle or stay below their floors; the record says so."""
     efa: bool = False
@@ -152,6 +154,8 @@ class RunSpec:
             raise SpecError(f"restarts = {self.restarts!r}: must be a whole number from 0 to {MOST_RESTARTS}")
         if type(self.min_nodes) is not int or self.min_nodes < 0:
             raise SpecError(f"min_nodes = {self.min_nodes!r}: must be 0 or more")
+        if self.stop_policy and not re.fullmatch(r"arn:[a-z-]+:autoscaling:[a-z0-9-]+:[0-9]{12}:\S+", self.stop_policy):
+            raise SpecError(f"stop_policy = {escaped(self.stop_policy)}: must be the ARN of a scaling policy")
         if self.preflight not in ("auto", "full", "skip"):
             raise SpecError(f"preflight = {self.preflight!r}: must be auto, full or skip")
         if self.preflight == "skip" and kind and kind.has_gpus and not self.allow_degraded:

@@ -24,6 +24,7 @@ from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH
 from agent.spec.run import RunSpec
+from agent.supervisor import then_stop
 from agent.supervisor.archive import Copier
 from agent.supervisor.live_nodes import on_live_nodes
 from agent.supervisor.lost_run import kill, mark_lost, take_lock
@@ -79,11 +80,13 @@ def run(runs: Runs, *, nodes_path: str = NODES_PATH, poll_s: float = POLL_S) -> 
                     # Unlock while the guard keeps others from adding a run: the command that adds the next one then
                     # starts a scheduler, which gets the lock.
                     fcntl.flock(lock, fcntl.LOCK_UN)
-                    return
+                    break
             if waiting[0] != first or runs.live():
                 first, since = waiting[0], time.monotonic()
             _start_first(queue, first, nodes_path, warn, patient=time.monotonic() - since < NODES_PATIENCE_S)
             time.sleep(poll_s)
+    if not runs.live() and (told := then_stop.stop_workers(runs)):  # else the live run does it at its end
+        _log(told)
 
 
 def fail_lost_run(runs: Runs) -> None:
@@ -91,7 +94,9 @@ def fail_lost_run(runs: Runs) -> None:
     if not (run_id := runs.lost()):
         return
     with contextlib.suppress(OSError, ValueError):
-        kill(runs, RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8")))
+        spec = RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8"))
+        kill(runs, spec)
+        then_stop.remember(runs, spec.stop_policy)
     mark_lost(runs[run_id])
     runs.release(run_id)
     with contextlib.suppress(OSError, ValueError):
@@ -120,6 +125,7 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
         if patient:
             queue.set_reason(run_id, f"waiting: {error}")
         else:
+            then_stop.remember(runs, queued.stop_policy)
             queue.finish(
                 run_id, "failed", f"its turn came, but {error}; `fab scale` adds nodes, `fab resume` repeats it"
             )

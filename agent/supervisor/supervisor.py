@@ -32,7 +32,7 @@ from agent.spec.remote_command import secrets_command
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
 from agent.spec.states import STOP_GRACE_S
-from agent.supervisor import failure, prepare_node
+from agent.supervisor import failure, prepare_node, then_stop
 from agent.supervisor.archive import Copier
 from agent.supervisor.metering import Meter
 from agent.supervisor.program import stage
@@ -162,6 +162,7 @@ class Supervisor:
             if self._left:
                 self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=list(self._left.values()))
             self._remove_secrets()
+            self._stop_workers()
             self.runs.release(self.spec.run_id)
         return self.state
 
@@ -260,6 +261,14 @@ class Supervisor:
                     self._log(f"{name}: secrets not removed: {tail(done.output)}")
         with contextlib.suppress(OSError):
             secret_files.remove_stale(secret_files.master_directory(Path.home()), self.runs)
+
+    def _stop_workers(self) -> None:
+        """End the workers where this run or one before it has asked for that, and no other waits."""
+        with contextlib.suppress(OSError):
+            if told := then_stop.stop_workers(self.runs, self.spec.stop_policy, run=self._run):
+                self._log(told)
+                self._record_step("workers", workers=told)
+                self._write_record(self.state)
 
     def _launch(self, pythons: Interpreters) -> Outcome:
         """Launch the ranks, wait for their end, and return how they ended."""

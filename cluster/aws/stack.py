@@ -30,6 +30,8 @@ class Stack:
     max_workers: int
     ssh_access: str = SSH_PORT_OPEN
     """How the master is reached: `port`, or `session-manager`."""
+    stop_policy: str = ""
+    """ARN of the scaling policy that ends all workers; empty in stacks of earlier versions without bounds."""
     scratch_mount: str = ""
     """Where the workers mount their instance store; empty: nowhere."""
 
@@ -89,6 +91,7 @@ def _stack(description: Mapping[str, Any]) -> Stack:
         login_user=outputs.get(Output.LOGIN_USER, ""),
         max_workers=int(outputs.get(Output.MAX_WORKERS) or 0),
         ssh_access=outputs.get(Output.SSH_ACCESS) or SSH_PORT_OPEN,  # Stacks of earlier versions lack this output.
+        stop_policy=outputs.get(Output.STOP_POLICY, ""),
         scratch_mount=outputs.get(Output.SCRATCH_MOUNT, ""),
     )
 

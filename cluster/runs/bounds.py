@@ -10,6 +10,7 @@ from agent.spec.bounds import Bounds, dollars, hours
 from agent.spec.provenance import Origin
 from agent.spec.run import RunSpec
 from cluster.aws.pricing import Prices, shown, total_per_hour
+from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError
 
 
@@ -37,6 +38,16 @@ def check_left(spec: RunSpec, spent: Mapping[str, Any] | None) -> None:
         raise DeepcdkError(f"run {spec.run_id} has reached {told}", remedy="give that flag with more")
 
 
+def stop_policy(stack: Stack, *, wanted: bool) -> str:
+    """Return what ends the workers after a run, "" where they are to stay. Raises DeepcdkError where nothing can."""
+    if wanted and not stack.stop_policy:
+        raise DeepcdkError(
+            f"--then-stop: the stack {stack.name} is of an older version, and has no policy that ends its workers",
+            remedy="`fab up` adds it",
+        )
+    return stack.stop_policy if wanted else ""
+
+
 def usd_per_hour(spec: RunSpec, origin: Origin) -> float | None:
     """Return what a run's nodes and the master cost an hour; None where a price is unknown."""
     ids = [*(host.instance_id for host in spec.hosts), origin.master]
@@ -44,16 +55,17 @@ def usd_per_hour(spec: RunSpec, origin: Origin) -> float | None:
 
 
 def describe(spec: RunSpec, origin: Origin) -> list[str]:
-    """Return a line on what bounds a run that begins, none without bounds. Raises DeepcdkError without the price."""
+    """Return lines on what bounds a run that begins, none without bounds. Raises DeepcdkError without the price."""
     bounds, price = spec.bounds, usd_per_hour(spec, origin)
     if bounds.max_usd and price is None:
         raise _unpriced(sorted(kind for kind, known in origin.usd_per_hour.items() if known is None))
+    ends = ["all workers are ended after the run, unless another waits; the master goes on"] if spec.stop_policy else []
     if not bounds:
-        return []
+        return ends
     told = [f"{dollars(bounds.max_usd)} for its instances"] if bounds.max_usd else []
     told += [hours(bounds.max_hours * 3600)] if bounds.max_hours else []
     at = f", at {shown(price)}" if price is not None else ""
-    return [f"the run writes a checkpoint and is stopped after {' or '.join(told)}{at}"]
+    return [f"the run writes a checkpoint and is stopped after {' or '.join(told)}{at}", *ends]
 
 
 def describe_spent(record: Mapping[str, Any]) -> str:

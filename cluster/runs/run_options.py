@@ -84,6 +84,10 @@ class BoundOptions:
         str, "hours that it may take, restarts and resumes together; then it writes a checkpoint and is stopped"
     ] = ""
 
+    then_stop: Annotated[
+        bool, "end all workers when the run has ended, in whatever way, and none waits; default: then_stop of cdk.json"
+    ] = False
+
     def __post_init__(self) -> None:
         self.over(Bounds())
 
@@ -143,6 +147,8 @@ class RunOptions:
     preflight: Preflight = dataclasses.field(default_factory=Preflight)
     restarts: RestartOptions = dataclasses.field(default_factory=RestartOptions)
     bounds: Bounds = dataclasses.field(default_factory=Bounds)
+    then_stop: bool = False
+    """End the workers when the run and the queue are done."""
 
     def __post_init__(self) -> None:
         if both := {name for name, _ in self.environment} & set(self.secrets):

@@ -16,6 +16,7 @@ from agent.spec.run import RunSpec
 from agent.spec.states import make_run_id
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError
+from cluster.runs.bounds import stop_policy
 from cluster.runs.program import Program
 from cluster.runs.provenance import git_commit
 from cluster.runs.resolution import RUNTIME, Environment
@@ -113,6 +114,7 @@ def build(
         restarts=options.restarts.count,
         min_nodes=options.restarts.least,
         bounds=options.bounds,
+        stop_policy=stop_policy(stack, wanted=options.then_stop),
         requirements=work.requirements if isinstance(work, Program) else "",
         keras=2 if isinstance(work, Program) and needs_tf_keras(work, environment) else 3,
         own_environment=environment.own,

@@ -81,6 +81,8 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("estimated", expected))
     if told := describe_spent(record):
         rows.append(("bound", told))
+    if workers := course.get("workers"):
+        rows.append(("workers", str(workers)))
     for n, again in enumerate(course.get("restarts") or (), start=1):
         hosts = ", ".join(again["hosts"])
         rows.append((f"restart {n}", f"for {again['for']}; after {again['waited_s']:g} s on {hosts}"))

@@ -16,7 +16,7 @@ from cluster.cli.task import Json, Key, Queue, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
-from cluster.runs.bounds import check_left, check_prices
+from cluster.runs.bounds import check_left, check_prices, stop_policy
 from cluster.runs.environment import check_secrets, read_secrets
 from cluster.runs.run_id import check_run_id
 from cluster.runs.run_options import BoundOptions, Preflight
@@ -87,7 +87,9 @@ def resume(
             raise LiveRunError(run_id, queued=record["state"]["state"] == QUEUED)
         check_maximum(count, session.load_inventory(), session.config.max_workers)
         before = RunSpec.from_json(json_format.dumps(record["spec"]))
-        before = dataclasses.replace(before, bounds=bounds.over(before.bounds))
+        then_stop = bounds.then_stop or bool(before.stop_policy) or session.config.then_stop
+        policy = stop_policy(session.stack, wanted=then_stop)
+        before = dataclasses.replace(before, bounds=bounds.over(before.bounds), stop_policy=policy)
         check_prices(before.bounds, [*session.instance_types, *session.config.worker_types], session.prices)
         check_left(before, record.get("spent"))
         ready = ensure_nodes(session, master, count, yes=yes, report=launch.progress)

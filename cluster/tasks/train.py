@@ -20,7 +20,7 @@ from cluster.cli.task import Json, Key, Queue, Set, Yes, task
 from cluster.errors import LiveRunError
 from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
-from cluster.runs.bounds import check_prices
+from cluster.runs.bounds import check_prices, stop_policy
 from cluster.runs.dry_run import dry_run_lines
 from cluster.runs.environment import parse_environment, read_secrets
 from cluster.runs.program import Program
@@ -109,6 +109,7 @@ def train(
         preflight=preflight,
         restarts=restarts,
         bounds=bounds.over(Bounds()),
+        then_stop=bounds.then_stop or session.config.then_stop,
     )
     restarts.check(count)
     progress = progress_printer(json=following.json)
@@ -118,6 +119,7 @@ def train(
     source = work.directory if isinstance(work, Program) else PROJECT
     launch = Launch(session, source, following)
     if not dry_run:
+        stop_policy(session.stack, wanted=options.then_stop)
         check_prices(options.bounds, [*session.instance_types, *session.config.worker_types], session.prices)
 
     def specified(found: Sequence[Node], on: int = count) -> RunSpec:

@@ -39,6 +39,8 @@ class GuardKeys:
     """Stop all workers when all of them have been idle for this many minutes, a multiple of 5; 0: never."""
     idle_cpu_percent: float = 0.0
     """With `idle_minutes`: CPU use, percent of all vCPUs, below which a worker is idle; 0: half of one vCPU."""
+    then_stop: bool = False
+    """Stop all workers when a run has ended and no other waits in the queue; `fab train --then-stop` for one run."""
     max_hours: float = 0.0
     """Stop all workers, busy or not, once the group has not been empty for this many hours; 0: never."""
     budget_usd: float = 0.0

@@ -36,7 +36,18 @@ def expression(template: Template, name: str) -> str:
 def test_without_bounds_there_are_no_alarms_and_nothing_is_measured(template: Template) -> None:
     kinds = {item["Type"] for item in template.resources.values()}
     assert not {kind for kind in kinds if kind.startswith(("AWS::CloudWatch", "AWS::Budgets", "AWS::SQS", "AWS::SNS"))}
-    assert "AWS::AutoScaling::ScalingPolicy" not in kinds
+
+
+def test_the_master_may_carry_out_the_one_policy_of_the_workers_and_not_set_their_number(template: Template) -> None:
+    assert list(template.of("AWS::AutoScaling::ScalingPolicy")) == ["GuardStop"]
+    assert template.document["Outputs"]["StopPolicyArn"]["Value"] == {"Ref": "GuardStop"}
+    allowed = [each for each in template.statements() if "autoscaling" in str(each)]
+    (statement,) = allowed
+    assert statement["Action"] == "autoscaling:ExecutePolicy"
+    assert statement["Resource"]["Fn::Join"][1][-2:] == [
+        ":autoScalingGroup:*:autoScalingGroupName/",
+        {"Ref": "WorkerGroup"},
+    ]
 
 
 def test_every_bound_has_the_one_action_that_leaves_no_worker(bounded: Template) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from moto.autoscaling.exceptions import AutoscalingClientError
-from moto.autoscaling.models import AutoScalingBackend, FakeScalingPolicy
+from moto.autoscaling.models import AutoScalingBackend
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.responses import ActionResult
 
@@ -91,9 +91,18 @@ def apply() -> None:
 
     replace(AutoScalingResponse, "put_scaling_policy", answer)
 
-    def refuse(self: Any) -> None:
-        raise AutoscalingClientError(
-            "ValidationError", "The embedded cloud carries policies out for alarms only; set the capacity instead."
-        )
+    def execute_policy(self: Any) -> ActionResult:
+        """Carry a policy out as ExecutePolicy does: by the step that the given value lies in."""
+        backend, name = self.autoscaling_backend, self._get_param("PolicyName")
+        policy = find(backend, name) or backend.policies.get(name)
+        if policy is None:
+            raise AutoscalingClientError("ValidationError", f"Unable to find policy {name}")
+        value, threshold = self._get_param("MetricValue"), self._get_param("BreachThreshold")
+        if value is None or threshold is None:
+            raise AutoscalingClientError("ValidationError", "Step scaling needs MetricValue and BreachThreshold")
+        if chosen_step(policy.step_adjustments, float(value) - float(threshold)) is None:
+            raise AutoscalingClientError("ValidationError", "There is no step adjustment for the metric value")
+        execute(policy, float(value) - float(threshold), f"a user request executed policy {policy.name}")
+        return ActionResult({})
 
-    replace(FakeScalingPolicy, "execute", refuse)
+    replace(AutoScalingResponse, "execute_policy", execute_policy)

@@ -133,7 +133,7 @@ class Resources:
             ]
         for policy in values(call.params, "PolicyName"):
             names += [
-                each.as_name
+                each.auto_scaling_group_name
                 for each in self._backend("autoscaling").policies.values()
                 if policy in (each.name, each.arn) and not names
             ]

@@ -21,7 +21,7 @@ from localcloud.api.cloud import Cloud
 from localcloud.api.loopback import acting_as
 from localcloud.api.permissions.request import Signature
 from localcloud.sessions.service import REQUIRED_ACTIONS
-from stacks.config import MASTER, RUNS_PREFIX, WORKER, ClusterConfig
+from stacks.config import MASTER, RUNS_PREFIX, WORKER, ClusterConfig, GuardId
 from tests.stacks.clusters.eight import CLUSTERS
 from tests.stacks.clusters.policies import listed
 from tests.stacks.clusters.synthesis import Inspected, synthesise
@@ -74,6 +74,8 @@ class Node:
             yield f"break off an upload to {bucket}", partial(self._break_off, bucket)
         if self.kind == MASTER:
             yield from self._archive()
+            stop = {"PolicyName": self.physical[GuardId.POLICY], "MetricValue": 1.0, "BreachThreshold": 0.0}
+            yield "end the workers", lambda: self._client("autoscaling").execute_policy(**stop)
 
     def _boot(self) -> Iterator[tuple[str, Callable[[], object]]]:
         group = next(id for id in self.physical if id.startswith(("MasterASG", "WorkersASG", "Master", "Workers")))

@@ -61,3 +61,29 @@ def test_other_policies_are_refused_by_name(
     }
     with pytest.raises(ClientError, match=message):
         client("autoscaling").put_scaling_policy(**(good | values))
+
+
+def test_a_policy_is_carried_out_by_name_and_by_arn_with_the_value_that_is_given(
+    client: Client, stacks: Stacks
+) -> None:
+    autoscaling = client("autoscaling")
+    group = stacks.physical(stacks.create(nodes(2)), "Nodes")
+    arn = autoscaling.put_scaling_policy(
+        AutoScalingGroupName=group, PolicyName="none", PolicyType="StepScaling", AdjustmentType="ExactCapacity",
+        StepAdjustments=[{"MetricIntervalLowerBound": 0, "ScalingAdjustment": 0}],
+    )["PolicyARN"]  # fmt: skip
+
+    def desired() -> int:
+        (found,) = autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[group])["AutoScalingGroups"]
+        return int(found["DesiredCapacity"])
+
+    for wrong, message in (
+        ({"PolicyName": arn}, "Step scaling needs MetricValue and BreachThreshold"),
+        ({"PolicyName": arn, "MetricValue": 1.0, "BreachThreshold": 2.0}, "There is no step adjustment"),
+        ({"PolicyName": "other", "MetricValue": 1.0, "BreachThreshold": 0.0}, "Unable to find policy other"),
+    ):
+        with pytest.raises(ClientError, match=message):
+            autoscaling.execute_policy(**wrong)
+    assert desired() == 2
+    autoscaling.execute_policy(PolicyName=arn, MetricValue=1.0, BreachThreshold=0.0)
+    assert desired() == 0

@@ -1,0 +1,81 @@
+"""End all workers once the runs that asked for it, and the queue behind them, are done (`--then-stop`).
+
+By the scaling policy of the cluster's bounds, "exactly none", with the role of the master, which may carry out the
+policies of this group and not set its size: a master in wrong hands cannot start a node with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.files.atomic_write import write_atomically
+from agent.remote.command import Completed, execute
+from agent.runs.run_queue import RunQueue
+from agent.runs.store import Runs
+from agent.staging.aws_cli import aws_command
+
+TRIES: Final = 8
+"""With the pauses between them a minute: of an API that fails half the time, one in 256 workers' ends is lost."""
+PAUSE_S: Final = 8.0
+TIMEOUT_S: Final = 60.0
+STOPPED: Final = "the workers go to zero"
+
+
+def command(policy: str) -> list[str]:
+    """Build the command that carries the policy of this ARN out."""
+    words = ("--policy-name", policy, "--metric-value", "1", "--breach-threshold", "0")
+    return aws_command("autoscaling", "execute-policy", *words, region=policy.split(":")[3])
+
+
+def remember(runs: Runs, policy: str) -> None:
+    """Keep in mind that the workers end when the queue is done; "" asks for nothing."""
+    if policy:
+        write_atomically(_path(runs), policy)
+
+
+def stop_workers(
+    runs: Runs,
+    policy: str = "",
+    *,
+    run: Callable[[Sequence[str], float], Completed] = execute,
+    sleep: Callable[[float], None] = time.sleep,
+) -> str:
+    """End the workers if a run that has ended, by this policy, or one before it has asked for that, and no run waits.
+
+    Return what was done, or why it was not; "" where nothing was asked for. A run that is put into the queue in the
+    second in which this is carried out waits for its nodes as after any other loss.
+    """
+    remember(runs, policy)
+    with runs.guard():
+        policy = _remembered(runs)
+        if not policy:
+            return ""
+        if waiting := RunQueue(runs=runs).ids():
+            return f"the workers stay for {waiting[0]}, which waits in the queue"
+        with contextlib.suppress(FileNotFoundError):
+            _path(runs).unlink()
+    done = Completed(status=1, output="")
+    for attempt in range(TRIES):
+        if attempt:
+            sleep(PAUSE_S)
+        done = run(command(policy), TIMEOUT_S)
+        if done.status == 0:
+            return STOPPED
+    why = (done.output.strip().splitlines() or [f"status {done.status}"])[-1]
+    return f"the workers could not be stopped, and go on costing: {why}; `fab scale 0` stops them"
+
+
+def _path(runs: Runs) -> Path:
+    return runs.root / ".then-stop"
+
+
+def _remembered(runs: Runs) -> str:
+    try:
+        policy = _path(runs).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+    return policy if policy.startswith("arn:") and policy.count(":") >= 5 else ""

@@ -1,0 +1,125 @@
+"""Facts about the end of the workers after the runs: when the queue is done, tried again, and told where it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import SpecError
+from agent.remote.command import Completed
+from agent.runs.run_queue import RunQueue
+from agent.runs.store import Runs
+from agent.supervisor import scheduler, then_stop
+from agent.supervisor.then_stop import STOPPED, TRIES, command, stop_workers
+from tests.agent.supervisor.live_runs import Call, final_state, log_of
+from tests.factories import make_spec, make_state
+from tests.waiting import eventually
+
+POLICY = (
+    "arn:aws:autoscaling:eu-west-1:123456789012:scalingPolicy:c322761b-3172-4d56-9a21-0ed9d6161d67:"
+    "autoScalingGroupName/workers:policyName/deepcdk-GuardStop"
+)
+
+
+class Api:
+    """An AWS CLI that fails so many times."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.commands: list[list[str]] = []
+        self._failures = failures
+
+    def __call__(self, argv: Sequence[str], timeout_s: float) -> Completed:
+        self.commands.append(list(argv))
+        failed = len(self.commands) <= self._failures
+        return Completed(status=int(failed), output="AccessDenied\nno\n" if failed else "")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    (tmp_path / "runs").mkdir()
+    return Runs(root=tmp_path / "runs")
+
+
+def stop(runs: Runs, policy: str, api: Api) -> str:
+    return stop_workers(runs, policy, run=api, sleep=lambda seconds: None)
+
+
+def test_a_run_that_asked_for_it_ends_the_workers_once(runs: Runs) -> None:
+    api = Api()
+    assert stop(runs, POLICY, api) == STOPPED
+    assert api.commands == [command(POLICY)]
+    assert api.commands[0][:5] == ["aws", "autoscaling", "execute-policy", "--policy-name", POLICY]
+    assert "eu-west-1" in api.commands[0]
+    assert (stop(runs, "", api), len(api.commands)) == ("", 1)
+
+
+def test_while_a_run_waits_the_workers_stay_and_the_last_one_ends_them(runs: Runs) -> None:
+    api = Api()
+    waiting = runs["two"]
+    waiting.path.mkdir()
+    waiting.write_state(make_state(run_id="two", state="queued"))
+    RunQueue(runs=runs).add("two")
+    assert stop(runs, POLICY, api) == "the workers stay for two, which waits in the queue"
+    assert not api.commands
+    RunQueue(runs=runs).finish("two", "succeeded", "")
+    assert stop(runs, "", api) == STOPPED, "the last run, which asked for nothing, ends them for the one before"
+
+
+def test_an_api_that_fails_is_asked_again_and_a_failure_is_told_with_what_to_do(runs: Runs) -> None:
+    api = Api(failures=TRIES - 1)
+    assert stop(runs, POLICY, api) == STOPPED
+    api = Api(failures=TRIES)
+    told = stop(runs, POLICY, api)
+    assert told == "the workers could not be stopped, and go on costing: no; `fab scale 0` stops them"
+    assert stop(runs, "", Api()) == "", "it is not tried by a later run, for which nobody asked it"
+
+
+def test_what_is_no_policy_is_not_called(runs: Runs) -> None:
+    api = Api()
+    assert stop(runs, "junk", api) == ""
+    with pytest.raises(SpecError, match="stop_policy = 'junk': must be the ARN of a scaling policy"):
+        make_spec(stop_policy="junk")
+    assert make_spec(stop_policy=POLICY).stop_policy == POLICY
+
+
+@pytest.mark.parametrize("script", ["exit 0", "exit 1"])
+def test_the_supervisor_ends_the_workers_however_the_run_ends_and_says_so(
+    efs: Path, supervisor: Call, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    called = fake_cli(efs, monkeypatch)
+    spec = make_spec(
+        run_id="one", efs_mount=str(efs), command=(), hosts=(), interface="", stop_policy=POLICY,
+        launcher=("/bin/sh", "-c", script),
+    )  # fmt: skip
+    supervisor("start", stdin=spec.to_json())
+    final_state(efs, "one")
+    eventually(lambda: STOPPED in log_of(efs, "one"))
+    assert called.read_text().startswith(f"autoscaling execute-policy --policy-name {POLICY} ")
+
+
+def test_a_scheduler_with_nothing_left_ends_them_after_a_run_whose_supervisor_was_lost(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def ask(of: Runs) -> str:
+        asked.append(of)
+        return ""
+
+    then_stop.remember(runs, POLICY)
+    monkeypatch.setattr(then_stop, "stop_workers", ask)
+    scheduler.run(runs)
+    assert asked == [runs]
+
+
+def fake_cli(efs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put an AWS CLI first in the path that writes its words to a file; return the file."""
+    program, called = efs / "bin" / "aws", efs / "called"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >> {called}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    return called
