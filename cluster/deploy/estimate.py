@@ -1,4 +1,4 @@
-"""What a first deployment starts, and what that costs an hour."""
+"""What a first deployment starts, what that costs an hour, what bounds the bill, and what goes on costing."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from cluster.aws.price_store import PriceStore
 from cluster.aws.pricing import shown, total_per_hour
 from cluster.aws.service_prices import NAT_GATEWAY, PUBLIC_IPV4
 from cluster.session import Session
+from cluster.terminal.units import span
 from stacks.config import ClusterConfig
-from stacks.config_keys.network import ONE_NAT_GATEWAY
+from stacks.config_keys.network import ONE_NAT_GATEWAY, S3_ENDPOINT
 
 
 def describe_deployment(session: Session) -> str:
@@ -27,6 +28,42 @@ def describe_deployment(session: Session) -> str:
     date = session.prices.dated(kinds)
     dated = f"; prices of {date}" if date else ""
     return f"deploy stack {config.stack_name}: {nodes}{place}, {together} ({each}{dated}), plus storage and traffic."
+
+
+def describe_bounds(config: ClusterConfig) -> str:
+    """Return a sentence on what bounds the bill of a cluster by itself."""
+    ends = [f"idle for {span(config.idle_minutes * 60)}"] if config.idle_minutes else []
+    ends += [f"there for {span(config.max_hours * 3600)}"] if config.max_hours else []
+    ends += ["done with the last run"] if config.then_stop else []
+    budget = f"a budget of ${config.budget_usd:,.0f} a month"
+    if config.budget_usd and config.budget_stops_workers:
+        ends += [f"over {budget}"]
+    if ends:
+        return f"what bounds the bill: all workers are ended once they are {', or '.join(ends)}."
+    notifies = f" ({budget} only notifies)" if config.budget_usd else ""
+    return (
+        f"nothing bounds the bill{notifies}: workers cost until you stop them; idle_minutes, max_hours, then_stop and "
+        "budget_usd end them."
+    )
+
+
+def describe_rest(session: Session) -> str:
+    """Return a sentence on what a cluster goes on costing without workers, as far as the prices are known."""
+    config, kind = session.config, session.config.master_instance_type
+    master = session.prices.per_hour([kind], wait_s=3.0)[kind]
+    costs = {f"a {kind} master": master, **fixed_costs(config, session.price_store)}
+    total = total_per_hour(list(costs), costs)
+    each = ", ".join(f"{name} {shown(price)}" for name, price in costs.items())
+    further = ["storage"]
+    if config.fsx_capacity_gib:
+        further.append(f"{config.fsx_capacity_gib:,} GiB of FSx for Lustre")
+    if endpoints := [name for name in config.vpc_endpoints if name != S3_ENDPOINT]:
+        further.append(f"the endpoints {', '.join(endpoints)}")
+    if config.kms_key == "create":
+        further.append("a KMS key")
+    together = "price unknown" if total is None else shown(total)
+    ended = "`fab down` ends it, but for data that are kept" if config.retain_data else "`fab down` ends it"
+    return f"what goes on costing without workers: {together} ({each}), plus {', '.join(further)}; {ended}."
 
 
 def fixed_costs(config: ClusterConfig, prices: PriceStore) -> dict[str, float | None]:

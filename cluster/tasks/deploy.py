@@ -13,7 +13,7 @@ from cluster.aws.stack import describe_stack
 from cluster.cli.process import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.deploy import cdk, change_set, effects, key_pair, retained
-from cluster.deploy.estimate import describe_deployment
+from cluster.deploy.estimate import describe_bounds, describe_deployment, describe_rest
 from cluster.deploy.plan import FAILED_CREATION, Plan, is_new, with_current_sizes
 from cluster.errors import DeepcdkError
 from cluster.nodes import live_run, status, worker_group
@@ -51,6 +51,8 @@ def up(
         return
     stack, progress = session.config.stack_name, progress_printer(json=json)
     new = is_new(describe_stack(session.aws, stack))
+    progress(describe_bounds(session.config))
+    progress(describe_rest(session))
     if new:
         confirm(describe_deployment(session), yes=yes)
     _provide_key_pair(session, progress, new=new)

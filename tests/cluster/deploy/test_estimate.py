@@ -11,7 +11,7 @@ import pytest
 
 from cluster.aws.price_table import shipped
 from cluster.aws.pricing import Prices
-from cluster.deploy.estimate import describe_deployment
+from cluster.deploy.estimate import describe_bounds, describe_deployment, describe_rest
 from cluster.session import Session
 
 
@@ -64,3 +64,45 @@ def test_a_gateway_in_each_zone_is_counted_and_spot_costs_at_most_that(
 def test_a_region_without_a_table_has_no_total(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     said = at(task, monkeypatch, "eu-west-3", ssh_cidr=("198.51.100.7/32",))
     assert "price unknown (instances unknown, a NAT gateway unknown, 2 public IPv4 addresses $0.010/h)" in said
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"idle_minutes": 60}, "all workers are ended once they are idle for 1 h."),
+        (
+            {"idle_minutes": 30, "max_hours": 12.0, "then_stop": True, "budget_usd": 500.0},
+            "idle for 30 min, or there for 12 h, or done with the last run, or over a budget of $500 a month.",
+        ),
+        ({}, "nothing bounds the bill: workers cost until you stop them; idle_minutes, max_hours, then_stop and"),
+        (
+            {"budget_usd": 500.0, "budget_stops_workers": False, "budget_emails": ("ops@example.com",)},
+            "nothing bounds the bill (a budget of $500 a month only notifies): ",
+        ),
+    ],
+)
+def test_what_bounds_the_bill_is_told_and_that_nothing_does(task: Session, keys: dict[str, Any], said: str) -> None:
+    config = dataclasses.replace(task.config, **{"idle_minutes": 0, **keys})
+    assert said in describe_bounds(config)
+
+
+def test_what_goes_on_costing_is_the_master_the_way_out_and_the_storage(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at(task, monkeypatch, "us-east-1", ssh_cidr=("198.51.100.7/32",))
+    master = shipped()["us-east-1"].usd_per_hour["t3.medium"]
+    assert describe_rest(task) == (
+        f"what goes on costing without workers: ${master + 0.055:.3f}/h (a t3.medium master ${master:.3f}/h, "
+        "a NAT gateway $0.045/h, 2 public IPv4 addresses $0.010/h), plus storage; "
+        "`fab down` ends it, but for data that are kept."
+    )
+
+
+def test_what_has_no_figure_is_named_and_an_unknown_price_is_no_zero(
+    task: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"fsx_capacity_gib": 1200, "vpc_endpoints": ("s3", "ssm"), "kms_key": "create", "retain_data": False}
+    at(task, monkeypatch, "eu-west-3", **keys)
+    said = describe_rest(task)
+    assert "without workers: price unknown (a t3.medium master unknown, a NAT gateway unknown, " in said
+    assert said.endswith("plus storage, 1,200 GiB of FSx for Lustre, the endpoints ssm, a KMS key; `fab down` ends it.")
