@@ -180,6 +180,7 @@ _RECORD: Final = fields(
         fields(
             archive=maybe(text),
             workers=maybe(text),
+            notify=maybe(each(text)),
             restarts=maybe(each(fields(**{"for": text, "hosts": each(text), "waited_s": number}))),
         )
     ),

@@ -75,10 +75,14 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
 
 
 def write_record(directory: RunDirectory, state: State) -> None:
-    """Write the record into the directory, without the values of variables, which may be secret."""
+    """Write the record into the directory, without the values of variables and the commands that tell of the run.
+
+    They may be secret, as the address of a web hook is.
+    """
     document = record(directory, state)
     if document["spec"]:
         document["spec"]["environment"] = [[name, None] for name, _ in document["spec"].get("environment", ())]
+        document["spec"]["notify"] = [None for _ in document["spec"].get("notify", ())]
     if document["launch"]:
         document["launch"]["rank_environment"] = dict.fromkeys(document["launch"].get("rank_environment", ()))
     write_atomically(directory.path / RECORD_FILE, json.dumps(document, indent=1))

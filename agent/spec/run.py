@@ -28,6 +28,7 @@ PROGRAM_FOLDER: Final = "program"
 """Where a pushed tree holds the user's files; the payload's lie in `payload`."""
 WORK_FOLDER: Final = "work"
 MOST_RESTARTS: Final = 1000
+MOST_COMMANDS: Final = 10
 PLACED: Final = "auto"
 UNPLACED: Final = "none"
 TF_KERAS: Final = "tf-keras==2.21.*"
@@ -94,6 +95,8 @@ class RunSpec:
     """With how many hosts it goes on at least, where not as many as before come; 0: as many as before."""
     bounds: Bounds = dataclasses.field(default_factory=Bounds)
     """What the run may take at most, over all its attempts."""
+    notify: tuple[str, ...] = ()
+    """Commands that the master runs when the run ends, fails, is restarted, waits for nodes or is near a bound."""
     stop_policy: str = ""
     """ARN of the scaling policy that ends all workers once the run and the queue are done; empty: they stay."""
     allow_degraded: bool = False
@@ -154,6 +157,8 @@ class RunSpec:
             raise SpecError(f"restarts = {self.restarts!r}: must be a whole number from 0 to {MOST_RESTARTS}")
         if type(self.min_nodes) is not int or self.min_nodes < 0:
             raise SpecError(f"min_nodes = {self.min_nodes!r}: must be 0 or more")
+        if any(not command.strip() or "\0" in command for command in self.notify) or len(self.notify) > MOST_COMMANDS:
+            raise SpecError(f"notify: must be {MOST_COMMANDS} commands at most, none of them empty or with a NUL")
         if self.stop_policy and not re.fullmatch(r"arn:[a-z-]+:autoscaling:[a-z0-9-]+:[0-9]{12}:\S+", self.stop_policy):
             raise SpecError(f"stop_policy = {escaped(self.stop_policy)}: must be the ARN of a scaling policy")
         if self.preflight not in ("auto", "full", "skip"):

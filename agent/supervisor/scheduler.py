@@ -28,6 +28,7 @@ from agent.supervisor import then_stop
 from agent.supervisor.archive import Copier
 from agent.supervisor.live_nodes import on_live_nodes
 from agent.supervisor.lost_run import kill, mark_lost, take_lock
+from agent.supervisor.notification import Notifier
 from agent.supervisor.submit import check_trees, detach
 from agent.supervisor.supervisor import first_state
 
@@ -100,8 +101,17 @@ def fail_lost_run(runs: Runs) -> None:
     mark_lost(runs[run_id])
     runs.release(run_id)
     with contextlib.suppress(OSError, ValueError):
+        notifier = Notifier(spec_commands(runs, run_id), run_id, runs[run_id].path, _log)
+        notifier.tell_end(runs[run_id].effective_state())
+        notifier.finish()
+    with contextlib.suppress(OSError, ValueError):
         record.write_record(runs[run_id], runs[run_id].effective_state())
         Copier(runs[run_id]).finish()
+
+
+def spec_commands(runs: Runs, run_id: str) -> tuple[str, ...]:
+    """Return the commands that tell of a run. Raises OSError and SpecError, which is a ValueError."""
+    return RunSpec.from_json(runs[run_id].spec.read_text(encoding="utf-8")).notify
 
 
 def _log(text: str) -> None:

@@ -32,9 +32,10 @@ from agent.spec.remote_command import secrets_command
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
 from agent.spec.states import STOP_GRACE_S
-from agent.supervisor import failure, prepare_node, then_stop
+from agent.supervisor import failure, notification, prepare_node, then_stop
 from agent.supervisor.archive import Copier
 from agent.supervisor.metering import Meter
+from agent.supervisor.notification import Notifier
 from agent.supervisor.program import stage
 from agent.supervisor.restart import ASK, ASK_TIMEOUT_S, Outcome, Restarts, machine_fault, uptimes
 from agent.supervisor.resume import rewrite
@@ -106,7 +107,9 @@ class Supervisor:
         self._stop_requested = False
         self._why_stopped = STOPPED
         self._meter = Meter(self.directory)
+        self._notifier = Notifier(spec.notify, spec.run_id, self.directory.path, self._log)
         self._restarts: list[dict[str, Any]] = []
+        self._told_waiting = -1
         self._wanted = len(spec.hosts)
         self._left: dict[str, Node] = {}
         """Hosts of earlier attempts that the present one does not have, by their names."""
@@ -161,8 +164,10 @@ class Supervisor:
                 self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=self.state.is_live)
             if self._left:
                 self._hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=list(self._left.values()))
+            self._notifier.tell_end(self.state)
             self._remove_secrets()
             self._stop_workers()
+            self._finish_telling()
             self.runs.release(self.spec.run_id)
         return self.state
 
@@ -199,7 +204,7 @@ class Supervisor:
             wanted=self._wanted,
             hosts=self._hosts,
             is_stopped=lambda: self._stop_requested,
-            set_reason=self._set_reason,
+            set_reason=self._wait,
             log_line=self._log,
         )
         spec = restarts.next_spec(title)
@@ -218,6 +223,7 @@ class Supervisor:
         self._record_step("restarted", restarts=self._restarts)
         self._log(f"{title}: {resume_point(spec, record.checkpoints(self.directory))}, {spec.placed}")
         self._update(reason=f"{title}: preparing the nodes", hosts=tuple(hosts))
+        self._notifier.tell(notification.RESTARTED, f"{title}, {spec.placed}")
         return True
 
     def _end(self, outcome: Outcome) -> None:
@@ -230,6 +236,13 @@ class Supervisor:
             self._fail(outcome.reason + again, exit_code=outcome.exit_code)
         else:
             self._update(state=outcome.state, reason=outcome.reason, exit_code=outcome.exit_code)
+
+    def _wait(self, reason: str) -> None:
+        """Store that a restart waits for nodes; tell of it once a restart."""
+        if self._told_waiting != len(self._restarts):
+            self._told_waiting = len(self._restarts)
+            self._notifier.tell(notification.WAITING, reason)
+        self._set_reason(reason)
 
     def _set_reason(self, reason: str) -> None:
         self._update(reason=reason)
@@ -269,6 +282,15 @@ class Supervisor:
                 self._log(told)
                 self._record_step("workers", workers=told)
                 self._write_record(self.state)
+                if told.startswith(then_stop.NOT_STOPPED):
+                    self._notifier.tell(notification.FAILED, told)
+
+    def _finish_telling(self) -> None:
+        """Wait until all has been told; record what could not be."""
+        self._notifier.finish()
+        if failures := list(self._notifier.failures):
+            self._record_step("told", notify=failures)
+            self._write_record(self.state)
 
     def _launch(self, pythons: Interpreters) -> Outcome:
         """Launch the ranks, wait for their end, and return how they ended."""
@@ -340,6 +362,7 @@ class Supervisor:
         warning, reached = self._meter.look()
         if warning:
             self._log(warning)
+            self._notifier.tell(notification.NEAR_BOUND, warning)
             if self.state.state == "running":
                 self._update(reason=warning)
         if reached and not self._stop_requested:

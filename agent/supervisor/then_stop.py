@@ -23,6 +23,7 @@ TRIES: Final = 8
 PAUSE_S: Final = 8.0
 TIMEOUT_S: Final = 60.0
 STOPPED: Final = "the workers go to zero"
+NOT_STOPPED: Final = "the workers could not be stopped"
 
 
 def command(policy: str) -> list[str]:
@@ -66,7 +67,7 @@ def stop_workers(
         if done.status == 0:
             return STOPPED
     why = (done.output.strip().splitlines() or [f"status {done.status}"])[-1]
-    return f"the workers could not be stopped, and go on costing: {why}; `fab scale 0` stops them"
+    return f"{NOT_STOPPED}, and go on costing: {why}; `fab scale 0` stops them"
 
 
 def _path(runs: Runs) -> Path:

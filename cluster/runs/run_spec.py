@@ -114,6 +114,7 @@ def build(
         restarts=options.restarts.count,
         min_nodes=options.restarts.least,
         bounds=options.bounds,
+        notify=options.notify,
         stop_policy=stop_policy(stack, wanted=options.then_stop),
         requirements=work.requirements if isinstance(work, Program) else "",
         keras=2 if isinstance(work, Program) and needs_tf_keras(work, environment) else 3,

@@ -83,6 +83,7 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("bound", told))
     if workers := course.get("workers"):
         rows.append(("workers", str(workers)))
+    rows += [("not told", str(trouble)) for trouble in course.get("notify") or ()]
     for n, again in enumerate(course.get("restarts") or (), start=1):
         hosts = ", ".join(again["hosts"])
         rows.append((f"restart {n}", f"for {again['for']}; after {again['waited_s']:g} s on {hosts}"))

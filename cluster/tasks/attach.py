@@ -12,14 +12,14 @@ from agent.spec.resume import resume_point, resumed_spec
 from agent.spec.run import RunSpec
 from agent.spec.states import LIVE_STATES, QUEUED
 from cluster.cli.process import PROJECT
-from cluster.cli.task import Json, Key, Queue, RunId, Set, Yes, task
+from cluster.cli.task import Json, Key, Notify, Queue, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError
 from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
 from cluster.runs.bounds import check_left, check_prices, stop_policy
 from cluster.runs.environment import check_secrets, read_secrets
 from cluster.runs.run_id import check_run_id
-from cluster.runs.run_options import BoundOptions, Preflight
+from cluster.runs.run_options import BoundOptions, Preflight, check_commands
 from cluster.session import Session
 from cluster.tasks.launch import Following, Launch, watch_to_end
 
@@ -52,6 +52,7 @@ def resume(
     nodes: Annotated[str, "workers that take part; default: as many as before"] = "",
     queue: Queue = False,
     bounds: BoundOptions,
+    notify: Notify = (),
     preflight: Preflight,
     yes: Yes = False,
     following: Following,
@@ -70,6 +71,7 @@ def resume(
     session = Session(PROJECT, set_, key=key)
     wanted = parse_nodes_argument(nodes) if nodes else 0
     secrets = read_secrets(secret, os.environ)
+    check_commands(notify)
     check_maximum(wanted, session.load_inventory(), session.config.max_workers)
     session.prices.begin(session.instance_types)
     launch = Launch(session, PROJECT, following)
@@ -89,7 +91,9 @@ def resume(
         before = RunSpec.from_json(json_format.dumps(record["spec"]))
         then_stop = bounds.then_stop or bool(before.stop_policy) or session.config.then_stop
         policy = stop_policy(session.stack, wanted=then_stop)
-        before = dataclasses.replace(before, bounds=bounds.over(before.bounds), stop_policy=policy)
+        before = dataclasses.replace(
+            before, bounds=bounds.over(before.bounds), stop_policy=policy, notify=notify or before.notify
+        )
         check_prices(before.bounds, [*session.instance_types, *session.config.worker_types], session.prices)
         check_left(before, record.get("spent"))
         ready = ensure_nodes(session, master, count, yes=yes, report=launch.progress)

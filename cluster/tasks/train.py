@@ -16,7 +16,7 @@ from agent.spec.nodes import Node, workers
 from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
 from cluster.cli.process import PROJECT
-from cluster.cli.task import Json, Key, Queue, Set, Yes, task
+from cluster.cli.task import Json, Key, Notify, Queue, Set, Yes, task
 from cluster.errors import LiveRunError
 from cluster.nodes.grow import ensure_nodes
 from cluster.nodes.worker_group import check_maximum, parse_nodes_argument
@@ -83,6 +83,7 @@ def train(
     preflight: Preflight,
     restarts: RestartOptions,
     bounds: BoundOptions,
+    notify: Notify = (),
     yes: Yes = False,
     dry_run: Annotated[bool, "show the launcher's command and launch nothing"] = False,
     following: Following,
@@ -109,6 +110,7 @@ def train(
         preflight=preflight,
         restarts=restarts,
         bounds=bounds.over(Bounds()),
+        notify=notify,
         then_stop=bounds.then_stop or session.config.then_stop,
     )
     restarts.check(count)

@@ -1,0 +1,114 @@
+"""Tell of what happens in a run by commands of the user's (`--notify`), which run on the master.
+
+Each gets the event as JSON on its standard input, and its name, run and text as variables. What a command says, or that
+it fails or does not end, changes nothing in the run: it is told in the run's log and its record.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from agent.runs.directory import State
+
+ENDED: Final = "ended"
+FAILED: Final = "failed"
+RESTARTED: Final = "restarted"
+WAITING: Final = "waiting"
+NEAR_BOUND: Final = "near-bound"
+TIMEOUT_S: Final = 30.0
+"""For one command: the last ones hold up the end of a run by as much, at most."""
+MOST_TEXT: Final = 4000
+"""Characters of the text in a variable, of which Linux takes 128 KiB; the JSON has it whole."""
+_SHOWN: Final = 200
+_KEPT: Final = ("PATH", "HOME", "USER", "LANG")
+
+
+def call(command: str, document: dict[str, Any], directory: Path, timeout_s: float = TIMEOUT_S) -> str:
+    """Run a command with an event; return what went wrong, "" where nothing did."""
+    variables = {
+        "DEEPCDK_EVENT": str(document["event"]),
+        "DEEPCDK_EVENT_RUN": str(document["run_id"]),
+        "DEEPCDK_EVENT_TEXT": str(document["text"]).replace("\0", "")[:MOST_TEXT],
+    }
+    try:
+        with subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            cwd=directory,
+            # Not the run's own variables, by which its processes are found and ended.
+            env={**{name: os.environ[name] for name in _KEPT if name in os.environ}, **variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as process:
+            try:
+                output, _ = process.communicate((json.dumps(document) + "\n").encode(), timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                return f"not done after {timeout_s:g} s"
+    except (OSError, ValueError) as error:
+        return str(error)
+    if process.returncode == 0:
+        return ""
+    last = (output.decode(errors="replace").strip().splitlines() or [""])[-1][:_SHOWN]
+    return f"status {process.returncode}{': ' if last else ''}{last}"
+
+
+class Notifier:
+    """Tell of one run's events, in the background. A command that fails is told by its number: it may be secret."""
+
+    def __init__(
+        self,
+        commands: Sequence[str],
+        run_id: str,
+        directory: Path,
+        log_line: Callable[[str], None],
+        call: Callable[[str, dict[str, Any], Path], str] = call,
+    ) -> None:
+        self._commands, self._run_id, self._directory = commands, run_id, directory
+        self._log, self._call = log_line, call
+        self._threads: list[threading.Thread] = []
+        self.failures: list[str] = []
+
+    def tell(self, event: str, text: str, **facts: Any) -> None:
+        """Start telling of an event."""
+        document = {"event": event, "run_id": self._run_id, "text": text, "time": round(time.time(), 3), **facts}
+        for number, command in enumerate(self._commands, start=1):
+            thread = threading.Thread(target=self._tell, args=(number, command, document), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def tell_end(self, state: State) -> None:
+        """Start telling how the run has ended."""
+        event = FAILED if state.state == FAILED else ENDED
+        reason = f": {state.reason}" if state.reason else ""
+        self.tell(event, f"run {state.run_id} {state.state}{reason}", state=state.state, reason=state.reason)
+
+    def finish(self) -> None:
+        """Wait until all have been told, or their time is over."""
+        deadline = time.monotonic() + TIMEOUT_S + 5.0
+        for thread in self._threads:
+            thread.join(timeout=max(0.0, deadline - time.monotonic()))
+
+    def _tell(self, number: int, command: str, document: dict[str, Any]) -> None:
+        if trouble := self._call(command, document, self._directory):
+            told = f"--notify {number} did not tell that the run {_WORDS[document['event']]}: {trouble}"
+            self.failures.append(told)
+            self._log(told)
+
+
+_WORDS: Final = {
+    ENDED: "has ended",
+    FAILED: "has failed",
+    RESTARTED: "was restarted",
+    WAITING: "waits for nodes",
+    NEAR_BOUND: "is near its bound",
+}

@@ -1,0 +1,126 @@
+"""Facts about commands that tell of a run: what they get, and that one which fails is told and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import SpecError
+from agent.runs.directory import RunDirectory
+from agent.runs.store import Runs
+from agent.spec.bounds import Bounds
+from agent.supervisor import notification, scheduler
+from agent.supervisor.notification import Notifier, call
+from tests.agent.supervisor.live_runs import Call, final_state, log_of
+from tests.factories import make_ended_process, make_spec, make_state
+from tests.waiting import eventually
+
+EVENT: dict[str, Any] = {"event": "ended", "run_id": "one", "text": "run one succeeded", "time": 1.0}
+
+
+def test_a_command_gets_the_event_as_json_and_as_variables_and_none_of_the_runs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEEPCDK_RUN", "one")
+    wrote = 'cat > got; echo "$DEEPCDK_EVENT $DEEPCDK_EVENT_RUN $DEEPCDK_EVENT_TEXT:$DEEPCDK_RUN" > words'
+    assert call(wrote, EVENT, tmp_path) == ""
+    assert json.loads((tmp_path / "got").read_text()) == EVENT
+    assert (tmp_path / "words").read_text() == "ended one run one succeeded:\n"
+
+
+def test_a_command_that_does_not_read_tells_all_the_same(tmp_path: Path) -> None:
+    assert call("true", {**EVENT, "text": "x" * 400_000}, tmp_path) == ""
+    assert call("true", EVENT, tmp_path) == ""
+
+
+def test_one_that_fails_is_told_with_its_status_and_last_line(tmp_path: Path) -> None:
+    assert call("echo first; echo no route >&2; exit 7", EVENT, tmp_path) == "status 7: no route"
+    assert call("exit 3", EVENT, tmp_path) == "status 3"
+    assert call("missing-program", EVENT, tmp_path).startswith("status 127: ")
+    assert "No such file" in call("true", EVENT, tmp_path / "gone")
+
+
+def test_one_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> None:
+    began = time.monotonic()
+    assert call("sleep 600 & sleep 600", EVENT, tmp_path, timeout_s=0.5) == "not done after 0.5 s"
+    assert time.monotonic() - began < 20
+
+
+def test_all_commands_are_told_at_once_and_a_failure_names_its_number_and_not_the_command(tmp_path: Path) -> None:
+    lines: list[str] = []
+    told: list[tuple[str, str]] = []
+
+    def fake(command: str, document: dict[str, Any], directory: Path) -> str:
+        told.append((command, document["event"]))
+        return "status 1" if "secret" in command else ""
+
+    notifier = Notifier(("post", "post secret"), "one", tmp_path, lines.append, call=fake)
+    notifier.tell(notification.NEAR_BOUND, "80%")
+    notifier.finish()
+    notifier.tell_end(make_state(state="failed", reason="no room"))
+    notifier.finish()
+    assert sorted(told) == [
+        ("post", "failed"), ("post", "near-bound"), ("post secret", "failed"), ("post secret", "near-bound"),
+    ]  # fmt: skip
+    assert lines == [
+        "--notify 2 did not tell that the run is near its bound: status 1",
+        "--notify 2 did not tell that the run has failed: status 1",
+    ]
+    assert notifier.failures == lines
+
+
+@pytest.mark.parametrize("commands", [("",), (" ",), ("a\0b",), ("true",) * 11])
+def test_what_cannot_be_a_command_is_refused(commands: tuple[str, ...]) -> None:
+    with pytest.raises(SpecError, match="notify: must be 10 commands at most"):
+        make_spec(notify=commands)
+
+
+def told(directory: Path) -> list[dict[str, Any]]:
+    path = directory / "events"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_a_run_tells_of_its_bound_and_its_end_and_a_failing_command_ends_nothing(efs: Path, supervisor: Call) -> None:
+    spec = make_spec(
+        run_id="one", efs_mount=str(efs), command=(), hosts=(), interface="", bounds=Bounds(max_hours=4 / 3600),
+        launcher=("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"),
+        notify=("cat >> events", "exit 5"),
+    )  # fmt: skip
+    supervisor("start", stdin=spec.to_json())
+    state = final_state(efs, "one")
+    assert state["state"] == "stopped"
+    failure = "--notify 2 did not tell that the run has ended: status 5"
+    eventually(lambda: failure in log_of(efs, "one"))
+    record = eventually(lambda: found if (found := read_record(efs))["course"].get("notify") else None)
+    assert record["course"]["notify"][-1] == failure
+    assert record["spec"]["notify"] == [None, None], "a command may hold what is secret, and the record leaves the node"
+    events = told(efs / "runs" / "one")
+    assert events[-1]["event"] == "ended"
+    assert events[-1]["text"] == f"run one stopped: {state['reason']}"
+    assert {each["event"] for each in events} <= {"near-bound", "ended"}
+
+
+def read_record(efs: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((efs / "runs" / "one" / "record.json").read_text())
+    return found
+
+
+def test_a_run_whose_supervisor_was_lost_is_told_by_the_scheduler_of_the_next_master(
+    efs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(root=efs / "runs")
+    directory: RunDirectory = runs["one"]
+    directory.path.mkdir(parents=True)
+    spec = make_spec(run_id="one", efs_mount=str(efs), hosts=(), launcher=("true",), notify=("cat >> events",))
+    directory.spec.write_text(spec.to_json())
+    directory.write_state(make_state(owner=make_ended_process()))
+    runs.claim("one", make_ended_process())
+    monkeypatch.setattr(scheduler, "kill", lambda runs, spec: None)
+    scheduler.fail_lost_run(runs)
+    (event,) = told(directory.path)
+    assert (event["event"], event["run_id"]) == ("failed", "one")
+    assert event["reason"].startswith("supervisor died")
