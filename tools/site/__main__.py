@@ -49,9 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     status = build(into)
     if status == 0:
         print(f"the site begins at {into / 'index.html'}")
-        print(
-            f"browsers let its search work over HTTP alone: python -m http.server --bind 127.0.0.1 --directory {into}"
-        )
+        print(f"browsers run its search over HTTP alone: python -m http.server --bind 127.0.0.1 --directory {into}")
     return status
 
 
