@@ -175,3 +175,25 @@ def test_nothing_of_a_run_that_ignores_sigterm_lives_60_s_past_its_bound_also_wh
         assert states(cluster)[run]["reason"] == "supervisor died"
     finally:
         cluster.fab("stop", "--run", run, "--force", check=False)
+
+
+def test_the_workers_end_with_the_last_run_where_one_of_them_asked_for_it(
+    cluster: EmbeddedCloud, tmp_path: Path
+) -> None:
+    (tmp_path / "short").touch()
+    entry = ("--payload", str(tmp_path), "--entry")
+    first = start(cluster, *entry, "sleep 20", "--then-stop", "--notify", "cat >> events", "--notify", "false")
+    last = start(cluster, *entry, "true", "--queue")
+    try:
+        eventually(lambda: cluster.run(last).state == "succeeded")
+        eventually(lambda: not cluster.instances("worker"), what=lambda: cluster.instances("worker"))
+        told = [record(cluster, run)["course"].get("workers") for run in (first, last)]
+        assert told == [f"the workers stay for {last}, which waits in the queue", "the workers go to zero"]
+        (event,) = [json.loads(line) for line in (cluster.run(first).path / "events").read_text().splitlines()]
+        assert (event["event"], event["text"]) == ("ended", f"run {first} succeeded")
+        shown = cluster.fab("show", "--run", first).stdout
+        assert "--notify 2 did not tell that the run has ended: status 1" in shown
+        (master,) = cluster.instances("master")
+        assert master["State"]["Name"] == "running"
+    finally:
+        cluster.fab("scale", "2", "--yes")
