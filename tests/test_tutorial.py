@@ -1,4 +1,4 @@
-"""What the tutorial has a reader type exists."""
+"""What the tutorial has a reader type exists; tests/e2e/own_clouds/test_tutorial.py runs what can be run."""
 
 from __future__ import annotations
 
