@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-aws manners gpu-runtime lint mutants bench docs lock snapshots architecture clean
+.PHONY: help setup demo test test-unit test-aws manners gpu-runtime lint fuzz mutants bench docs lock snapshots architecture clean
 
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
@@ -43,6 +43,9 @@ lint: setup ## check style, types and who imports whom
 	$(python) -m ruff format --check
 	MYPY_CACHE_DIR='$(types)' $(python) -m mypy
 	.venv/bin/lint-imports
+
+fuzz: setup ## feed what reads foreign data with hostile bytes for MINUTES=60; each run of the tests does so for some seconds
+	@$(python) -m tools.fuzz --minutes $(or $(MINUTES),60)
 
 mutants: setup ## change MODULES="a/b.py ..." in PER_MODULE places each, drawn by SEED, and show what their tests let pass
 	@$(python) -m tools.mutants --marks "$(unit)" --per-module $(or $(PER_MODULE),3) --seed $(or $(SEED),1) $(MODULES)

@@ -6,13 +6,13 @@ converts values (`"3"` to 3, 1 to true) unless each type has a hook; and the rul
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 from agent.spec import nodes
-from agent.spec.states import FINAL_STATES, LIVE_STATES, QUEUED, RUN_ID_RULE, is_run_id
+from agent.spec.json_text import parse as parse
+from agent.spec.states import LAST_TIME, RUN_ID_RULE, STATES, is_run_id
 from cluster.errors import MAX_SHOWN, DeepcdkError
 
 Rule = Callable[[Any], str]
@@ -21,11 +21,6 @@ REMEDY: Final = (
     "the answer was not used; repeat the command. If that goes on, do not trust the master: terminate its instance "
     "in EC2, and its group starts another one"
 )
-STATES: Final = (QUEUED, *LIVE_STATES, *FINAL_STATES)
-MAX_TIMESTAMP: Final = 253_402_300_799
-"""The end of the year 9999, in seconds since 1970: the last date of Python's datetime."""
-_MAX_DIGITS: Final = 18
-"""Of a whole number; no real count is longer, and it would overflow when it is formatted."""
 
 
 class AnswerError(DeepcdkError, ValueError):
@@ -40,20 +35,6 @@ class AnswerError(DeepcdkError, ValueError):
         shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text):,} characters)"
         super().__init__(f"the master's answer to {question} cannot be used: {rule}\n  it said: {shown}", where=where)
         self.remedy = REMEDY
-
-
-def parse(text: str) -> Any:
-    """Parse JSON. Raises ValueError for anything else, and for a whole number of more than 18 digits."""
-    try:
-        return json.loads(text, parse_int=_whole)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _whole(digits: str) -> int:
-    if len(digits.lstrip("-")) > _MAX_DIGITS:
-        raise ValueError("it has a number of more than 18 digits")
-    return int(digits)
 
 
 def check(value: Any, rule: Rule, question: str, *, run_id: str = "", where: str = "") -> Any:
@@ -88,7 +69,7 @@ def number(value: Any) -> str:
 
 def moment(value: Any) -> str:
     """Check for seconds since 1970."""
-    return number(value) or ("" if 0 <= value <= MAX_TIMESTAMP else "must be seconds since 1970")
+    return number(value) or ("" if 0 <= value <= LAST_TIME else "must be seconds since 1970")
 
 
 def run_id(value: Any) -> str:
@@ -173,7 +154,7 @@ _RECORD: Final = fields(
     directory=text,
     state=SUMMARY,
     spec=maybe(SPEC),
-    origin=maybe(fields(diff_bytes=maybe(whole))),
+    origin=maybe(fields(diff_bytes=maybe(whole), prices_of=maybe(text))),
     launch=maybe(fields(command=each(text))),
     preflight=maybe(fields(allowed=maybe(each(fields(node=text, what=text))))),
     course=maybe(
@@ -181,6 +162,8 @@ _RECORD: Final = fields(
             archive=maybe(text),
             workers=maybe(text),
             notify=maybe(each(text)),
+            trouble=maybe(text),
+            runtime=maybe(fields(path=maybe(text), kind=maybe(text), versions=maybe(fields()))),
             restarts=maybe(each(fields(**{"for": text, "hosts": each(text), "waited_s": number}))),
         )
     ),

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from agent.hardware import gpus
 from agent.hardware.gpus import GpuLoad
+from agent.spec import json_text
 
 MEASURED_S: Final = 1.0
 
@@ -66,9 +67,9 @@ class Load:
     def from_json(cls, text: str) -> Load:
         """Parse the line that a node printed. Raises ValueError for anything else."""
         try:
-            document = json.loads(text)
+            document = json_text.parse(text)
             return cls(**document | {"gpus": tuple(GpuLoad(**gpu) for gpu in document["gpus"])})
-        except (TypeError, AttributeError, KeyError, RecursionError) as error:
+        except (TypeError, AttributeError, KeyError) as error:
             raise ValueError(f"not a node's load: {error}") from None
 
 

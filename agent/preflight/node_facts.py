@@ -31,6 +31,7 @@ from agent.errors import SpecError
 from agent.hardware import gpus
 from agent.hardware.gpus import GpuInfo, NvidiaSmiError, count_gpu_devices
 from agent.hardware.interfaces import read_address
+from agent.spec import json_text
 from agent.spec.run import RunSpec
 
 MARK: Final = "deepcdk-facts "
@@ -100,7 +101,7 @@ class NodeFacts:
         if len(lines) != 1:
             raise ValueError(f"{len(lines)} lines of facts")
         try:
-            found = json.loads(lines[0])
+            found = json_text.parse(lines[0])
             efa = found.pop("efa_domains")
             return cls(
                 **{

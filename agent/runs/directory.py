@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from agent.files.atomic_write import write_atomically
 from agent.runs.process_identity import ProcessIdentity
-from agent.spec.states import FINAL_STATES, LIVE_STATES
+from agent.spec import json_text
+from agent.spec.states import FINAL_STATES, LAST_TIME, LIVE_STATES, STATES
 
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 DISK_FULL_REASON: Final = "the shared file system is full"
@@ -46,6 +47,16 @@ class State:
     last_lines: tuple[str, ...] = ()
     """Last lines of launcher.log, once the run failed."""
 
+    def __post_init__(self) -> None:
+        # It is read from where every rank can write.
+        texts = (self.run_id, self.state, self.reason, self.recipe, *self.hosts, *self.last_lines)
+        if not all(isinstance(text, str) for text in texts) or self.state not in STATES:
+            raise ValueError(f"state {self.state!a} of {self.run_id!a}, or one of its texts")
+        if not all(isinstance(each, int | float) and 0 <= each <= LAST_TIME for each in (self.started, self.updated)):
+            raise ValueError("started and updated must be seconds since 1970")
+        if self.exit_code is not None and type(self.exit_code) is not int:
+            raise ValueError("exit_code must be a whole number")
+
     @property
     def is_live(self) -> bool:
         """Return whether the run has begun and not ended, as stored."""
@@ -62,11 +73,11 @@ class State:
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> State:
-        """Build the state from JSON values."""
+        """Build the state from JSON values. Raises ValueError, TypeError or KeyError where they are not one."""
         values = {key: value for key, value in document.items() if key != "pid"}
         for key in ("hosts", "last_lines"):
             values[key] = tuple(values.get(key, ()))
-        return cls(**{**values, "owner": ProcessIdentity(**values["owner"])})
+        return cls(**{**values, "owner": ProcessIdentity.from_document(values["owner"])})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,10 +155,27 @@ class RunDirectory:
 
     def stored_state(self) -> State:
         """Read state.json. Raises FileNotFoundError where there is none, ValueError where it is malformed."""
+        path = self.path / "state.json"
+        text = path.read_bytes()
         try:
-            return State.from_document(json.loads((self.path / "state.json").read_text(encoding="utf-8")))
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"{self.path / 'state.json'} is not the state of a run: {error}") from None
+            state = State.from_document(json_text.parse(text))
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise ValueError(f"{path} is not the state of a run: {error}") from None
+        if state.run_id != self.run_id:
+            raise ValueError(f"{path} is the state of another run, {state.run_id!a}")
+        return state
+
+    def shown_state(self) -> State:
+        """Return the state that holds now, for a list of runs: one that cannot be read is shown as a failed run's."""
+        try:
+            return self.effective_state()
+        except (OSError, ValueError) as error:
+            changed = max(0.0, self.path.stat().st_mtime)
+            nobody = ProcessIdentity(pid=0, start_ticks=0, boot_id="", host="")
+            reason = f"its state cannot be read: {error}"
+            return State(
+                run_id=self.run_id, state="failed", owner=nobody, started=changed, updated=changed, reason=reason
+            )
 
     def last_lines(self, count: int = 20) -> list[str]:
         """Return the last lines of launcher.log, of its last 16 KiB, without the launcher's own traceback."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import select
 import time
@@ -16,6 +15,7 @@ from agent.runs import spending
 from agent.runs.directory import RunDirectory, State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
+from agent.spec import json_text
 from agent.spec.states import QUEUED
 
 POLL_S: Final = 0.2
@@ -124,15 +124,15 @@ def _spent(directory: RunDirectory) -> dict[str, Any] | None:
 
 def _report(directory: RunDirectory) -> dict[str, Any] | None:
     try:
-        report: dict[str, Any] = json.loads(directory.preflight.read_text(encoding="utf-8"))
+        report = json_text.parse(directory.preflight.read_bytes())
     except (OSError, ValueError):
         return None
-    return report
+    return report if isinstance(report, dict) else None
 
 
 def _record(line: str) -> dict[str, Any] | None:
     try:
-        record = json.loads(line)
+        record = json_text.parse(line)
     except ValueError:
         return None
     return record if isinstance(record, dict) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import socket
 from pathlib import Path
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,6 +17,14 @@ class ProcessIdentity:
     """Start time in clock ticks since boot, from /proc/PID/stat."""
     boot_id: str
     host: str
+
+    @classmethod
+    def from_document(cls, document: Any) -> ProcessIdentity:
+        """Build the identity from JSON values. Raises ValueError where they are not one."""
+        wanted = {"pid": int, "start_ticks": int, "boot_id": str, "host": str}
+        if not isinstance(document, dict) or {key: type(value) for key, value in document.items()} != wanted:
+            raise ValueError("not the identity of a process")
+        return cls(**document)
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity:

@@ -15,6 +15,7 @@ from agent.files.atomic_write import write_atomically
 from agent.files.listing import is_listed, names_in, read_listed
 from agent.runs import follow, spending
 from agent.runs.directory import RunDirectory, State
+from agent.spec import json_text
 from agent.spec.provenance import Origin
 from agent.spec.states import RECORD_FILE
 
@@ -66,7 +67,7 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
         "preflight": _read(directory, directory.preflight.name),
         "result": _read(directory, "result.json"),
         "spent": spent.to_document() if (spent := spending.read(directory)) else None,
-        "usd": cost(origin, spec, state.updated - state.started),
+        "usd": _cost(origin, spec, state.updated - state.started),
         "checkpoints": checkpoints(directory),
         "attempts": 1 + len(list(directory.path.glob("spec-*.json"))),
         "files": len(sizes),
@@ -115,6 +116,14 @@ def usd_per_hour(origin: Any, spec: Any, *, at_most: bool = False) -> float | No
     return sum(known) if known and len(known) == len(each) else None
 
 
+def _cost(origin: Any, spec: Any, seconds: float) -> float | None:
+    """Return the cost as `cost` does; None where a rank has spoilt what it is computed from."""
+    try:
+        return cost(origin, spec, seconds)
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
+        return None
+
+
 def checkpoints(directory: RunDirectory) -> list[str]:
     """List the names of a run's checkpoints, oldest first."""
     folder = directory.path / "checkpoints"
@@ -123,6 +132,7 @@ def checkpoints(directory: RunDirectory) -> list[str]:
 
 def _read(directory: RunDirectory, name: str) -> Any:
     try:
-        return json.loads(read_listed(directory.path / name))
-    except (FileNotFoundError, ValueError):
+        document = json_text.parse(read_listed(directory.path / name))
+    except (OSError, ValueError):
         return None
+    return document if isinstance(document, dict) else None

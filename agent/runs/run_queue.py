@@ -10,7 +10,8 @@ from typing import Final
 from agent.files.atomic_write import write_atomically
 from agent.runs.directory import State
 from agent.runs.store import Runs
-from agent.spec.states import QUEUED
+from agent.spec import json_text
+from agent.spec.states import QUEUED, is_run_id
 
 WITHDRAWN: Final = "taken out of the queue"
 
@@ -24,14 +25,14 @@ class RunQueue:
     def ids(self) -> list[str]:
         """Return the ids of the waiting runs, the next one first. A run that has begun or gone no longer waits."""
         try:
-            listed = json.loads((self.runs.root / ".queue").read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+            listed = json_text.parse((self.runs.root / ".queue").read_bytes())
+        except (OSError, ValueError):
             return []
         return [run_id for run_id in listed if self._is_waiting(run_id)] if isinstance(listed, list) else []
 
     def _is_waiting(self, run_id: object) -> bool:
         try:
-            return isinstance(run_id, str) and self.runs[run_id].stored_state().state == QUEUED
+            return isinstance(run_id, str) and is_run_id(run_id) and self.runs[run_id].stored_state().state == QUEUED
         except (OSError, ValueError):
             return False
 

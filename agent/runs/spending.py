@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from agent.files.atomic_write import write_atomically
 from agent.runs.directory import RunDirectory
+from agent.spec import json_text
 from agent.spec.states import STOP_GRACE_S
 
 SPENT_FILE: Final = "spent.json"
@@ -39,7 +40,7 @@ class Spent:
 def read(directory: RunDirectory) -> Spent | None:
     """Return what a run has taken; None for one that has not begun, or whose version did not count."""
     try:
-        return Spent(**json.loads((directory.path / SPENT_FILE).read_text(encoding="utf-8")))
+        return Spent(**json_text.parse((directory.path / SPENT_FILE).read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
 

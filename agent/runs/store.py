@@ -13,7 +13,8 @@ from pathlib import Path
 from agent.files.atomic_write import write_atomically
 from agent.runs.directory import RunDirectory
 from agent.runs.process_identity import ProcessIdentity
-from agent.spec.states import FINAL_STATES
+from agent.spec import json_text
+from agent.spec.states import FINAL_STATES, is_run_id
 
 
 class LiveRunError(RuntimeError):
@@ -41,7 +42,8 @@ class Runs:
         """Return the ids of all runs, oldest first."""
         if not self.root.is_dir():
             return []
-        return sorted(entry.parent.name for entry in self.root.glob("[!.]*/state.json"))
+        found = (entry.parent.name for entry in self.root.glob("[!.]*/state.json"))
+        return sorted(name for name in found if is_run_id(name))  # a rank may leave directories of any name
 
     def live(self) -> str | None:
         """Return the id of the live run, if there is one whose supervisor is alive."""
@@ -90,12 +92,15 @@ class Runs:
 
     def _holder(self) -> tuple[str, ProcessIdentity] | None:
         try:
-            document = json.loads(self.lock.read_text(encoding="utf-8"))
-            return str(document["run_id"]), ProcessIdentity(**document["owner"])
+            document = json_text.parse(self.lock.read_bytes())
+            run_id, owner = str(document["run_id"]), ProcessIdentity.from_document(document["owner"])
+            if not is_run_id(run_id):
+                raise ValueError("not a run's id")
+            return run_id, owner
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError):
-            # Cut short by a crash: as good as stale.
+            # Cut short by a crash, or spoilt: as good as stale.
             return "", ProcessIdentity(pid=0, start_ticks=0, boot_id="", host="")
 
     @contextlib.contextmanager

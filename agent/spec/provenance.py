@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from agent.errors import SpecError
+from agent.spec import json_text
 from agent.spec.run import RunSpec
 
 DIFF_LIMIT: Final = 1 << 20
@@ -59,7 +60,7 @@ class Submission:
     def from_json(cls, text: str) -> Submission:
         """Build the submission; a spec alone is one of unknown origin. Raises SpecError for anything else."""
         try:
-            document = json.loads(text)
+            document = json_text.parse(text)
             if not isinstance(document, dict) or "spec" not in document:
                 return cls(spec=RunSpec.from_json(text))
             origin = document.get("origin", {})

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.errors import SpecError
+from agent.spec import json_text
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, choose_hosts, parse_nodes, workers
 
 BAD_REQUEST: Final = 2
@@ -35,6 +36,12 @@ class RemoteCommand:
     def __post_init__(self) -> None:
         if not self.command or not self.command[0]:
             raise SpecError("no command is given")
+        if type(self.nodes) is not int or not all(isinstance(each, bool) for each in (self.master, self.is_module)):
+            raise SpecError("nodes must be a whole number, master and is_module true or false")
+        if not all(
+            isinstance(word, str) for word in (*self.command, *(word for pair in self.environment for word in pair))
+        ):
+            raise SpecError("words, and names and values of variables, must be text")
         for name, _ in self.environment:
             if not name or "=" in name:
                 raise SpecError(f"environment {name!r}: not a variable's name")
@@ -52,7 +59,7 @@ class RemoteCommand:
     def from_line(cls, line: bytes) -> RemoteCommand:
         """Build the request from its line. Raises SpecError for anything that is not one."""
         try:
-            document = json.loads(line)
+            document = json_text.parse(line)
             return cls(
                 command=tuple(document["command"]),
                 nodes=document["nodes"],

@@ -11,6 +11,7 @@ import re
 from typing import Any, Final
 
 from agent.errors import SpecError
+from agent.spec import json_text
 from agent.spec.bounds import Bounds
 from agent.spec.floors import Floors
 from agent.spec.frameworks import FRAMEWORKS, LOCK_FILE
@@ -255,7 +256,7 @@ class RunSpec:
     def from_json(cls, text: str) -> RunSpec:
         """Build the spec from JSON. Raises SpecError for anything that is not one."""
         try:
-            document = json.loads(text)
+            document = json_text.parse(text)
             if not isinstance(document, dict):
                 raise TypeError("not an object")
             if unknown := sorted(document.keys() - {field.name for field in dataclasses.fields(cls)}):

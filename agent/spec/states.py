@@ -9,6 +9,9 @@ from typing import Final
 QUEUED: Final = "queued"
 LIVE_STATES: Final = ("starting", "running")
 FINAL_STATES: Final = ("succeeded", "failed", "stopped")
+STATES: Final = (QUEUED, *LIVE_STATES, *FINAL_STATES)
+LAST_TIME: Final = 253_402_300_799
+"""The end of the year 9999, in seconds since 1970: the last date of Python's datetime."""
 RECORD_FILE: Final = "record.json"
 STOP_GRACE_S: Final = 30.0
 """Seconds from SIGTERM to SIGKILL for a run that is stopped, unless the user gives others: for a checkpoint."""

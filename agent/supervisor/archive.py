@@ -7,7 +7,6 @@ values of the ranks' variables.
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import time
@@ -17,6 +16,7 @@ from typing import Final
 from agent.remote.command import Completed, execute
 from agent.runs.directory import RunDirectory
 from agent.runs.record import ORIGIN_FILE
+from agent.spec import json_text
 from agent.spec.run import WORK_FOLDER
 from agent.staging.aws_cli import QUIET, aws_command
 
@@ -32,7 +32,7 @@ NOT_COPIED: Final = ("checkpoints/*", "spec*.json", "launch.json", "state.json",
 def destination(directory: RunDirectory) -> tuple[str, str]:
     """Return the S3 address of a run's copy and the region of its bucket; "" where the run names no bucket."""
     try:
-        origin = json.loads((directory.path / ORIGIN_FILE).read_text(encoding="utf-8"))
+        origin = json_text.parse((directory.path / ORIGIN_FILE).read_bytes())
         bucket, region = str(origin["bucket"]), str(origin["region"])
     except (OSError, ValueError, KeyError, TypeError):
         return "", ""

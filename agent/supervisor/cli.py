@@ -146,7 +146,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "supervise":
             return supervise(runs, options.run, options.ready_fd)
         case "status" if options.list:
-            print(json.dumps([followed.summary(runs[run_id].effective_state(), runs[run_id]) for run_id in runs.ids()]))
+            print(json.dumps([followed.summary(runs[run_id].shown_state(), runs[run_id]) for run_id in runs.ids()]))
         case "status":
             if options.live and runs.live() is None:
                 print("null")

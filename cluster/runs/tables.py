@@ -91,7 +91,7 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("degraded", "; ".join(f"{found['node']}: {found['what']}".lstrip(": ") for found in allowed)))
     if (runtime := course.get("runtime") or {}).get("path"):
         versions = ", ".join(f"{name} {version}" for name, version in (runtime.get("versions") or {}).items())
-        rows.append(("runtime", " ".join(filter(None, [runtime["path"], runtime["kind"]]))))
+        rows.append(("runtime", " ".join(filter(None, [runtime["path"], runtime.get("kind")]))))
         rows += [("versions", versions)] if versions else []
     if course.get("archive"):
         trouble = course.get("trouble")

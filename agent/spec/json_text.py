@@ -1,0 +1,35 @@
+"""Read JSON that another machine, or a rank, has written: any of it is a value, or a ValueError."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+MOST_DIGITS: Final = 18
+"""Of a whole number; no real count is longer, and it would overflow when it is formatted."""
+MOST_LEVELS: Final = 50
+"""Of lists and objects within each other: Python's own limit moves with the depth of the call."""
+
+
+def parse(text: str | bytes) -> Any:
+    """Parse JSON. Raises ValueError for anything else, for a number of more than MOST_DIGITS, and too many levels."""
+    try:
+        value = json.loads(text, parse_int=_whole)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        level = [below for each in level if isinstance(each, dict | list) for below in _below(each)]
+        if not level:
+            return value
+    raise ValueError("it is nested too deeply")
+
+
+def _below(value: dict[str, Any] | list[Any]) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value
+
+
+def _whole(digits: str) -> int:
+    if len(digits.lstrip("-")) > MOST_DIGITS:
+        raise ValueError(f"it has a number of more than {MOST_DIGITS} digits")
+    return int(digits)

@@ -1,0 +1,163 @@
+"""Whatever a rank leaves on the shared file system, the master reads it, or refuses it in one of its own errors."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.errors import SpecError
+from agent.preflight.node_facts import MARK, NodeFacts
+from agent.runs import follow, record
+from agent.runs.run_queue import RunQueue
+from agent.runs.store import Runs
+from agent.spec.nodes import parse_nodes
+from agent.spec.provenance import Submission
+from agent.spec.remote_command import RemoteCommand
+from agent.spec.run import RunSpec
+from agent.staging.manifest import Entry, Manifest, ManifestError
+from agent.supervisor import archive, cli, failure
+from tests.factories import make_nodes, make_spec, make_state, nodes_text
+from tests.fuzz.hostile import EXAMPLES, json_of, texts_like
+
+SPEC: Final = make_spec(run_id="one")
+STATE: Final = make_state(run_id="one", state="failed").to_document()
+ORIGIN: Final[dict[str, Any]] = {
+    "bucket": "b", "region": "us-east-1", "instance_types": {"i-00000001": "c5.large"},
+    "usd_per_hour": {"c5.large": 1.0}, "master": "i-000000ff",
+}  # fmt: skip
+FILES: Final[dict[str, Any]] = {
+    "state.json": STATE,
+    "spec.json": json.loads(SPEC.to_json()),
+    "origin.json": ORIGIN,
+    "launch.json": {"command": ["horovodrun"], "rank_environment": {"A": "b"}},
+    "course.json": {"archive": "s3://b/runs/one"},
+    "preflight.json": {"lines": ["well"]},
+    "result.json": {"test_accuracy": 0.5},
+    "metrics.jsonl": {"event": "epoch", "epoch": 1, "test_accuracy": 0.5},
+}
+REQUEST: Final = {"command": ["true"], "nodes": 0, "master": False, "is_module": False, "environment": [["A", "b"]]}
+LOG: Final = (
+    "[supervisor] $ horovodrun\n[0]<stderr>:Traceback (most recent call last):\n[1]<stdout>:x\n"
+    "Process 1 exit with status code 1.\n[0]<stderr>: Timed out waiting 30000ms for recv operation\n"
+)
+
+
+def runs_with(root: Path, **texts: str) -> Runs:
+    """Return two runs, of which "one" has files with these texts, named with _ for the dot."""
+    runs = Runs(root=root / "runs")
+    for run_id in ("one", "two"):
+        directory = runs[run_id].path
+        directory.mkdir(parents=True)
+        for name, document in FILES.items():
+            (directory / name).write_text(json.dumps(document).replace('"one"', f'"{run_id}"'))
+    for name, text in texts.items():
+        (runs["one"].path / name.replace("_", ".")).write_text(text, errors="surrogateescape")
+    return runs
+
+
+@settings(max_examples=EXAMPLES)
+@given(name=st.sampled_from(sorted(FILES)), data=st.data())
+def test_one_runs_files_keep_no_other_run_from_being_listed(
+    tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
+) -> None:
+    text = data.draw(json_of(FILES[name]) | texts_like(json.dumps(FILES[name])))
+    runs = runs_with(tmp_path_factory.mktemp("efs"), **{name.replace(".", "_"): text})
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(io.StringIO()):
+        assert cli.main(["--root", str(runs.root), "status", "--list"]) == 0
+        assert {"two"} <= {each["run_id"] for each in json.loads(said.getvalue())} <= {"one", "two"}
+        for words in (["show", "one"], ["status", "one"], ["follow", "one"], ["show", "two"]):
+            said.truncate(said.seek(0))
+            status = cli.main(["--root", str(runs.root), *words])
+            assert status in (0, cli.FAILED) or name == "state.json"
+            assert status == 0 or words[1] == "one"
+
+
+@settings(max_examples=EXAMPLES)
+@given(live=json_of({"run_id": "one", "owner": STATE["owner"]}), queue=json_of(["one", "two"]))
+def test_the_lock_and_the_queue(tmp_path_factory: pytest.TempPathFactory, live: str, queue: str) -> None:
+    above = tmp_path_factory.mktemp("efs")
+    runs = runs_with(above)
+    (above / "state.json").write_text(json.dumps({**STATE, "state": "queued"}))
+    (runs.root / ".live").write_text(live, errors="surrogateescape")
+    (runs.root / ".queue").write_text(queue, errors="surrogateescape")
+    assert set(RunQueue(runs=runs).ids()) <= {"one", "two"}
+    assert runs.live() in ("one", "two", None)
+    assert runs.lost() in ("one", "two", None)
+
+
+@settings(max_examples=EXAMPLES)
+@given(text=json_of(FILES["spec.json"]) | texts_like(SPEC.to_json()))
+def test_the_spec_of_a_run(text: str) -> None:
+    for read in (RunSpec.from_json, Submission.from_json):
+        with contextlib.suppress(SpecError):
+            spec = read(text)
+            assert isinstance(spec, RunSpec | Submission)
+
+
+@settings(max_examples=EXAMPLES)
+@given(text=json_of({"spec": FILES["spec.json"], "origin": ORIGIN}))
+def test_what_is_submitted(text: str) -> None:
+    with contextlib.suppress(SpecError):
+        Submission.from_json(text)
+
+
+@settings(max_examples=EXAMPLES)
+@given(text=json_of(ORIGIN))
+def test_where_a_run_comes_from(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    runs = runs_with(tmp_path_factory.mktemp("efs"), origin_json=text)
+    address, _ = archive.destination(runs["one"])
+    assert address == "" or address.startswith("s3://")
+    assert isinstance(record.record(runs["one"]), dict)
+
+
+@settings(max_examples=EXAMPLES)
+@given(text=texts_like(nodes_text(make_nodes(3))))
+def test_the_list_of_nodes(text: str) -> None:
+    said: list[str] = []
+    parse_nodes(text, said.append)
+    assert all(each.isascii() and each.isprintable() for each in said)
+
+
+@settings(max_examples=EXAMPLES)
+@given(text=texts_like(Manifest.of([Entry(path="a/b", size=1, sha256="0" * 64), Entry(path="c", size=2)]).to_text()))
+def test_a_manifest(text: str) -> None:
+    with contextlib.suppress(ManifestError):
+        manifest = Manifest.from_text(text)
+        assert all(not entry.path.startswith("/") and ".." not in entry.path.split("/") for entry in manifest.entries)
+
+
+@settings(max_examples=EXAMPLES)
+@given(text=json_of(REQUEST))
+def test_a_request_to_the_nodes(text: str) -> None:
+    with contextlib.suppress(SpecError):
+        RemoteCommand.from_line(text.encode(errors="surrogateescape")).hosts(nodes_text(make_nodes(2)), print)
+
+
+FACTS: Final[dict[str, Any]] = {
+    "time": 1.0, "boot_id": "x", "free_bytes": 1, "shared_free_bytes": 1, "spec_sha256": "", "interface": "ens5",
+    "versions": [["python", "3.12"]], "gpus": [], "efa_domains": None, "began": None,
+}  # fmt: skip
+
+
+@settings(max_examples=EXAMPLES)
+@given(text=json_of(FACTS) | texts_like(json.dumps(FACTS)))
+def test_the_facts_of_a_node(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        NodeFacts.parse(f"banner\n{MARK}{text}\n")
+
+
+@settings(max_examples=EXAMPLES)
+@given(log=texts_like(LOG * 3), status=st.integers(-70, 300))
+def test_the_log_of_a_run(log: str, status: int) -> None:
+    began = time.monotonic()
+    assert failure.reason(SPEC, status, log)
+    assert all(isinstance(follow.is_of_rank(line, 0), bool) for line in log.splitlines())
+    assert time.monotonic() - began < 20
