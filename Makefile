@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-aws manners gpu-runtime lint fuzz mutants bench docs lock snapshots architecture clean
+.PHONY: help setup demo test test-unit test-aws manners machines gpu-runtime lint fuzz mutants bench docs lock snapshots architecture clean
 
 python := .venv/bin/python
 # What one clone has found out of types serves the next: the same files are not read again.
@@ -34,6 +34,9 @@ test-aws: setup ## try it on your AWS account (SSH_CIDR=ADDRESS/32; it asks firs
 
 manners: setup ## try the whole path on embedded clouds that behave as a real account does, one for each of SEEDS="1 2 ..." (1 to 20)
 	MANNERS_SEEDS='$(or $(SEEDS),$(shell seq 1 20))' $(python) -m pytest tests/e2e/own_clouds/test_manners.py --durations=0
+
+machines: setup ## boot a cluster in machines of QEMU with Debian's kernel and a file server, log in, reboot a node (half an hour where emulated)
+	DEEPCDK_MACHINES=1 $(python) -m pytest tests/e2e/own_clouds/test_machines.py -v --durations=0
 
 gpu-runtime: setup ## build the workers' runtime for GPUs here, where there is a CUDA toolkit, and import it; no GPU is needed
 	@$(python) -m tools.gpu_runtime $(if $(CUDA_HOME),--cuda-home '$(CUDA_HOME)')

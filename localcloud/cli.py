@@ -11,12 +11,14 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from localcloud import control, host_kinds, laptop, lifecycle, options
 from localcloud.daemon import main as run_daemon
 from localcloud.errors import LocalCloudError, UnknownInstanceError
 from localcloud.layout import Layout, log_tail
+from localcloud.machines import guest_agent
 
 _COLUMNS: Final = ("instance_id", "name", "private_ip", "public_ip", "pid", "network", "user_data")
 
@@ -89,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
 def _start(arguments: argparse.Namespace) -> int:
     started = time.monotonic()
     chosen = options.from_arguments(arguments)
+    lifecycle.check(chosen)
     host_kinds.prepare(chosen, os.environ)
     state = lifecycle.start(chosen)
     layout = Layout(name=arguments.name)
@@ -160,8 +163,20 @@ def _enter_namespace(name: str, place: str, command: Sequence[str]) -> int:
 
 def _exec(arguments: argparse.Namespace) -> int:
     host = _host(arguments)
+    if host["agent"]:
+        return _exec_by_agent(Path(host["agent"]), _command(arguments))
     argv = ["nsenter", "--target", str(host["pid"]), "--all", "--root", "--wd", "--", *_command(arguments)]
     return _execute(lambda: os.execvp(argv[0], argv), argv[0])
+
+
+def _exec_by_agent(agent: Path, command: Sequence[str]) -> int:
+    """Run a command in a machine, which has no namespaces here; without input, and with all its output at the end."""
+    done = guest_agent.execute(agent, command)
+    sys.stdout.buffer.write(done.output)
+    sys.stdout.flush()
+    sys.stderr.buffer.write(done.errors)
+    sys.stderr.flush()
+    return done.exit_code
 
 
 def _execute(execute: Any, command: str) -> int:

@@ -189,6 +189,7 @@ class Daemon:
             "zone": instance.zone,
             "type": instance.instance_type,
             "pid": host.init_pid,
+            "agent": host.agent,
             "network": "cut" if instance_id in self.reconciler.cut else "up",
             "user_data": "running" if code is None else "done" if code == 0 else f"failed ({code})",
             "console": str(self.layout.console(instance_id)),

@@ -1,4 +1,4 @@
-"""What hosts are made of, and the images that they have."""
+"""What hosts are made of, as `start --hosts` says: namespaces, or machines; and the images that they have."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from localcloud.hosts.images import Image, Images
 from localcloud.hosts.namespace_host import NamespaceHosts, SharedDirectory
 from localcloud.hosts.package_index import PackageIndex
 from localcloud.layout import Layout
+from localcloud.machines import acceleration, disks
+from localcloud.machines.file_server import ServerImage
+from localcloud.machines.machine import MachineImage
+from localcloud.machines.machine_hosts import MachineHosts
 from localcloud.network.addressing import API_ADDRESS
-from localcloud.options import Options
+from localcloud.options import MACHINES, Options
 from localcloud.reconciler import HostKind
+from localcloud.snapshot import REGION
 
 ENDPOINT: Final = f"http://{API_ADDRESS}"
 Publish = Callable[[Distribution], str]
@@ -40,12 +45,22 @@ def guest_environment(region: str) -> dict[str, str]:
 def prepare(options: Options, environment: Mapping[str, str]) -> None:
     """Make what takes minutes and is kept in the user's cache: call it before `choose`, which waits for nothing."""
     cache = debian_root.default_cache(environment)
-    if options.image:
+    if options.hosts == MACHINES:
+        disks.node_disk(DISTRIBUTIONS[options.image], guest_environment(REGION), cache)
+        disks.server_disk(DISTRIBUTIONS[options.image], cache)
+        disks.shown_disk(options.binds, cache)
+    elif options.image:
         debian_root.root_of(DISTRIBUTIONS[options.image].root, cache)
 
 
 def choose(options: Options, *, layout: Layout, region: str, packages: PackageIndex, publish: Publish) -> Chosen:
     """Return the hosts that the options ask for."""
+    if options.hosts == MACHINES:
+        return _machines(options, layout, region, publish)
+    return _namespaces(options, layout, region, packages, publish)
+
+
+def _namespaces(options: Options, layout: Layout, region: str, packages: PackageIndex, publish: Publish) -> Chosen:
     binds = (*options.binds, *packages.binds)
     layer = layout.layers / "image"
     layer.mkdir()
@@ -67,3 +82,15 @@ def choose(options: Options, *, layout: Layout, region: str, packages: PackageIn
     return Chosen(
         kind=NamespaceHosts(images=images, region=region, layers=layout.layers, shared=shared), archive=archive
     )
+
+
+def _machines(options: Options, layout: Layout, region: str, publish: Publish) -> Chosen:
+    cache, distribution = debian_root.default_cache(os.environ), DISTRIBUTIONS[options.image]
+    root = disks.node_disk(distribution, guest_environment(region), cache)
+    accelerator = acceleration.choose(root.kernel)
+    image = MachineImage(root=root, shown=disks.shown_disk(options.binds, cache), accelerator=accelerator)
+    server = ServerImage(root=disks.server_disk(distribution, cache), accelerator=accelerator)
+    if options.efs_size:
+        server = dataclasses.replace(server, size=options.efs_size.upper())
+    kind = MachineHosts(images={publish(distribution): image}, server=server, layout=layout, region=region)
+    return Chosen(kind=kind, archive=root.archive)

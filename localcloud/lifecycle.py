@@ -18,7 +18,7 @@ from typing import Any, Final
 from localcloud import cleanup, requirements
 from localcloud.errors import LocalCloudError, NotRunningError
 from localcloud.layout import Layout, log_tail
-from localcloud.options import Options
+from localcloud.options import MACHINES, Options
 
 log = logging.getLogger("localcloud.supervisor")
 
@@ -38,7 +38,7 @@ class StartError(LocalCloudError, ChildProcessError):
 def start(options: Options) -> dict[str, Any]:
     """Start a cloud; return its state once it answers. What a crash left of a former one is removed first."""
     layout = Layout(name=options.name)
-    requirements.check(caches=options.nfs_caches)
+    check(options)
     lock = acquire(layout)
     if lock < 0:
         raise AlreadyRunningError(
@@ -68,6 +68,11 @@ def start(options: Options) -> dict[str, Any]:
             supervisor.wait()
         raise
     return read_state(layout)
+
+
+def check(options: Options) -> None:
+    """Raise MissingRequirementsError where this machine lacks something that the options need."""
+    requirements.check(caches=options.nfs_caches, machines=options.hosts == MACHINES)
 
 
 def make_directory(directory: Path) -> None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
+from typing import Final
 
 from localcloud.errors import LocalCloudError
 from localcloud.hosts.binds import Bind
 from localcloud.hosts.debian_image import DISTRIBUTIONS
+
+NAMESPACES, MACHINES = "namespace", "vm"
+"""What hosts may be made of: namespaces of this machine, or machines of QEMU."""
+MACHINE_IMAGE: Final = "debian-12"
+"""The image of machines where none is named: they boot no other than a distribution's own."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,6 +35,8 @@ class Options:
     """Whether hosts reach the package index that this machine's pip is configured with."""
     nfs_caches: bool = False
     """Whether each host sees the shared file system through the caches of an NFS client."""
+    hosts: str = NAMESPACES
+    """What hosts are made of: `namespace` or `vm`."""
     manners: int | None = None
     """Seed by which the cloud throttles, lags and runs out of room as a real account does; None: it never does."""
 
@@ -40,7 +48,8 @@ class Options:
         image = ["--image", self.image] if self.image else []
         flags = [*(["--packages"] if self.packages else []), *(["--nfs-caches"] if self.nfs_caches else [])]
         manners = [] if self.manners is None else ["--manners", str(self.manners)]
-        return ["--name", self.name, "--efs-size", self.efs_size, *speed, *binds, *image, *reach, *flags, *manners]
+        sizes = ["--efs-size", self.efs_size, *speed]
+        return ["--name", self.name, "--hosts", self.hosts, *sizes, *binds, *image, *reach, *flags, *manners]
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -74,11 +83,26 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="give each host the caches of an NFS client: it sees the others' new and changed files late",
     )
     command.add_argument(
+        "--hosts",
+        default=NAMESPACES,
+        metavar="KIND",
+        help=f"what hosts are made of: {NAMESPACES} (default), or {MACHINES}: machines of QEMU, on Debian's own root",
+    )
+    command.add_argument(
         "--manners",
         default="",
         metavar="SEED",
         help="throttle, lag, boot slowly and run out of room as a real account does, in the same way for the same SEED",
     )
+
+
+def _check_hosts(arguments: argparse.Namespace) -> None:
+    if arguments.hosts not in (NAMESPACES, MACHINES):
+        raise LocalCloudError(f"--hosts {arguments.hosts!r}: must be {NAMESPACES} or {MACHINES}")
+    if arguments.hosts == MACHINES and arguments.nfs_caches:
+        raise LocalCloudError(f"--nfs-caches with --hosts {MACHINES}: machines have the real client of a real server")
+    if arguments.hosts == MACHINES and arguments.packages:
+        raise LocalCloudError(f"--packages with --hosts {MACHINES}: machines have no package index but apt's")
 
 
 def from_arguments(arguments: argparse.Namespace) -> Options:
@@ -94,12 +118,14 @@ def from_arguments(arguments: argparse.Namespace) -> Options:
             raise LocalCloudError(f"--reach {host!r}: must be the name of a host in lower case, without port or path")
     if arguments.manners and not re.fullmatch(r"[0-9]{1,9}", arguments.manners, flags=re.ASCII):
         raise LocalCloudError(f"--manners {arguments.manners!r}: must be a whole number from 0 to 999999999")
+    _check_hosts(arguments)
     return Options(
         name=arguments.name,
         binds=tuple(map(Bind.parse, arguments.mount)),
         efs_size=arguments.efs_size,
         metrics_speed=float(arguments.metrics_speed),
-        image=arguments.image,
+        image=arguments.image or (MACHINE_IMAGE if arguments.hosts == MACHINES else ""),
+        hosts=arguments.hosts,
         reach=tuple(arguments.reach),
         packages=arguments.packages,
         nfs_caches=arguments.nfs_caches,

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from localcloud.errors import CommandError, LocalCloudError, UnknownInstanceError
 from localcloud.fd_poller import FdPoller
-from localcloud.hosts.console import Consoles
+from localcloud.hosts.console import Consoles, last_line
 from localcloud.hosts.host import Host
 from localcloud.layout import Layout
 from localcloud.network import addressing
@@ -129,7 +129,7 @@ class Reconciler:
             code = host.exit_code
             if code is not None:
                 self.consoles.reader(host)()
-                last = self.consoles.text(host.instance.id).strip().rpartition("\n")[2]
+                last = last_line(self.consoles.text(host.instance.id))
                 self._remove([host])
                 reason = f"its host ended unexpectedly (exit code {code}); last on its console: {last or 'nothing'}"
                 self._give_up(host.instance.id, reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -33,18 +33,38 @@ _COMMANDS: Final = {
 }
 
 
-def missing_commands(find: Callable[[str], str | None]) -> list[str]:
-    """Return one line for each command that `find` does not know."""
-    absent = [command for command in _COMMANDS if find(command) is None]
+_MACHINE_COMMANDS: Final = {
+    "dnsmasq": "dnsmasq-base",
+    "mke2fs": "e2fsprogs",
+    "mmdebstrap": "mmdebstrap",
+    "qemu-img": "qemu-utils",
+    "qemu-system-x86_64": "qemu-system-x86",
+}
+_TUN: Final = Path("/dev/net/tun")
+
+
+def missing_commands(find: Callable[[str], str | None], commands: Mapping[str, str] = _COMMANDS) -> list[str]:
+    """Return one line for each command that `find` does not know; `commands`: each with its package."""
+    absent = [command for command in commands if find(command) is None]
     return [
-        f"command {command} not found; on Debian or Ubuntu: apt-get install {_COMMANDS[command]}" for command in absent
+        f"command {command} not found; on Debian or Ubuntu: apt-get install {commands[command]}" for command in absent
     ]
 
 
-def check(*, caches: bool = False) -> None:
-    """Raise MissingRequirementsError, which lists everything that this machine lacks; with `caches` for these too."""
+def missing_for_machines(find: Callable[[str], str | None], tun: Path = _TUN) -> list[str]:
+    """Return one line for each thing that machines need and this one lacks."""
+    lines = [f"--hosts vm: {line}" for line in missing_commands(find, _MACHINE_COMMANDS)]
+    if not tun.is_char_device():
+        lines.append(f"--hosts vm: there is no {tun}; load it with: modprobe tun")
+    return lines
+
+
+def check(*, caches: bool = False, machines: bool = False) -> None:
+    """Raise MissingRequirementsError, which lists all that this machine lacks; with what `caches`, `machines` need."""
     absent = missing_commands(lambda command: shutil.which(command, path=_SEARCH))
     missing = [*absent, *evaluator.missing()]
+    if machines:
+        missing += missing_for_machines(lambda command: shutil.which(command, path=_SEARCH))
     if caches:
         missing += nfs_caches.missing(shutil.which(nfs_caches.COMMAND, path=_SEARCH))
     if os.geteuid() != 0:

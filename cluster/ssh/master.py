@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import paramiko
 
 CONNECT_TIMEOUT_S: Final = 10
+SESSION_TIMEOUT_S: Final = 60
+"""How long a master that has let one in may take to open a session: systemd sets up the user's own services first,
+which took an emulated machine more than 10 s."""
 BLOCK: Final = 1 << 16
 MOST_BYTES: Final = 256 << 20
 """Of one line, or of all that a command answers: a list of a million files has half as many."""
@@ -79,7 +82,7 @@ class Master:
         import paramiko
 
         try:
-            channel: paramiko.Channel = self._connection.client.get_transport().open_session(timeout=CONNECT_TIMEOUT_S)
+            channel: paramiko.Channel = self._connection.client.get_transport().open_session(timeout=SESSION_TIMEOUT_S)
             channel.exec_command(remote_line(argv, directory))
         except (paramiko.SSHException, OSError, EOFError, AttributeError) as error:
             raise SilenceError(

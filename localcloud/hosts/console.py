@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -12,6 +13,16 @@ from localcloud.layout import Layout
 
 CONSOLE_BYTES: Final = 65536
 """How many bytes, from its end, of a console GetConsoleOutput returns."""
+
+
+_CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x1f\x7f]")
+"""What a terminal obeys and does not show. Of these characters XML, in which the API answers, can hold hardly any."""
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a console that shows something, without what a terminal does not show."""
+    lines = (_CONTROL.sub("", line).strip() for line in reversed(text.splitlines()))
+    return next((line for line in lines if line), "")
 
 
 class Consoles:

@@ -64,6 +64,11 @@ class Host(abc.ABC):
     def shut_down(self) -> None:
         """Ask the host to shut down, as EC2 does with a terminated instance; call `kill` afterwards."""
 
+    @property
+    def agent(self) -> str:
+        """Return the path of the socket that takes commands for it; empty where its namespaces can be entered."""
+        return ""
+
     def boot(self) -> None:
         """Start the host. Call it in a thread that lives as long as the host may: the kernel kills the host with it."""
         self.process = self._start()

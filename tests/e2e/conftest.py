@@ -143,19 +143,19 @@ def execute(
     return done
 
 
-def up(name: str, *options: str) -> EmbeddedCloud:
+def up(name: str, *options: str, timeout_s: float = PATIENCE_S) -> EmbeddedCloud:
     """Start an embedded cloud, with an SSH key on its laptop."""
     embedded = EmbeddedCloud(name=name)
-    embedded.localcloud("start", *demo.runtime_mount(), *options)
+    embedded.localcloud("start", *demo.runtime_mount(), *options, timeout_s=timeout_s)
     embedded.laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN))
     return embedded
 
 
 @contextmanager
-def start_cloud(name: str, *options: str) -> Iterator[EmbeddedCloud]:
-    """Keep an embedded cloud up for the time of a block."""
+def start_cloud(name: str, *options: str, timeout_s: float = PATIENCE_S) -> Iterator[EmbeddedCloud]:
+    """Keep an embedded cloud up for the time of a block; `timeout_s`: how long its start may take."""
     try:
-        yield up(name, *options)
+        yield up(name, *options, timeout_s=timeout_s)
     finally:
         execute(demo.localcloud("stop", "--name", name), check=False)
 

@@ -9,6 +9,7 @@ import pytest
 
 from localcloud.cli import _parser
 from localcloud.control import answer_one
+from localcloud.errors import LocalCloudError
 from localcloud.host_kinds import guest_environment
 from localcloud.hosts.binds import Bind
 from localcloud.layout import log_tail
@@ -27,8 +28,28 @@ def test_options_survive_the_command_line(tmp_path: Path) -> None:
         nfs_caches=True,
         manners=0,
     )
+    machines = Options(name="lc2", hosts="vm", image="debian-13", efs_size="64m")
+    assert from_arguments(_parser().parse_args(["daemon", *machines.to_argv()])) == machines
     assert from_arguments(_parser().parse_args(["daemon", *options.to_argv()])) == options
     assert from_arguments(_parser().parse_args(["daemon", *Options(name="lc0").to_argv()])) == Options(name="lc0")
+
+
+def test_machines_boot_debian_where_no_image_is_named() -> None:
+    assert from_arguments(_parser().parse_args(["start", "--hosts", "vm"])).image == "debian-12"
+    assert from_arguments(_parser().parse_args(["start"])).image == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--hosts", "docker"], "--hosts 'docker': must be namespace or vm"),
+        (["--hosts", "vm", "--nfs-caches"], "machines have the real client of a real server"),
+        (["--hosts", "vm", "--packages"], "machines have no package index but apt's"),
+    ],
+)
+def test_what_hosts_cannot_be_is_refused_at_the_start(words: list[str], why: str) -> None:
+    with pytest.raises(LocalCloudError, match=why):
+        from_arguments(_parser().parse_args(["start", *words]))
 
 
 def test_hosts_find_the_api() -> None:

@@ -9,7 +9,7 @@ import pytest
 from localcloud import requirements
 from localcloud.api.permissions import evaluator
 from localcloud.errors import MissingRequirementsError
-from localcloud.requirements import missing_commands
+from localcloud.requirements import missing_commands, missing_for_machines
 
 
 def test_every_missing_command_is_named_with_its_package() -> None:
@@ -44,6 +44,20 @@ def test_what_only_the_caches_need_is_only_asked_for_with_them(monkeypatch: pyte
         with pytest.raises(MissingRequirementsError) as found:
             requirements.check(caches=caches)
         assert ("apt-get install bindfs" in str(found.value)) is caches
+
+
+def test_what_only_machines_need_is_only_asked_for_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = missing_for_machines({"mke2fs": "/sbin/mke2fs"}.get, tmp_path / "tun")
+    assert "--hosts vm: command dnsmasq not found; on Debian or Ubuntu: apt-get install dnsmasq-base" in lines
+    assert "--hosts vm: command qemu-img not found; on Debian or Ubuntu: apt-get install qemu-utils" in lines
+    assert any("modprobe tun" in line for line in lines)
+    assert not any("mke2fs" in line for line in lines)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("localcloud.requirements.shutil.which", lambda command, path: None)
+    for machines in (False, True):
+        with pytest.raises(MissingRequirementsError) as found:
+            requirements.check(machines=machines)
+        assert ("qemu-system-x86" in str(found.value)) is machines
 
 
 @pytest.mark.root

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from localcloud.hosts.console import CONSOLE_BYTES, Consoles
+from localcloud.hosts.console import CONSOLE_BYTES, Consoles, last_line
 from localcloud.hosts.host import Host
 from localcloud.layout import Layout
 
@@ -66,3 +66,11 @@ def test_last_words_are_passed_on(desk: Desk) -> None:
     desk.consoles.close("i-1")
     assert desk.told[-1][1].endswith("exit code 1\n")
     assert desk.consoles.text("i-1") == ""
+
+
+def test_the_last_line_is_what_a_terminal_would_show_of_it() -> None:
+    assert last_line("boot\r\n[\x1b[0;32m  OK  \x1b[0m] Reached \x1b[0;1;39mreboot.target\x1b[0m.\r\n\x1b[K\r\n") == (
+        "[  OK  ] Reached reboot.target."
+    )
+    assert last_line("work\nshutting down\x00\x07\n") == "shutting down"
+    assert last_line("\n\x1b[2J\n") == ""

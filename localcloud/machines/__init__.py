@@ -1,0 +1,1 @@
+"""Hosts that are machines of QEMU, with a kernel and a systemd of their own."""

@@ -1,0 +1,90 @@
+"""The command line of a machine, as a pure function of what it has, and the commands that make its disks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+COMMAND: Final = "qemu-system-x86_64"
+IMAGE_COMMAND: Final = "qemu-img"
+TAP: Final = "tap0"
+AGENT_PORT: Final = "org.qemu.guest_agent.0"
+"""The name under which the agent in the machine looks for its line."""
+
+# A processor with AVX, which TensorFlow needs. Of an emulated x2APIC and of a deadline timer the clocks of several
+# busy machines stall.
+_PROCESSORS: Final = {
+    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "IvyBridge,x2apic=off,tsc-deadline=off"),
+    "kvm": ("-accel", "kvm", "-cpu", "host"),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Disk:
+    """A disk of a machine: /dev/vda is the first one."""
+
+    path: Path
+    format: str
+    """`qcow2` or `raw`."""
+    read_only: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """What a machine consists of."""
+
+    kernel: Path
+    initrd: Path
+    disks: tuple[Disk, ...]
+    """The first one holds the root."""
+    mac: str
+    memory_mib: int
+    processors: int
+    firmware_id: str
+    """UUID and serial number."""
+    product: str
+    """What the firmware calls the machine: on EC2 the type of the instance."""
+
+
+def command(hardware: Hardware, accelerator: str, *, agent: Path, monitor: Path) -> list[str]:
+    """Return the command of a machine: its console is standard output, its network card a tap device.
+
+    `accelerator`: `tcg` or `kvm`. `agent`, `monitor`: paths of sockets that it makes.
+    """
+    vendor = "Amazon EC2"
+    firmware = f"uuid={hardware.firmware_id},serial={hardware.firmware_id}"
+    return [
+        *(COMMAND, "-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35"),
+        *_PROCESSORS[accelerator],
+        *("-m", f"{hardware.memory_mib}M", "-smp", str(hardware.processors)),
+        *("-smbios", f"type=0,vendor={vendor},version=1.0"),
+        *("-smbios", f"type=1,manufacturer={vendor},product={hardware.product},{firmware}"),
+        *("-kernel", str(hardware.kernel), "-initrd", str(hardware.initrd)),
+        *("-append", "root=/dev/vda rw console=ttyS0,115200"),
+        *(word for disk in hardware.disks for word in _drive(disk)),
+        *("-netdev", f"tap,id=network,ifname={TAP},script=no,downscript=no"),
+        *("-device", f"virtio-net-pci,netdev=network,mac={hardware.mac}"),
+        *("-device", "virtio-rng-pci"),
+        *("-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"),
+        *("-chardev", f"socket,id=agent,path={agent},server=on,wait=off", "-device", "virtio-serial-pci"),
+        *("-device", f"virtserialport,chardev=agent,name={AGENT_PORT}"),
+        *("-chardev", f"socket,id=monitor,path={monitor},server=on,wait=off", "-mon", "chardev=monitor,mode=control"),
+    ]
+
+
+def overlay(base: Path, disk: Path, size: str) -> list[str]:
+    """Return the command that makes a disk of a size, such as 8G, which begins as `base` and leaves that as it is."""
+    return [IMAGE_COMMAND, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(base), str(disk), size]
+
+
+def empty(disk: Path, size: str) -> list[str]:
+    """Return the command that makes an empty disk."""
+    return [IMAGE_COMMAND, "create", "-q", "-f", "qcow2", str(disk), size]
+
+
+def _drive(disk: Disk) -> Sequence[str]:
+    # No disk outlives its machine's cloud, so that what a machine syncs need not reach this machine's disk.
+    options = "readonly=on" if disk.read_only else "cache=unsafe,discard=unmap"
+    return ("-drive", f"file={disk.path},format={disk.format},if=virtio,{options}")

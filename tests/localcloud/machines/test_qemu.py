@@ -1,0 +1,61 @@
+"""The command line of a machine."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from localcloud.machines.qemu import Disk, Hardware, command, empty, overlay
+
+HARDWARE = Hardware(
+    kernel=Path("/images/vmlinuz"),
+    initrd=Path("/images/initrd.img"),
+    disks=(Disk(path=Path("/i-1/disk"), format="qcow2"), Disk(path=Path("/shown"), format="raw", read_only=True)),
+    mac="02:42:0a:00:01:0a",
+    memory_mib=1536,
+    processors=2,
+    firmware_id="ec2e1916-9099-7caf-fd21-012345abcdef",
+    product="t3.medium",
+)
+SOCKETS = {"agent": Path("/i-1/agent"), "monitor": Path("/i-1/monitor")}
+
+
+def words(accelerator: str = "tcg", **changes: object) -> list[str]:
+    return command(dataclasses.replace(HARDWARE, **changes), accelerator, **SOCKETS)  # type: ignore[arg-type]
+
+
+def test_the_firmware_is_that_of_an_instance() -> None:
+    firmware = [word for word in words() if word.startswith("type=")]
+    assert firmware == [
+        "type=0,vendor=Amazon EC2,version=1.0",
+        "type=1,manufacturer=Amazon EC2,product=t3.medium,"
+        "uuid=ec2e1916-9099-7caf-fd21-012345abcdef,serial=ec2e1916-9099-7caf-fd21-012345abcdef",
+    ]
+
+
+def test_an_emulated_processor_has_avx_and_a_real_one_is_the_machines_own() -> None:
+    assert "IvyBridge,x2apic=off,tsc-deadline=off" in words()
+    assert "host" in words("kvm") and "kvm" in words("kvm")
+    with pytest.raises(KeyError):
+        words("xen")
+
+
+def test_disks_come_in_order_and_what_is_shown_cannot_be_written() -> None:
+    drives = [word for word in words() if word.startswith("file=")]
+    assert drives == [
+        "file=/i-1/disk,format=qcow2,if=virtio,cache=unsafe,discard=unmap",
+        "file=/shown,format=raw,if=virtio,readonly=on",
+    ]
+
+
+def test_the_network_card_is_the_instances() -> None:
+    assert "virtio-net-pci,netdev=network,mac=02:42:0a:00:01:0a" in words()
+    assert "tap,id=network,ifname=tap0,script=no,downscript=no" in words()
+
+
+def test_a_machines_disk_begins_as_its_image_and_leaves_that_as_it_is() -> None:
+    made = overlay(Path("/images/disk"), Path("/i-1/disk"), "8G")
+    assert made[-4:] == ["-b", "/images/disk", "/i-1/disk", "8G"]
+    assert empty(Path("/data"), "64M")[-2:] == ["/data", "64M"]
