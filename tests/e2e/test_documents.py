@@ -16,7 +16,7 @@ from tests.e2e.conftest import EmbeddedCloud
 from tests.waiting import PATIENCE_S, eventually
 from tools import demo
 
-RUN = {"run_id", "state", "reason", "position", "seconds", "test_accuracy", "usd"}
+RUN = {"run_id", "state", "reason", "position", "seconds", "test_accuracy", "usd", "bound"}
 STATUS = {"stack", "desired_workers", "nodes", "usd_per_hour", "usd_so_far"}
 DOCUMENTS = (
     (("up", "--yes", "--json"), {"stack", "unchanged", "changes", "status"}),
