@@ -24,7 +24,9 @@ def layers_of(network: Network) -> Iterator[Layer]:
     model = network.build(network.image_shape, network.classes)
     for layer in model._flatten_layers(include_self=False):
         gradients = tuple(math.prod(weight.shape) for weight in layer.trainable_weights)
-        if layer._flatten_layers(include_self=False, recursive=False) or not gradients:
+        parts = layer._flatten_layers(include_self=False, recursive=False)
+        recurrent = isinstance(layer, keras.layers.Bidirectional)  # what its parts compute is known of the whole
+        if (parts and not recurrent) or isinstance(layer, keras.layers.LSTMCell) or not gradients:
             continue
         yield Layer(name=layer.name, multiply_adds=_multiply_adds(layer, keras), gradients=gradients)
 
@@ -32,6 +34,10 @@ def layers_of(network: Network) -> Iterator[Layer]:
 def _multiply_adds(layer: Any, keras: Any) -> int:
     if isinstance(layer, keras.layers.Conv2D):
         return int(math.prod(layer.kernel.shape) * math.prod(layer.output.shape[1:3]))
+    if isinstance(layer, keras.layers.Bidirectional):  # kernels of each step's input and of the last step's output
+        kernels = [weight for weight in layer.trainable_weights if len(weight.shape) == 2]
+        steps = (layer.input[0] if isinstance(layer.input, list) else layer.input).shape[1]  # a mask may come with it
+        return int(steps * sum(math.prod(kernel.shape) for kernel in kernels))
     return int(math.prod(layer.kernel.shape)) if isinstance(layer, keras.layers.Dense) else 0
 
 

@@ -13,6 +13,7 @@ from payload.settings.image_phases import parse_phases
 
 IMAGES: Final = {
     "digits": (1438, 359),
+    "japanese-vowels": (270, 370),
     "mnist": (60_000, 10_000),
     "fashion-mnist": (60_000, 10_000),
     "cifar10": (50_000, 10_000),
@@ -20,7 +21,7 @@ IMAGES: Final = {
     "synthetic": (1_281_167, 50_000),
 }
 """Training and test images of each data set."""
-SIDES: Final = {"digits": 28, "mnist": 28, "fashion-mnist": 28, "cifar10": 32}
+SIDES: Final = {"digits": 28, "japanese-vowels": 29, "mnist": 28, "fashion-mnist": 28, "cifar10": 32}
 """Pixels a side of data sets whose images all have one size."""
 DECODED: Final = ("imagenet",)
 """Data sets of JPEG images."""

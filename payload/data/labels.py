@@ -12,6 +12,7 @@ LABELS_FILE: Final = "labels.txt"
 _DIGITS: Final = tuple("0123456789")
 NAMES: Final = {
     "digits": _DIGITS,
+    "japanese-vowels": tuple(f"speaker {number}" for number in range(1, 10)),
     "mnist": _DIGITS,
     "fashion-mnist": (
         *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),

@@ -37,6 +37,10 @@ def _open(settings: Settings, directory: Path) -> tuple[Split, Split | None]:
             from payload.data.datasets.digits import load_digits
 
             return load_digits()
+        case "japanese-vowels":
+            from payload.data.datasets.japanese_vowels import load_japanese_vowels
+
+            return load_japanese_vowels()
         case "mnist" | "fashion-mnist":
             from payload.data.datasets.fashion_mnist import load_fashion_mnist
 

@@ -57,7 +57,9 @@ class Network:
     function: str
     """Takes (height, width, channels) and the number of classes; options have defaults."""
     image_size: int
-    """Side of the published images, pixels."""
+    """Side of the published images, pixels; their height, where they are not square."""
+    image_width: int = 0
+    """Width of the published images, pixels; 0: as the height."""
     channels: int = 3
     classes: int = 1000
     smallest_size: int
@@ -74,7 +76,7 @@ class Network:
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """Return height, width and channels of the published images."""
-        return (self.image_size, self.image_size, self.channels)
+        return (self.image_size, self.image_width or self.image_size, self.channels)
 
     def build(
         self,
@@ -194,6 +196,18 @@ NETWORKS: Final = (
         smallest_size=16,
         parameters=431_080,
         source="Caffe's lenet, whose layers the presentation of Smola 2016 has",
+    ),
+    Network(
+        name="lstm",
+        module="payload.models.lstm",
+        function="lstm",
+        image_size=29,
+        image_width=12,
+        channels=1,
+        classes=9,
+        smallest_size=1,
+        parameters=40_585,
+        source="four gates of 64 units each way on 12 values, and a linear layer, added up",
     ),
     Network(
         name="resnet20",

@@ -13,7 +13,7 @@ class Work:
     """What one network computes for one image of its published size."""
 
     multiply_adds: int
-    """Of the forward pass, in convolutions and dense layers; a training step takes three times as many."""
+    """Of the forward pass, in convolutions, dense and recurrent layers; a training step takes three times as many."""
     branches: int
     """Most parallel layers between a branching and its join: what could run at a time."""
 
@@ -25,6 +25,7 @@ WORK: Final = {
     "inception-bn": Work(multiply_adds=2_032_600_064, branches=4),
     "inception-v3": Work(multiply_adds=5_713_216_096, branches=6),
     "lenet": Work(multiply_adds=2_293_000, branches=1),
+    "lstm": Work(multiply_adds=1_129_600, branches=2),
     "resnet20": Work(multiply_adds=40_551_040, branches=2),
     "resnet50": Work(multiply_adds=4_089_184_256, branches=2),
     "resnet152": Work(multiply_adds=11_513_626_624, branches=2),

@@ -9,9 +9,10 @@ from payload.recipes.digits import DIGITS
 from payload.recipes.fashion_mnist import FASHION_MNIST
 from payload.recipes.imagenet_90 import IMAGENET_90
 from payload.recipes.imagenet_fast import IMAGENET_FAST
+from payload.recipes.japanese_vowels import JAPANESE_VOWELS
 from payload.recipes.recipe import Recipe, Variant
 
 __all__ = ["RECIPES", "Recipe", "Variant"]
 
-RECIPES: Final = (DIGITS, FASHION_MNIST, IMAGENET_90, IMAGENET_FAST, BENCHMARK)
+RECIPES: Final = (DIGITS, JAPANESE_VOWELS, FASHION_MNIST, IMAGENET_90, IMAGENET_FAST, BENCHMARK)
 """Every recipe, in the order in which they are shown."""

@@ -8,11 +8,11 @@ from typing import Final
 from payload.settings.rules import setting
 
 NETWORKS: Final = (
-    *("alexnet", "fashion-vgg", "googlenet", "inception-bn", "inception-v3", "lenet"),
+    *("alexnet", "fashion-vgg", "googlenet", "inception-bn", "inception-v3", "lenet", "lstm"),
     *("resnet20", "resnet50", "resnet152", "vgg16"),
 )
 """`payload.models.registry` has what is known of each."""
-DATASETS: Final = ("digits", "mnist", "fashion-mnist", "cifar10", "imagenet", "synthetic")
+DATASETS: Final = ("digits", "japanese-vowels", "mnist", "fashion-mnist", "cifar10", "imagenet", "synthetic")
 DATASETS_OF_FILES: Final = ("mnist", "fashion-mnist", "cifar10", "imagenet")
 """Those whose files the user provides, by --data-dir."""
 

@@ -11,6 +11,6 @@ from tools.network_layers import layers_of
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.mark.parametrize("name", ["lenet", "resnet20"])
+@pytest.mark.parametrize("name", ["lenet", "lstm", "resnet20"])
 def test_the_table_has_the_layers_of_the_built_network(name: str) -> None:
     assert tuple(layers_of(network(name))) == networks()[name].layers

@@ -6,16 +6,13 @@ MNIST itself comes in the same four files and loads as well.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import Final
 
 from payload.data.datasets.arrays import ArraySplit
-from payload.data.datasets.idx import IdxError, find_idx, read_idx
+from payload.data.datasets.idx import IdxError
+from payload.data.datasets.idx_pair import read_idx_pair
 
 CLASSES: Final = 10
-_PARTS: Final = {"train": "train", "test": "t10k"}
 
 
 def load_fashion_mnist(directory: Path, name: str = "Fashion-MNIST") -> tuple[ArraySplit, ArraySplit]:
@@ -26,27 +23,9 @@ def load_fashion_mnist(directory: Path, name: str = "Fashion-MNIST") -> tuple[Ar
     """
     if not directory.is_dir():
         raise IdxError(directory, "no such directory; give the one that holds the IDX files as --data-dir")
-    train_images, train_labels = _part(directory, _PARTS["train"])
-    test_images, test_labels = _part(directory, _PARTS["test"])
+    train_images, train_labels = read_idx_pair(directory, "train", classes=CLASSES)
+    test_images, test_labels = read_idx_pair(directory, "t10k", classes=CLASSES)
     return (
         ArraySplit(name=f"training images of {name}", images=train_images, labels=train_labels, classes=CLASSES),
         ArraySplit(name=f"test images of {name}", images=test_images, labels=test_labels, classes=CLASSES),
     )
-
-
-def _part(directory: Path, prefix: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    images = _read(find_idx(directory, f"{prefix}-images-idx3-ubyte"), dimensions=3)
-    label_file = find_idx(directory, f"{prefix}-labels-idx1-ubyte")
-    labels = _read(label_file, dimensions=1)
-    if len(images) != len(labels):
-        raise IdxError(label_file, f"{len(labels)} labels, but {len(images)} images in the file beside it")
-    if len(labels) and labels.max() >= CLASSES:
-        raise IdxError(label_file, f"label {labels.max()}; must be 0 to {CLASSES - 1}")
-    return images[..., np.newaxis], labels.astype(np.int32)
-
-
-def _read(path: Path, *, dimensions: int) -> npt.NDArray[Any]:
-    values = read_idx(path)
-    if values.ndim != dimensions or values.dtype != np.uint8:
-        raise IdxError(path, f"holds {values.dtype} of shape {values.shape}; expected bytes in {dimensions} dimensions")
-    return values

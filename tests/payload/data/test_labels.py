@@ -11,7 +11,10 @@ from payload.data.types import DataError
 def test_known_data_sets_have_their_published_names() -> None:
     assert class_names("fashion-mnist", 10, "/absent")[9] == "Ankle boot"
     assert class_names("cifar10", 10, None)[0] == "airplane"
-    assert all(len(set(names)) == 10 for names in NAMES.values())
+    assert {name: len(set(names)) for name, names in NAMES.items()} == {
+        **dict.fromkeys(NAMES, 10),
+        "japanese-vowels": 9,
+    }
 
 
 def test_other_classes_are_numbered() -> None:

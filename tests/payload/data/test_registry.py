@@ -17,6 +17,11 @@ def test_digits_need_no_files() -> None:
     assert (data.train.examples + data.test.examples, data.train.classes, data.train.size) == (1797, 10, (28, 28))
 
 
+def test_japanese_vowels_need_no_files() -> None:
+    data = open_dataset(Settings(dataset="japanese-vowels"), None)
+    assert (data.train.examples, data.test.examples, data.train.size) == (270, 370, (29, 12))
+
+
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
 def test_idx_files_make_mnist_and_fashion_mnist(tmp_path: Path, name: str) -> None:
     write_idx(tmp_path, training=8, test=4)

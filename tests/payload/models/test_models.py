@@ -16,7 +16,7 @@ pytestmark = pytest.mark.tensorflow
 
 TRAINED = [network for network in NETWORKS if network.name != "resnet152"]
 """ResNet-152 has the blocks of ResNet-50, three times as many."""
-WITH_DROPOUT = ("alexnet", "fashion-vgg", "googlenet", "inception-v3", "vgg16")
+WITH_DROPOUT = ("alexnet", "fashion-vgg", "googlenet", "inception-v3", "lstm", "vgg16")
 
 
 def multiply_adds(model: Any) -> int:
@@ -27,6 +27,9 @@ def multiply_adds(model: Any) -> int:
     for layer in model._flatten_layers(include_self=False):
         if isinstance(layer, keras.layers.Conv2D):
             total += math.prod(layer.kernel.shape) * math.prod(layer.output.shape[1:3])
+        elif isinstance(layer, keras.layers.Bidirectional):  # kernels of a step's input and of the last step's output
+            kernels = [weight for weight in layer.weights if len(weight.shape) == 2]
+            total += layer.input.shape[1] * sum(math.prod(kernel.shape) for kernel in kernels)
         elif isinstance(layer, keras.layers.Dense):
             total += math.prod(layer.kernel.shape)
     return total

@@ -44,10 +44,13 @@ FAMILIES: Final[dict[str, dict[str, Any]]] = {
     "inception-bn": {},
     "inception-v3": {"dropout": 0.0},
     "resnet50": {},
+    "lstm": {"dropout": 0.0},
 }
 """What differs from the published network: nothing but dropout and the width of layers."""
 NARROWER: Final = 8
-COMPILED: Final = ("lenet", "fashion-vgg")
+COMPILED: Final = ("lenet", "fashion-vgg", "lstm")
+LEAST_SIDE: Final = 4
+"""Pixels: a recurrent network takes sequences of one step, whose gradient does not reach all of its weights."""
 SHARES: Final = {1: ((5,), (1,)), 2: ((4, 1), (0, 1)), 3: ((3, 0, 2), (0, 1, 0)), 4: ((2, 2, 1, 0), (0, 0, 1, 0))}
 """Images of each rank, by number of ranks and step."""
 SLOTS: Final = 4
@@ -103,7 +106,8 @@ def train(name: str, ranks: Ranks, precision: str = "float64", **changed: Any) -
     keras.utils.set_random_seed(7)
     tf.config.run_functions_eagerly(name not in COMPILED)
     chosen = network(name)
-    shape = (chosen.smallest_size, chosen.smallest_size, chosen.channels)
+    side = max(chosen.smallest_size, LEAST_SIDE)
+    shape = (side, side, chosen.channels)
     with narrow(name):
         model = chosen.build(shape, CLASSES, precision=precision, zero_gamma=False, **FAMILIES[name])
     optimizer = make_optimizer(settings, model)

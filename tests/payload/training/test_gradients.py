@@ -21,7 +21,7 @@ THREE = 3
 PROGRAM = Path(__file__).with_name("gradient_program.py")
 # Keras imports scikit-learn where it finds it, which takes each of ten processes two seconds.
 QUICKLY = f"import runpy, sys; sys.modules['sklearn'] = None; runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
-FAMILIES = ("lenet", "fashion-vgg", "alexnet", "vgg16", "googlenet", "inception-bn", "inception-v3", "resnet50")
+FAMILIES = ("lenet", "fashion-vgg", "alexnet", "vgg16", "googlenet", "inception-bn", "inception-v3", "resnet50", "lstm")
 
 
 @pytest.fixture(scope="module")
