@@ -29,7 +29,8 @@ def multiply_adds(model: Any) -> int:
             total += math.prod(layer.kernel.shape) * math.prod(layer.output.shape[1:3])
         elif isinstance(layer, keras.layers.Bidirectional):  # kernels of a step's input and of the last step's output
             kernels = [weight for weight in layer.weights if len(weight.shape) == 2]
-            total += layer.input.shape[1] * sum(math.prod(kernel.shape) for kernel in kernels)
+            steps = (layer.input[0] if isinstance(layer.input, list) else layer.input).shape[1]
+            total += steps * sum(math.prod(kernel.shape) for kernel in kernels)
         elif isinstance(layer, keras.layers.Dense):
             total += math.prod(layer.kernel.shape)
     return total
