@@ -138,7 +138,7 @@ class Session:
     @functools.cached_property
     def price_store(self) -> PriceStore:
         """Return the prices of the region that were refreshed, and those that ship."""
-        return PriceStore(store_file(Path.home()), endpoint=self.aws.endpoint, region=self.aws.region)
+        return PriceStore(store_file(Path.home()), endpoint=self.aws.endpoint, region=self.aws.price_region)
 
     @functools.cached_property
     def agent_tree(self) -> Tree:

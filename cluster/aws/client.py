@@ -7,7 +7,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, overload
 
 from cluster.aws.call_log import log_calls, requested_log
 from cluster.aws.throttled_calls import is_throttled, keep_trying
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from types_boto3_sqs import SQSClient
     from types_boto3_ssm import SSMClient
     from types_boto3_sts import STSClient
+
+PRICED_REGION: Final = "us-east-1"
+"""The region whose prices are shown on a laptop without one."""
 
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _INVALID = {
@@ -122,6 +125,11 @@ class Aws:
         """Return the region in use, "" if none is set."""
         with self._lock:
             return str(self._boto3().region_name or "")
+
+    @property
+    def price_region(self) -> str:
+        """Return the region whose prices are shown: the one in use, PRICED_REGION if none is set."""
+        return self.region or PRICED_REGION
 
     @property
     def endpoint(self) -> str:

@@ -78,7 +78,7 @@ def price_rows(
 def price_overview_table(region: str, rows: Iterable[PriceRow]) -> Table:
     """Build the table of prices."""
     return Table(
-        title=f"prices in {region or 'no region'}, USD",
+        title=f"prices in {region}, USD",
         columns=("what", "price", "for each", "of", "source"),
         rows=tuple(
             (row.what, UNKNOWN if row.usd is None else f"{row.usd:.6g}", row.unit, row.date, row.source) for row in rows

@@ -1,6 +1,7 @@
 """The price of instances per hour: from AWS's price list, else from the table that ships, dated; else unknown.
 
-A price is never guessed: neither from another region nor from another type.
+A price is never guessed: neither from another region nor from another type. Where no region is set, prices are those of
+`client.PRICED_REGION`, and tasks say so.
 """
 
 from __future__ import annotations
@@ -108,13 +109,13 @@ class Prices:
 
     @property
     def _table(self) -> RegionPrices | None:
-        return shipped().get(self._aws.region)
+        return shipped().get(self._aws.price_region)
 
     def _look_up(self, kind: str) -> None:
         try:
             pricing = self._aws.client("pricing", impatient=True)
             answer = pricing.get_products(
-                ServiceCode="AmazonEC2", Filters=filters(kind, self._aws.region), MaxResults=20
+                ServiceCode="AmazonEC2", Filters=filters(kind, self._aws.price_region), MaxResults=20
             )
             price = parse_price(answer.get("PriceList", []))
         except Exception:  # No task fails for want of a price.
@@ -123,7 +124,7 @@ class Prices:
         self._store(kind, price)
 
     def _key(self, kind: str) -> str:
-        return f"{self._aws.endpoint}|{self._aws.region}|{kind}"
+        return f"{self._aws.endpoint}|{self._aws.price_region}|{kind}"
 
     def _load(self) -> dict[str, Any]:
         try:

@@ -18,6 +18,8 @@ class ClusterPrices:
     """Prices of a cluster in one region."""
 
     region: str
+    region_is_set: bool
+    """False: the laptop has no AWS region, and these are prices of the one that stands in for it."""
     by_type: Mapping[str, HourlyPrices]
     fixed: Mapping[str, float | None]
     """What costs by the hour beside the workers, USD; None where the price is unknown, and not in the sums."""
@@ -30,6 +32,7 @@ class ClusterPrices:
         known = ", ".join(f"{name} {shown(price)}" for name, price in self.fixed.items())
         missing = [name for name, price in self.by_type.items() if price.node is None]
         return (
+            *([] if self.region_is_set else [f"no AWS region is set: these are prices of {self.region}"]),
             f"costs in {self.region}: workers, and {known}{as_of(self.date)}; without storage and traffic",
             *(["no spot price is known; `fab prices --refresh` asks EC2"] if not self._has_spot else []),
             *([f"no price is known of {', '.join(missing)} in {self.region}"] if missing else []),
@@ -46,7 +49,7 @@ class ClusterPrices:
 
 def look_up(session: Session, types: Sequence[Hardware], *, wait_s: float) -> ClusterPrices:
     """Return the prices of these types, and of what else the configured cluster has."""
-    config, region = session.config, session.aws.region
+    config = session.config
     names = [kind.instance_type for kind in types]
     every = [*names, config.master_instance_type]
     prices = session.prices.per_hour(every, wait_s)
@@ -55,7 +58,8 @@ def look_up(session: Session, types: Sequence[Hardware], *, wait_s: float) -> Cl
     spot = session.price_store.load().spot
     rest = total_per_hour([name for name, price in fixed.items() if price is not None], fixed) or 0.0
     return ClusterPrices(
-        region=region,
+        region=session.aws.price_region,
+        region_is_set=bool(session.aws.region),
         by_type={
             name: HourlyPrices(
                 node=prices[name], spot_node=spot[name].usd_per_hour if name in spot else None, rest=rest

@@ -43,9 +43,11 @@ def prices(
     dated, today = session.prices.dated(types), now.date().isoformat()
     rows = price_overview.price_rows(types, on_demand, dated, session.price_store, today)
     if json:
-        print_result(price_overview.price_document(session.aws.region, rows), json=True)
+        print_result(price_overview.price_document(session.aws.price_region, rows), json=True)
         return
-    print_table(price_overview.price_overview_table(session.aws.region, rows))
+    if not session.aws.region:
+        print_note(f"no AWS region is set: these are prices of {session.aws.price_region}")
+    print_table(price_overview.price_overview_table(session.aws.price_region, rows))
 
 
 def refresh_prices(session: Session, types: Sequence[str], now: datetime.datetime) -> None:
@@ -58,7 +60,7 @@ def refresh_prices(session: Session, types: Sequence[str], now: datetime.datetim
     session.prices.forget(types)
     with doing("asking AWS for prices"):
         spot, no_spot = _attempt(lambda: ask_spot(session.aws, types, now))
-        services, no_services = _attempt(lambda: ask_services(session.aws, session.aws.region, today))
+        services, no_services = _attempt(lambda: ask_services(session.aws, session.aws.price_region, today))
     if no_spot and no_services:
         raise no_spot
     for error in filter(None, (no_spot, no_services)):

@@ -45,6 +45,18 @@ def test_a_type_without_a_price_is_named_and_its_price_is_none(
     assert "a NAT gateway unknown" in found.sentences[0]
 
 
+def test_without_a_region_the_prices_are_those_of_one_that_is_named(
+    session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    found = look_up(session, [hardware_of("p4d.24xlarge")], wait_s=0)
+    assert found.by_type["p4d.24xlarge"].node == 21.9576
+    assert found.sentences[0] == "no AWS region is set: these are prices of us-east-1"
+    assert found.document()["region_is_set"] is False
+
+
 def test_a_spot_price_is_the_refreshed_one_and_else_unknown(session: Session) -> None:
     types = [hardware_of("p4d.24xlarge")]
     before = look_up(session, types, wait_s=0)
