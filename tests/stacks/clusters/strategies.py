@@ -281,6 +281,7 @@ def _guard(draw: Draw, compute: Values) -> Values:
         "tags": tuple(f"{key}={value}" for key, value in draw(tags).items()),
         "idle_minutes": idle,
         "idle_cpu_percent": percent,
+        "then_stop": draw(_BOTH),
         "max_hours": draw(st.sampled_from([0.0, least_hours, 24.0, 168.0])),
         "budget_usd": budget,
         "budget_scope": draw(st.sampled_from(["account", "cluster"])),

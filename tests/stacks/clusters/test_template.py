@@ -24,6 +24,8 @@ from tests.stacks.conftest import PROJECT, SSH_CIDR
 ACKNOWLEDGED = {
     "AwsSolutions-AS3",
     "AwsSolutions-IAM5[Resource::<RunBucket.Arn>/runs/*]",
+    "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:autoscaling:<AWS::Region>:<AWS::AccountId>:"
+    "autoScalingGroup:*:autoScalingGroupName/<WorkerGroup>]",
     "AwsSolutions-S1",
     "AwsSolutions-VPC7",
 }

@@ -126,7 +126,7 @@ WRONG: Final[dict[str, st.SearchStrategy[Any]]] = {
         (
             *("ssh_from_anywhere", "allow_unknown_instance_types", "placement_group", "spot", "capacity_block", "efa"),
             *("fsx_compression", "fsx_export", "efs_backup", "bucket_versioning", "retain_data"),
-            *("termination_protection", "protect_instances", "budget_stops_workers"),
+            *("termination_protection", "protect_instances", "then_stop", "budget_stops_workers"),
             *("node_logs", "node_metrics", "dashboard", "alarms"),
         ),
         _NOT_A_BOOL,
