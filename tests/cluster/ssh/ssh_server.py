@@ -17,6 +17,9 @@ from cluster.ssh.connect import open_connection
 from cluster.ssh.host_keys import HostKey
 from cluster.ssh.master import Master
 
+_ONE_AT_A_TIME = threading.Lock()
+"""paramiko waits for the answer to one global request at a time."""
+
 
 class _Interface(paramiko.ServerInterface):
     def __init__(self, allowed: paramiko.PKey) -> None:
@@ -37,6 +40,10 @@ class _Interface(paramiko.ServerInterface):
 
 
 def _execute(channel: paramiko.Channel, command: str) -> None:
+    # The server says that it takes the command only once this thread has started, and a command may close its channel
+    # before that. The thread that says it reads the answer to a request only afterwards.
+    with _ONE_AT_A_TIME:
+        channel.get_transport().global_request("accepted@tests", wait=True)
     process = subprocess.Popen(
         ["/bin/sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
