@@ -102,6 +102,8 @@ class SshServer:
 
     def close(self) -> None:
         """Stop listening and end all connections."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # or the thread goes on waiting in accept
         self._listener.close()
         self.cut()
 
