@@ -80,7 +80,7 @@ def _ends(directory: RunDirectory) -> float | None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Watch in a process that nobody waits for."""
+    """Watch in a process of its own, detached from the rank that started it."""
     if os.fork():
         return 0
     os.setsid()

@@ -171,10 +171,10 @@ class RunDirectory:
             return self.effective_state()
         except (OSError, ValueError) as error:
             changed = max(0.0, self.path.stat().st_mtime)
-            nobody = ProcessIdentity(pid=0, start_ticks=0, boot_id="", host="")
+            unknown = ProcessIdentity(pid=0, start_ticks=0, boot_id="", host="")
             reason = f"its state cannot be read: {error}"
             return State(
-                run_id=self.run_id, state="failed", owner=nobody, started=changed, updated=changed, reason=reason
+                run_id=self.run_id, state="failed", owner=unknown, started=changed, updated=changed, reason=reason
             )
 
     def last_lines(self, count: int = 20) -> list[str]:

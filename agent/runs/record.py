@@ -116,6 +116,14 @@ def usd_per_hour(origin: Any, spec: Any, *, at_most: bool = False) -> float | No
     return sum(known) if known and len(known) == len(each) else None
 
 
+def highest_usd_per_hour(directory: RunDirectory, spec: Any) -> float | None:
+    """Return the most that a run's nodes and the master may cost an hour, USD; None where a price cannot be read."""
+    try:
+        return usd_per_hour(_read(directory, ORIGIN_FILE), spec, at_most=True)
+    except (TypeError, ValueError, KeyError, AttributeError):  # a rank can write there
+        return None
+
+
 def _cost(origin: Any, spec: Any, seconds: float) -> float | None:
     """Return the cost as `cost` does; None where a rank has spoilt what it is computed from."""
     try:

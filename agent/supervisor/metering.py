@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from agent.runs import record, spending
 from agent.runs.directory import RunDirectory
@@ -42,8 +42,7 @@ class Meter:
     def take(self, spec: RunSpec) -> None:
         """Take the bounds and the price of the next attempt; what has passed counts at the price before."""
         self._advance()
-        origin = _read(self._directory, record.ORIGIN_FILE)
-        price = record.usd_per_hour(origin, json.loads(spec.to_json()), at_most=True)
+        price = record.highest_usd_per_hour(self._directory, json.loads(spec.to_json()))
         begins = not self._is_priced
         self._bounds, self._is_priced = spec.bounds, True
         usd = None if price is None else self._spent.usd
@@ -94,10 +93,3 @@ class Meter:
         if usd is not None and price is not None:
             usd += price * passed_s / 3600
         self._spent = dataclasses.replace(self._spent, seconds=self._spent.seconds + passed_s, usd=usd)
-
-
-def _read(directory: RunDirectory, name: str) -> Any:
-    try:
-        return json.loads((directory.path / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None

@@ -1,4 +1,4 @@
-"""Tell of what happens in a run by commands of the user's (`--notify`), which run on the master.
+"""Notify the user of what happens in a run, by commands of theirs (`--notify`), which run on the master.
 
 Each gets the event as JSON on its standard input, and its name, run and text as variables. What a command says, or that
 it fails or does not end, changes nothing in the run: it is told in the run's log and its record.
@@ -63,7 +63,7 @@ def call(command: str, document: dict[str, Any], directory: Path, timeout_s: flo
 
 
 class Notifier:
-    """Tell of one run's events, in the background. A command that fails is told by its number: it may be secret."""
+    """Run the commands for one run's events, in the background; name one that fails by its number: it may be secret."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Notifier:
         self.failures: list[str] = []
 
     def tell(self, event: str, text: str, **facts: Any) -> None:
-        """Start telling of an event."""
+        """Start the commands for an event."""
         document = {"event": event, "run_id": self._run_id, "text": text, "time": round(time.time(), 3), **facts}
         for number, command in enumerate(self._commands, start=1):
             thread = threading.Thread(target=self._tell, args=(number, command, document), daemon=True)
@@ -87,13 +87,13 @@ class Notifier:
             self._threads.append(thread)
 
     def tell_end(self, state: State) -> None:
-        """Start telling how the run has ended."""
+        """Start the commands for the end of the run."""
         event = FAILED if state.state == FAILED else ENDED
         reason = f": {state.reason}" if state.reason else ""
         self.tell(event, f"run {state.run_id} {state.state}{reason}", state=state.state, reason=state.reason)
 
     def finish(self) -> None:
-        """Wait until all have been told, or their time is over."""
+        """Wait until all commands have ended, or their time is over."""
         deadline = time.monotonic() + TIMEOUT_S + 5.0
         for thread in self._threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))

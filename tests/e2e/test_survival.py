@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -132,6 +133,19 @@ def processes_of(run: str) -> tuple[list[int], list[int]]:
     return ranks, others
 
 
+def ignoring(number: signal.Signals, pids: Iterable[int]) -> int:
+    """Count the processes that ignore a signal (SigIgn in proc_pid_status(5)), of those that live."""
+    count = 0
+    for pid in pids:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        (mask,) = re.findall(r"^SigIgn:\s*([0-9a-f]+)$", status, flags=re.MULTILINE)
+        count += bool(int(mask, base=16) >> (number - 1) & 1)
+    return count
+
+
 def test_nothing_of_a_run_that_ignores_sigterm_lives_60_s_past_its_bound_also_where_the_master_keeps_none(
     cluster: EmbeddedCloud, tmp_path: Path
 ) -> None:
@@ -164,7 +178,8 @@ def test_nothing_of_a_run_that_ignores_sigterm_lives_60_s_past_its_bound_also_wh
         assert "reached --max-hours" in cluster.fab("show", "--run", run).stdout
 
         resume("--detach")
-        eventually(lambda: processes_of(run)[0])
+        # A rank that has not come to its program yet would end with its connection, by SIGHUP.
+        eventually(lambda: ignoring(signal.SIGHUP, processes_of(run)[0]) == 2)
         ends = float(json.loads((cluster.run(run).path / "spent.json").read_text())["ends"])
         for pid in processes_of(run)[1]:
             os.kill(pid, signal.SIGKILL)

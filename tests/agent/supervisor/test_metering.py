@@ -52,6 +52,16 @@ def meter(directory: RunDirectory, clock: Clock, of: RunSpec) -> Meter:
     return found
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, "[]", '{"instance_types": 3}', json.dumps({"instance_types": {MASTER_ID: []}, "usd_per_hour": 1})],
+    ids=["deep", "no object", "no types", "no prices"],
+)
+def test_an_origin_that_a_rank_has_spoilt_is_an_unknown_price(directory: RunDirectory, clock: Clock, text: str) -> None:
+    (directory.path / record.ORIGIN_FILE).write_text(text)
+    assert meter(directory, clock, spec(max_usd=1.0)).look() == ("", UNPRICED)
+
+
 def test_it_warns_once_at_80_percent_and_then_finds_the_bound(directory: RunDirectory, clock: Clock) -> None:
     watched = meter(directory, clock, spec(max_hours=1.0))
     told = []
