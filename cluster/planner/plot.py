@@ -53,7 +53,7 @@ def draw_candidates(candidates: Sequence[Candidate], chosen: Candidate | None, t
         axes = figure.add_subplot()
         for number, kind in enumerate(dict.fromkeys(each.instance_type for each in candidates)):
             rows = sorted((c for c in candidates if c.instance_type == kind and c.usd), key=lambda each: each.nodes)
-            _draw_type(axes, rows, kind, number)
+            _draw_type(axes, rows, kind, number, chosen)
         if chosen and chosen.usd:
             point = ([chosen.seconds.value / 60], [chosen.usd.value])
             axes.plot(*point, "o", ms=15, mfc="none", mec=LIGHT.ink, mew=1.4, label="chosen", zorder=5)
@@ -68,7 +68,7 @@ def draw_candidates(candidates: Sequence[Candidate], chosen: Candidate | None, t
     return figure
 
 
-def _draw_type(axes: Any, rows: Sequence[Candidate], kind: str, number: int) -> None:
+def _draw_type(axes: Any, rows: Sequence[Candidate], kind: str, number: int, chosen: Candidate | None) -> None:
     if not rows:
         return
     colour = LIGHT.series[number % len(LIGHT.series)]
@@ -81,7 +81,10 @@ def _draw_type(axes: Any, rows: Sequence[Candidate], kind: str, number: int) -> 
     axes.plot(xs, ys, color=colour, marker=marker, ms=5, lw=1.2, label=kind)
     for each, x, y in zip(rows, xs, ys, strict=True):
         weight = "bold" if each.on_frontier else "normal"
-        axes.annotate(str(each.nodes), (x, y), xytext=(4, 5), textcoords="offset points", color=colour, weight=weight)
+        # Lines fall from the left to the right, so that the other free corner is where the chosen one's circle is not.
+        place, side = ((-8, -15), "right") if each is chosen else ((4, 5), "left")
+        text = axes.annotate(str(each.nodes), (x, y), xytext=place, textcoords="offset points", ha=side)
+        text.set(color=colour, weight=weight)
 
 
 def _label_decades(axis: Any, form: Any) -> None:

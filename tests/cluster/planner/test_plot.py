@@ -37,6 +37,20 @@ def test_each_type_is_a_line_and_each_candidate_a_point_with_its_number(tmp_path
     ]
 
 
+@pytest.mark.parametrize("chosen", EVERY)
+def test_the_circle_of_the_chosen_one_lies_on_no_number(chosen: Candidate, tmp_path: Path) -> None:
+    figure = draw_candidates(EVERY, chosen, "a plan")
+    save(figure, tmp_path / "plan.png")  # which lays it out
+    (axes,) = figure.axes
+    (circle,) = (line for line in axes.lines if line.get_label() == "chosen")
+    (middle,) = axes.transData.transform(circle.get_xydata())
+    radius = (circle.get_markersize() + circle.get_markeredgewidth()) / 2 * figure.dpi / 72
+    for text in axes.texts:
+        box = text.get_window_extent()
+        nearest = np.clip(middle, [box.x0, box.y0], [box.x1, box.y1])
+        assert np.hypot(*(nearest - middle)) >= radius
+
+
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_it_is_written_as_png_and_svg_and_twice_the_same(suffix: str, tmp_path: Path) -> None:
     texts = []
